@@ -1,0 +1,65 @@
+# Two commands: `make run` and `make test`. Everything is installed below this folder.
+PYTHON ?= python3
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.PHONY: help setup run test lint types unit lock clean
+
+help:
+	@echo "make run    set up and start Toolyard on embedded defaults"
+	@echo "make test   set up, then lint, types and all tests"
+	@echo "make setup  only make .venv with the package and what it needs to run"
+	@echo "make lock   write the requirement files anew"
+
+# uv comes by pip where it is missing.
+UV := $(shell command -v uv 2>/dev/null || echo $(PYTHON) -m uv)
+UV_READY = command -v uv >/dev/null || $(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install -q uv || $(PYTHON) -m pip install -q --break-system-packages uv
+
+.venv/.run: requirements/run.txt pyproject.toml
+	@$(UV_READY)
+	@test -x .venv/bin/python || $(UV) venv -q --python $(PYTHON) .venv
+	$(UV) pip install -q --python .venv/bin/python --require-hashes -r requirements/run.txt
+	$(UV) pip install -q --python .venv/bin/python --no-deps -e .
+	@touch $@
+
+.venv/.dev: .venv/.run requirements/dev.txt
+	$(UV) pip install -q --python .venv/bin/python --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# Servers that others wrote, each family in a place of its own, for the tests.
+.envs/legacy/.done: requirements/legacy-servers.txt
+	@$(UV_READY)
+	@test -x .envs/legacy/bin/python || $(UV) venv -q --python $(PYTHON) .envs/legacy
+	$(UV) pip install -q --python .envs/legacy/bin/python --require-hashes -r requirements/legacy-servers.txt
+	@touch $@
+
+.envs/node/.done: tests/servers/package.json tests/servers/package-lock.json
+	@mkdir -p .envs/node
+	cp tests/servers/package.json tests/servers/package-lock.json .envs/node/
+	cd .envs/node && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+setup: .venv/.run
+
+run: setup
+	.venv/bin/toolyard demo
+
+lint: .venv/.dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+types: .venv/.dev
+	.venv/bin/pyright --warnings
+
+unit: .venv/.dev .envs/legacy/.done .envs/node/.done
+	.venv/bin/python -m pytest -q -n 2 --dist loadgroup
+
+test: lint types unit
+
+lock:
+	@$(UV_READY)
+	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml -o requirements/run.txt
+	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml --group dev -o requirements/dev.txt
+	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/legacy-servers.in -o requirements/legacy-servers.txt
+
+clean:
+	rm -rf .venv .envs .demo

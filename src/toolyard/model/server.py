@@ -1,0 +1,153 @@
+"""A server as it is defined, and a bundle of its tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+__all__ = [
+    "Bundle",
+    "HttpSpec",
+    "OAuthSpec",
+    "Protocol",
+    "Provenance",
+    "Restart",
+    "Server",
+    "StdioSpec",
+    "Timeouts",
+    "TransportSpec",
+    "Trust",
+]
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Trust(StrEnum):
+    """How far the words of a server are believed."""
+
+    TRUSTED = "trusted"
+    """Its annotations count and its tools may be shown to a model directly."""
+    UNTRUSTED = "untrusted"
+    """Everything it says is hostile: an allowlist is required and models reach it through meta mode only."""
+
+
+class Protocol(StrEnum):
+    """Which era of MCP to speak."""
+
+    AUTO = "auto"
+    """Ask once, remember the answer."""
+    MODERN = "modern"
+    """2026-07-28: no handshake, no session."""
+    LEGACY = "legacy"
+    """2025-11-25 and older: initialize first."""
+
+
+class Restart(StrEnum):
+    """What happens after a server exits that was ready."""
+
+    NEVER = "never"
+    """Its calls answer unreachable until someone restarts it."""
+    ON_FAILURE = "on-failure"
+    """Started again with growing pauses, until it crashes too often in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class StdioSpec:
+    """A child process that speaks over its standard streams."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = NOTHING
+    cwd: str | None = None
+    type: Literal["stdio"] = "stdio"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSpec:
+    """A server behind a URL: Streamable HTTP, or the older HTTP with SSE."""
+
+    url: str
+    headers: Mapping[str, str] = NOTHING
+    auth_provider_id: str | None = None
+    type: Literal["http", "sse"] = "http"
+
+
+TransportSpec: TypeAlias = StdioSpec | HttpSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds. ``silence`` is neither answer nor progress; ``call`` is the absolute cap."""
+
+    connect: float = 30.0
+    silence: float = 60.0
+    call: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthSpec:
+    """What the operator entered about signing in to a server."""
+
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    scopes: tuple[str, ...] = ()
+    resource: str | None = None
+    callback_port: int = 0
+    legacy_discovery: bool = False
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    private_key_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where an entry came from: a file and line, the environment, or the caller's overrides."""
+
+    source: Literal["file", "environment", "overrides", "registry", "code"]
+    file: str | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        if self.file is None:
+            return self.source
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server's definition, complete and validated."""
+
+    id: str
+    transport: TransportSpec
+    trust: Trust = Trust.TRUSTED
+    enabled: bool = True
+    disabled_reason: str | None = None
+    """Why it is disabled though its entry says otherwise, e.g. a missing variable."""
+    label: str | None = None
+    description: str | None = None
+    shared: bool = False
+    protocol: Protocol = Protocol.AUTO
+    timeouts: Timeouts = Timeouts()
+    stop_when_idle: float | None = None
+    restart: Restart = Restart.NEVER
+    cache_ttl: float = 60.0
+    allow_tools: tuple[str, ...] | None = None
+    deny_tools: tuple[str, ...] = ()
+    private_addresses: bool | None = None
+    oauth: OAuthSpec | None = None
+    provenance: Provenance = Provenance("code")
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A named selection of one server's tools. It applies only where it is selected."""
+
+    id: str
+    server_id: str
+    mode: Literal["direct", "meta"]
+    label: str | None = None
+    allow_tools: tuple[str, ...] | None = None
+    deny_tools: tuple[str, ...] = ()
+    provenance: Provenance = Provenance("code")
