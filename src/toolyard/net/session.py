@@ -1,0 +1,93 @@
+"""Sessions for outgoing HTTP, made when first needed and shared by everything in a process."""
+
+from __future__ import annotations
+
+import ssl
+import urllib.request
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from toolyard.net.guard import guarded_socket
+
+__all__ = ["Net", "same_origin"]
+
+_KEEP_ALIVE = 4.0
+"""Seconds. Common servers close idle connections after five; closing first means that a request
+is never written into a connection that the other side is just closing, whose outcome nobody knows."""
+
+
+class Net:
+    """Two sessions that share one TLS context and no connections: one guarded, one not.
+
+    No cookies are kept, redirects are left to the caller, and nothing is read from the environment
+    except proxies, once for each address. Must be closed in the loop that used it.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+        self._tls: ssl.SSLContext | None = None
+
+    def session(self, *, guarded: bool) -> aiohttp.ClientSession:
+        """The session whose sockets are checked by the address guard, or the one without."""
+        session = self._sessions.get(guarded)
+        if session is None or session.closed:
+            session = self._sessions[guarded] = self._make(guarded)
+        return session
+
+    def tls(self) -> ssl.SSLContext:
+        """The one TLS context. Loading the certificate bundle costs tens of milliseconds, so once."""
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
+
+    def trust(self, tls: ssl.SSLContext) -> None:
+        """Use this context instead of the default one, e.g. with a company's own authority."""
+        self._tls = tls
+
+    def options(self, url: URL, *, guarded: bool) -> dict[str, Any]:
+        """What a request to this address must be given besides its own words."""
+        options: dict[str, Any] = {"allow_redirects": False}
+        if url.scheme == "https":
+            options["ssl"] = self.tls()
+        # A proxy would connect on our behalf, out of the guard's sight.
+        if not guarded and (proxy := _proxy_for(url)) is not None:
+            options["proxy"] = proxy
+        return options
+
+    async def close(self) -> None:
+        """Close every connection. Later requests make new ones."""
+        sessions, self._sessions = list(self._sessions.values()), {}
+        for session in sessions:
+            await session.close()
+
+    def _make(self, guarded: bool) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=0,
+            keepalive_timeout=_KEEP_ALIVE,
+            socket_factory=guarded_socket if guarded else None,
+            # The guard decides on the address that is dialled; a cached name would only add staleness.
+            use_dns_cache=not guarded,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            trust_env=False,
+            raise_for_status=False,
+            max_line_size=32 * 1024,
+            max_field_size=32 * 1024,
+        )
+
+
+def _proxy_for(url: URL) -> str | None:
+    host = url.host or ""
+    if host in ("localhost", "127.0.0.1", "::1") or urllib.request.proxy_bypass(host):
+        return None
+    return urllib.request.getproxies().get(url.scheme)
+
+
+def same_origin(one: URL, other: URL) -> bool:
+    """Whether two addresses have scheme, host and port in common."""
+    return one.origin() == other.origin()

@@ -1,0 +1,351 @@
+"""Streamable HTTP: every message a POST, answers as JSON or as an event stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeGuard, cast
+
+import aiohttp
+from multidict import istr
+
+from toolyard.auth import AuthProvider
+from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, SessionLost, Unreachable
+from toolyard.model.server import HttpSpec
+from toolyard.net import Net
+from toolyard.transports.requests import Requests, body_excerpt, fault, refusal
+from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts
+from toolyard.wire.codec import decode, encode
+from toolyard.wire.exchange import Id, Message, is_answer, read_failure
+from toolyard.wire.framing import Oversize, SseParser
+from toolyard.wire.headers import standard_headers
+
+__all__ = ["HttpTransport", "is_lost_session"]
+
+log = logging.getLogger("toolyard.http")
+
+_DRAIN = 0.5
+"""Seconds that a finished answer's stream has to end by itself, so that its connection can be used again."""
+_DELETE = 2.0
+_RESUMES = 5
+_RETRY = 1.0
+_RETRY_MOST = 30.0
+
+_VERSION = istr("MCP-Protocol-Version")
+_SESSION = istr("Mcp-Session-Id")
+_LOST = re.compile(
+    r"session\b.{0,40}\b(not found|expired|invalid|unknown|terminated|does(n't| not) exist|closed|missing)"
+    r"|(invalid|unknown|expired|missing|no valid|no active|no)( or \w+)? session"
+    r"|(server|session|connection) not initialized",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+class HttpTransport:
+    """One server behind one URL."""
+
+    def __init__(
+        self,
+        spec: HttpSpec,
+        net: Net,
+        auth: AuthProvider | None = None,
+        *,
+        guarded: bool = False,
+        limit: int = MESSAGE_LIMIT,
+    ) -> None:
+        self._requests = Requests(spec, net, auth, guarded=guarded)
+        self._limit = limit
+        self._receiver: Receiver | None = None
+        self._modern = True
+        self._session: str | None = None
+        self._base: dict[str, str] = {
+            istr("Accept"): "application/json, text/event-stream",
+            istr("Content-Type"): "application/json",
+        }
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def closing_cancels(self) -> bool:
+        return self._modern
+
+    async def open(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    def adopt(self, version: str, *, modern: bool) -> None:
+        self._modern = modern
+        self._base[_VERSION] = version
+
+    def facts(self) -> TransportFacts:
+        return TransportFacts(session=self._session is not None)
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        method = message.get("method")
+        own: dict[str, str] = self._base
+        if method is not None and self._modern:
+            own = {**own, **standard_headers(method, message.get("params"))}
+        if headers:
+            own = {**own, **headers}
+        if self._receiver is None:
+            raise Unreachable("the connection is closed")
+        response = await self._requests.send("POST", self._requests.url, own, encode(message))
+        try:
+            await self._take(response, message.get("id") if method is not None else None, method)
+        except BaseException:
+            response.close()
+            raise
+
+    async def _take(self, response: aiohttp.ClientResponse, id: Id | None, method: str | None) -> None:
+        if response.status in (200, 202, 204):
+            if method == "initialize" and (session := response.headers.get(_SESSION)):
+                self._adopt_session(session)
+            if id is None:
+                response.release()
+            elif response.content_type == "application/json":
+                await self._take_json(response, id)
+            elif response.content_type == "text/event-stream":
+                await self._take_stream(response, id)
+            else:
+                raise await self._no_answer(response)
+            return
+        error = await refusal(response)
+        if not isinstance(error, HttpStatus) or not self._delivered(error, id):
+            raise error
+
+    def _adopt_session(self, session: str) -> None:
+        if not session.isascii() or not session.isprintable():
+            raise BadAnswer("its session id has characters that no session id may have")
+        self._session = self._base[_SESSION] = session
+
+    async def _take_json(self, response: aiohttp.ClientResponse, id: Id) -> None:
+        body = await self._read(response)
+        try:
+            message = decode(body)
+        except ValueError:
+            raise BadAnswer(f"answered something that is not JSON: {_text(body)}") from None
+        if self._session is not None and is_lost_session(message):
+            raise SessionLost("no longer knows our session")
+        self._deliver(message)
+        batch = cast("list[object]", message) if isinstance(message, list) else [message]
+        if not any(is_answer(part, id) for part in batch):
+            raise BadAnswer("answered the request with something else than its answer")
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        if response.content_length is not None and response.content_length > self._limit:
+            raise BadAnswer(_too_long(response.content_length, self._limit))
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async for chunk in response.content.iter_any():
+                parts.append(chunk)
+                size += len(chunk)
+                if size > self._limit:
+                    raise BadAnswer(_too_long(size, self._limit))
+        except (aiohttp.ClientError, OSError) as error:
+            raise fault(error, self._requests.url) from error
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _no_answer(self, response: aiohttp.ClientResponse) -> BadAnswer:
+        if response.status != 200:
+            response.release()
+            return BadAnswer(f"answered a request with HTTP {response.status} and no answer")
+        body = await body_excerpt(response)
+        kind = response.headers.get("Content-Type", "no content type")
+        return BadAnswer(
+            f"answered {kind[:80]} instead of JSON: {_text(body)}",
+            hint="is this the address of an MCP server?",
+        )
+
+    def _delivered(self, error: HttpStatus, id: Id | None) -> bool:
+        """Whether a refusal's body was the answer itself, in the words of JSON-RPC."""
+        try:
+            message: object = decode(error.body) if error.body else None
+        except ValueError:
+            message = None
+        if self._session is not None and _tells_lost_session(error, message):
+            raise SessionLost("no longer knows our session")
+        if id is None or error.status >= 500 or not _is_rpc_error(message):
+            return False
+        # A request that could not be read is answered without its id; the HTTP exchange tells whose it is.
+        self._deliver({**message, "id": id})
+        return True
+
+    # Event streams.
+
+    async def _take_stream(self, response: aiohttp.ClientResponse, id: Id) -> None:
+        stream = _Stream(self._limit)
+        failures = 0
+        while True:
+            error = await self._read_stream(response, stream, id)
+            if stream.answered:
+                self._finish(response)
+                return
+            if self._modern or not stream.last_id:
+                raise error or OutcomeUnknown("ended the event stream before its answer")
+            failures = 0 if stream.moved else failures + 1
+            if failures > _RESUMES:
+                raise error or OutcomeUnknown("kept ending the event stream before its answer")
+            await asyncio.sleep(stream.retry)
+            response.release()
+            stream.moved = False
+            response = await self._reopen(stream)
+
+    async def _read_stream(
+        self, response: aiohttp.ClientResponse, stream: _Stream, id: Id | None
+    ) -> ServerError | None:
+        """Deliver what comes until the answer or the end. The fault, where the stream broke."""
+        parser = SseParser(self._limit)
+        try:
+            async for chunk in response.content.iter_any():
+                for event in parser.feed(chunk):
+                    message = stream.take(event)
+                    if message is None:
+                        continue
+                    if id is not None and is_answer(message, id):
+                        stream.answered = True
+                        if self._session is not None and is_lost_session(message):
+                            raise SessionLost("no longer knows our session")
+                    self._deliver(message)
+                if stream.answered:
+                    return None
+        except (aiohttp.ClientError, OSError) as error:
+            return fault(error, self._requests.url)
+        return None
+
+    def _finish(self, response: aiohttp.ClientResponse) -> None:
+        if response.content.at_eof():
+            response.release()
+        else:
+            self._background(self._drain(response))
+
+    async def _drain(self, response: aiohttp.ClientResponse) -> None:
+        try:
+            async with asyncio.timeout(_DRAIN):
+                async for _ in response.content.iter_any():
+                    pass
+            response.release()
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            response.close()
+        except asyncio.CancelledError:
+            response.close()
+            raise
+
+    async def _reopen(self, stream: _Stream) -> aiohttp.ClientResponse:
+        headers = {**self._base, "Accept": "text/event-stream"}
+        del headers["Content-Type"]
+        if stream.last_id:
+            headers["Last-Event-ID"] = stream.last_id
+        response = await self._requests.send("GET", self._requests.url, headers)
+        if response.status == 200 and response.content_type == "text/event-stream":
+            return response
+        error = await refusal(response)
+        if stream.last_id:
+            raise OutcomeUnknown(f"ended the event stream before its answer, then {error.cause}")
+        raise error
+
+    def listen(self) -> None:
+        """Open the stream on which a legacy server speaks of its own accord. Many have none."""
+        if not self._modern:
+            self._background(self._listen())
+
+    async def _listen(self) -> None:
+        stream, pause = _Stream(self._limit), _RETRY
+        while self._receiver is not None:
+            try:
+                response = await self._reopen(stream)
+            except (Unreachable, OutcomeUnknown):
+                pause = min(pause * 2, _RETRY_MOST)
+            except ServerError as error:
+                log.debug("no stream of its own: %s", error)
+                return
+            else:
+                try:
+                    await self._read_stream(response, stream, None)
+                finally:
+                    response.close()
+                pause = stream.retry
+            await asyncio.sleep(pause)
+
+    # The rest.
+
+    def _deliver(self, message: object) -> None:
+        if self._receiver is not None:
+            self._receiver.on_message(message)
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if receiver is None or self._session is None:
+            return
+        with contextlib.suppress(ServerError, TimeoutError):
+            async with asyncio.timeout(_DELETE):
+                headers = {key: value for key, value in self._base.items() if key != "Content-Type"}
+                response = await self._requests.send("DELETE", self._requests.url, headers)
+                response.release()
+
+
+class _Stream:
+    """What is remembered of an event stream across its connections."""
+
+    __slots__ = ("answered", "last_id", "limit", "moved", "retry")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.last_id = ""
+        self.retry = _RETRY
+        self.moved = False
+        self.answered = False
+
+    def take(self, event: Any) -> object | None:
+        """The message of an event, or None where it has none."""
+        if event.id is not None:
+            self.last_id = event.id
+        if event.retry is not None:
+            self.retry = min(event.retry / 1000, _RETRY_MOST)
+        self.moved = True
+        if isinstance(event.data, Oversize):
+            raise BadAnswer(_too_long(event.data.size, self.limit))
+        if not event.data or event.event != "message":
+            return None
+        try:
+            return decode(event.data)
+        except ValueError:
+            log.debug("skipped an event that is not JSON: %s", event.data[:200])
+            return None
+
+
+def is_lost_session(message: object) -> bool:
+    """Whether an answer says, in one of the known ways, that the session is gone."""
+    if not _is_rpc_error(message):
+        return False
+    failure = read_failure(message["error"])
+    return failure.code in (-32000, -32001, -32600, -32002) and _LOST.search(failure.message) is not None
+
+
+def _is_rpc_error(message: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(message, dict) and isinstance(cast("dict[str, Any]", message).get("error"), dict)
+
+
+def _tells_lost_session(error: HttpStatus, message: object) -> bool:
+    if error.status == 404:
+        return True
+    text = error.body.decode("utf-8", "replace") if len(error.body) < 2000 else ""
+    return error.status == 400 and (is_lost_session(message) or _LOST.search(text) is not None)
+
+
+def _too_long(size: int, limit: int) -> str:
+    return f"its answer is {size} bytes long or more, over the limit of {limit}"
+
+
+def _text(body: bytes) -> str:
+    return " ".join(body[:200].decode("utf-8", "replace").split())

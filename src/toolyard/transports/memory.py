@@ -1,0 +1,60 @@
+"""A server in this process, for tests and for embedding."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from toolyard.errors import Unreachable
+from toolyard.transports.transport import Receiver, TransportFacts
+from toolyard.wire.codec import decode, encode
+from toolyard.wire.exchange import Message
+
+__all__ = ["MemoryServer", "MemoryTransport"]
+
+MemoryServer = Callable[[Message, Callable[[Message], None]], Awaitable[None]]
+"""Takes one message and a function that sends one back."""
+
+
+class MemoryTransport:
+    """Hands each message to a coroutine function. Both sides see fresh copies, as over a wire."""
+
+    closing_cancels = False
+
+    def __init__(self, server: MemoryServer) -> None:
+        self._server = server
+        self._receiver: Receiver | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        if self._receiver is None:
+            raise Unreachable("the connection is closed")
+        task = asyncio.get_running_loop().create_task(self._serve(decode(encode(message))))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, message: Message) -> None:
+        await self._server(message, self._reply)
+
+    def _reply(self, message: Message) -> None:
+        if self._receiver is not None:
+            self._receiver.on_message(decode(encode(message)))
+
+    def adopt(self, version: str, *, modern: bool) -> None:
+        pass
+
+    def listen(self) -> None:
+        pass
+
+    def facts(self) -> TransportFacts:
+        return TransportFacts()
+
+    async def close(self) -> None:
+        self._receiver = None
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,134 @@
+"""The children of this process: marked, watched over, and gone when we are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from toolyard.transports import watchdog
+
+__all__ = ["BASE_VARIABLES", "Nursery", "child_environment"]
+
+log = logging.getLogger("toolyard.children")
+
+# fmt: off
+BASE_VARIABLES = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ",
+    "TERM", "TMPDIR", "TEMP", "TMP", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy",
+    "https_proxy", "all_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "SYSTEMROOT", "COMSPEC", "PATHEXT", "APPDATA",
+    "LOCALAPPDATA", "USERPROFILE", "PROGRAMFILES",
+)
+# fmt: on
+"""What a child inherits. Nothing else leaks in; a server's own ``env`` is laid over it."""
+
+
+def child_environment(extra: Mapping[str, str], inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a child: the small base, with ``extra`` over it."""
+    source = os.environ if inherited is None else inherited
+    base = {name: source[name] for name in BASE_VARIABLES if name in source}
+    return {**base, **extra}
+
+
+class Nursery:
+    """Marks children, tells the watchdog of their groups, and ends groups whole.
+
+    The watchdog starts with the first child. A clean ``close`` sends it home; if this process dies in
+    any other way, the watchdog kills every group it was told of and whatever carries our marker.
+    """
+
+    def __init__(self) -> None:
+        pid = os.getpid()
+        owner = f"{pid}:{watchdog.start_time(pid)}:{watchdog.namespace()}"
+        self._marker = f"{owner}:{secrets.token_hex(6)}"
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._groups: set[int] = set()
+        self._spawned = 0
+
+    def mark(self) -> tuple[str, str]:
+        """The environment variable that every child must carry, fresh for each child."""
+        self._spawned += 1
+        return watchdog.VARIABLE, f"{self._marker}:{self._spawned}"
+
+    def prepare(self) -> None:
+        """Have a watchdog. To be called before each child is started: it may have been killed."""
+        if self._watchdog is not None and self._watchdog.poll() is None:
+            return
+        self._drop_watchdog()
+        self._watchdog = subprocess.Popen(
+            [sys.executable, "-I", "-S", watchdog.__file__, str(os.getpid()), self._marker],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=child_environment({}),
+        )
+        for group in self._groups:
+            self._tell(f"+{group}")
+
+    def adopt(self, group: int) -> None:
+        """A child leads this new process group."""
+        self._groups.add(group)
+        self._tell(f"+{group}")
+
+    def release(self, group: int) -> None:
+        """That group is gone."""
+        self._groups.discard(group)
+        self._tell(f"-{group}")
+
+    async def sweep(self, marker: str) -> None:
+        """Kill what left its group but carries the marker of this child."""
+        count = await asyncio.to_thread(watchdog.kill_marked, marker)
+        if count:
+            log.warning("killed %d processes that had left their server's process group", count)
+
+    async def close(self) -> None:
+        """Send the watchdog home. The children must be gone."""
+        if self._watchdog is not None:
+            self._tell("bye")
+            await asyncio.to_thread(self._drop_watchdog)
+
+    def _tell(self, line: str) -> None:
+        dog = self._watchdog
+        if dog is not None and dog.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):
+                dog.stdin.write(line.encode() + b"\n")
+                dog.stdin.flush()
+
+    def _drop_watchdog(self) -> None:
+        dog, self._watchdog = self._watchdog, None
+        if dog is None:
+            return
+        if dog.stdin is not None:
+            with contextlib.suppress(OSError):
+                dog.stdin.close()
+        try:
+            dog.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            dog.kill()
+            dog.wait()
+
+
+def group_alive(group: int) -> bool:
+    """Whether a process group still has members."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def signal_group(group: int, number: signal.Signals) -> None:
+    """Send a signal to a whole group; a group that is gone is fine."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

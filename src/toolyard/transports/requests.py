@@ -1,0 +1,167 @@
+"""One HTTP request to a server: credentials, redirects, and what each failure means."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from toolyard.auth import AuthProvider, parse_challenge
+from toolyard.errors import (
+    BadAnswer,
+    HttpStatus,
+    OutcomeUnknown,
+    ServerError,
+    SignInNeeded,
+    Throttled,
+    Unreachable,
+)
+from toolyard.model.server import HttpSpec
+from toolyard.net import Net, same_origin
+
+__all__ = ["Requests", "body_excerpt", "refusal"]
+
+_ERROR_BODY = 64 * 1024
+_REDIRECTS = 5
+_SIGN_INS = 2
+
+
+class Requests:
+    """Requests to one server's own origin."""
+
+    def __init__(self, spec: HttpSpec, net: Net, auth: AuthProvider | None, *, guarded: bool = False) -> None:
+        try:
+            self.url = URL(spec.url)
+        except ValueError as error:
+            raise Unreachable(f"the URL {spec.url!r} cannot be used: {error}") from None
+        self._headers = CIMultiDict(spec.headers)
+        self._net = net
+        self._auth = auth
+        self._guarded = guarded
+        self._options = net.options(self.url, guarded=guarded)
+
+    async def send(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None
+    ) -> aiohttp.ClientResponse:
+        """The response, whatever its status. Raises Unreachable where nothing was sent, OutcomeUnknown
+        where it may have been. A same-origin redirect is followed; another origin is an error."""
+        for attempt in range(_SIGN_INS + 1):
+            response = await self._follow(method, url, headers, body)
+            if response.status not in (401, 403) or self._auth is None or attempt == _SIGN_INS:
+                return response
+            challenge = parse_challenge(response.status, response.headers.get("WWW-Authenticate"))
+            response.release()
+            if not await self._auth.challenged(challenge):
+                return await self._follow(method, url, headers, body)
+        raise AssertionError("the last attempt returns")
+
+    async def _follow(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
+    ) -> aiohttp.ClientResponse:
+        for _ in range(_REDIRECTS):
+            response = await self._once(method, url, headers, body)
+            location = response.headers.get("Location")
+            if response.status not in (301, 302, 307, 308) or location is None:
+                return response
+            response.release()
+            target = url.join(URL(location[:4096]))
+            if not same_origin(target, url):
+                raise Unreachable(
+                    f"redirects to another address: {target.with_query(None)}",
+                    hint="put that address into the configuration if you trust it",
+                )
+            if url == self.url:
+                self.url = target
+            url = target
+        raise Unreachable(f"redirects more than {_REDIRECTS} times")
+
+    async def _once(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
+    ) -> aiohttp.ClientResponse:
+        merged = self._headers.copy()
+        merged.update(headers)
+        if self._auth is not None:
+            merged.update(await self._auth.headers())
+        session = self._net.session(guarded=self._guarded)
+        try:
+            return await session.request(method, url, headers=merged, data=body, **self._options)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise fault(error, url) from error
+
+
+def fault(error: Exception, url: URL) -> ServerError:
+    """What a failed request means: whether it can have reached the server, and why it failed."""
+    where = f"{url.host}:{url.port}"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
+        return Unreachable(f"TLS with {where} failed: {_tls_words(error)}")
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return Unreachable(
+            f"the host name {url.host} cannot be resolved", hint="check the URL and the network"
+        )
+    if isinstance(error, aiohttp.ClientConnectorError):
+        words = error.os_error.strerror or str(error.os_error)
+        return Unreachable(f"{where} cannot be reached: {words}", hint="is the server running?")
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return OutcomeUnknown(f"{where} closed the connection before it answered")
+    if isinstance(error, aiohttp.ClientResponseError):
+        return BadAnswer(f"{where} answered something that is not HTTP: {error.message[:200]}")
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return OutcomeUnknown(f"{where} ended the connection in the middle of its answer")
+    if isinstance(error, aiohttp.InvalidURL | ValueError):
+        return Unreachable(f"the request cannot be made: {str(error)[:200]}")
+    return OutcomeUnknown(f"the connection to {where} broke: {str(error)[:200] or type(error).__name__}")
+
+
+def _tls_words(error: Exception) -> str:
+    reason: BaseException | None = error
+    while reason is not None:
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return reason.verify_message
+        reason = reason.__cause__ or reason.__context__
+    return str(error)[:200]
+
+
+async def refusal(response: aiohttp.ClientResponse) -> ServerError:
+    """The error for a status that says no, with what the server said about it. Releases the response."""
+    body = await body_excerpt(response)
+    status, words = response.status, _words(response, body)
+    text = f"answered HTTP {status} {response.reason or ''}".rstrip() + (f": {words}" if words else "")
+    if status in (401, 403):
+        challenge = response.headers.get("WWW-Authenticate")
+        return SignInNeeded(
+            text, status=status, challenge=challenge, hint="sign in, or check the credentials"
+        )
+    if status == 429 or (status == 503 and "Retry-After" in response.headers):
+        after = response.headers.get("Retry-After", "")
+        seconds = float(after) if after.isdigit() else None
+        hint = f"try again after {after} s" if seconds is not None else "try again later"
+        return Throttled(text, retry_after=seconds, hint=hint)
+    headers = {"Content-Type": response.content_type}
+    return HttpStatus(text, status=status, body=body, headers=headers)
+
+
+async def body_excerpt(response: aiohttp.ClientResponse) -> bytes:
+    """The first part of a body, as far as it came. The rest is dropped with its connection."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in response.content.iter_any():
+            parts.append(chunk)
+            size += len(chunk)
+            if size >= _ERROR_BODY:
+                response.close()
+                break
+    except (aiohttp.ClientError, OSError):
+        pass
+    response.release()
+    return b"".join(parts)[:_ERROR_BODY]
+
+
+def _words(response: aiohttp.ClientResponse, body: bytes) -> str:
+    text = " ".join(body[:2000].decode("utf-8", "replace").split())
+    if response.content_type == "text/html" or text[:1] == "<":
+        return "an HTML page"
+    return text[:300]

@@ -1,0 +1,269 @@
+"""A child process that speaks over its standard streams."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import shutil
+import signal
+from collections.abc import Mapping
+
+from toolyard.errors import OutcomeUnknown, Unreachable
+from toolyard.model.server import StdioSpec
+from toolyard.transports.nursery import Nursery, child_environment, group_alive, signal_group
+from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, Ring, TransportFacts
+from toolyard.wire.codec import decode, encode
+from toolyard.wire.exchange import Message, error_message
+from toolyard.wire.framing import LineFramer, Oversize
+
+__all__ = ["StdioTransport"]
+
+log = logging.getLogger("toolyard.stdio")
+
+_EXIT_AND_EOF = 0.25
+"""Seconds between the end of a child's output and its exit, in either order, before we stop waiting."""
+_AFTER_STDIN = 1.0
+_AFTER_TERM = 5.0
+_ID = re.compile(rb'"id"\s*:\s*"?(\d{1,18})"?')
+
+
+class StdioTransport(asyncio.SubprocessProtocol):
+    """Starts the command in a process group of its own and exchanges one JSON message a line."""
+
+    closing_cancels = False
+
+    def __init__(self, spec: StdioSpec, nursery: Nursery, *, limit: int = MESSAGE_LIMIT) -> None:
+        self._spec = spec
+        self._nursery = nursery
+        self._limit = limit
+        self._framer = LineFramer(limit)
+        self._errors = LineFramer(64 * 1024)
+        self._ring = Ring()
+        self._noise = 0
+        self._last_noise = ""
+        self._receiver: Receiver | None = None
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._stdin: asyncio.WriteTransport | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._exited = asyncio.Event()
+        self._eof = False
+        self._patience: asyncio.TimerHandle | None = None
+        self._gone: str | None = None
+        self._marker = ""
+        self._group = 0
+
+    # What a connection calls.
+
+    async def open(self, receiver: Receiver) -> None:
+        self._nursery.prepare()
+        variable, self._marker = self._nursery.mark()
+        environment = child_environment(self._spec.env)
+        environment[variable] = self._marker
+        command = shutil.which(self._spec.command, path=environment.get("PATH")) or self._spec.command
+        loop = asyncio.get_running_loop()
+        self._receiver = receiver
+        try:
+            transport, _ = await loop.subprocess_exec(
+                lambda: self,
+                command,
+                *self._spec.args,
+                cwd=self._spec.cwd,
+                env=environment,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise self._not_started(error) from None
+        self._transport = transport
+        self._group = transport.get_pid()
+        self._nursery.adopt(self._group)
+        stdin = transport.get_pipe_transport(0)
+        assert isinstance(stdin, asyncio.WriteTransport)
+        self._stdin = stdin
+
+    def _not_started(self, error: OSError | ValueError) -> Unreachable:
+        spec = self._spec
+        if isinstance(error, FileNotFoundError):
+            if spec.cwd is not None and error.filename == spec.cwd:
+                return Unreachable(
+                    f"the working directory {spec.cwd} does not exist",
+                    hint="correct 'cwd' or create the folder",
+                )
+            return Unreachable(
+                f"command not found: {spec.command}", hint="install it, or give its full path in 'command'"
+            )
+        if isinstance(error, PermissionError):
+            return Unreachable(f"no permission to run {spec.command}", hint=f"chmod +x {spec.command}")
+        return Unreachable(f"could not start {spec.command}: {error}")
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        if self._gone is not None or self._stdin is None:
+            raise Unreachable(self._gone or "the connection is closed")
+        self._stdin.write(encode(message) + b"\n")
+        if not self._writable.is_set():
+            await self._writable.wait()
+
+    def adopt(self, version: str, *, modern: bool) -> None:
+        pass
+
+    def listen(self) -> None:
+        pass
+
+    def facts(self) -> TransportFacts:
+        return TransportFacts(
+            pid=self._group or None, stderr=tuple(self._ring.lines), noise=self._noise, session=True
+        )
+
+    async def close(self) -> None:
+        self._receiver = None
+        self._gone = self._gone or "the connection is closed"
+        if self._patience is not None:
+            self._patience.cancel()
+        self._writable.set()
+        if self._transport is not None:
+            try:
+                await self._end_group()
+            finally:
+                # Also on cancellation: what is left must not be.
+                signal_group(self._group, signal.SIGKILL)
+                self._transport.close()
+                self._nursery.release(self._group)
+                self._transport = None
+        marker, self._marker = self._marker, ""
+        if marker:
+            await self._nursery.sweep(marker)
+
+    async def _end_group(self) -> None:
+        if self._stdin is not None:
+            self._stdin.close()
+        await self._exits_within(_AFTER_STDIN)
+        if group_alive(self._group):
+            signal_group(self._group, signal.SIGTERM)
+            await self._group_ends_within(_AFTER_TERM)
+        if group_alive(self._group):
+            signal_group(self._group, signal.SIGKILL)
+            await self._exits_within(1.0)
+
+    async def _exits_within(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._exited.wait(), seconds)
+
+    async def _group_ends_within(self, seconds: float) -> None:
+        """Wait for the child, then for what it started, of which nobody tells us."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        await self._exits_within(seconds)
+        while group_alive(self._group) and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    # What the event loop calls.
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            for line in self._errors.feed(data):
+                raw = line.head if isinstance(line, Oversize) else line
+                self._ring.add(raw.decode("utf-8", "replace").rstrip())
+            return
+        for line in self._framer.feed(data):
+            self._line(line)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 0:
+            self._writable.set()
+        elif fd == 2 and (rest := self._errors.rest()) is not None:
+            raw = rest.head if isinstance(rest, Oversize) else rest
+            self._ring.add(raw.decode("utf-8", "replace").rstrip())
+        elif fd == 1:
+            if (rest := self._framer.rest()) is not None:
+                self._line(rest)
+            self._eof = True
+            self._ending()
+
+    def process_exited(self) -> None:
+        self._exited.set()
+        self._ending()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def _line(self, line: bytes | Oversize) -> None:
+        receiver = self._receiver
+        if receiver is None:
+            return
+        if isinstance(line, Oversize):
+            self._oversize(line, receiver)
+            return
+        if line[:1] in (b"{", b"["):
+            try:
+                message = decode(line)
+            except ValueError:
+                pass
+            else:
+                receiver.on_message(message)
+                return
+        elif not line.strip():
+            return
+        else:
+            with contextlib.suppress(ValueError):
+                # White space before a message is allowed.
+                if line[:1].isspace() or line[:3] == b"\xef\xbb\xbf":
+                    receiver.on_message(decode(line.removeprefix(b"\xef\xbb\xbf")))
+                    return
+        self._noise += 1
+        self._last_noise = line[:200].decode("utf-8", "replace")
+        if self._noise <= 3:
+            log.debug("skipped a line on standard output that is no message: %s", self._last_noise)
+
+    def _oversize(self, line: Oversize, receiver: Receiver) -> None:
+        # The id stands at either end, whichever library wrote it; so the one call that it answers can end.
+        match = _ID.search(line.head[:200]) or _last(line.tail[-200:])
+        self._noise += 1
+        if match is not None and b'"method"' not in line.head[:200]:
+            cause = f"its answer is {line.size} bytes long, over the limit of {self._limit}"
+            receiver.on_message(error_message(int(match[1]), 0, cause))
+
+    def _ending(self) -> None:
+        if self._receiver is None:
+            return
+        if self._eof and self._exited.is_set():
+            self._lost()
+        elif self._patience is None:
+            self._patience = asyncio.get_running_loop().call_later(_EXIT_AND_EOF, self._lost)
+
+    def _lost(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        if self._patience is not None:
+            self._patience.cancel()
+        if receiver is None:
+            return
+        self._gone = self._epitaph()
+        self._writable.set()
+        receiver.on_lost(OutcomeUnknown(self._gone))
+
+    def _epitaph(self) -> str:
+        code = self._transport.get_returncode() if self._transport is not None else None
+        if code is None:
+            text = "closed its standard output but lives on"
+        elif code < 0:
+            with contextlib.suppress(ValueError):
+                return self._with_last_words(f"was killed by {signal.Signals(-code).name}")
+            text = f"was killed by signal {-code}"
+        else:
+            text = f"exited with code {code}"
+        return self._with_last_words(text)
+
+    def _with_last_words(self, text: str) -> str:
+        words = next((line.strip() for line in reversed(self._ring.lines) if line.strip()), "")
+        if not words and self._last_noise:
+            words = self._last_noise.strip()
+        return f"{text}: {words[:300]}" if words else text
+
+
+def _last(tail: bytes) -> re.Match[bytes] | None:
+    matches = list(_ID.finditer(tail))
+    return matches[-1] if matches else None
