@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 __all__ = [
@@ -21,8 +20,6 @@ __all__ = [
     "TransportSpec",
     "Trust",
 ]
-
-NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Trust(StrEnum):
@@ -60,7 +57,7 @@ class StdioSpec:
 
     command: str
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = NOTHING
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
     cwd: str | None = None
     type: Literal["stdio"] = "stdio"
 
@@ -70,7 +67,7 @@ class HttpSpec:
     """A server behind a URL: Streamable HTTP, or the older HTTP with SSE."""
 
     url: str
-    headers: Mapping[str, str] = NOTHING
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     auth_provider_id: str | None = None
     type: Literal["http", "sse"] = "http"
 

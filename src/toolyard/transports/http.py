@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import Coroutine, Mapping
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 import aiohttp
 from multidict import istr
@@ -16,14 +15,22 @@ from toolyard.auth import AuthProvider
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, SessionLost, Unreachable
 from toolyard.model.server import HttpSpec
 from toolyard.net import Net
-from toolyard.transports.requests import Requests, body_excerpt, fault, refusal
+from toolyard.transports.requests import (
+    Requests,
+    body_excerpt,
+    fault,
+    is_lost_session,
+    is_rpc_error,
+    refusal,
+    tells_lost_session,
+)
 from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts
 from toolyard.wire.codec import decode, encode
-from toolyard.wire.exchange import Id, Message, is_answer, read_failure
+from toolyard.wire.exchange import Id, Message, is_answer
 from toolyard.wire.framing import Oversize, SseParser
 from toolyard.wire.headers import standard_headers
 
-__all__ = ["HttpTransport", "is_lost_session"]
+__all__ = ["HttpTransport"]
 
 log = logging.getLogger("toolyard.http")
 
@@ -36,12 +43,6 @@ _RETRY_MOST = 30.0
 
 _VERSION = istr("MCP-Protocol-Version")
 _SESSION = istr("Mcp-Session-Id")
-_LOST = re.compile(
-    r"session\b.{0,40}\b(not found|expired|invalid|unknown|terminated|does(n't| not) exist|closed|missing)"
-    r"|(invalid|unknown|expired|missing|no valid|no active|no)( or \w+)? session"
-    r"|(server|session|connection) not initialized",
-    re.IGNORECASE | re.DOTALL,
-)
 
 
 class HttpTransport:
@@ -61,14 +62,19 @@ class HttpTransport:
         self._receiver: Receiver | None = None
         self._modern = True
         self._session: str | None = None
-        self._base: dict[str, str] = {
+        self._plain: dict[str, str] = {
             istr("Accept"): "application/json, text/event-stream",
             istr("Content-Type"): "application/json",
         }
+        self._base = dict(self._plain)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def closing_cancels(self) -> bool:
+        return self._modern
+
+    @property
+    def uses_headers(self) -> bool:
         return self._modern
 
     async def open(self, receiver: Receiver) -> None:
@@ -76,15 +82,19 @@ class HttpTransport:
 
     def adopt(self, version: str, *, modern: bool) -> None:
         self._modern = modern
-        self._base[_VERSION] = version
+        self._base = {**self._plain, _VERSION: version}
+        if modern:
+            self._session = None
+        elif self._session is not None:
+            self._base[_SESSION] = self._session
 
     def facts(self) -> TransportFacts:
         return TransportFacts(session=self._session is not None)
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         method = message.get("method")
-        own: dict[str, str] = self._base
-        if method is not None and self._modern:
+        own = self._base if method != "initialize" else self._plain
+        if self._modern and method is not None and method != "initialize":
             own = {**own, **standard_headers(method, message.get("params"))}
         if headers:
             own = {**own, **headers}
@@ -117,7 +127,7 @@ class HttpTransport:
     def _adopt_session(self, session: str) -> None:
         if not session.isascii() or not session.isprintable():
             raise BadAnswer("its session id has characters that no session id may have")
-        self._session = self._base[_SESSION] = session
+        self._session = session
 
     async def _take_json(self, response: aiohttp.ClientResponse, id: Id) -> None:
         body = await self._read(response)
@@ -164,9 +174,9 @@ class HttpTransport:
             message: object = decode(error.body) if error.body else None
         except ValueError:
             message = None
-        if self._session is not None and _tells_lost_session(error, message):
+        if self._session is not None and tells_lost_session(error, message):
             raise SessionLost("no longer knows our session")
-        if id is None or error.status >= 500 or not _is_rpc_error(message):
+        if id is None or error.status >= 500 or not is_rpc_error(message):
             return False
         # A request that could not be read is answered without its id; the HTTP exchange tells whose it is.
         self._deliver({**message, "id": id})
@@ -322,25 +332,6 @@ class _Stream:
         except ValueError:
             log.debug("skipped an event that is not JSON: %s", event.data[:200])
             return None
-
-
-def is_lost_session(message: object) -> bool:
-    """Whether an answer says, in one of the known ways, that the session is gone."""
-    if not _is_rpc_error(message):
-        return False
-    failure = read_failure(message["error"])
-    return failure.code in (-32000, -32001, -32600, -32002) and _LOST.search(failure.message) is not None
-
-
-def _is_rpc_error(message: object) -> TypeGuard[dict[str, Any]]:
-    return isinstance(message, dict) and isinstance(cast("dict[str, Any]", message).get("error"), dict)
-
-
-def _tells_lost_session(error: HttpStatus, message: object) -> bool:
-    if error.status == 404:
-        return True
-    text = error.body.decode("utf-8", "replace") if len(error.body) < 2000 else ""
-    return error.status == 400 and (is_lost_session(message) or _LOST.search(text) is not None)
 
 
 def _too_long(size: int, limit: int) -> str:

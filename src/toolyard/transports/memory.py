@@ -20,6 +20,7 @@ class MemoryTransport:
     """Hands each message to a coroutine function. Both sides see fresh copies, as over a wire."""
 
     closing_cancels = False
+    uses_headers = False
 
     def __init__(self, server: MemoryServer) -> None:
         self._server = server

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import ssl
 from collections.abc import Mapping
+from typing import Any, TypeGuard, cast
 
 import aiohttp
 from multidict import CIMultiDict
@@ -21,8 +24,24 @@ from toolyard.errors import (
 )
 from toolyard.model.server import HttpSpec
 from toolyard.net import Net, same_origin
+from toolyard.wire.exchange import read_failure
 
-__all__ = ["Requests", "body_excerpt", "refusal"]
+__all__ = [
+    "Requests",
+    "body_excerpt",
+    "fault",
+    "is_lost_session",
+    "is_rpc_error",
+    "refusal",
+    "tells_lost_session",
+]
+
+_LOST = re.compile(
+    r"session\b.{0,40}\b(not found|expired|invalid|unknown|terminated|does(n't| not) exist|closed|missing)"
+    r"|(invalid|unknown|expired|missing|no valid|no active|no)( or \w+)? session"
+    r"|(server|session|connection) not initialized",
+    re.IGNORECASE | re.DOTALL,
+)
 
 _ERROR_BODY = 64 * 1024
 _REDIRECTS = 5
@@ -102,7 +121,8 @@ def fault(error: Exception, url: URL) -> ServerError:
             f"the host name {url.host} cannot be resolved", hint="check the URL and the network"
         )
     if isinstance(error, aiohttp.ClientConnectorError):
-        words = error.os_error.strerror or str(error.os_error)
+        number = error.os_error.errno
+        words = os.strerror(number) if number and number > 0 else str(error.os_error)
         return Unreachable(f"{where} cannot be reached: {words}", hint="is the server running?")
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return OutcomeUnknown(f"{where} closed the connection before it answered")
@@ -165,3 +185,24 @@ def _words(response: aiohttp.ClientResponse, body: bytes) -> str:
     if response.content_type == "text/html" or text[:1] == "<":
         return "an HTML page"
     return text[:300]
+
+
+def is_lost_session(message: object) -> bool:
+    """Whether an answer says, in one of the known ways, that the session is gone."""
+    if not is_rpc_error(message):
+        return False
+    failure = read_failure(message["error"])
+    return failure.code in (-32000, -32001, -32600, -32002) and _LOST.search(failure.message) is not None
+
+
+def is_rpc_error(message: object) -> TypeGuard[dict[str, Any]]:
+    """Whether a decoded body is a JSON-RPC error."""
+    return isinstance(message, dict) and isinstance(cast("dict[str, Any]", message).get("error"), dict)
+
+
+def tells_lost_session(error: HttpStatus, message: object = None) -> bool:
+    """Whether a refusal of a request with a session says that the session is gone."""
+    if error.status == 404:
+        return True
+    text = error.body.decode("utf-8", "replace") if len(error.body) < 2000 else ""
+    return error.status == 400 and (is_lost_session(message) or _LOST.search(text) is not None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Mapping
 
@@ -11,10 +10,10 @@ import aiohttp
 from yarl import URL
 
 from toolyard.auth import AuthProvider
-from toolyard.errors import BadAnswer, OutcomeUnknown, ServerError, Unreachable
+from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, SessionLost, Unreachable
 from toolyard.model.server import HttpSpec
 from toolyard.net import Net, same_origin
-from toolyard.transports.requests import Requests, fault, refusal
+from toolyard.transports.requests import Requests, fault, refusal, tells_lost_session
 from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts
 from toolyard.wire.codec import decode, encode
 from toolyard.wire.exchange import Message
@@ -29,6 +28,7 @@ class SseTransport:
     """Answers come on the stream; when the stream ends, so does everything in flight."""
 
     closing_cancels = False
+    uses_headers = False
 
     def __init__(
         self,
@@ -120,7 +120,10 @@ class SseTransport:
         own = {"Content-Type": "application/json", **self._version, **(headers or {})}
         response = await self._requests.send("POST", self._endpoint.result(), own, encode(message))
         if response.status >= 300:
-            raise await refusal(response)
+            error = await refusal(response)
+            if isinstance(error, HttpStatus) and tells_lost_session(error):
+                raise SessionLost("no longer knows our session")
+            raise error
         response.release()
 
     def adopt(self, version: str, *, modern: bool) -> None:
@@ -136,5 +139,4 @@ class SseTransport:
         self._receiver = None
         if self._reader is not None:
             self._reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(self._reader, return_exceptions=True)
+            await asyncio.gather(self._reader, return_exceptions=True)

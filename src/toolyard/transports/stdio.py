@@ -33,6 +33,7 @@ class StdioTransport(asyncio.SubprocessProtocol):
     """Starts the command in a process group of its own and exchanges one JSON message a line."""
 
     closing_cancels = False
+    uses_headers = False
 
     def __init__(self, spec: StdioSpec, nursery: Nursery, *, limit: int = MESSAGE_LIMIT) -> None:
         self._spec = spec
@@ -66,7 +67,7 @@ class StdioTransport(asyncio.SubprocessProtocol):
         loop = asyncio.get_running_loop()
         self._receiver = receiver
         try:
-            transport, _ = await loop.subprocess_exec(
+            await loop.subprocess_exec(
                 lambda: self,
                 command,
                 *self._spec.args,
@@ -76,10 +77,8 @@ class StdioTransport(asyncio.SubprocessProtocol):
             )
         except (OSError, ValueError) as error:
             raise self._not_started(error) from None
-        self._transport = transport
-        self._group = transport.get_pid()
-        self._nursery.adopt(self._group)
-        stdin = transport.get_pipe_transport(0)
+        assert self._transport is not None
+        stdin = self._transport.get_pipe_transport(0)
         assert isinstance(stdin, asyncio.WriteTransport)
         self._stdin = stdin
 
@@ -159,6 +158,12 @@ class StdioTransport(asyncio.SubprocessProtocol):
             await asyncio.sleep(0.02)
 
     # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._transport = transport
+        self._group = transport.get_pid()
+        self._nursery.adopt(self._group)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:

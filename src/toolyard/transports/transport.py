@@ -45,8 +45,15 @@ class Transport(Protocol):
     stream has ended; over a shared channel it returns once the message is on its way.
     """
 
-    closing_cancels: bool
-    """Abandoning ``send`` tells the server, so that no cancellation need be sent."""
+    @property
+    def closing_cancels(self) -> bool:
+        """Abandoning ``send`` tells the server, so that no cancellation need be sent."""
+        ...
+
+    @property
+    def uses_headers(self) -> bool:
+        """Requests mirror parts of their body into headers."""
+        ...
 
     async def open(self, receiver: Receiver) -> None:
         """Make the way. Raises Unreachable, and leaves nothing behind, where that fails."""

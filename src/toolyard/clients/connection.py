@@ -1,0 +1,385 @@
+"""One connection: a server and a principal, one owner task, one state, and calls that always end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from toolyard.clients.dialing import Dialer
+from toolyard.clients.link import Link, OnProgress, Patience
+from toolyard.clients.listing import Listing, collect, header_rules
+from toolyard.clients.rounds import Rounds
+from toolyard.errors import (
+    BadAnswer,
+    OutcomeUnknown,
+    RpcError,
+    ServerError,
+    SessionLost,
+    SignInNeeded,
+    Unreachable,
+)
+from toolyard.model.principal import Principal
+from toolyard.model.server import Restart, Server, StdioSpec, Timeouts
+from toolyard.model.status import State, Status
+from toolyard.wire.client import Facts
+from toolyard.wire.headers import HeaderParam, param_headers
+from toolyard.wire.versions import HEADER_MISMATCH, UNSUPPORTED_VERSION
+
+__all__ = ["Connection"]
+
+log = logging.getLogger("toolyard.connection")
+
+_BACKOFF = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds before each restart in a row. After the last one the crash loop is left alone."""
+_STABLE = 60.0
+"""Seconds of being ready after which earlier crashes no longer count."""
+
+
+class Connection:
+    """Connects when first used, recovers what can be recovered, and says what cannot.
+
+    ``request`` may be called from any task and cancelled at any time; ``close`` ends everything in a
+    bounded time. Each link is made, owned and closed by one task of ours, never by a caller.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        principal: Principal,
+        dialer: Dialer,
+        on_told: Callable[[str, str, Mapping[str, Any]], None] | None = None,
+    ) -> None:
+        self.server = server
+        self._dialer = dialer
+        self._on_told = on_told
+        self._rounds = Rounds(server.id, dialer.callbacks)
+        self._link: Link | None = None
+        self._making: Link | None = None
+        self._opening: asyncio.Future[Link] | None = None
+        self._owners: set[asyncio.Task[None]] = set()
+        self._rules: dict[str, tuple[HeaderParam, ...]] = {}
+        self._dead: str | None = None
+        self._crashes = 0
+        self._restart: asyncio.TimerHandle | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        state = State.IDLE if server.enabled else State.DISABLED
+        self._status = Status(server.id, principal.id, state, time.time(), cause=server.disabled_reason)
+
+    # What others call.
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        repeatable: bool = False,
+        timeouts: Timeouts | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+        log_level: str | None = None,
+    ) -> dict[str, Any]:
+        """The result of one request; connects first where needed.
+
+        ``repeatable``: executing it twice does no harm, so it is sent again when its outcome is
+        unknown. Raises a ServerError, always within the timeouts.
+        """
+        limits = timeouts or self.server.timeouts
+        patience = Patience(limits.silence, limits.call)
+        status = self._status
+        tries = 0
+        status.in_flight += 1
+        try:
+            while True:
+                link = self._link
+                if link is None or link.over:
+                    link = await self._ready()
+                status.last_call = time.time()
+                try:
+                    return await self._rounds.request(
+                        link,
+                        method,
+                        params,
+                        patience,
+                        progress=method == "tools/call",
+                        on_progress=on_progress,
+                        headers=self._headers(method, params) if self._rules else None,
+                        meta=meta,
+                        log_level=log_level,
+                    )
+                except ServerError as error:
+                    tries += 1
+                    if tries > 1 or not await self._recovered(link, error, repeatable):
+                        raise self._named(error) from error.__cause__
+        finally:
+            status.in_flight -= 1
+            if self.server.stop_when_idle is not None and status.in_flight == 0:
+                self._rest()
+
+    async def ready(self) -> Facts:
+        """Connect where needed, and give what the server said about itself."""
+        link = self._link
+        if link is None or link.over:
+            link = await self._ready()
+        assert link.facts is not None
+        return link.facts
+
+    async def list_tools(self) -> Listing:
+        """All tools. Over HTTP in the modern era this also learns which parameters go into headers."""
+        listing = await self.list_all("tools/list", "tools")
+        link = self._link
+        if link is not None and link.transport.uses_headers:
+            self._rules = header_rules(listing)
+        self._status.tool_count = len(listing.items)
+        return listing
+
+    async def list_all(self, method: str, key: str) -> Listing:
+        """All pages of a list."""
+        try:
+            return await collect(method, key, lambda params: self.request(method, params, repeatable=True))
+        except BadAnswer as error:
+            raise self._named(error) from None
+
+    def _headers(self, method: str, params: Mapping[str, Any] | None) -> dict[str, str] | None:
+        if method != "tools/call" or params is None:
+            return None
+        rules = self._rules.get(params.get("name", ""))
+        return param_headers(rules, params.get("arguments") or {}) if rules else None
+
+    def status(self) -> Status:
+        """A copy of the record."""
+        record = self._status
+        link = self._link or self._making
+        if link is not None:
+            facts = link.transport.facts()
+            record.pid, record.stderr, record.noise = facts.pid, facts.stderr, facts.noise
+        return replace(record)
+
+    def note(self, **changes: Any) -> None:
+        """Record what others learned, e.g. the number of tools."""
+        for name, value in changes.items():
+            setattr(self._status, name, value)
+
+    async def restart(self) -> None:
+        """Close what is there and forget why it failed. The next call connects."""
+        await self._end("was restarted")
+        self._crashes = 0
+        self._dead = None
+        if self._status.state not in (State.DISABLED, State.CLOSED):
+            self._status.restarts += 1
+            self._set(State.IDLE)
+
+    async def close(self) -> None:
+        """Close for good. Calls in flight end with Unreachable."""
+        if self._status.state is not State.DISABLED:
+            self._set(State.CLOSED)
+        await self._end("the connection is closed")
+
+    # Connecting.
+
+    async def _ready(self) -> Link:
+        self._check()
+        return await asyncio.shield(self._start())
+
+    def _check(self) -> None:
+        state = self._status.state
+        if state is State.DISABLED:
+            cause = self.server.disabled_reason or "is disabled"
+            raise self._named(Unreachable(cause, hint="enable it in the configuration"))
+        if state is State.CLOSED:
+            raise self._named(Unreachable("the connection is closed"))
+        if self._dead is not None:
+            hint = 'restart it, or set "restart": "on-failure"'
+            raise self._named(Unreachable(self._dead, hint=hint))
+
+    def _start(self) -> asyncio.Future[Link]:
+        """The one attempt to connect that everyone waits for."""
+        if self._opening is None:
+            if self._restart is not None:
+                self._restart.cancel()
+                self._restart = None
+            loop = asyncio.get_running_loop()
+            self._opening = loop.create_future()
+            # Nobody may be waiting any more when it fails.
+            self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
+            owner = loop.create_task(self._own(self._opening), name=f"toolyard:{self.server.id}")
+            self._owners.add(owner)
+            owner.add_done_callback(self._owners.discard)
+        return self._opening
+
+    async def _own(self, opening: asyncio.Future[Link]) -> None:
+        """The owner: makes the link, waits for its end, closes it."""
+        link: Link | None = None
+        try:
+            link = await self._connect()
+            if self._opening is opening:
+                self._opening = None
+            self._become_ready(link)
+            opening.set_result(link)
+            await link.ended
+        except ServerError as error:
+            self._failed(error)
+            opening.set_exception(self._named(error))
+        except asyncio.CancelledError:
+            if not opening.done():
+                opening.set_exception(self._named(Unreachable("the connection is closed")))
+            raise
+        finally:
+            if self._opening is opening:
+                self._opening = None
+            self._making = None
+            if link is not None:
+                if self._link is link:
+                    self._link = None
+                await link.close()
+
+    async def _connect(self) -> Link:
+        seconds = self.server.timeouts.connect
+        self._set(State.CONNECTING)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._dialer.dial(self.server, self._began)
+        except TimeoutError:
+            raise Unreachable(
+                f"did not answer within {seconds:g} s{self._last_words()}",
+                hint="raise 'timeouts.connect' if it needs longer to start",
+            ) from None
+
+    def _began(self, link: Link) -> None:
+        if (told := self._on_told) is not None:
+            link.on_told = functools.partial(told, self.server.id)
+        link.on_over = self._became_lost
+        self._making = link
+
+    def _last_words(self) -> str:
+        facts = self.status()
+        if facts.stderr:
+            return f"; its last words: {facts.stderr[-1].strip()[:200]}"
+        return f"; it printed {facts.noise} lines that are no messages" if facts.noise else ""
+
+    def _become_ready(self, link: Link) -> None:
+        self._link, self._making = link, None
+        status = self._status
+        self._set(State.READY)
+        status.connects += 1
+        if (facts := link.facts) is not None:
+            status.protocol_version = facts.version
+            status.server_info, status.capabilities = facts.info, facts.capabilities
+            status.instructions = facts.instructions
+
+    # Losing.
+
+    def _became_lost(self, link: Link, error: ServerError) -> None:
+        if self._link is not link:
+            return
+        self.status()  # Keep what the transport knew: its last words outlive it.
+        self._link = None
+        if self._status.state is State.CLOSED:
+            return
+        ready_for = time.time() - self._status.since
+        if not isinstance(self.server.transport, StdioSpec):
+            self._set(State.IDLE, error)
+            return
+        self._set(State.FAILED, error)
+        log.error("server '%s' %s", self.server.id, error.cause)
+        if self.server.restart is Restart.NEVER:
+            self._dead = error.cause
+            return
+        self._crashes = 0 if ready_for > _STABLE else self._crashes
+        self._schedule_restart(error)
+
+    def _schedule_restart(self, error: ServerError) -> None:
+        if self._crashes >= len(_BACKOFF):
+            self._dead = f"crashed {self._crashes + 1} times in a row; the last time it {error.cause}"
+            self._set(State.FAILED, Unreachable(self._dead))
+            return
+        pause = _BACKOFF[self._crashes]
+        self._crashes += 1
+        self._status.restarts += 1
+        self._status.next_retry = time.time() + pause
+        self._restart = asyncio.get_running_loop().call_later(pause, self._start)
+
+    def _failed(self, error: ServerError) -> None:
+        self.status()
+        if self._status.state is State.CLOSED:
+            return
+        self._set(State.NEEDS_AUTH if isinstance(error, SignInNeeded) else State.FAILED, error)
+        log.warning("server '%s' cannot be used: %s", self.server.id, error.cause)
+        if self._crashes and self.server.restart is Restart.ON_FAILURE:
+            self._schedule_restart(error)
+
+    async def _recovered(self, link: Link, error: ServerError, repeatable: bool) -> bool:
+        """Whether the request may be sent once more, after making that possible."""
+        unsupported = isinstance(error, RpcError) and error.code == UNSUPPORTED_VERSION
+        if isinstance(error, SessionLost) or unsupported:
+            self._drop(link, error)
+            return True
+        if isinstance(error, RpcError) and error.code == HEADER_MISMATCH:
+            return await self._relearned()
+        if isinstance(error, OutcomeUnknown):
+            return repeatable and self._dead is None and self._status.state is not State.CLOSED
+        if isinstance(error, SignInNeeded) and self._link is link:
+            self._set(State.NEEDS_AUTH, error)
+        return False
+
+    async def _relearned(self) -> bool:
+        """The tool may mirror other parameters by now: list again, then try once more."""
+        with contextlib.suppress(ServerError):
+            await self.list_tools()
+            return True
+        return False
+
+    def _drop(self, link: Link, error: ServerError) -> None:
+        """Give up this link so that the next use makes a new one; only the first to notice does it."""
+        if self._link is link:
+            self._link = None
+            self._set(State.IDLE, error)
+            link.on_lost(Unreachable(error.cause))
+
+    async def _end(self, reason: str) -> None:
+        for timer in (self._restart, self._idle):
+            if timer is not None:
+                timer.cancel()
+        self._restart = self._idle = None
+        if (link := self._link) is not None:
+            self._link = None
+            link.on_lost(Unreachable(reason))
+        owners = {owner for owner in self._owners if owner is not asyncio.current_task()}
+        if self._opening is not None:
+            # Still connecting. An owner that is already closing its link is left to do so in peace.
+            for owner in owners:
+                owner.cancel()
+        if owners:
+            await asyncio.wait(owners)
+
+    def _rest(self) -> None:
+        """Nobody calls: stop after a while."""
+        if self._idle is not None:
+            self._idle.cancel()
+        seconds = self.server.stop_when_idle or 0.0
+        self._idle = asyncio.get_running_loop().call_later(seconds, self._stop_if_idle)
+
+    def _stop_if_idle(self) -> None:
+        if self._status.in_flight == 0 and self._link is not None:
+            link, self._link = self._link, None
+            self._set(State.IDLE)
+            link.on_lost(Unreachable("was stopped because nobody used it"))
+
+    # The record.
+
+    def _set(self, state: State, error: ServerError | None = None) -> None:
+        status = self._status
+        status.state, status.since = state, time.time()
+        status.cause, status.hint = (error.cause, error.hint) if error is not None else (None, None)
+        status.next_retry = None
+        if state is not State.READY:
+            status.pid = None
+
+    def _named(self, error: ServerError) -> ServerError:
+        error.server = self.server.id
+        return error

@@ -1,0 +1,165 @@
+"""Making a link to a server: the right transport, the right era, nothing left behind on failure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolyard.auth import AuthProvider
+from toolyard.clients.callbacks import Callbacks
+from toolyard.clients.handshake import (
+    Era,
+    EraMemory,
+    Eras,
+    connect_error,
+    discover,
+    initialize,
+    negotiate,
+    settle,
+)
+from toolyard.clients.link import Link, Patience
+from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, RpcError, ServerError, Unreachable
+from toolyard.model.server import HttpSpec, Protocol, Server, StdioSpec
+from toolyard.net import Net
+from toolyard.transports.http import HttpTransport
+from toolyard.transports.nursery import Nursery
+from toolyard.transports.sse import SseTransport
+from toolyard.transports.stdio import StdioTransport
+from toolyard.transports.transport import MESSAGE_LIMIT, Transport
+from toolyard.wire.client import Facts, Speaker
+
+__all__ = ["Dialer", "fingerprint"]
+
+
+@dataclass(slots=True)
+class Dialer:
+    """Everything that links share. One for a manager."""
+
+    info: Mapping[str, Any]
+    callbacks: Callbacks = field(default_factory=Callbacks)
+    auth_providers: Mapping[str, AuthProvider] = field(default_factory=dict[str, AuthProvider])
+    eras: EraMemory = field(default_factory=Eras)
+    net: Net = field(default_factory=Net)
+    nursery: Nursery = field(default_factory=Nursery)
+    message_limit: int = MESSAGE_LIMIT
+    memory_servers: Mapping[str, Callable[[], Transport]] = field(
+        default_factory=dict[str, Callable[[], Transport]]
+    )
+    """Transports of servers in this process, by server id."""
+
+    async def dial(self, server: Server, began: Callable[[Link], None]) -> Link:
+        """A link that has agreed on its era. ``began`` is told of each link while it is being made.
+
+        Raises a ServerError that means that nothing was executed.
+        """
+        key = fingerprint(server)
+        remembered = self.eras.recall(key) if server.protocol is Protocol.AUTO else None
+        era = _configured_era(server) or remembered
+        patience = Patience(server.timeouts.connect, server.timeouts.connect)
+        first: ServerError | None = None
+        while True:
+            try:
+                link, found = await self._attempt(server, era, patience, began)
+                break
+            except ServerError as error:
+                first = first or error
+                self.eras.remember(key, None)
+                way = _other_way(server, era, error, remembered=remembered is not None)
+                if way is None:
+                    told = connect_error(first if era == "sse" else error)
+                    raise told from error
+                era, remembered = way[0], None
+        if server.protocol is Protocol.AUTO:
+            self.eras.remember(key, found)
+        return link
+
+    async def _attempt(
+        self, server: Server, era: Era | None, patience: Patience, began: Callable[[Link], None]
+    ) -> tuple[Link, Era]:
+        link = self._link(server, era)
+        began(link)
+        try:
+            await link.open()
+            facts = await self._begin(link, server, era, patience)
+        except BaseException:
+            await link.close()
+            raise
+        link.transport.listen()
+        return link, "sse" if era == "sse" else "modern" if facts.modern else "legacy"
+
+    async def _begin(self, link: Link, server: Server, era: Era | None, patience: Patience) -> Facts:
+        if era in ("legacy", "sse"):
+            return await settle(link, await initialize(link, patience))
+        if server.protocol is Protocol.MODERN:
+            outcome = await discover(link, patience)
+            if isinstance(outcome, Facts):
+                return await settle(link, outcome)
+            hint = 'remove "protocol": "modern" to let Toolyard find out what it speaks'
+            raise BadAnswer("does not speak protocol version 2026-07-28", hint=hint)
+        return await negotiate(link, patience)
+
+    def _link(self, server: Server, era: Era | None) -> Link:
+        speaker = Speaker(self.info, self.callbacks.capabilities())
+        return Link(server.id, self._transport(server, era), speaker, self.callbacks)
+
+    def _transport(self, server: Server, era: Era | None) -> Transport:
+        if (make := self.memory_servers.get(server.id)) is not None:
+            return make()
+        spec = server.transport
+        if isinstance(spec, StdioSpec):
+            return StdioTransport(spec, self.nursery, limit=self.message_limit)
+        kind = SseTransport if era == "sse" else HttpTransport
+        guarded = server.private_addresses is False
+        return kind(spec, self.net, self._auth(spec), guarded=guarded, limit=self.message_limit)
+
+    def _auth(self, spec: HttpSpec) -> AuthProvider | None:
+        if spec.auth_provider_id is None:
+            return None
+        provider = self.auth_providers.get(spec.auth_provider_id)
+        if provider is None:
+            raise Unreachable(
+                f"no auth provider '{spec.auth_provider_id}' was given",
+                hint="pass it in auth_providers under that id",
+            )
+        return provider
+
+    async def close(self) -> None:
+        """Close what links shared, after the links."""
+        await self.net.close()
+        await self.nursery.close()
+
+
+def _configured_era(server: Server) -> Era | None:
+    if isinstance(server.transport, HttpSpec) and server.transport.type == "sse":
+        return "sse"
+    if server.protocol is Protocol.LEGACY:
+        return "legacy"
+    return "modern" if server.protocol is Protocol.MODERN else None
+
+
+def _other_way(
+    server: Server, era: Era | None, error: ServerError, *, remembered: bool
+) -> tuple[Era | None] | None:
+    """Another way to begin that this failure suggests, in a tuple, or None where there is none."""
+    if remembered and isinstance(error, BadAnswer | RpcError):
+        # It answered, but not as it used to: ask anew.
+        return (None,)
+    if server.protocol is Protocol.MODERN or era == "sse":
+        return None
+    if isinstance(server.transport, StdioSpec):
+        # Some old servers exit on the first message that they do not know.
+        return ("legacy",) if era in (None, "modern") and isinstance(error, OutcomeUnknown) else None
+    plain_refusal = isinstance(error, HttpStatus) and error.status in (400, 404, 405)
+    return ("sse",) if plain_refusal else None
+
+
+def fingerprint(server: Server) -> str:
+    """What names a server's definition in memory: another command or address is another server."""
+    spec = server.transport
+    if isinstance(spec, StdioSpec):
+        words = (spec.command, *spec.args, spec.cwd or "")
+    else:
+        words = (spec.type, spec.url)
+    return hashlib.sha256("\0".join(words).encode("utf-8", "replace")).hexdigest()

@@ -1,0 +1,66 @@
+"""Requests that take several rounds: a modern server answers with questions, and is asked again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+from toolyard.clients.callbacks import Callbacks, NotOffered
+from toolyard.clients.link import Link, Patience
+from toolyard.errors import BadAnswer
+
+__all__ = ["Rounds"]
+
+_MOST = 16
+
+
+class Rounds:
+    """Answers ``input_required`` with the program's callbacks until the result is complete."""
+
+    def __init__(self, server: str, callbacks: Callbacks) -> None:
+        self._server = server
+        self._callbacks = callbacks
+
+    async def request(
+        self, link: Link, method: str, params: Mapping[str, Any] | None, patience: Patience, **options: Any
+    ) -> dict[str, Any]:
+        """The complete result. Raises BadAnswer for a result of another kind, or too many rounds."""
+        result = await link.request(method, params, patience, **options)
+        kind = result.get("resultType")
+        if kind is None or kind == "complete":
+            return result
+        for _ in range(_MOST):
+            if kind != "input_required":
+                raise BadAnswer(f"answered {method} with a result of the unknown type {str(kind)[:60]!r}")
+            more = await self._inputs(method, result)
+            result = await link.request(method, {**(params or {}), **more}, patience, **options)
+            kind = result.get("resultType", "complete")
+            if kind == "complete":
+                return result
+        raise BadAnswer(f"asked for input more than {_MOST} times during one {method}")
+
+    async def _inputs(self, method: str, result: Mapping[str, Any]) -> dict[str, Any]:
+        """What the next round carries besides the original parameters: answers, and the state as it came."""
+        more: dict[str, Any] = {}
+        requests, state = result.get("inputRequests"), result.get("requestState")
+        if isinstance(requests, dict) and requests:
+            asked = cast("dict[str, Any]", requests)
+            answers = await asyncio.gather(*(self._answer(method, one) for one in asked.values()))
+            more["inputResponses"] = dict(zip(asked, answers, strict=True))
+        if isinstance(state, str):
+            more["requestState"] = state
+        if not more:
+            raise BadAnswer(f"wants input for {method} but does not say which")
+        return more
+
+    async def _answer(self, method: str, asked: object) -> dict[str, Any]:
+        request = cast("dict[str, Any]", asked) if isinstance(asked, dict) else {}
+        kind, params = request.get("method"), request.get("params")
+        try:
+            return await self._callbacks.answer(
+                self._server, str(kind), cast("dict[str, Any]", params) if isinstance(params, dict) else {}
+            )
+        except NotOffered:
+            cause = f"asked for {str(kind)[:60]} during {method}, which was not offered"
+            raise BadAnswer(cause, hint="this needs a client that can answer it") from None
