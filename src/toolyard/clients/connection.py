@@ -229,6 +229,13 @@ class Connection:
             if not opening.done():
                 opening.set_exception(self._named(Unreachable("the connection is closed")))
             raise
+        except Exception as error:
+            # The top of a task: a fault of ours must not leave anyone waiting.
+            log.exception("server '%s': connecting failed in an unforeseen way", self.server.id)
+            if not opening.done():
+                failure = Unreachable(f"connecting failed in an unforeseen way: {error!r}")
+                self._failed(failure)
+                opening.set_exception(self._named(failure))
         finally:
             if self._opening is opening:
                 self._opening = None

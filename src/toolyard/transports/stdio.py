@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 from collections.abc import Mapping
+from typing import cast
 
 from toolyard.errors import OutcomeUnknown, Unreachable
 from toolyard.model.server import StdioSpec
@@ -78,9 +79,7 @@ class StdioTransport(asyncio.SubprocessProtocol):
         except (OSError, ValueError) as error:
             raise self._not_started(error) from None
         assert self._transport is not None
-        stdin = self._transport.get_pipe_transport(0)
-        assert isinstance(stdin, asyncio.WriteTransport)
-        self._stdin = stdin
+        self._stdin = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
 
     def _not_started(self, error: OSError | ValueError) -> Unreachable:
         spec = self._spec
@@ -160,9 +159,9 @@ class StdioTransport(asyncio.SubprocessProtocol):
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.SubprocessTransport)
-        self._transport = transport
-        self._group = transport.get_pid()
+        # Not checked: the transports of other event loops are no subclasses of asyncio's.
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+        self._group = self._transport.get_pid()
         self._nursery.adopt(self._group)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
