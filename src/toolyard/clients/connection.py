@@ -13,6 +13,7 @@ from typing import Any
 
 from toolyard.clients.dialing import Dialer
 from toolyard.clients.link import Link, OnProgress, Patience
+from toolyard.clients.listening import listen
 from toolyard.clients.listing import Listing, collect, header_rules
 from toolyard.clients.rounds import Rounds
 from toolyard.errors import (
@@ -271,6 +272,9 @@ class Connection:
 
     def _become_ready(self, link: Link) -> None:
         self._link, self._making = link, None
+        callbacks = self._dialer.callbacks
+        if self._on_told is not None or callbacks.notification is not None or callbacks.capabilities():
+            listen(link)
         status = self._status
         self._set(State.READY)
         status.connects += 1

@@ -86,7 +86,6 @@ class Dialer:
         except BaseException:
             await link.close()
             raise
-        link.transport.listen()
         return link, "sse" if era == "sse" else "modern" if facts.modern else "legacy"
 
     async def _begin(self, link: Link, server: Server, era: Era | None, patience: Patience) -> Facts:

@@ -172,7 +172,7 @@ class Link:
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification, whenever that goes. Failures are nobody's concern."""
-        self._background(self._send_quietly(notification(method, params)))
+        self.spawn(self._send_quietly(notification(method, params)))
 
     def _withdraw(self, id: int, method: str, reason: str) -> None:
         waiting = self._exchange.forget(id)
@@ -222,14 +222,17 @@ class Link:
             self._call_back(call.on_progress, params)
 
     def _told(self, event: Told) -> None:
-        if event.method == "notifications/message":
-            if self._callbacks.log is not None:
-                self._call_back(self._callbacks.log, self.server, event.params)
-            return
+        if event.method != "notifications/message":
+            self.tell_owner(event.method, event.params)
+        elif self._callbacks.log is not None:
+            self._call_back(self._callbacks.log, self.server, event.params)
+
+    def tell_owner(self, method: str, params: Mapping[str, Any]) -> None:
+        """Pass a notification on to whoever wants to know."""
         if self.on_told is not None:
-            self._call_back(self.on_told, event.method, event.params)
+            self._call_back(self.on_told, method, params)
         if self._callbacks.notification is not None:
-            self._call_back(self._callbacks.notification, self.server, event.method, event.params)
+            self._call_back(self._callbacks.notification, self.server, method, params)
 
     def _call_back(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Call what a user gave us: whatever it raises is recorded, and nothing else is disturbed."""
@@ -239,7 +242,7 @@ class Link:
             log.exception("%s: a callback failed", self.server)
             return
         if inspect.isawaitable(result):
-            self._background(self._await_callback(result))
+            self.spawn(self._await_callback(result))
 
     async def _await_callback(self, result: Awaitable[Any]) -> None:
         try:
@@ -260,13 +263,13 @@ class Link:
         elif self.facts is not None and self.facts.modern:
             self._stray(Stray(f"{event.method}: a request, which the modern era does not have"))
         elif event.method == "ping":
-            self._background(self._send_quietly(result_message(event.id, {})))
+            self.spawn(self._send_quietly(result_message(event.id, {})))
         elif len(self._questions) >= _QUESTIONS or event.id in self._questions:
             refused = error_message(event.id, INTERNAL_ERROR, "too many requests at the same time")
-            self._background(self._send_quietly(refused))
+            self.spawn(self._send_quietly(refused))
         else:
             self._hold_clocks()
-            task = self._background(self._answer(event))
+            task = self.spawn(self._answer(event))
             self._questions[event.id] = task
             task.add_done_callback(lambda _: self._question_done(event.id))
 
@@ -315,7 +318,8 @@ class Link:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.transport.close()
 
-    def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that ends with the link at the latest."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -112,7 +112,7 @@ class HttpTransport:
             if method == "initialize" and (session := response.headers.get(_SESSION)):
                 self._adopt_session(session)
             if id is None:
-                response.release()
+                await body_excerpt(response)
             elif response.content_type == "application/json":
                 await self._take_json(response, id)
             elif response.content_type == "text/event-stream":

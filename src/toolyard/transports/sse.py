@@ -13,7 +13,7 @@ from toolyard.auth import AuthProvider
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, SessionLost, Unreachable
 from toolyard.model.server import HttpSpec
 from toolyard.net import Net, same_origin
-from toolyard.transports.requests import Requests, fault, refusal, tells_lost_session
+from toolyard.transports.requests import Requests, body_excerpt, fault, refusal, tells_lost_session
 from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts
 from toolyard.wire.codec import decode, encode
 from toolyard.wire.exchange import Message
@@ -124,7 +124,7 @@ class SseTransport:
             if isinstance(error, HttpStatus) and tells_lost_session(error):
                 raise SessionLost("no longer knows our session")
             raise error
-        response.release()
+        await body_excerpt(response)
 
     def adopt(self, version: str, *, modern: bool) -> None:
         self._version = {"MCP-Protocol-Version": version}
