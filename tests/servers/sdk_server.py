@@ -26,6 +26,7 @@ parser.add_argument("--port", type=int, default=0)
 parser.add_argument("--json", action="store_true")
 parser.add_argument("--stateless", action="store_true")
 parser.add_argument("--journal", help="a file that gets a line for each executed call")
+parser.add_argument("--tag", help="ignored: names the process in a listing")
 arguments = parser.parse_args()
 
 server = MCPServer("sdk-server", instructions="Try everything.")

@@ -1,0 +1,178 @@
+"""Whatever ends a program that holds stdio servers, no process of theirs outlives it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from toolyard.transports import watchdog
+
+from .conftest import SDK_SERVER
+
+HOLDER = """
+import asyncio, os, signal, sys, threading
+from toolyard.clients import ClientManager
+from toolyard.model.server import Server, StdioSpec
+
+how, tag, program = sys.argv[1:4]
+script = f"{sys.executable} -c 'import sys; [None for _ in sys.stdin]' {tag}; true"
+if how == "escape":
+    script = f"setsid sleep 300 & {script}"
+real = f"{sys.executable} {program} stdio --tag {tag}; true"
+
+def servers(count):
+    spec = StdioSpec("/bin/sh", ("-c", real if how == "ready" else script), env={"TAG": tag})
+    return [Server(f"s{n}", spec) for n in range(count)]
+
+async def hold(count):
+    manager = ClientManager(servers(count))
+    connecting = asyncio.ensure_future(manager.connect())
+    if how == "ready":
+        statuses = await connecting
+        assert all(s.state == "ready" for s in statuses), statuses
+    else:
+        while sum(1 for s in manager.statuses() if s.pid) < count:
+            await asyncio.sleep(0.01)
+    return manager
+
+def spawn_in_thread():
+    global keep
+    loop = asyncio.new_event_loop()
+    keep = (loop, loop.run_until_complete(hold(3)))
+
+async def main():
+    manager = await hold(10 if how != "ready" else 2)
+    print("holding", flush=True)
+    await asyncio.sleep(60)
+
+if how == "thread":
+    thread = threading.Thread(target=spawn_in_thread)
+    thread.start()
+    thread.join()
+    print("holding", flush=True)
+    signal.pause()
+asyncio.run(main())
+"""
+
+
+def tagged(tag: str) -> list[psutil.Process]:
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE and (
+                tag in process.cmdline() or process.environ().get("TAG") == tag
+            ):
+                found.append(process)
+    return found
+
+
+def gone_within(tag: str, seconds: float) -> list[psutil.Process]:
+    deadline = time.monotonic() + seconds
+    while (left := tagged(tag)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
+@pytest.fixture
+def tag() -> Iterator[str]:
+    name = f"toolyard-test-{os.getpid()}-{time.monotonic_ns()}"
+    yield name
+    for process in tagged(name):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def holder(how: str, tag: str, tmp_path: Path) -> subprocess.Popen[bytes]:
+    program = tmp_path / "holder.py"
+    program.write_text(HOLDER)
+    process = subprocess.Popen(
+        [sys.executable, str(program), how, tag, str(SDK_SERVER)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TAG": tag},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"holding\n"
+    return process
+
+
+@pytest.mark.parametrize("how", ["starting", "ready", "thread", "escape"])
+def test_after_kill_9_no_process_of_theirs_is_left_within_two_seconds(
+    how: str, tag: str, tmp_path: Path
+) -> None:
+    process = holder(how, tag, tmp_path)
+    children = {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
+    assert len(children) >= 4
+    process.kill()
+    process.wait(10)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert gone_within(tag, 2.0) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_other_signals_leave_nothing_either(number: signal.Signals, tag: str, tmp_path: Path) -> None:
+    process = holder("starting", tag, tmp_path)
+    process.send_signal(number)
+    process.wait(20)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert gone_within(tag, 2.0) == []
+
+
+def test_a_killed_watchdog_is_replaced_before_the_next_child(tag: str, tmp_path: Path) -> None:
+    program = """
+import asyncio, sys, psutil
+from toolyard.clients import ClientManager
+from toolyard.model.server import Server, StdioSpec
+async def main():
+    spec = StdioSpec(sys.executable, (sys.argv[1], "stdio", "--tag", sys.argv[2]))
+    manager = ClientManager([Server("a", spec), Server("b", spec)])
+    await manager.connect(["a"])
+    dogs = [p for p in psutil.Process().children() if "watchdog.py" in " ".join(p.cmdline())]
+    dogs[0].kill(); dogs[0].wait()
+    await manager.connect(["b"])
+    print("holding", flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+    process = subprocess.Popen([sys.executable, "-c", program, str(SDK_SERVER), tag], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"holding\n"
+    process.kill()
+    process.wait(10)
+    process.stdout.close()
+    assert gone_within(tag, 2.0) == []
+
+
+def test_leftovers_of_a_dead_owner_are_swept_and_those_of_a_living_one_are_not(tag: str) -> None:
+    here = watchdog.namespace()
+    dead = subprocess.Popen(["true"])
+    dead_owner = f"{dead.pid}:{watchdog.start_time(dead.pid) or '1'}:{here}:0:1"
+    dead.wait()
+    living_owner = f"{os.getpid()}:{watchdog.start_time(os.getpid())}:{here}:0:1"
+    elsewhere = f"{dead.pid}:1:4026000000:0:1"
+    sleeper = ["sleep", "300"]
+    marked = {
+        owner: subprocess.Popen(
+            sleeper, env={watchdog.VARIABLE: owner, "PATH": os.environ["PATH"], "TAG": tag}
+        )
+        for owner in (dead_owner, living_owner, elsewhere)
+    }
+    try:
+        watchdog.sweep()
+        assert marked[dead_owner].wait(5) == -signal.SIGKILL
+        assert marked[living_owner].poll() is None
+        assert marked[elsewhere].poll() is None
+    finally:
+        for process in marked.values():
+            process.kill()
+            process.wait()

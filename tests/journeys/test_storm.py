@@ -1,0 +1,108 @@
+"""A thousand calls while their server is killed and started again: every one ends, none runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from toolyard.clients import ClientManager
+from toolyard.errors import OutcomeUnknown, ServerError
+from toolyard.model.server import HttpSpec, Restart, Server, StdioSpec
+
+from .conftest import PYTHONS, SDK_SERVER, Serve
+
+CALLS = 1000
+AT_ONCE = 64
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def storm(manager: ClientManager, kill: object, journal: Path) -> Counter[str]:
+    """Calls at full concurrency with kills in between; what became of each."""
+    outcomes: dict[str, str] = {}
+    numbers = iter(range(CALLS))
+
+    async def caller() -> None:
+        for number in numbers:
+            key = f"call-{number}"
+            try:
+                async with asyncio.timeout(60):
+                    result = await manager.call("s", "record", {"key": key})
+                assert result["content"][0]["text"] == key
+                outcomes[key] = "done"
+            except ServerError as error:
+                outcomes[key] = type(error).__name__
+                await asyncio.sleep(0.25)
+
+    async def killer() -> None:
+        while len(outcomes) < CALLS - AT_ONCE:
+            await asyncio.sleep(0.4)
+            await kill()  # type: ignore[operator]
+
+    killing = asyncio.ensure_future(killer())
+    await asyncio.gather(*(caller() for _ in range(AT_ONCE)))
+    killing.cancel()
+    await asyncio.gather(killing, return_exceptions=True)
+    assert len(outcomes) == CALLS
+    executed = Counter(journal.read_text().split())
+    assert [key for key, times in executed.items() if times > 1] == [], "executed twice"
+    for key, outcome in outcomes.items():
+        if outcome == "done":
+            assert executed[key] == 1
+        elif outcome != OutcomeUnknown.__name__:
+            assert executed[key] == 0, f"{key} ran, but its caller was told {outcome}"
+    assert len(set(outcomes.values())) > 1, "nothing was ever killed in the middle"
+    return Counter(outcomes.values())
+
+
+@pytest.mark.parametrize("sdk", ["sdk1", "sdk2"])
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+async def test_every_call_over_http_ends_and_none_runs_twice(
+    transport: str, sdk: str, serve: Serve, tmp_path: Path
+) -> None:
+    journal = tmp_path / "journal"
+    journal.touch()
+    running = serve(PYTHONS[sdk], SDK_SERVER, transport, "--port", "{port}", "--journal", journal)
+    path = "sse" if transport == "sse" else "mcp"
+    before = len(asyncio.all_tasks()), descriptors()
+
+    async def kill() -> None:
+        running.stop()
+        await asyncio.to_thread(running.start)
+
+    async with ClientManager([Server("s", HttpSpec(f"http://127.0.0.1:{running.port}/{path}"))]) as manager:
+        outcomes = await storm(manager, kill, journal)
+    await asyncio.sleep(0)
+    assert outcomes["done"] > 0
+    assert (len(asyncio.all_tasks()), descriptors()) == before
+
+
+@pytest.mark.parametrize("sdk", ["sdk1", "sdk2"])
+async def test_every_call_over_stdio_ends_and_none_runs_twice(
+    sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolyard.clients.connection._BACKOFF", (0.05,) * 100)
+    journal = tmp_path / "journal"
+    journal.touch()
+    spec = StdioSpec(PYTHONS[sdk], (str(SDK_SERVER), "stdio", "--journal", str(journal)))
+    server = Server("s", spec, restart=Restart.ON_FAILURE)
+    before = len(asyncio.all_tasks()), descriptors()
+    async with ClientManager([server]) as manager:
+
+        async def kill() -> None:
+            pid = manager.status("s").pid
+            if pid is not None and manager.status("s").state == "ready":
+                os.kill(pid, signal.SIGKILL)
+
+        outcomes = await storm(manager, kill, journal)
+        assert outcomes["done"] > 0
+    assert psutil.Process().children(recursive=True) == []
+    assert (len(asyncio.all_tasks()), descriptors()) == before
