@@ -1,0 +1,1 @@
+"""Agents: their file, their tools, their chat."""

@@ -1,0 +1,89 @@
+"""Files, environment and overrides become a validated, frozen configuration that knows where it came from.
+
+``load_config`` and ``load_settings`` are the two doors. Everything that is wrong is told at once, in a
+ConfigError. Nothing is read before a function is called, and a module is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolyard.config.approvals import Approval, Approvals, read_approvals
+    from toolyard.config.data_dir import default_data_dir
+    from toolyard.config.diffing import Changes, diff
+    from toolyard.config.discovery import discover_config_path
+    from toolyard.config.example import example_config
+    from toolyard.config.importing.merging import ImportedServer, ImportPlan, plan_import, write_import
+    from toolyard.config.importing.places import Place, known_places, project_places
+    from toolyard.config.loading import load_config, parse_config
+    from toolyard.config.reviewing import Review, ReviewedServer, approve, review
+    from toolyard.config.setting_choices import LogFormat, LogLevel, PeopleMode, Registration, WriteTools
+    from toolyard.config.setting_sources import load_settings
+    from toolyard.config.settings import SETTINGS, Setting, Settings, SettingValue
+    from toolyard.config.watching import ConfigBroken, ConfigChange, watch_config
+    from toolyard.model.config import Configuration
+
+__all__ = [
+    "SETTINGS",
+    "Approval",
+    "Approvals",
+    "Changes",
+    "ConfigBroken",
+    "ConfigChange",
+    "Configuration",
+    "ImportPlan",
+    "ImportedServer",
+    "LogFormat",
+    "LogLevel",
+    "PeopleMode",
+    "Place",
+    "Registration",
+    "Review",
+    "ReviewedServer",
+    "Setting",
+    "SettingValue",
+    "Settings",
+    "WriteTools",
+    "approve",
+    "default_data_dir",
+    "diff",
+    "discover_config_path",
+    "example_config",
+    "known_places",
+    "load_config",
+    "load_settings",
+    "parse_config",
+    "plan_import",
+    "project_places",
+    "read_approvals",
+    "review",
+    "watch_config",
+    "write_import",
+]
+
+_HOMES = {
+    "config.approvals": ("Approval", "Approvals", "read_approvals"),
+    "config.data_dir": ("default_data_dir",),
+    "config.diffing": ("Changes", "diff"),
+    "config.discovery": ("discover_config_path",),
+    "config.example": ("example_config",),
+    "config.importing.merging": ("ImportPlan", "ImportedServer", "plan_import", "write_import"),
+    "config.importing.places": ("Place", "known_places", "project_places"),
+    "config.loading": ("load_config", "parse_config"),
+    "config.reviewing": ("Review", "ReviewedServer", "approve", "review"),
+    "config.setting_choices": ("LogFormat", "LogLevel", "PeopleMode", "Registration", "WriteTools"),
+    "config.setting_sources": ("load_settings",),
+    "config.settings": ("SETTINGS", "Setting", "SettingValue", "Settings"),
+    "config.watching": ("ConfigBroken", "ConfigChange", "watch_config"),
+    "model.config": ("Configuration",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Load the module that a name lives in when it is first asked for: no door needs all of them."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"toolyard.{_HOME_OF[name]}"), name)

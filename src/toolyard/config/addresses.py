@@ -1,0 +1,65 @@
+"""Are a URL, a header or an argument fit to be sent? Each answer is what is wrong, without the value."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+__all__ = [
+    "argument_fault",
+    "header_name_fault",
+    "header_value_fault",
+    "url_fault",
+    "without_secrets",
+    "without_user",
+]
+
+_UNFIT = re.compile(r"[\x00-\x20\x7f\\]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_USER_INFO = re.compile(r"(?<=//)[^/?#]*@")
+_ANYTHING_BEFORE_AT = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", re.DOTALL)
+_HOST = re.compile(r"[^\s/?#@\\<>\"`{}|^]+")
+
+
+def url_fault(url: str) -> str | None:
+    """What keeps a text from being an http(s) URL."""
+    if _UNFIT.search(url):
+        return "holds a space, a backslash or a control character"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "has a host or port that cannot be read"
+    if not parts.scheme or parts.scheme not in ("http", "https"):
+        return "does not begin with http:// or https://"
+    if not host or not _HOST.fullmatch(host):
+        return "names no host"
+    return None
+
+
+def header_name_fault(name: str) -> str | None:
+    """What keeps a text from being the name of a header."""
+    return None if _TOKEN.fullmatch(name) else "is no valid header name"
+
+
+def header_value_fault(value: str) -> str | None:
+    """What keeps a text from being the value of a header."""
+    if "\n" in value or "\r" in value:
+        return "holds a line break"
+    return "holds a control character" if _CONTROL.search(value) else None
+
+
+def argument_fault(text: str) -> str | None:
+    """What keeps a text from being handed to a process."""
+    return "holds a NUL character" if "\0" in text else None
+
+
+def without_user(url: str) -> str:
+    """The URL without user and password, and with its true host in sight."""
+    return _USER_INFO.sub("***@", url)
+
+
+def without_secrets(url: str) -> str:
+    """What may be shown of a text that should have been a URL: nothing before an ``@``, no query."""
+    return _ANYTHING_BEFORE_AT.sub(r"\1***@", url.partition("?")[0])

@@ -1,0 +1,63 @@
+"""Read a small text file that someone else wrote, whatever it turns out to be."""
+
+from __future__ import annotations
+
+import errno
+import stat
+from pathlib import Path
+
+from toolyard.errors import ConfigError, Problem
+
+__all__ = ["MAX_BYTES", "decode", "read_bytes"]
+
+MAX_BYTES = 4 * 1024 * 1024
+
+
+def read_bytes(path: Path, *, missing: str | None = None) -> bytes:
+    """The content of a regular file of at most ``MAX_BYTES``.
+
+    Raises ConfigError that names the file for anything else: missing (with the hint ``missing``), a
+    directory, a link that leads in a circle, a device that would never end.
+    """
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise _error(path, "expected a file, found a directory", "name the file in it")
+        if not stat.S_ISREG(status.st_mode):
+            hint = "copy it into a file, or pass it in TOOLYARD_CONFIG_JSON"
+            raise _error(path, "expected a regular file, found a pipe, socket or device", hint)
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise _os_error(path, error, missing) from error
+    except ValueError as error:
+        raise _error(path, "the path holds a NUL character") from error
+    if len(content) > MAX_BYTES:
+        size = max(status.st_size, len(content))
+        message = f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read"
+        raise _error(path, message, "is this really a configuration?")
+    return content
+
+
+def decode(content: bytes, name: str | None = None) -> str:
+    """UTF-8, with or without a byte order mark. Raises ConfigError that names the line of a bad byte."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        problem = Problem("the text is not valid UTF-8", file=name, line=line, hint="save it as UTF-8")
+        raise ConfigError([problem]) from error
+
+
+def _os_error(path: Path, error: OSError, missing: str | None) -> ConfigError:
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        return _error(path, "the file does not exist", missing)
+    if error.errno == errno.ELOOP:
+        return _error(path, "symbolic links lead in a circle", "let the link point to a file")
+    if isinstance(error, PermissionError):
+        return _error(path, "the file may not be read", "check its owner and permissions")
+    return _error(path, f"the file cannot be read: {error.strerror or type(error).__name__}")
+
+
+def _error(path: Path, message: str, hint: str | None = None) -> ConfigError:
+    return ConfigError([Problem(message, file=str(path), hint=hint)])

@@ -1,0 +1,29 @@
+"""What may be the id of a server or a bundle."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["MAX_ID", "id_fault"]
+
+MAX_ID = 64
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def id_fault(identifier: str) -> str | None:
+    """What keeps a text from being an id.
+
+    Canonical ids are ``server/tool`` and ``@owner/slug/tool``, so a slash or a leading ``@`` would make two
+    tools look like one; a control character would let an id rewrite the screen that shows it.
+    """
+    if not identifier:
+        return "an id must not be empty"
+    if len(identifier) > MAX_ID:
+        return f"an id has at most {MAX_ID} characters, this one has {len(identifier)}"
+    if "/" in identifier:
+        return "an id must not hold '/'"
+    if identifier.startswith("@"):
+        return "an id must not begin with '@'"
+    if _CONTROL.search(identifier):
+        return "an id must not hold control characters"
+    return None

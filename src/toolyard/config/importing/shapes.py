@@ -1,0 +1,130 @@
+"""Which client wrote this file? Told by its shape, since names and places vary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from toolyard.config.documents import JsonValue
+from toolyard.config.files import decode, read_bytes
+from toolyard.config.importing.codex import codex_server
+from toolyard.config.importing.flat import flat_server
+from toolyard.config.importing.opencode import opencode_server
+from toolyard.config.importing.translation import ForeignServer
+from toolyard.config.importing.zed import zed_server
+from toolyard.config.reader import read_json
+from toolyard.errors import ConfigError, Problem
+
+__all__ = ["ForeignFile", "read_foreign"]
+
+Translate = Callable[[str, Mapping[str, JsonValue]], ForeignServer]
+_FLAT_CLIENTS = {
+    "claude_desktop_config.json": "Claude Desktop",
+    ".claude.json": "Claude Code",
+    ".mcp.json": "Claude Code",
+    "mcp_config.json": "Windsurf",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFile:
+    """The servers of a file of another client. ``client`` is what its shape says."""
+
+    client: str
+    path: str
+    servers: tuple[ForeignServer, ...]
+    notes: tuple[str, ...] = ()
+
+
+def read_foreign(path: Path) -> ForeignFile:
+    """Read a file of any known client.
+
+    Raises ConfigError where it is missing, unreadable or of no known shape.
+    """
+    root = _root(path, decode(read_bytes(path), str(path)))
+    if not isinstance(root, dict):
+        raise _unknown(path)
+    client, servers = _recognise(path, root)
+    notes = ("its 'inputs' were left out: Toolyard asks for nothing, set variables instead",)
+    return ForeignFile(client, str(path), tuple(servers), notes if "inputs" in root else ())
+
+
+def _root(path: Path, text: str) -> JsonValue:
+    if path.suffix != ".toml":
+        return read_json(text, file=str(path)).root
+    import tomllib  # only one client writes TOML
+
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError([Problem(f"not valid TOML: {error}", file=str(path))]) from error
+
+
+def _recognise(path: Path, root: dict[str, JsonValue]) -> tuple[str, list[ForeignServer]]:
+    if "mcp_servers" in root:
+        return "Codex", list(_servers(root["mcp_servers"], codex_server))
+    if "context_servers" in root:
+        return "Zed", list(_servers(root["context_servers"], zed_server))
+    if isinstance(root.get("mcp"), dict):
+        return _opencode_or_vscode(root["mcp"])
+    if isinstance(root.get("servers"), dict):
+        if _is_ours(root["servers"]):
+            message = "this is a file of Toolyard's own dialect; nothing has to be imported"
+            raise ConfigError([Problem(message, file=str(path), hint="name it as the configuration")])
+        return "VS Code", list(_servers(root["servers"], flat_server))
+    if "mcpServers" in root or "projects" in root:
+        servers = [*_servers(root.get("mcpServers"), flat_server), *_of_projects(root.get("projects"))]
+        client = "Claude Code" if "projects" in root else _flat_client(path)
+        return client, servers
+    raise _unknown(path)
+
+
+def _opencode_or_vscode(table: JsonValue) -> tuple[str, list[ForeignServer]]:
+    """Both have ``mcp.servers``; only opencode speaks of local and remote."""
+    inner = table.get("servers") if isinstance(table, dict) else None
+    entries = inner if isinstance(inner, dict) and "type" not in inner else table
+    kinds = [entry.get("type") for entry in _values(entries) if isinstance(entry, dict)]
+    if entries is inner and not any(kind in ("local", "remote") for kind in kinds):
+        return "VS Code", list(_servers(entries, flat_server))
+    return "opencode", list(_servers(entries, opencode_server))
+
+
+def _of_projects(projects: JsonValue) -> Iterator[ForeignServer]:
+    """Claude Code keeps servers per project too, and starts them in the project's folder."""
+    if not isinstance(projects, dict):
+        return
+    for folder, project in projects.items():
+        table = project.get("mcpServers") if isinstance(project, dict) else None
+        for server in _servers(table, flat_server):
+            entry = server.entry
+            if "command" in entry and "cwd" not in entry:
+                entry = {**entry, "cwd": folder}
+            yield replace(server, entry=entry, notes=(*server.notes, f"it belonged to the project {folder}"))
+
+
+def _servers(table: JsonValue, translate: Translate) -> Iterator[ForeignServer]:
+    if isinstance(table, dict):
+        for name, raw in table.items():
+            if isinstance(raw, dict):
+                yield translate(name, raw)
+
+
+def _values(table: JsonValue) -> list[JsonValue]:
+    return list(table.values()) if isinstance(table, dict) else []
+
+
+def _is_ours(table: JsonValue) -> bool:
+    return any(isinstance(entry, dict) and "transport" in entry for entry in _values(table))
+
+
+def _flat_client(path: Path) -> str:
+    if path.parent.name in (".cursor", ".vscode"):
+        return {".cursor": "Cursor", ".vscode": "VS Code"}[path.parent.name]
+    return _FLAT_CLIENTS.get(path.name, "mcpServers")
+
+
+def _unknown(path: Path) -> ConfigError:
+    message = "no servers of a known client stand in this file"
+    known = "Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Zed, opencode and Codex"
+    return ConfigError([Problem(message, file=str(path), hint=f"known are {known}")])

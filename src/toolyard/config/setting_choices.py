@@ -1,0 +1,49 @@
+"""The settings that are one of a few words."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from toolyard.model.decision import WriteTools
+
+__all__ = ["LogFormat", "LogLevel", "PeopleMode", "Registration", "WriteTools"]
+
+
+class PeopleMode(StrEnum):
+    """Who is calling, and how they prove it."""
+
+    NONE = "none"
+    """One local user, on the loopback address only."""
+    PROXY = "proxy"
+    """A proxy in front of us names the user in a header."""
+    PASSWORD = "password"
+    """Users have passwords here."""
+    OIDC = "oidc"
+    """An identity provider signs users in."""
+
+
+class Registration(StrEnum):
+    """How we make ourselves known to an authorization server first, where an admin entered nothing."""
+
+    DOCUMENT = "document"
+    """By the address of a metadata document."""
+    DYNAMIC = "dynamic"
+    """By registering dynamically."""
+
+
+class LogLevel(StrEnum):
+    """The least that is worth a log line."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """What log lines look like."""
+
+    TEXT = "text"
+    """For people."""
+    JSON = "json"
+    """For machines."""

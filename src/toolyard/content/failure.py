@@ -1,0 +1,49 @@
+"""A call that failed, as a model sees it: the turn goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from toolyard.content.fencing import fence, fence_length
+from toolyard.content.limits import Limits
+from toolyard.content.readable import readable
+from toolyard.content.redaction import redact
+from toolyard.content.shortening import shorten
+from toolyard.errors import HttpStatus, RpcError, ServerError, ToolyardError, Unreachable
+from toolyard.model.result import Result
+from toolyard.model.server import Trust
+
+__all__ = ["UNREACHABLE", "failed"]
+
+UNREACHABLE = "MCP server unreachable"
+
+
+def failed(error: ToolyardError, limits: Limits, trust: Trust, *, secrets: Iterable[str] = ()) -> Result:
+    """The result that stands for an error: all that it says, without secrets and within the limit.
+
+    What an untrusted server had a say in is fenced. A server that could not be reached has its own words in
+    ``text``, and the reason in ``cause``.
+    """
+    told = redact("\n".join(_sentences(error)), secrets)
+    room = limits.characters
+    if trust is Trust.UNTRUSTED and isinstance(error, ServerError):
+        room -= fence_length(error.server)
+        words = fence(shorten(told, room, None), error.server)
+    else:
+        words = shorten(told, room, None)
+    truncated = len(told) > room
+    if isinstance(error, Unreachable):
+        return Result(None, UNREACHABLE, is_error=True, truncated=truncated, cause=words)
+    return Result(None, words, is_error=True, truncated=truncated)
+
+
+def _sentences(error: ToolyardError) -> Iterator[str]:
+    yield error.cause
+    if isinstance(error, RpcError) and error.data is not None:
+        yield readable(error.data)
+    if isinstance(error, HttpStatus):
+        body = error.body.decode("utf-8", "replace").strip()
+        if body and body not in error.cause:
+            yield body
+    if error.hint:
+        yield f"hint: {error.hint}"

@@ -1,0 +1,22 @@
+"""How much of a result a model gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+__all__ = ["Limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``characters`` bounds a result's text together with every note and fence around it."""
+
+    characters: int = 64_000
+
+    LEAST: ClassVar[int] = 1_000
+    """Below this there would be room for the notes and little else."""
+
+    def __post_init__(self) -> None:
+        if self.characters < self.LEAST:
+            raise ValueError(f"a result needs at least {self.LEAST} characters, not {self.characters}")

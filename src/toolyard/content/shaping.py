@@ -1,0 +1,133 @@
+"""From what a server sent to what a model gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeAlias, cast
+
+from toolyard.content.fencing import fence, fence_length
+from toolyard.content.handles import Handles, Kept, handle_of
+from toolyard.content.limits import Limits
+from toolyard.content.redaction import redact
+from toolyard.content.shortening import shorten
+from toolyard.content.view import NO_OUTPUT, View, read
+from toolyard.model.result import Resource, Result, Text
+from toolyard.model.server import Trust
+from toolyard.model.tool import JsonObject
+
+__all__ = ["Validate", "shape", "shape_and_keep"]
+
+Validate: TypeAlias = Callable[[object], str | None]
+"""Whether structured content fits the tool's output schema: None, or what does not."""
+
+_TRUSTED = Trust.TRUSTED
+_NO_ERROR = (None, False)
+
+
+def shape(
+    raw: object,
+    limits: Limits,
+    trust: Trust,
+    *,
+    server: str = "",
+    secrets: Iterable[str] = (),
+    validate: Validate | None = None,
+) -> Result:
+    """The result of a call, in both views. Never raises, whatever the server sent.
+
+    ``secrets`` are taken out of what a failed call says. ``validate`` checks structured content against the
+    tool's output schema; a mismatch is a warning. What is over the limit is lost to the model view.
+    """
+    return _quick(raw, limits, trust, validate) or _shape(
+        raw, _view(raw, secrets, validate), limits, trust, server, None
+    )
+
+
+async def shape_and_keep(
+    raw: object,
+    limits: Limits,
+    trust: Trust,
+    handles: Handles,
+    *,
+    server: str = "",
+    secrets: Iterable[str] = (),
+    validate: Validate | None = None,
+) -> Result:
+    """As ``shape``, but a text over the limit is kept whole, and the result has its handle.
+
+    Raises what the store raises.
+    """
+    quick = _quick(raw, limits, trust, validate)
+    if quick is not None:
+        return quick
+    view, handle = _view(raw, secrets, validate), None
+    if len(view.text) > _room(limits, trust, server):
+        kept = Kept(view.text, trust, server)
+        handle = handle_of(kept)
+        await handles.keep(handle, kept)
+    return _shape(raw, view, limits, trust, server, handle)
+
+
+def _quick(raw: object, limits: Limits, trust: Trust, validate: Validate | None) -> Result | None:
+    """The commonest of all results, one block of text that fits as it is; None for every other."""
+    if trust is not _TRUSTED or validate is not None:
+        return None
+    text = _one_text(raw)
+    if text is None or not 0 < len(text) <= limits.characters:
+        return None
+    return Result(raw, text, blocks=(Text(text),))
+
+
+def _shape(raw: object, view: View, limits: Limits, trust: Trust, server: str, handle: str | None) -> Result:
+    room = _room(limits, trust, server)
+    text = shorten(view.text, room, handle)
+    if not text:
+        text = NO_OUTPUT
+    elif trust is not _TRUSTED:
+        text = fence(text, server)
+    truncated = len(view.text) > room
+    return Result(raw, text, view.is_error, view.blocks, view.warnings, truncated, handle)
+
+
+def _room(limits: Limits, trust: Trust, server: str) -> int:
+    return limits.characters if trust is _TRUSTED else limits.characters - fence_length(server)
+
+
+def _view(raw: object, secrets: Iterable[str], validate: Validate | None) -> View:
+    view = read(raw)
+    if view.is_error:
+        return _without_secrets(view, tuple(secrets))
+    complaint = _complaint(raw, validate) if validate is not None else None
+    return view if complaint is None else view._replace(warnings=(*view.warnings, complaint))
+
+
+def _without_secrets(view: View, secrets: tuple[str, ...]) -> View:
+    blocks = (
+        replace(block, text=redact(block.text, secrets)) if isinstance(block, Text | Resource) else block
+        for block in view.blocks
+    )
+    return view._replace(text=redact(view.text, secrets), blocks=tuple(blocks))
+
+
+def _complaint(raw: object, validate: Validate) -> str | None:
+    structured = cast(JsonObject, raw).get("structuredContent") if isinstance(raw, dict) else None
+    if structured is None:
+        return "the tool has an output schema, but the result has no structuredContent"
+    found = validate(structured)
+    return None if found is None else f"structuredContent does not fit the output schema: {found}"
+
+
+def _one_text(raw: object) -> str | None:
+    if type(raw) is not dict:
+        return None
+    found = cast(JsonObject, raw)
+    content: object = found.get("content")
+    if type(content) is not list or len(blocks := cast(list[object], content)) != 1:
+        return None
+    block = blocks[0]
+    if type(block) is not dict or found.get("isError") not in _NO_ERROR:
+        return None
+    only = cast(JsonObject, block)
+    text: object = only.get("text")
+    return text if type(text) is str and only.get("type") == "text" else None

@@ -1,0 +1,61 @@
+"""The whole of a result as a model could read it, before any limit or fence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, cast
+
+from toolyard.content.blocks import Part, read_block
+from toolyard.content.readable import readable
+from toolyard.model.result import Block, Media, Text
+from toolyard.model.tool import JsonObject
+
+__all__ = ["NO_OUTPUT", "View", "read"]
+
+NO_OUTPUT = "(no output)"
+
+
+class View(NamedTuple):
+    """``text`` is empty where there was nothing at all."""
+
+    text: str
+    is_error: bool
+    blocks: tuple[Block, ...]
+    warnings: tuple[str, ...]
+
+
+def read(raw: object) -> View:
+    """Read what a server sent. Whatever it is, there is a view of it."""
+    if not isinstance(raw, dict):
+        text = readable(raw)
+        return View(text, False, (Text(text),), ("the result is no object",))
+    found = cast(JsonObject, raw)
+    flag = found.get("isError")
+    doubts = () if flag is None or isinstance(flag, bool) else ("isError is no boolean and counts as false",)
+    parts, more = _parts(found)
+    warnings = (f"block {at} {part.warning}" for at, part in enumerate(parts, 1) if part.warning)
+    return View(
+        _joined(parts), flag is True, tuple(part.block for part in parts), (*doubts, *more, *warnings)
+    )
+
+
+def _parts(raw: JsonObject) -> tuple[list[Part], tuple[str, ...]]:
+    content = raw.get("content")
+    if content:
+        if isinstance(content, list):
+            return [read_block(block) for block in cast(list[object], content)], ()
+        text = readable(content)
+        return [Part(Text(text), text)], ("content is no list",)
+    structured: object = raw.get("structuredContent")
+    if structured is None:
+        return [], ()
+    text = readable(structured)
+    return [Part(Text(text), text)], ()
+
+
+def _joined(parts: Iterable[Part]) -> str:
+    text = "\n".join(part.text for part in parts if part.text is not None)
+    if text:
+        return text
+    # Media travel beside the text; a model that cannot see them should know that they are there.
+    return "\n".join(str(part.block) for part in parts if isinstance(part.block, Media))

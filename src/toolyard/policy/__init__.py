@@ -1,0 +1,24 @@
+"""May this tool be seen, may this call happen? Pure functions, no I/O; every answer can explain itself.
+
+Prepare a ``Policy`` for a caller, ask it for each server's ``Gate``, and that about each ``Candidate``.
+"""
+
+from toolyard.policy.gate import Gate
+from toolyard.policy.glob import unused_globs
+from toolyard.policy.patterns import Patterns, match, unused_patterns
+from toolyard.policy.policy import Policy
+from toolyard.policy.refusal import refused
+from toolyard.policy.rule import Candidate
+from toolyard.policy.selection import select_bundles
+
+__all__ = [
+    "Candidate",
+    "Gate",
+    "Patterns",
+    "Policy",
+    "match",
+    "refused",
+    "select_bundles",
+    "unused_globs",
+    "unused_patterns",
+]

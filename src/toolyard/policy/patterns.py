@@ -1,0 +1,69 @@
+"""An agent's ``tools:`` list: globs on exposed names, read from left to right, the last match wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+
+from toolyard.policy.glob import Matcher, any_of, fits, unused_globs
+
+__all__ = ["Patterns", "glob_of", "is_plain", "match", "patterns", "unused_patterns"]
+
+DENY = "!"
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """A compiled list. ``texts`` is None where the list was left out, which means all tools."""
+
+    texts: tuple[str, ...] | None
+    runs: tuple[tuple[bool, Matcher], ...]
+    """Neighbours of the same sign, the last run first: within a run the order cannot matter."""
+
+    def allows(self, name: str) -> bool:
+        """Whether the tool of this exposed name is in. No match hides."""
+        if self.texts is None:
+            return True
+        for allow, fits_one in self.runs:
+            if fits_one(name):
+                return allow
+        return False
+
+    def deciding(self, name: str) -> str | None:
+        """The pattern that decides: the last one that matches; None where none does."""
+        matching = (text for text in reversed(self.texts or ()) if fits(glob_of(text), name))
+        return next(matching, None)
+
+
+@lru_cache(maxsize=1024)
+def patterns(texts: tuple[str, ...] | None) -> Patterns:
+    """The compiled form of a ``tools:`` list; None for one that was left out."""
+    runs = [
+        (allow, any_of(tuple(glob_of(text) for text in run)))
+        for allow, run in groupby(texts or (), key=lambda text: not text.startswith(DENY))
+    ]
+    return Patterns(texts, tuple(reversed(runs)))
+
+
+def match(texts: tuple[str, ...] | None, name: str) -> bool:
+    """Whether a ``tools:`` list lets the tool of this exposed name in."""
+    return patterns(texts).allows(name)
+
+
+def unused_patterns(texts: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
+    """The patterns that match none of the exposed names, in their order."""
+    given = tuple(texts)
+    unused = frozenset(unused_globs((glob_of(text) for text in given), names))
+    return tuple(text for text in given if glob_of(text) in unused)
+
+
+def glob_of(text: str) -> str:
+    """A pattern without its sign."""
+    return text.removeprefix(DENY)
+
+
+def is_plain(text: str) -> bool:
+    """Whether a pattern is one tool's name, with or without a sign."""
+    return "*" not in text

@@ -1,0 +1,71 @@
+"""The chain of the design, prepared for one caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from toolyard.model.agent import Agent
+from toolyard.model.decision import Surface, WriteTools
+from toolyard.model.server import Bundle, Server
+from toolyard.model.status import State
+from toolyard.policy.gate import Gate
+from toolyard.policy.rules.agent import agent_rule
+from toolyard.policy.rules.bundles import bundles_rule
+from toolyard.policy.rules.definition import DefinitionRule
+from toolyard.policy.rules.picked import choice_rule, instance_rule
+from toolyard.policy.rules.server import server_rule
+from toolyard.policy.rules.state import state_rule
+from toolyard.policy.rules.trust import trust_rule
+from toolyard.policy.rules.write_guard import write_rule
+
+__all__ = ["Policy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What one caller brings, whatever the server: ask ``gate`` for each server's part of it."""
+
+    surface: Surface
+    write_tools: WriteTools
+    bundles: tuple[Bundle, ...]
+    agent: Agent | None
+    choice: frozenset[str] | None
+
+    @classmethod
+    def prepare(
+        cls,
+        surface: Surface,
+        *,
+        write_tools: WriteTools = WriteTools.REJECT,
+        bundles: Iterable[Bundle] = (),
+        agent: Agent | None = None,
+        choice: Iterable[str] | None = None,
+    ) -> Policy:
+        """Prepare the chain for a caller.
+
+        ``bundles`` are the selected ones; none selected leaves servers as they are. ``choice`` holds the
+        canonical ids that were chosen in the chat; None where nothing was chosen.
+        """
+        chosen = None if choice is None else frozenset(choice)
+        return cls(surface, write_tools, tuple(bundles), agent, chosen)
+
+    def gate(self, server: Server, state: State, *, instance_filter: Iterable[str] | None = None) -> Gate:
+        """The chain for one server's tools, in the order of the design.
+
+        Approval, rate and size limits are met at the call and join the decision there, by ``Decision.then``.
+        """
+        own = tuple(each for each in self.bundles if each.server_id == server.id)
+        return Gate.of(
+            (
+                state_rule(server, state),
+                DefinitionRule(),
+                write_rule(server, self.write_tools),
+                trust_rule(server, self.surface, own),
+                server_rule(server),
+                bundles_rule(server.id, self.bundles, self.surface),
+                agent_rule(self.agent, self.surface),
+                instance_rule(instance_filter),
+                choice_rule(server.id, self.choice),
+            )
+        )

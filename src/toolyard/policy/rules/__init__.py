@@ -1,0 +1,1 @@
+"""The links of the chain, one a file, in the words of the design."""

@@ -1,0 +1,24 @@
+"""Definition health and lock: a tool in quarantine is for nobody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from toolyard.model.decision import Outcome
+from toolyard.policy.rule import Candidate
+
+__all__ = ["DefinitionRule"]
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionRule:
+    """Refuse a definition that the catalogue or the lock has set aside."""
+
+    title: str = "definition"
+    otherwise: Outcome = Outcome.REFUSE
+
+    def passes(self, tool: Candidate) -> bool:
+        return tool.quarantine is None
+
+    def reason(self, tool: Candidate) -> str:
+        return "not in quarantine" if tool.quarantine is None else f"in quarantine: {tool.quarantine}"

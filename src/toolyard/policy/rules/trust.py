@@ -1,0 +1,29 @@
+"""Trust: an untrusted server needs an allowlist, and models reach it through the meta tools only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toolyard.model.decision import Outcome, Surface
+from toolyard.model.server import Bundle, Server, Trust
+from toolyard.policy.rule import Always, Rule
+
+__all__ = ["trust_rule"]
+
+TITLE = "trust"
+
+
+def trust_rule(server: Server, surface: Surface, selected: Sequence[Bundle]) -> Rule:
+    """Keep an untrusted server's definitions out of a model's prompt.
+
+    ``selected`` are the selected bundles of this server. The configuration demands an allowlist on the server
+    or on each of its bundles; where only the bundles have one and none is selected, nothing is allowed.
+    """
+    if server.trust is Trust.TRUSTED:
+        return Always(TITLE, Outcome.PASS, "the server is trusted")
+    listed = server.allow_tools is not None or any(each.allow_tools is not None for each in selected)
+    if not listed:
+        return Always(TITLE, Outcome.REFUSE, "the server is untrusted and no allowTools applies")
+    if surface is Surface.MODEL_DIRECT:
+        return Always(TITLE, Outcome.HIDE, "the server is untrusted: models reach it through the meta tools")
+    return Always(TITLE, Outcome.PASS, f"the server is untrusted, which {surface} may reach")

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from toolyard.config import approve, read_approvals, review
+from toolyard.errors import ConfigError
+
+Write = Callable[[Path, object], Path]
+
+
+@pytest.fixture
+def file(project: Path, write: Write) -> Path:
+    return write(
+        project / ".mcp.json",
+        {
+            "mcpServers": {
+                "local": {
+                    "command": "npx",
+                    "args": ["-y", "${PACKAGE}"],
+                    "env": {"KEY": "${SECRET:-x}"},
+                    "cwd": "/srv",
+                },
+                "remote": {
+                    "url": "https://user:pass@${HOST}/mcp",
+                    "headers": {"Authorization": "Bearer ${env:TOKEN} ${HOST}"},
+                    "oauth": {"clientId": "me", "clientSecret": "${OAUTH}"},
+                },
+                "off": {"command": "x", "disabled": True, "trust": "untrusted", "allowTools": ["a"]},
+            }
+        },
+    )
+
+
+def test_a_review_shows_commands_addresses_and_variables(file: Path, data_dir: Path) -> None:
+    seen = review(file, data_dir)
+    local, remote, off = seen.servers
+    assert (seen.path, seen.state, len(seen.sha256)) == (str(file), "new", 64)
+    assert (local.command, local.cwd, local.env) == (("npx", "-y", "${PACKAGE}"), "/srv", ("KEY",))
+    assert (local.variables, local.address) == (("PACKAGE", "SECRET"), None)
+    assert (remote.address, remote.command) == ("https://***@${HOST}/mcp", ())
+    assert (remote.headers, remote.variables) == (("Authorization",), ("HOST", "TOKEN", "OAUTH"))
+    assert (local.enabled, off.enabled, off.trust) == (True, False, "untrusted")
+
+
+def test_a_review_needs_no_variable_and_shows_no_value(
+    file: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PACKAGE", "SECRET", "HOST", "TOKEN", "OAUTH"):
+        monkeypatch.setenv(name, "sk-value")
+    assert "sk-value" not in repr(review(file, data_dir))
+    assert "pass" not in repr(review(file, data_dir))
+
+
+def test_a_review_changes_nothing(file: Path, data_dir: Path) -> None:
+    review(file, data_dir)
+    assert list(data_dir.iterdir()) == []
+
+
+def test_after_an_approval_the_review_says_what_changed(file: Path, data_dir: Path, write: Write) -> None:
+    assert approve(file, data_dir).state == "approved"
+    assert {server.change for server in review(file, data_dir).servers} == {"same"}
+    write(
+        file,
+        {
+            "mcpServers": {
+                "local": {"command": "other"},
+                "off": {"command": "x", "disabled": True, "trust": "untrusted", "allowTools": ["a"]},
+                "more": {"command": "y"},
+            }
+        },
+    )
+    seen = review(file, data_dir)
+    assert seen.state == "changed"
+    assert {server.id: server.change for server in seen.servers} == {
+        "local": "changed",
+        "off": "same",
+        "more": "new",
+    }
+    assert seen.removed == ("remote",)
+
+
+def test_what_changed_after_it_was_shown_is_not_approved(file: Path, data_dir: Path, write: Write) -> None:
+    seen = review(file, data_dir)
+    write(file, {"mcpServers": {"local": {"command": "evil"}}})
+    with pytest.raises(ConfigError, match="changed after it was shown"):
+        approve(file, data_dir, sha256=seen.sha256)
+    assert read_approvals(data_dir).of(file) is None
+    approve(file, data_dir, sha256=review(file, data_dir).sha256)
+    assert read_approvals(data_dir).of(file)
+
+
+def test_a_wrong_or_missing_file_is_not_approved(project: Path, data_dir: Path, write: Write) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        approve(project / "nowhere.json", data_dir)
+    wrong = write(project / "wrong.json", {"mcpServers": {"a": {}}})
+    with pytest.raises(ConfigError):
+        approve(wrong, data_dir)
+    assert list(data_dir.iterdir()) == []
+
+
+def test_an_entry_may_refer_to_a_server_of_another_source(
+    project: Path, data_dir: Path, write: Write
+) -> None:
+    file = write(project / ".mcp.json", {"bundles": {"b": {"serverId": "elsewhere", "mode": "meta"}}})
+    assert approve(file, data_dir).servers == ()
+
+
+def test_a_hostile_file_cannot_rewrite_the_screen(project: Path, data_dir: Path, write: Write) -> None:
+    entry = {
+        "command": "sh",
+        "args": ["-c", "evil\x1b[2K\rharmless\u202e"],
+        "env": {"A\x1b": "b"},
+        "cwd": "\x07",
+    }
+    (server,) = review(write(project / ".mcp.json", {"mcpServers": {"a": entry}}), data_dir).servers
+    shown = "".join([*server.command, *server.env, server.cwd or ""])
+    assert shown.isprintable()
+    assert "evil" in shown

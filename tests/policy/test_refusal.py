@@ -1,0 +1,24 @@
+"""A denied and a missing tool give the same words."""
+
+from __future__ import annotations
+
+from toolyard.errors import ToolRefused
+from toolyard.policy.refusal import refused
+
+
+def test_the_words_depend_on_the_name_and_on_what_the_caller_sees_alone() -> None:
+    shown = ["repo_search", "repo_read"]
+    denied, missing = refused("repo_secret", shown), refused("repo_secret", shown)
+    assert isinstance(denied, ToolRefused)
+    assert str(denied) == str(missing)
+
+
+def test_only_names_that_the_caller_sees_are_suggested() -> None:
+    assert refused("repo_serach", ["repo_search"]).hint == "did you mean 'repo_search'?"
+    hint = refused("repo_serach").hint
+    assert hint is not None
+    assert "repo_search" not in hint
+
+
+def test_a_name_is_not_suggested_for_itself() -> None:
+    assert refused("repo_search", ["repo_search"]).hint == refused("repo_search").hint
