@@ -109,7 +109,9 @@ if MODERN:
             if ctx.protocol_version is not None and ctx.protocol_version < "2026-07-28":
                 answer = await ctx.elicit("Who are you?", Name)
                 return f"hello {answer.data.name}" if answer.action == "accept" else answer.action
-            params = ElicitRequestFormParams(message="Who are you?", requested_schema=Name.model_json_schema())
+            params = ElicitRequestFormParams(
+                message="Who are you?", requested_schema=Name.model_json_schema()
+            )
             return InputRequiredResult(
                 input_requests={"who": ElicitRequest(params=params)}, request_state="round-one"
             )

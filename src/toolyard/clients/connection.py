@@ -64,6 +64,8 @@ class Connection:
         self._making: Link | None = None
         self._opening: asyncio.Future[Link] | None = None
         self._owners: set[asyncio.Task[None]] = set()
+        """The one that connects or holds the link, and those that are still closing an earlier one."""
+        self._connecting: asyncio.Task[None] | None = None
         self._rules: dict[str, tuple[HeaderParam, ...]] = {}
         self._dead: str | None = None
         self._crashes = 0
@@ -200,7 +202,7 @@ class Connection:
 
     def _start(self) -> asyncio.Future[Link]:
         """The one attempt to connect that everyone waits for."""
-        if self._opening is None:
+        if self._opening is None or self._opening.done():
             if self._restart is not None:
                 self._restart.cancel()
                 self._restart = None
@@ -210,8 +212,17 @@ class Connection:
             self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
             owner = loop.create_task(self._own(self._opening), name=f"toolyard:{self.server.id}")
             self._owners.add(owner)
-            owner.add_done_callback(self._owners.discard)
+            self._connecting = owner
+            owner.add_done_callback(functools.partial(self._owner_done, self._opening))
         return self._opening
+
+    def _owner_done(self, opening: asyncio.Future[Link], owner: asyncio.Task[None]) -> None:
+        self._owners.discard(owner)
+        if self._opening is opening:
+            self._opening = None
+        if not opening.done():
+            # Cancelled, perhaps before it took its first step.
+            opening.set_exception(self._named(Unreachable("the connection is closed")))
 
     async def _own(self, opening: asyncio.Future[Link]) -> None:
         """The owner: makes the link, waits for its end, closes it."""
@@ -226,10 +237,6 @@ class Connection:
         except ServerError as error:
             self._failed(error)
             opening.set_exception(self._named(error))
-        except asyncio.CancelledError:
-            if not opening.done():
-                opening.set_exception(self._named(Unreachable("the connection is closed")))
-            raise
         except Exception as error:
             # The top of a task: a fault of ours must not leave anyone waiting.
             log.exception("server '%s': connecting failed in an unforeseen way", self.server.id)
@@ -238,9 +245,8 @@ class Connection:
                 self._failed(failure)
                 opening.set_exception(self._named(failure))
         finally:
-            if self._opening is opening:
-                self._opening = None
-            self._making = None
+            if self._opening in (opening, None):
+                self._making = None
             if link is not None:
                 if self._link is link:
                     self._link = None
@@ -268,7 +274,7 @@ class Connection:
         facts = self.status()
         if facts.stderr:
             return f"; its last words: {facts.stderr[-1].strip()[:200]}"
-        return f"; it printed {facts.noise} lines that are no messages" if facts.noise else ""
+        return f"; lines on its standard output that are no messages: {facts.noise}" if facts.noise else ""
 
     def _become_ready(self, link: Link) -> None:
         self._link, self._making = link, None
@@ -360,13 +366,10 @@ class Connection:
         if (link := self._link) is not None:
             self._link = None
             link.on_lost(Unreachable(reason))
-        owners = {owner for owner in self._owners if owner is not asyncio.current_task()}
-        if self._opening is not None:
-            # Still connecting. An owner that is already closing its link is left to do so in peace.
-            for owner in owners:
-                owner.cancel()
-        if owners:
-            await asyncio.wait(owners)
+        if self._opening is not None and not self._opening.done() and self._connecting is not None:
+            self._connecting.cancel()
+        if self._owners:
+            await asyncio.wait(self._owners)
 
     def _rest(self) -> None:
         """Nobody calls: stop after a while."""

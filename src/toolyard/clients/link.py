@@ -315,8 +315,10 @@ class Link:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self.transport.close()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            await self.transport.close()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that ends with the link at the latest."""

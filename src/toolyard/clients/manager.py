@@ -48,6 +48,7 @@ class ClientManager:
     ) -> None:
         self._servers = {server.id: server for server in servers}
         self._connections: dict[tuple[str, str], Connection] = {}
+        self._closed = False
         self._parallel = parallel
         self._on_told = on_told
         self._dialer = Dialer(
@@ -159,9 +160,10 @@ class ClientManager:
     def _make(self, server_id: str, principal: Principal) -> Connection:
         server = self._servers.get(server_id)
         if server is None:
-            error = Unreachable("there is no such server", hint="toolyard servers lists them")
-            error.server = server_id
-            raise error
+            cause, hint = "there is no such server", "`toolyard servers` lists them"
+            raise Unreachable(cause, server=server_id, hint=hint)
+        if self._closed:
+            raise Unreachable("the connection is closed", server=server_id)
         return Connection(server, principal, self._dialer, self._on_told)
 
     # Watching.
@@ -174,7 +176,7 @@ class ClientManager:
         """Every record there is, and a fresh one for each server that nobody has used."""
         used = {server_id for server_id, _ in self._connections}
         for server_id in self._servers:
-            if server_id not in used:
+            if server_id not in used and not self._closed:
                 self.connection(server_id)
         return [connection.status() for _, connection in sorted(self._connections.items())]
 
@@ -202,7 +204,8 @@ class ClientManager:
         await _all(self._connections.pop(key).close() for key in keys)
 
     async def close_all(self) -> None:
-        """Close everything: connections, children, sockets. Bounded; may be called twice."""
+        """Close everything for good: connections, children, sockets. Bounded; may be called twice."""
+        self._closed = True
         connections, self._connections = list(self._connections.values()), {}
         await _all(connection.close() for connection in connections)
         await self._dialer.close()

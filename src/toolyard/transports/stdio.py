@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import re
 import shutil
 import signal
 from collections.abc import Mapping
-from typing import cast
 
 from toolyard.errors import OutcomeUnknown, Unreachable
 from toolyard.model.server import StdioSpec
+from toolyard.transports.child import Child
 from toolyard.transports.nursery import Nursery, child_environment, group_alive, signal_group
 from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, Ring, TransportFacts
 from toolyard.wire.codec import decode, encode
@@ -30,7 +31,7 @@ _AFTER_TERM = 5.0
 _ID = re.compile(rb'"id"\s*:\s*"?(\d{1,18})"?')
 
 
-class StdioTransport(asyncio.SubprocessProtocol):
+class StdioTransport:
     """Starts the command in a process group of its own and exchanges one JSON message a line."""
 
     closing_cancels = False
@@ -46,11 +47,9 @@ class StdioTransport(asyncio.SubprocessProtocol):
         self._noise = 0
         self._last_noise = ""
         self._receiver: Receiver | None = None
-        self._transport: asyncio.SubprocessTransport | None = None
-        self._stdin: asyncio.WriteTransport | None = None
-        self._writable = asyncio.Event()
-        self._writable.set()
+        self._child: Child | None = None
         self._exited = asyncio.Event()
+        self._ended = asyncio.Event()
         self._eof = False
         self._patience: asyncio.TimerHandle | None = None
         self._gone: str | None = None
@@ -62,29 +61,20 @@ class StdioTransport(asyncio.SubprocessProtocol):
     async def open(self, receiver: Receiver) -> None:
         self._nursery.prepare()
         variable, self._marker = self._nursery.mark()
-        environment = child_environment(self._spec.env)
-        environment[variable] = self._marker
-        command = shutil.which(self._spec.command, path=environment.get("PATH")) or self._spec.command
-        loop = asyncio.get_running_loop()
-        self._receiver = receiver
+        environment = {**child_environment(self._spec.env), variable: self._marker}
         try:
-            await loop.subprocess_exec(
-                lambda: self,
-                command,
-                *self._spec.args,
-                cwd=self._spec.cwd,
-                env=environment,
-                start_new_session=True,
-            )
+            command = shutil.which(self._spec.command, path=environment.get("PATH")) or self._spec.command
+            self._child = Child(self, (command, *self._spec.args), cwd=self._spec.cwd, env=environment)
         except (OSError, ValueError) as error:
             raise self._not_started(error) from None
-        assert self._transport is not None
-        self._stdin = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
+        self._receiver = receiver
+        self._group = self._child.pid
+        self._nursery.adopt(self._group)
 
     def _not_started(self, error: OSError | ValueError) -> Unreachable:
         spec = self._spec
-        if isinstance(error, FileNotFoundError):
-            if spec.cwd is not None and error.filename == spec.cwd:
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            if spec.cwd is not None and not os.path.isdir(spec.cwd):
                 return Unreachable(
                     f"the working directory {spec.cwd} does not exist",
                     hint="correct 'cwd' or create the folder",
@@ -94,14 +84,17 @@ class StdioTransport(asyncio.SubprocessProtocol):
             )
         if isinstance(error, PermissionError):
             return Unreachable(f"no permission to run {spec.command}", hint=f"chmod +x {spec.command}")
-        return Unreachable(f"could not start {spec.command}: {error}")
+        return Unreachable(f"could not start {spec.command!r}: {error}")
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        if self._gone is not None or self._stdin is None:
+        if self._gone is not None or self._child is None:
             raise Unreachable(self._gone or "the connection is closed")
-        self._stdin.write(encode(message) + b"\n")
-        if not self._writable.is_set():
-            await self._writable.wait()
+        if not self._child.write(encode(message) + b"\n"):
+            # Most likely it is exiting, and a moment later there is a reason to tell.
+            self._ending()
+            await self._ended.wait()
+            raise Unreachable(self._gone or "closed its standard input")
+        await self._child.flow()
 
     def adopt(self, version: str, *, modern: bool) -> None:
         pass
@@ -117,25 +110,22 @@ class StdioTransport(asyncio.SubprocessProtocol):
     async def close(self) -> None:
         self._receiver = None
         self._gone = self._gone or "the connection is closed"
+        self._ended.set()
         if self._patience is not None:
             self._patience.cancel()
-        self._writable.set()
-        if self._transport is not None:
+        if self._child is not None:
             try:
-                await self._end_group()
+                await self._end_group(self._child)
             finally:
                 # Also on cancellation: what is left must not be.
                 signal_group(self._group, signal.SIGKILL)
-                self._transport.close()
+                self._child.close()
+                self._child = None
                 self._nursery.release(self._group)
-                self._transport = None
-        marker, self._marker = self._marker, ""
-        if marker:
-            await self._nursery.sweep(marker)
+                await self._nursery.sweep(self._marker)
 
-    async def _end_group(self) -> None:
-        if self._stdin is not None:
-            self._stdin.close()
+    async def _end_group(self, child: Child) -> None:
+        child.end_input()
         await self._exits_within(_AFTER_STDIN)
         if group_alive(self._group):
             signal_group(self._group, signal.SIGTERM)
@@ -156,44 +146,33 @@ class StdioTransport(asyncio.SubprocessProtocol):
         while group_alive(self._group) and loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
-    # What the event loop calls.
+    # What the child tells.
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not checked: the transports of other event loops are no subclasses of asyncio's.
-        self._transport = cast("asyncio.SubprocessTransport", transport)
-        self._group = self._transport.get_pid()
-        self._nursery.adopt(self._group)
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        if fd == 2:
-            for line in self._errors.feed(data):
-                raw = line.head if isinstance(line, Oversize) else line
-                self._ring.add(raw.decode("utf-8", "replace").rstrip())
-            return
+    def on_output(self, data: bytes) -> None:
         for line in self._framer.feed(data):
             self._line(line)
 
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        if fd == 0:
-            self._writable.set()
-        elif fd == 2 and (rest := self._errors.rest()) is not None:
-            raw = rest.head if isinstance(rest, Oversize) else rest
-            self._ring.add(raw.decode("utf-8", "replace").rstrip())
-        elif fd == 1:
-            if (rest := self._framer.rest()) is not None:
-                self._line(rest)
-            self._eof = True
-            self._ending()
+    def on_output_end(self) -> None:
+        if (rest := self._framer.rest()) is not None:
+            self._line(rest)
+        self._eof = True
+        self._ending()
 
-    def process_exited(self) -> None:
+    def on_errors(self, data: bytes) -> None:
+        for line in self._errors.feed(data):
+            self._last_words(line)
+
+    def on_errors_end(self) -> None:
+        if (rest := self._errors.rest()) is not None:
+            self._last_words(rest)
+
+    def on_exit(self) -> None:
         self._exited.set()
         self._ending()
 
-    def pause_writing(self) -> None:
-        self._writable.clear()
-
-    def resume_writing(self) -> None:
-        self._writable.set()
+    def _last_words(self, line: bytes | Oversize) -> None:
+        raw = line.head if isinstance(line, Oversize) else line
+        self._ring.add(raw.decode("utf-8", "replace").rstrip())
 
     def _line(self, line: bytes | Oversize) -> None:
         receiver = self._receiver
@@ -246,13 +225,13 @@ class StdioTransport(asyncio.SubprocessProtocol):
         if receiver is None:
             return
         self._gone = self._epitaph()
-        self._writable.set()
+        self._ended.set()
         receiver.on_lost(OutcomeUnknown(self._gone))
 
     def _epitaph(self) -> str:
-        code = self._transport.get_returncode() if self._transport is not None else None
+        code = self._child.returncode if self._child is not None else None
         if code is None:
-            text = "closed its standard output but lives on"
+            text = f"closed its standard {'output' if self._eof else 'input'} but lives on"
         elif code < 0:
             with contextlib.suppress(ValueError):
                 return self._with_last_words(f"was killed by {signal.Signals(-code).name}")

@@ -73,7 +73,7 @@ def marked() -> dict[int, str]:
 
 def kill_marked(marker: str) -> int:
     """Kill whatever carries this marker or one below it, again and again for what forks meanwhile."""
-    count = 0
+    killed: set[int] = set()
     for _ in range(5):
         victims = [pid for pid, mark in marked().items() if f"{mark}:".startswith(f"{marker}:")]
         if not victims:
@@ -81,8 +81,8 @@ def kill_marked(marker: str) -> int:
         for pid in victims:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-                count += 1
-    return count
+                killed.add(pid)
+    return len(killed)
 
 
 def sweep() -> None:

@@ -1,0 +1,185 @@
+"""A child process with three pipes, the same on every event loop.
+
+The loops' own subprocesses differ: one keeps a thread for each child; another hands it second copies of
+its streams, so that a child that closes its output is never seen to do so, and raises where the first is
+silent. Reading, writing and reaping need little of a loop, so that little is done here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from typing import IO, Protocol, cast
+
+__all__ = ["Child", "Parent"]
+
+_CHUNK = 256 * 1024
+_FULL = 64 * 1024
+"""Bytes that wait to be written, from which on the writer should wait too."""
+
+
+class Parent(Protocol):
+    """Who is told about a child, in the event loop."""
+
+    def on_output(self, data: bytes) -> None: ...
+
+    def on_errors(self, data: bytes) -> None: ...
+
+    def on_output_end(self) -> None: ...
+
+    def on_errors_end(self) -> None: ...
+
+    def on_exit(self) -> None: ...
+
+
+class Child:
+    """A running child, leader of a session and process group of its own.
+
+    Making one raises OSError or ValueError where it cannot be started. ``close`` must be called.
+    """
+
+    def __init__(
+        self, parent: Parent, words: Sequence[str], *, cwd: str | None, env: Mapping[str, str]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._parent = parent
+        self._process = subprocess.Popen(
+            words,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self._input = cast("IO[bytes]", self._process.stdin)
+        self._output = cast("IO[bytes]", self._process.stdout)
+        self._errors = cast("IO[bytes]", self._process.stderr)
+        self._unsent = bytearray()
+        self._ending = False
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._pidfd = -1
+        for pipe in (self._input, self._output, self._errors):
+            os.set_blocking(pipe.fileno(), False)
+        self._loop.add_reader(self._output.fileno(), self._read, self._output)
+        self._loop.add_reader(self._errors.fileno(), self._read, self._errors)
+        self._watch()
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    # Its input.
+
+    def write(self, data: bytes) -> bool:
+        """Send it, now or as soon as the child reads. False: it no longer takes anything."""
+        if self._input.closed or self._ending:
+            return False
+        if not self._unsent:
+            try:
+                sent = os.write(self._input.fileno(), data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._drop_input()
+                return False
+            if sent == len(data):
+                return True
+            data = data[sent:]
+            self._loop.add_writer(self._input.fileno(), self._write_more)
+        self._unsent += data
+        if len(self._unsent) > _FULL:
+            self._flowing.clear()
+        return True
+
+    async def flow(self) -> None:
+        """Wait while too much waits to be written."""
+        if not self._flowing.is_set():
+            await self._flowing.wait()
+
+    def end_input(self) -> None:
+        """No more will be written; what was, is still sent."""
+        self._ending = True
+        if not self._unsent:
+            self._drop_input()
+
+    def _write_more(self) -> None:
+        try:
+            sent = os.write(self._input.fileno(), self._unsent)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop_input()
+            return
+        del self._unsent[:sent]
+        if not self._unsent:
+            self._loop.remove_writer(self._input.fileno())
+            self._flowing.set()
+            if self._ending:
+                self._drop_input()
+
+    def _drop_input(self) -> None:
+        if not self._input.closed:
+            self._loop.remove_writer(self._input.fileno())
+            self._input.close()
+        self._unsent.clear()
+        self._flowing.set()
+
+    # Its output.
+
+    def _read(self, pipe: IO[bytes]) -> None:
+        try:
+            data = os.read(pipe.fileno(), _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(pipe)
+        if pipe is self._output:
+            self._parent.on_output(data) if data else self._parent.on_output_end()
+        else:
+            self._parent.on_errors(data) if data else self._parent.on_errors_end()
+
+    def _drop(self, pipe: IO[bytes]) -> None:
+        if not pipe.closed:
+            self._loop.remove_reader(pipe.fileno())
+            pipe.close()
+
+    # Its end.
+
+    def _watch(self) -> None:
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except (OSError, AttributeError):
+            threading.Thread(target=self._wait, name=f"toolyard:child-{self.pid}", daemon=True).start()
+        else:
+            self._loop.add_reader(self._pidfd, self._reap)
+
+    def _wait(self) -> None:
+        """For systems where nothing else tells of an exit."""
+        self._process.wait()
+        with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
+            self._loop.call_soon_threadsafe(self._parent.on_exit)
+
+    def _reap(self) -> None:
+        if self._process.poll() is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._parent.on_exit()
+
+    def close(self) -> None:
+        """Let go of its pipes, and kill it if it lives. It is reaped as soon as it is dead."""
+        self._drop_input()
+        self._drop(self._output)
+        self._drop(self._errors)
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
