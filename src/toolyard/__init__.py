@@ -1,3 +1,82 @@
 """Toolyard: one place to connect, scope, authorise and watch every MCP server that your agents use."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolyard.clients import Callbacks
+    from toolyard.config import discover_config_path, load_config, parse_config
+    from toolyard.errors import (
+        AgentsError,
+        BadAnswer,
+        CallTimeout,
+        ConfigError,
+        HttpStatus,
+        OutcomeUnknown,
+        RpcError,
+        ServerError,
+        SessionLost,
+        SignInNeeded,
+        Throttled,
+        ToolRefused,
+        ToolyardError,
+        Unreachable,
+    )
+    from toolyard.model.result import Result
+    from toolyard.model.server import Timeouts
+    from toolyard.model.status import State, Status
+    from toolyard.model.tool import Tool
+    from toolyard.yard import Toolyard
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AgentsError",
+    "BadAnswer",
+    "CallTimeout",
+    "Callbacks",
+    "ConfigError",
+    "HttpStatus",
+    "OutcomeUnknown",
+    "Result",
+    "RpcError",
+    "ServerError",
+    "SessionLost",
+    "SignInNeeded",
+    "State",
+    "Status",
+    "Throttled",
+    "Timeouts",
+    "Tool",
+    "ToolRefused",
+    "Toolyard",
+    "ToolyardError",
+    "Unreachable",
+    "discover_config_path",
+    "load_config",
+    "parse_config",
+]
+
+_HOMES = {
+    "Toolyard": "toolyard.yard",
+    "Callbacks": "toolyard.clients",
+    "Result": "toolyard.model.result",
+    "Timeouts": "toolyard.model.server",
+    "State": "toolyard.model.status",
+    "Status": "toolyard.model.status",
+    "Tool": "toolyard.model.tool",
+    "discover_config_path": "toolyard.config",
+    "load_config": "toolyard.config",
+    "parse_config": "toolyard.config",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a name when it is first used, so that importing the package stays quick."""
+    if name not in __all__:
+        raise AttributeError(f"module 'toolyard' has no attribute '{name}'")
+    value = getattr(import_module(_HOMES.get(name, "toolyard.errors")), name)
+    globals()[name] = value
+    return value

@@ -9,7 +9,7 @@ from typing import Protocol
 
 __all__ = ["AuthProvider", "Challenge", "parse_challenge"]
 
-_PARAM = re.compile(r'([A-Za-z0-9_-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,]+))')
+_PARAM = re.compile(r'(?<![A-Za-z0-9_-])([A-Za-z0-9_-]++)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,]+))')
 
 
 @dataclass(frozen=True, slots=True)

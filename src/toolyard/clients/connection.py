@@ -154,6 +154,10 @@ class Connection:
         rules = self._rules.get(params.get("name", ""))
         return param_headers(rules, params.get("arguments") or {}) if rules else None
 
+    @property
+    def state(self) -> State:
+        return self._status.state
+
     def status(self) -> Status:
         """A copy of the record."""
         record = self._status
@@ -288,6 +292,8 @@ class Connection:
             status.protocol_version = facts.version
             status.server_info, status.capabilities = facts.info, facts.capabilities
             status.instructions = facts.instructions
+        if self.server.stop_when_idle is not None and status.in_flight == 0:
+            self._rest()
 
     # Losing.
 

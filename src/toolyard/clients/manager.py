@@ -17,7 +17,7 @@ from toolyard.clients.listing import Listing
 from toolyard.errors import ServerError, Unreachable
 from toolyard.model.principal import LOCAL, Principal
 from toolyard.model.server import Server, Timeouts
-from toolyard.model.status import Status
+from toolyard.model.status import State, Status
 from toolyard.transports.transport import MESSAGE_LIMIT, Transport
 from toolyard.wire.client import Facts
 
@@ -171,6 +171,14 @@ class ClientManager:
     def status(self, server_id: str, *, principal: Principal = LOCAL) -> Status:
         """The record of this server and principal."""
         return self.connection(server_id, principal).status()
+
+    def state(self, server_id: str, principal: Principal = LOCAL) -> State:
+        """The state alone, without making a record."""
+        connection = self._connections.get((server_id, principal.id))
+        if connection is not None:
+            return connection.state
+        server = self._servers.get(server_id)
+        return State.IDLE if server is not None and server.enabled else State.DISABLED
 
     def statuses(self) -> list[Status]:
         """Every record there is, and a fresh one for each server that nobody has used."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Definition", "JsonObject"]
+__all__ = ["Definition", "JsonObject", "Tool"]
 
 JsonObject = Mapping[str, Any]
 """A JSON object as it came over the wire. What is inside is unchecked."""
@@ -44,3 +44,17 @@ class Definition:
 def _flag(annotations: JsonObject, key: str) -> bool | None:
     value = annotations.get(key)
     return value if isinstance(value, bool) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool as a caller sees it. ``name`` is what to call it by, ``id`` what names it for good."""
+
+    name: str
+    id: str
+    server: str
+    title: str | None
+    description: str
+    input_schema: JsonObject
+    output_schema: JsonObject | None
+    annotations: JsonObject

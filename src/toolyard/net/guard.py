@@ -9,7 +9,10 @@ from typing import Any
 __all__ = ["AddressRefused", "guarded_socket", "is_private"]
 
 # Special blocks that Python's own flags leave out or judge differently from version to version.
-_BLOCKS = "100.64.0.0/10 192.0.0.0/24 198.18.0.0/15 64:ff9b::/96 64:ff9b:1::/48 2002::/16"
+_BLOCKS = (
+    "100.64.0.0/10 192.0.0.0/24 192.88.99.0/24 198.18.0.0/15 "
+    "64:ff9b::/96 64:ff9b:1::/48 2002::/16 3fff::/20 fec0::/10"
+)
 _SPECIAL = tuple(ipaddress.ip_network(block) for block in _BLOCKS.split())
 
 

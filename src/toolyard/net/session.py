@@ -90,4 +90,4 @@ def _proxy_for(url: URL) -> str | None:
 
 def same_origin(one: URL, other: URL) -> bool:
     """Whether two addresses have scheme, host and port in common."""
-    return one.origin() == other.origin()
+    return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)

@@ -24,6 +24,9 @@ from toolyard.wire.versions import (
 
 __all__ = ["Facts", "Speaker", "Verdict", "judge_probe", "read_initialize"]
 
+_RESERVED = frozenset({"progressToken", PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL})
+"""Keys of ``_meta`` that tell who speaks and how; only the speaker sets them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -77,18 +80,24 @@ class Speaker:
         log_level: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> dict[str, Any] | None:
-        """The parameters with the ``_meta`` that they must carry. What the caller gave is not altered."""
+        """The parameters with the ``_meta`` that they must carry. What the caller gave is not altered.
+
+        The caller's own keys, in ``meta`` or in ``_meta`` of the parameters, go along; what the protocol
+        reserves cannot be overruled by them.
+        """
         stamp = dict(self._meta)
         if progress_token is not None:
             stamp["progressToken"] = progress_token
         if self.modern and log_level is not None:
             stamp[LOG_LEVEL] = log_level
-        if meta:
-            # What the protocol reserves cannot be overruled by a caller's own keys.
-            stamp = {**meta, **stamp}
-        if not stamp:
-            return dict(params) if params is not None else None
-        return {**params, "_meta": stamp} if params else {"_meta": stamp}
+        own: object = params.get("_meta") if params else None
+        for keys in (meta, own):
+            if isinstance(keys, Mapping):
+                given = cast("Mapping[str, Any]", keys)
+                stamp = {**{key: given[key] for key in given if key not in _RESERVED}, **stamp}
+        if stamp:
+            return {**(params or {}), "_meta": stamp}
+        return {key: params[key] for key in params if key != "_meta"} if params is not None else None
 
     def initialize_params(self) -> dict[str, Any]:
         """The handshake of the legacy era."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import math
+import re
+from typing import Any, NoReturn
 
 import orjson
 
@@ -11,6 +13,7 @@ __all__ = ["decode", "encode"]
 
 _DIGITS = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 _LONG_NUMBER = b"0" * 19
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def decode(data: bytes | bytearray) -> Any:
@@ -20,31 +23,43 @@ def decode(data: bytes | bytearray) -> Any:
     standard library, which keeps them exact. What orjson refuses and JSON allows (a lone surrogate
     escape) is read with the broken character replaced.
     """
-    if _LONG_NUMBER in data.translate(_DIGITS):
+    if _LONG_NUMBER not in data.translate(_DIGITS):
         try:
-            return json.loads(data)
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return _decode_leniently(data)
+            return orjson.loads(data)
+        except orjson.JSONDecodeError:
+            if b"\\u" not in data:
+                raise ValueError("not JSON") from None
+    return _decode_exactly(data)
 
 
-def _decode_leniently(data: bytes | bytearray) -> Any:
-    text = data.decode("utf-8", "replace")
-    if "\\u" not in text:
-        raise ValueError("not JSON")
+def _decode_exactly(data: bytes | bytearray) -> Any:
+    text = data.decode()
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_float=_finite, parse_constant=_no_constant)
+        if _SURROGATE.search(text) is None:
+            return value
         whole = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
         return json.loads(whole.decode("utf-16", "replace"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a number that is too large")
+    return number
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
 def encode(message: object) -> bytes:
-    """Write one JSON value without line breaks. Raises TypeError for what is no JSON."""
+    """Write one JSON value without line breaks. Raises TypeError for what is no JSON.
+
+    NaN and the infinities are the exception: orjson writes them as null.
+    """
     try:
         return orjson.dumps(message)
     except TypeError:

@@ -184,7 +184,7 @@ class Exchange(Generic[T]):
         if params is None:
             params = {}
         elif type(params) is not dict:
-            return Stray(f"{method}: params that are no object")
+            return Stray(f"{_brief(method)}: params that are no object")
         if "id" in body:
             return self._request(body["id"], method, cast("dict[str, Any]", params))
         return self._notification(method, cast("dict[str, Any]", params))
@@ -194,8 +194,8 @@ class Exchange(Generic[T]):
         if type(id) is str and id.isascii() and id.isdigit() and len(id) < 19:
             id = int(id)
         if type(id) is not int or id not in self._asked:
-            return Stray(f"an answer to {id!r}, which is not in flight")
-        if "result" in body:
+            return Stray(f"an answer to {_brief(id)}, which is not in flight")
+        if "result" in body and (body["result"] is not None or "error" not in body):
             result = body["result"]
             token, method = self._asked.pop(id)
             if type(result) is not dict:
@@ -208,7 +208,7 @@ class Exchange(Generic[T]):
 
     def _request(self, id: object, method: str, params: dict[str, Any]) -> Event[T]:
         if type(id) is not int and type(id) is not str:
-            return Stray(f"{method}: an id that is neither number nor string")
+            return Stray(f"{_brief(method)}: an id that is neither number nor string")
         mine = self._asked.get(id) if type(id) is int else None
         return Asked(id, method, params, echo=mine is not None and mine[1] == method)
 
@@ -217,7 +217,7 @@ class Exchange(Generic[T]):
             token = params.get("progressToken")
             mine = self._asked.get(token) if type(token) is int else None
             if mine is None:
-                return Stray(f"progress of {token!r}, which is not in flight")
+                return Stray(f"progress of {_brief(token)}, which is not in flight")
             return Progressed(mine[0], params)
         if method == "notifications/cancelled":
             id = params.get("requestId")
@@ -231,7 +231,7 @@ class Exchange(Generic[T]):
 def read_failure(error: object) -> Failure:
     """A JSON-RPC error, whatever its shape."""
     if type(error) is not dict:
-        return Failure(0, f"an error that is no object: {str(error)[:200]}")
+        return Failure(0, f"an error that is no object: {_brief(error)}")
     body = cast("dict[str, Any]", error)
     code, message = body.get("code"), body.get("message")
     return Failure(
@@ -239,3 +239,10 @@ def read_failure(error: object) -> Failure:
         message if type(message) is str and message else "no message",
         body.get("data"),
     )
+
+
+def _brief(value: object) -> str:
+    # What nests is named only by its type: repr() of a deep value raises RecursionError.
+    if type(value) is str:
+        return repr(value[:200])
+    return repr(value)[:200] if value is None or isinstance(value, int | float) else type(value).__name__

@@ -17,6 +17,16 @@ class Oversize:
     tail: bytes
     size: int
 
+    def followed_by(self, line: Oversize) -> Oversize:
+        """Both, with a line feed between them."""
+        head = self.head + b"\n" + line.head if len(self.head) == self.size else self.head
+        tail = self.tail + b"\n" + line.tail if len(line.tail) == line.size else line.tail
+        return Oversize(head[:_EDGE], tail[-_EDGE:], self.size + 1 + line.size)
+
+
+def _ends(data: bytes) -> Oversize:
+    return Oversize(data[:_EDGE], data[-_EDGE:], len(data))
+
 
 class LineFramer:
     """Cuts a stream of chunks at line feeds. What is longer than ``limit`` becomes :class:`Oversize`."""
@@ -40,7 +50,7 @@ class LineFramer:
                 self._hold(piece)
                 lines.append(self._take())
             elif len(piece) > self._limit:
-                lines.append(Oversize(piece[:_EDGE], piece[-_EDGE:], len(piece)))
+                lines.append(_ends(piece))
             else:
                 lines.append(piece)
         if last:
@@ -88,12 +98,24 @@ class SseEvent:
 class SseParser:
     """Reads an event stream chunk by chunk."""
 
-    __slots__ = ("_data", "_event", "_framer", "_id", "_limit", "_oversize", "_retry", "_size", "_started")
+    __slots__ = (
+        "_after_return",
+        "_data",
+        "_event",
+        "_framer",
+        "_id",
+        "_limit",
+        "_oversize",
+        "_retry",
+        "_size",
+        "_started",
+    )
 
     def __init__(self, limit: int) -> None:
         self._framer = LineFramer(limit + 8)
         self._limit = limit
         self._started = False
+        self._after_return = False
         self._reset()
 
     def _reset(self) -> None:
@@ -107,21 +129,28 @@ class SseParser:
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that this chunk completes. Comments are skipped."""
         events: list[SseEvent] = []
-        for line in self._framer.feed(chunk):
+        for line in self._framer.feed(self._with_line_feeds(chunk)):
+            first, self._started = not self._started, True
             if isinstance(line, Oversize):
-                self._oversize = line
+                self._long_field(line)
                 continue
-            if not self._started:
-                self._started = True
+            if first:
                 line = line.removeprefix(b"\xef\xbb\xbf")
-            line = line.removesuffix(b"\r")
-            # A lone carriage return also ends a line in this format; hardly anyone writes it.
-            for part in line.split(b"\r") if b"\r" in line else (line,):
-                if part:
-                    self._field(part)
-                elif (event := self._event_of_fields()) is not None:
-                    events.append(event)
+            if line:
+                self._field(line)
+            elif (event := self._event_of_fields()) is not None:
+                events.append(event)
         return events
+
+    def _with_line_feeds(self, chunk: bytes) -> bytes:
+        """CR, LF and CRLF all end a line in this format, and a chunk may end between CR and LF."""
+        if self._after_return and chunk:
+            chunk = chunk.removeprefix(b"\n")
+            self._after_return = False
+        if b"\r" not in chunk:
+            return chunk
+        self._after_return = chunk.endswith(b"\r")
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _event_of_fields(self) -> SseEvent | None:
         data: bytes | Oversize | None = self._oversize
@@ -137,14 +166,24 @@ class SseParser:
         value = value.removeprefix(b" ")
         if name == b"data":
             self._size += len(value) + 1
-            if self._size > self._limit + 1:
-                self._oversize = Oversize(value[:_EDGE], value[-_EDGE:], self._size)
-                self._data.clear()
-            else:
+            if self._oversize is None and self._size <= self._limit + 1:
                 self._data.append(value)
+            else:
+                self._overflow(_ends(value))
         elif name == b"event":
-            self._event = value.decode("utf-8", "replace")
+            self._event = value.decode("utf-8", "replace") or "message"
         elif name == b"id" and b"\0" not in value:
             self._id = value.decode("utf-8", "replace")
         elif name == b"retry" and value.isdigit() and len(value) < 10:
             self._retry = int(value)
+
+    def _long_field(self, line: Oversize) -> None:
+        if line.head.startswith(b"data:"):
+            head = line.head[5:].removeprefix(b" ")
+            size = line.size - len(line.head) + len(head)
+            self._overflow(Oversize(head, line.tail[-size:], size))
+
+    def _overflow(self, value: Oversize) -> None:
+        before = self._oversize or (_ends(b"\n".join(self._data)) if self._data else None)
+        self._oversize = value if before is None else before.followed_by(value)
+        self._data.clear()

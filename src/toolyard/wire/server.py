@@ -6,19 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from toolyard.wire.exchange import Failure, Message
+from toolyard.wire.exchange import Failure, Message, notification
 from toolyard.wire.headers import HeaderParam, mismatch
 from toolyard.wire.versions import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     HEADER_MISMATCH,
     INVALID_PARAMS,
+    INVALID_REQUEST,
     LEGACY,
     LEGACY_LATEST,
     LOG_LEVEL,
     LOG_LEVELS,
     METHOD_NOT_FOUND,
     MODERN,
+    MODERN_CODES,
+    PARSE_ERROR,
     PROTOCOL_VERSION,
     SERVER_INFO,
     SUBSCRIPTION_ID,
@@ -53,6 +56,7 @@ CACHEABLE = frozenset(
 """Methods whose modern results carry ``ttlMs`` and ``cacheScope``."""
 INPUT_METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
 """Methods that may be answered with ``input_required``."""
+_BAD_REQUEST = MODERN_CODES | {PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,7 @@ def http_status(failure: Failure) -> int:
     """The HTTP status that goes with a failure of a modern request."""
     if failure.code == METHOD_NOT_FOUND:
         return 404
-    return 400 if failure.code in (INVALID_PARAMS, HEADER_MISMATCH, UNSUPPORTED_VERSION, -32021) else 200
+    return 400 if failure.code in _BAD_REQUEST else 200
 
 
 def discover_result(
@@ -163,14 +167,10 @@ def complete(
     scope: str = "private",
 ) -> dict[str, Any]:
     """A result in the modern shape: its type, who we are, and cache hints where the method has them."""
-    meta = result.get("_meta")
     stamped: dict[str, Any] = {
         **result,
         "resultType": "complete",
-        "_meta": {
-            **(cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}),
-            SERVER_INFO: dict(info),
-        },
+        "_meta": _with(result.get("_meta"), SERVER_INFO, dict(info)),
     }
     if method in CACHEABLE:
         stamped.setdefault("ttlMs", ttl_ms)
@@ -194,11 +194,12 @@ def subscription_note(
     method: str, subscription: int | str, params: Mapping[str, Any] | None = None
 ) -> Message:
     """A notification on the stream of a ``subscriptions/listen`` request."""
-    return {
-        "jsonrpc": "2.0",
-        "method": method,
-        "params": {**(params or {}), "_meta": {SUBSCRIPTION_ID: subscription}},
-    }
+    given = params or {}
+    return notification(method, {**given, "_meta": _with(given.get("_meta"), SUBSCRIPTION_ID, subscription)})
+
+
+def _with(meta: object, key: str, value: object) -> dict[str, Any]:
+    return {**(cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}), key: value}
 
 
 def _meta(message: Message) -> dict[str, Any]:

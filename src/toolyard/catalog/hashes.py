@@ -1,0 +1,75 @@
+"""Stable hashes: of a definition, for locks and approvals; of a server's entry, for storage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from toolyard.model.server import HttpSpec, Server
+from toolyard.model.tool import Definition
+
+__all__ = ["definition_hash", "entry_hash"]
+
+
+def definition_hash(definition: Definition) -> str:
+    """SHA-256 over what a model or a person decides by, as 64 hexadecimal digits.
+
+    Covers name, title, description, both schemas and annotations. The order of keys does not matter, that of
+    arrays does; integers of any size are exact. The same in every process, version and platform.
+    """
+    return _hash(
+        {
+            "name": definition.name,
+            "title": definition.title,
+            "description": definition.description,
+            "inputSchema": definition.input_schema,
+            "outputSchema": definition.output_schema,
+            "annotations": definition.annotations,
+        }
+    )
+
+
+def entry_hash(server: Server) -> str:
+    """SHA-256 over the part of a server's entry that can change which tools it has.
+
+    Timeouts, labels, filters and trust are not in it: changing them keeps the stored catalogue.
+    """
+    transport: dict[str, Any]
+    if isinstance(server.transport, HttpSpec):
+        transport = {
+            "url": server.transport.url,
+            "headers": dict(server.transport.headers),
+            "authProviderId": server.transport.auth_provider_id,
+        }
+    else:
+        transport = {
+            "command": server.transport.command,
+            "args": list(server.transport.args),
+            "env": dict(server.transport.env),
+            "cwd": server.transport.cwd,
+        }
+    oauth = server.oauth
+    return _hash(
+        {
+            "id": server.id,
+            "type": server.transport.type,
+            "transport": transport,
+            "protocol": server.protocol,
+            "oauth": oauth
+            and {
+                "clientId": oauth.client_id,
+                "scopes": list(oauth.scopes),
+                "resource": oauth.resource,
+                "grant": oauth.grant,
+            },
+        }
+    )
+
+
+def _hash(value: Mapping[str, Any]) -> str:
+    # The standard library and not orjson: lock files outlive versions, and the way a float is written by
+    # orjson is its own affair, while the standard library's is that of Python itself.
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return sha256(text.encode("ascii")).hexdigest()

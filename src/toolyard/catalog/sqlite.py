@@ -1,0 +1,247 @@
+"""Listings in one small SQLite file that several processes may use at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from toolyard.catalog.storage import Key, Stored
+
+__all__ = ["FILE_NAME", "SqliteStorage"]
+
+FILE_NAME = "catalogue.db"
+"""The file's name in the data directory."""
+
+_VERSION = 1
+_BUSY_SECONDS = 5.0
+_KEEP_SECONDS = 90 * 86_400.0
+"""Entries that nobody fetched for a season belong to servers that are gone."""
+_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+"""The last is an error in a statement. Ours are fixed, so it means that the tables are not ours."""
+_SIDE_FILES = ("-wal", "-shm", "")
+"""The log goes before the file itself: a new file beside an old log would have it replayed into it."""
+
+_TABLE = """
+CREATE TABLE catalogue (
+    server_id TEXT NOT NULL,
+    entry_hash TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    content_hash TEXT NOT NULL,
+    fetched_at REAL NOT NULL,
+    ttl REAL NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (server_id, entry_hash, scope)
+)
+"""
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+class _Newer(Exception):
+    """The file belongs to a later version of Toolyard, which may be running beside us."""
+
+
+class SqliteStorage:
+    """A ``CatalogueStorage`` in one file, readable by its owner only.
+
+    Every statement runs in a worker thread: a body can have megabytes, and another process may hold the
+    write lock for seconds. A fault is logged and counts as an empty storage; a corrupt file is set aside as
+    ``catalogue.db.broken`` and a new one begun.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """``path`` is the file. It is opened by the first use, not here."""
+        self._path = path
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+        self._warned_of_version = False
+
+    async def load(self, keys: Sequence[Key], *, newer_than: float = 0.0) -> Stored | None:
+        return await asyncio.to_thread(self._use, lambda db: _load(db, keys, newer_than), None)
+
+    async def save(self, stored: Stored) -> None:
+        await asyncio.to_thread(self._use, lambda db: _save(db, stored), None)
+
+    async def expire(self, server_id: str) -> None:
+        await asyncio.to_thread(self._use, lambda db: _expire(db, server_id), None)
+
+    async def forget(self, server_id: str, scope: str | None = None) -> None:
+        await asyncio.to_thread(self._use, lambda db: _forget(db, server_id, scope), None)
+
+    async def close(self) -> None:
+        """Let go of the file. A later use opens it again."""
+        await asyncio.to_thread(self._close)
+
+    def _use(self, work: Callable[[sqlite3.Connection], _T], otherwise: _T) -> _T:
+        with self._lock:
+            try:
+                try:
+                    return work(self._open())
+                except sqlite3.DatabaseError as error:
+                    if not _is_corrupt(error):
+                        raise
+                    self._set_aside(error)
+                    return work(self._open())
+            except _Newer:
+                return otherwise
+            except (sqlite3.Error, OSError) as error:
+                _log.warning("the catalogue file %s cannot be used: %s", self._path, error)
+                return otherwise
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is not None:
+            return self._connection
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The file is made before SQLite sees it, so that it is never readable by others, not even empty;
+        # SQLite gives its side files the same mode.
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            found = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+        if found.st_mode & 0o077:
+            os.chmod(self._path, 0o600)
+        self._identity = (found.st_dev, found.st_ino)
+        connection = sqlite3.connect(
+            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        if _version(db) != _VERSION:
+            _write_ahead(db)
+            with _writing(db):
+                version = _version(db)
+                if version > _VERSION:
+                    self._warn_of_version()
+                    raise _Newer
+                if version != _VERSION:
+                    db.execute("DROP TABLE IF EXISTS catalogue")
+                    db.execute(_TABLE)
+                    db.execute(f"PRAGMA user_version = {_VERSION}")
+        db.execute("PRAGMA synchronous = NORMAL")
+
+    def _warn_of_version(self) -> None:
+        if not self._warned_of_version:
+            self._warned_of_version = True
+            _log.warning(
+                "the catalogue file %s is of a later version of Toolyard and is left alone", self._path
+            )
+
+    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
+        identity = self._identity
+        self._disconnect()
+        found = os.stat(self._path)
+        if identity != (found.st_dev, found.st_ino):
+            return  # Another process saw the same fault and has begun a new file already.
+        broken = self._path.with_name(self._path.name + ".broken")
+        _log.warning("the catalogue file %s is corrupt (%s); it is now %s", self._path, error, broken)
+        for suffix in _SIDE_FILES:
+            source = self._path.with_name(self._path.name + suffix)
+            if source.exists():
+                os.replace(source, broken.with_name(broken.name + suffix))
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _close(self) -> None:
+        with self._lock:
+            self._disconnect()
+
+
+def _load(db: sqlite3.Connection, keys: Sequence[Key], newer_than: float) -> Stored | None:
+    newest: Stored | None = None
+    for key in keys:
+        row = db.execute(
+            "SELECT content_hash, fetched_at, ttl FROM catalogue"
+            " WHERE server_id = ? AND entry_hash = ? AND scope = ? AND fetched_at > ?",
+            (*key, newer_than),
+        ).fetchone()
+        if row is not None and (newest is None or row[1] > newest.fetched_at):
+            newest = Stored(key, str(row[0]), float(row[1]), float(row[2]), b"")
+    if newest is None:
+        return None
+    row = db.execute(
+        "SELECT content_hash, fetched_at, ttl, body FROM catalogue"
+        " WHERE server_id = ? AND entry_hash = ? AND scope = ?",
+        newest.key,
+    ).fetchone()
+    return row and Stored(newest.key, str(row[0]), float(row[1]), float(row[2]), bytes(row[3]))
+
+
+def _save(db: sqlite3.Connection, stored: Stored) -> None:
+    key, times = stored.key, (stored.fetched_at, stored.ttl)
+    with _writing(db):
+        # Most fetches find nothing new: then the body, which may be large, is not written again.
+        same = db.execute(
+            "UPDATE catalogue SET fetched_at = ?, ttl = ? WHERE server_id = ? AND entry_hash = ?"
+            " AND scope = ? AND content_hash = ? AND fetched_at <= ?",
+            (*times, *key, stored.content_hash, stored.fetched_at),
+        )
+        if same.rowcount == 0:
+            db.execute(
+                "INSERT INTO catalogue (server_id, entry_hash, scope, content_hash, fetched_at, ttl, body)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (server_id, entry_hash, scope) DO UPDATE SET"
+                " content_hash = excluded.content_hash, fetched_at = excluded.fetched_at,"
+                " ttl = excluded.ttl, body = excluded.body WHERE excluded.fetched_at >= fetched_at",
+                (*key, stored.content_hash, *times, stored.body),
+            )
+        db.execute("DELETE FROM catalogue WHERE fetched_at < ?", (stored.fetched_at - _KEEP_SECONDS,))
+
+
+def _expire(db: sqlite3.Connection, server_id: str) -> None:
+    db.execute("UPDATE catalogue SET ttl = 0 WHERE server_id = ?", (server_id,))
+
+
+def _forget(db: sqlite3.Connection, server_id: str, scope: str | None) -> None:
+    db.execute(
+        "DELETE FROM catalogue WHERE server_id = ? AND (? IS NULL OR scope = ?)", (server_id, scope, scope)
+    )
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _write_ahead(db: sqlite3.Connection) -> None:
+    """Readers and a writer at once. The mode stays with the file, so one process has to succeed, once."""
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+
+
+@contextmanager
+def _writing(db: sqlite3.Connection) -> Generator[None]:
+    """A transaction that has the write lock from its start, so that it never fails half way."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def _is_corrupt(error: sqlite3.DatabaseError) -> bool:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in _CORRUPT

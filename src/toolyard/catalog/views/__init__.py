@@ -1,0 +1,1 @@
+"""One definition as each model provider wants it. The raw schema is read, never altered."""

@@ -1,0 +1,96 @@
+"""Schemas that the views work on, and how two of them that must both hold become one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, cast
+
+__all__ = ["ANNOTATIONS", "LIMITS", "TYPES", "Schema", "alternatives", "copied", "merged", "same", "types_of"]
+
+Schema: TypeAlias = dict[str, Any]
+"""A JSON Schema object of ours, freshly made: changing it changes nothing that a server sent."""
+
+TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
+ANNOTATIONS = ("title", "description")
+LIMITS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "minimum": max,
+    "exclusiveMinimum": max,
+    "minLength": max,
+    "minItems": max,
+    "minProperties": max,
+    "minContains": max,
+    "maximum": min,
+    "exclusiveMaximum": min,
+    "maxLength": min,
+    "maxItems": min,
+    "maxProperties": min,
+    "maxContains": min,
+}
+"""Keywords with a number, and which of two such numbers is the stricter."""
+
+
+def types_of(schema: Schema) -> list[str]:
+    """The types that a schema names; empty where it names none."""
+    found = schema.get("type")
+    if found is None:
+        return []
+    return [found] if isinstance(found, str) else list(found)
+
+
+def alternatives(schema: Schema) -> list[Schema]:
+    """The branches of ``anyOf``, or of ``oneOf`` where there is no ``anyOf``."""
+    return list(schema.get("anyOf") or schema.get("oneOf") or ())
+
+
+def same(one: object, other: object) -> bool:
+    """Equal as JSON values: ``1`` and ``true`` are not, ``1`` and ``1.0`` are."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    return one == other
+
+
+def copied(value: object) -> Any:
+    """A deep copy of a JSON value."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in cast("dict[str, object]", value).items()}
+    if isinstance(value, list):
+        return [copied(item) for item in cast("list[object]", value)]
+    return value
+
+
+def merged(first: Schema, second: Schema) -> Schema:
+    """A schema for what satisfies both, as near as one schema comes; ``first`` has the last word."""
+    result = dict(first)
+    for key, theirs in second.items():
+        if key not in result:
+            result[key] = theirs
+            continue
+        ours = result[key]
+        if key == "properties":
+            result[key] = {
+                **ours,
+                **{
+                    name: merged(ours[name], schema) if name in ours else schema
+                    for name, schema in theirs.items()
+                },
+            }
+        elif key == "required":
+            result[key] = [*ours, *(name for name in theirs if name not in ours)]
+        elif key == "enum":
+            both = [value for value in ours if any(same(value, other) for other in theirs)]
+            result[key] = both or ours
+        elif key == "type":
+            result[key] = _common_types(first, second) or ours
+        elif key in LIMITS:
+            result[key] = LIMITS[key](ours, theirs)
+        elif key == "additionalProperties" and theirs is False:
+            result[key] = False
+    return result
+
+
+def _common_types(first: Schema, second: Schema) -> str | list[str] | None:
+    ours, theirs = types_of(first), types_of(second)
+    common = [name for name in ours if name in theirs or (name == "integer" and "number" in theirs)]
+    if "number" in ours and "integer" in theirs and "integer" not in common:
+        common.append("integer")
+    return common[0] if len(common) == 1 else common or None

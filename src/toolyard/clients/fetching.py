@@ -1,0 +1,34 @@
+"""Asking a server what it has, for the catalogue."""
+
+from __future__ import annotations
+
+from toolyard.clients.manager import ClientManager
+from toolyard.model.catalog import Listing, Scope
+from toolyard.model.principal import Principal
+
+__all__ = ["Fetcher"]
+
+
+class Fetcher:
+    """Lists a server's tools over its connection, making it where there is none."""
+
+    def __init__(self, manager: ClientManager) -> None:
+        self._manager = manager
+
+    async def __call__(self, server_id: str, principal: Principal) -> Listing:
+        """The complete listing. Raises ServerError."""
+        facts = await self._manager.facts(server_id, principal=principal)
+        if "tools" not in facts.capabilities:
+            tools, ttl_ms, scope = [], None, None
+        else:
+            pages = await self._manager.list_tools(server_id, principal=principal)
+            tools, ttl_ms, scope = pages.items, pages.ttl_ms, Scope(pages.scope)
+        return Listing(
+            tools=tuple(tools),
+            server_info=facts.info,
+            capabilities=facts.capabilities,
+            protocol_version=facts.version,
+            instructions=facts.instructions,
+            ttl=None if ttl_ms is None else ttl_ms / 1000,
+            scope=scope,
+        )

@@ -1,0 +1,131 @@
+"""Keeping the roster of each principal as fresh as is needed, starting as little as possible."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from toolyard.catalog.cache import Catalogues
+from toolyard.catalog.names import Naming
+from toolyard.catalog.roster import Roster
+from toolyard.clients.manager import ClientManager
+from toolyard.errors import ServerError
+from toolyard.model.catalog import Catalogue
+from toolyard.model.principal import Principal
+from toolyard.model.server import Server
+from toolyard.model.status import State
+from toolyard.model.tool import Definition
+
+__all__ = ["Rosters"]
+
+_PARALLEL = 16
+
+
+class Rosters:
+    """What tools there are for each principal: from what is kept, from servers where that is not enough."""
+
+    def __init__(self, manager: ClientManager, catalogues: Catalogues, naming: Naming) -> None:
+        self._manager = manager
+        self._catalogues = catalogues
+        self._naming = naming
+        self._kept: dict[str, Roster] = {}
+
+    def known(self, principal: Principal) -> Roster:
+        """What was learned so far. Asks nobody."""
+        return self._kept.get(principal.id) or Roster.of(self._naming, {}, {})
+
+    def forget(self) -> None:
+        """The servers changed: learn anew."""
+        self._kept.clear()
+
+    async def stored(self, principal: Principal) -> Roster:
+        """What is kept from earlier, of every enabled server. Starts nothing."""
+        servers = self._enabled()
+        kept = await asyncio.gather(*(self._catalogues.peek(server, principal) for server in servers))
+        found = {server.id: one for server, one in zip(servers, kept, strict=True) if one is not None}
+        return self._keep(principal, found, {})
+
+    async def current(
+        self, principal: Principal, *, fresh: bool = False, only: Iterable[str] | None = None
+    ) -> Roster:
+        """What every enabled server has now. One that was never listed is connected to; one that was is
+        asked again only while it is connected and its copy is old. ``fresh`` asks all of them."""
+        wanted = None if only is None else set(only)
+        servers = [server for server in self._enabled() if wanted is None or server.id in wanted]
+        gate = asyncio.Semaphore(_PARALLEL)
+
+        async def one(server: Server) -> Catalogue | ServerError:
+            try:
+                ready = self._manager.state(server.id, principal) is State.READY
+                held = await self._catalogues.peek(server, principal)
+                if held is not None and not fresh and not (ready and held.stale):
+                    return held
+                async with gate:
+                    return await self._catalogues.get(server, principal, connected=ready, fresh=fresh)
+            except ServerError as error:
+                return error
+
+        outcomes = await asyncio.gather(*(one(server) for server in servers))
+        before = self.known(principal)
+        found = dict(before.catalogues) if wanted is not None else {}
+        failures = dict(before.failures) if wanted is not None else {}
+        for server, outcome in zip(servers, outcomes, strict=True):
+            failures.pop(server.id, None)
+            if isinstance(outcome, ServerError):
+                failures[server.id] = outcome
+                # A server that is down keeps the tools it was known to have: calling one tells why.
+                kept = before.catalogues.get(server.id) or await self._catalogues.peek(server, principal)
+                if kept is not None:
+                    found[server.id] = kept
+            else:
+                found[server.id] = outcome
+        return self._keep(principal, found, failures)
+
+    async def locate(self, name: str, principal: Principal) -> tuple[str, Definition] | None:
+        """The server and the tool of an exposed name, connecting to no more servers than that takes."""
+        definition = self.known(principal).find(name)
+        if definition is None:
+            definition = await self._search(name, principal)
+        if definition is None:
+            return None
+        server = self._manager.servers.get(definition.server_id)
+        if server is None:
+            return None
+        connected = self._manager.state(server.id, principal) is State.READY
+        before = self.known(principal).catalogues.get(server.id)
+        now = await self._catalogues.get(server, principal, connected=connected)
+        if before is None or now.contents is not before.contents:
+            roster = self.known(principal)
+            self._keep(principal, {**roster.catalogues, server.id: now}, roster.failures)
+            definition = self.known(principal).find(name)
+        return None if definition is None else (server.id, definition)
+
+    async def _search(self, name: str, principal: Principal) -> Definition | None:
+        roster = await self.stored(principal)
+        if (found := roster.find(name)) is not None:
+            return found
+        unlisted = [server.id for server in self._enabled() if server.id not in roster.catalogues]
+        likely = [server_id for server_id in unlisted if self.may_own(server_id, name)]
+        for batch in (likely, [server_id for server_id in unlisted if server_id not in likely]):
+            if batch:
+                roster = await self.current(principal, only=batch)
+                if (found := roster.find(name)) is not None:
+                    return found
+            if likely and any(server_id in roster.failures for server_id in likely):
+                # Its server is most likely the one that is down: others need not start for nothing.
+                return None
+        return None
+
+    def may_own(self, server_id: str, name: str) -> bool:
+        """Whether a name looks like one of this server's, for a first guess and no more."""
+        return name.startswith(self._naming.prefix(server_id))
+
+    def _enabled(self) -> list[Server]:
+        return [server for server in self._manager.servers.values() if server.enabled]
+
+    def _keep(
+        self, principal: Principal, found: Mapping[str, Catalogue], failures: Mapping[str, ServerError]
+    ) -> Roster:
+        roster = Roster.of(self._naming, found, failures)
+        self._kept[principal.id] = roster
+        return roster

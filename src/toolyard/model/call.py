@@ -1,0 +1,47 @@
+"""A call: who makes it, what became of it, what must be asked before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from toolyard.model.agent import Agent
+from toolyard.model.decision import Decision, Surface
+from toolyard.model.principal import LOCAL, Principal
+from toolyard.model.server import Bundle
+from toolyard.model.tool import JsonObject
+
+__all__ = ["CallRecord", "Caller", "Question"]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and through which glasses: an agent's patterns, selected bundles."""
+
+    principal: Principal = LOCAL
+    surface: Surface = Surface.OPERATOR
+    agent: Agent | None = None
+    bundles: tuple[Bundle, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A call that needs somebody's yes before it is made."""
+
+    decision: Decision
+    arguments: JsonObject
+    caller: Caller
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One call, as audit, metrics and traces see it. No arguments and no results."""
+
+    tool: str
+    """The canonical id."""
+    name: str
+    principal: str
+    agent: str | None
+    outcome: str
+    """``ok``, ``tool error``, ``cancelled``, or the kind of the error."""
+    seconds: float
+    error: str | None = None

@@ -1,0 +1,92 @@
+"""The composition root: builds the rooms from settings. What a door does not need it does not load."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolyard.auth import AuthProvider
+from toolyard.catalog.cache import Catalogues
+from toolyard.catalog.names import Naming, Templates
+from toolyard.catalog.sqlite import SqliteStorage
+from toolyard.catalog.storage import CatalogueStorage, MemoryStorage
+from toolyard.clients import Callbacks, ClientManager
+from toolyard.clients.call import Approve, CallPath, CallRules
+from toolyard.clients.eras import FileEras
+from toolyard.clients.fetching import Fetcher
+from toolyard.clients.rosters import Rosters
+from toolyard.config.settings import Settings
+from toolyard.content import Limits
+from toolyard.model.call import CallRecord
+from toolyard.model.config import Configuration
+from toolyard.model.server import HttpSpec, Server
+from toolyard.model.tool import JsonObject
+from toolyard.wire.headers import HeaderParamError, header_params
+
+__all__ = ["Parts", "build"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The core, built. ``close`` ends it."""
+
+    manager: ClientManager
+    catalogues: Catalogues
+    rosters: Rosters
+    calls: CallPath
+    naming: Naming
+    close_storage: Callable[[], Awaitable[None]] | None = None
+
+    async def close(self) -> None:
+        """End fetches, connections and children, then storage. Bounded."""
+        await self.catalogues.close()
+        await self.manager.close_all()
+        if self.close_storage is not None:
+            await self.close_storage()
+
+
+def build(
+    configuration: Configuration,
+    settings: Settings,
+    *,
+    data_dir: Path | None,
+    callbacks: Callbacks | None = None,
+    auth_providers: Mapping[str, AuthProvider] | None = None,
+    approve: Approve | None = None,
+    record: Callable[[CallRecord], None] | None = None,
+    on_list_changed: Callable[[str], None] | None = None,
+) -> Parts:
+    """The core for one process. Nothing is started or opened. Without a data directory nothing is kept."""
+
+    def told(server_id: str, method: str, params: Mapping[str, Any]) -> None:
+        if method == "notifications/tools/list_changed" and on_list_changed is not None:
+            on_list_changed(server_id)
+
+    manager = ClientManager(
+        configuration.servers.values(),
+        callbacks=callbacks,
+        auth_providers=auth_providers,
+        eras=None if data_dir is None else FileEras(data_dir / "eras.json"),
+        on_told=told,
+    )
+    kept = None if data_dir is None else SqliteStorage(data_dir / "catalogue.db")
+    storage: CatalogueStorage = kept or MemoryStorage()
+    catalogues = Catalogues(Fetcher(manager), storage, check=_header_marks)
+    naming = Naming(Templates(settings.naming_template, settings.instance_naming_template))
+    rosters = Rosters(manager, catalogues, naming)
+    rules = CallRules(settings.write_tools, Limits(settings.result_limit))
+    calls = CallPath(manager, rosters, rules, approve=approve, record=record)
+    return Parts(manager, catalogues, rosters, calls, naming, kept.close if kept is not None else None)
+
+
+def _header_marks(server: Server, input_schema: JsonObject) -> str | None:
+    """Over HTTP a tool that marks its parameters for headers wrongly must not be used."""
+    if not isinstance(server.transport, HttpSpec):
+        return None
+    try:
+        header_params(input_schema)
+    except HeaderParamError as error:
+        return str(error)
+    return None

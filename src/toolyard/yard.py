@@ -1,0 +1,297 @@
+"""The library's face: open a yard, see its tools, call them, ask why."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+
+from toolyard.agents.agentsfile import agent_id, parse_agents
+from toolyard.auth import AuthProvider
+from toolyard.clients import Callbacks
+from toolyard.clients.call import Approve
+from toolyard.clients.link import OnProgress
+from toolyard.config import default_data_dir, load_config, load_settings, parse_config
+from toolyard.config.settings import Settings
+from toolyard.content import Limits, failed
+from toolyard.errors import AgentsError, Problem, ToolyardError
+from toolyard.model.agent import Agent
+from toolyard.model.call import Caller, CallRecord
+from toolyard.model.config import Configuration
+from toolyard.model.decision import Decision, Surface
+from toolyard.model.principal import LOCAL
+from toolyard.model.result import Result
+from toolyard.model.server import Timeouts, Trust
+from toolyard.model.status import Status
+from toolyard.model.tool import Definition, Tool
+from toolyard.policy import select_bundles
+from toolyard.wiring import build
+
+if TYPE_CHECKING:
+    from toolyard.yard_sync import SyncToolyard
+
+__all__ = ["AgentSource", "ConfigSource", "Toolyard"]
+
+ConfigSource: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Configuration | None
+AgentSource: TypeAlias = str | os.PathLike[str] | Sequence[Agent] | None
+Provider: TypeAlias = Literal["openai", "openai-strict", "openai-responses", "anthropic", "gemini"]
+
+
+class Toolyard:
+    """Every configured server behind one object. Use ``async with Toolyard.open() as yard``.
+
+    Nothing is started before a tool is listed or called. Belongs to the event loop that opened it.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        settings: Settings,
+        agents: Sequence[Agent],
+        data_dir: Path | None,
+        *,
+        callbacks: Callbacks | None = None,
+        auth_providers: Mapping[str, AuthProvider] | None = None,
+        approve: Approve | None = None,
+        record: Callable[[CallRecord], None] | None = None,
+    ) -> None:
+        self.configuration = configuration
+        self.settings = settings
+        self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._parts = build(
+            configuration,
+            settings,
+            data_dir=data_dir,
+            callbacks=callbacks,
+            auth_providers=auth_providers,
+            approve=approve,
+            record=record,
+            on_list_changed=self._list_changed,
+        )
+
+    @classmethod
+    def open(
+        cls,
+        config: ConfigSource = None,
+        *,
+        agents: AgentSource = None,
+        settings: Mapping[str, Any] | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        callbacks: Callbacks | None = None,
+        auth_providers: Mapping[str, AuthProvider] | None = None,
+        approve: Approve | None = None,
+        record: Callable[[CallRecord], None] | None = None,
+    ) -> Toolyard:
+        """Read the configuration and make a yard of it.
+
+        ``config`` is a path, a mapping or a loaded configuration; None looks in the usual places.
+        ``agents`` is the path of an AGENTS.md or agents; None takes the one in the data directory, if any.
+        ``settings`` overrides settings by name. Raises ConfigError or AgentsError.
+        """
+        folder = Path(data_dir) if data_dir is not None else default_data_dir()
+        chosen = load_settings(folder, overrides=settings)
+        return cls(
+            _configuration(config, folder),
+            chosen,
+            _agents(agents, chosen, folder),
+            folder,
+            callbacks=callbacks,
+            auth_providers=auth_providers,
+            approve=approve,
+            record=record,
+        )
+
+    @classmethod
+    def open_sync(cls, config: ConfigSource = None, **options: Any) -> SyncToolyard:
+        """The same for programs without an event loop, safe in any thread. Takes what ``open`` takes."""
+        from toolyard.yard_sync import SyncToolyard  # only scripts need a thread of ours
+
+        return SyncToolyard(lambda: cls.open(config, **options))
+
+    async def __aenter__(self) -> Toolyard:
+        await self._parts.rosters.stored(LOCAL)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection and end every child, within a bounded time."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._parts.close()
+
+    # Seeing.
+
+    @overload
+    async def tools(
+        self,
+        *,
+        agent: str | None = None,
+        bundles: Iterable[str] = (),
+        server: str | None = None,
+        provider: None = None,
+        fresh: bool = False,
+    ) -> list[Tool]: ...
+
+    @overload
+    async def tools(
+        self,
+        *,
+        agent: str | None = None,
+        bundles: Iterable[str] = (),
+        server: str | None = None,
+        provider: Provider,
+        fresh: bool = False,
+    ) -> list[dict[str, Any]]: ...
+
+    async def tools(
+        self,
+        *,
+        agent: str | None = None,
+        bundles: Iterable[str] = (),
+        server: str | None = None,
+        provider: Provider | None = None,
+        fresh: bool = False,
+    ) -> list[Tool] | list[dict[str, Any]]:
+        """The tools that this caller gets to see, sorted by name.
+
+        With ``provider`` they come ready for that API. A server that cannot be listed is left out;
+        ``servers()`` says why. ``fresh`` asks every server again.
+        """
+        only = None if server is None else [server]
+        roster = await self._parts.rosters.current(LOCAL, fresh=fresh, only=only)
+        caller = self.caller(agent, bundles)
+        found = (
+            (name, definition)
+            for name, definition in self._parts.calls.shown(roster, caller)
+            if server is None or definition.server_id == server
+        )
+        if provider is None:
+            return [_tool(name, definition) for name, definition in found]
+        from toolyard.catalog.views.view import Provider as Api  # loaded by those who talk to a model
+        from toolyard.catalog.views.view import view
+
+        return [view(definition, name, Api(provider)).tool for name, definition in found]
+
+    def why(self, name: str, *, agent: str | None = None, bundles: Iterable[str] = ()) -> Decision:
+        """Whether this caller may see and call a tool, and the chain of rules that says so.
+
+        ``name`` is an exposed name or a canonical id. Speaks of what was listed so far, in this process or
+        an earlier one, and starts nothing. Raises ToolRefused where no such tool is known.
+        """
+        return self._parts.calls.explain(name, self.caller(agent, bundles))
+
+    def servers(self) -> list[Status]:
+        """One status record a server."""
+        return self._parts.manager.statuses()
+
+    async def connect(self, servers: Iterable[str] | None = None) -> list[Status]:
+        """Connect now instead of at the first call. Failures are in the records, not raised."""
+        return await self._parts.manager.connect(servers)
+
+    async def restart(self, server: str) -> None:
+        """Close a server's connection and forget why it failed; the next call connects."""
+        await self._parts.manager.restart(server)
+
+    # Calling.
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        agent: str | None = None,
+        bundles: Iterable[str] = (),
+        on_progress: OnProgress | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> Result:
+        """Call a tool by its exposed name.
+
+        A tool's own failure is a result with ``is_error``. Raises ToolRefused where the caller may not, or
+        there is no such tool; otherwise a ServerError that says what happened.
+        """
+        caller = self.caller(agent, bundles)
+        return await self._parts.calls.call(
+            name, arguments, caller, on_progress=on_progress, timeouts=timeouts
+        )
+
+    async def answer(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Result:
+        """As ``call``, but an error becomes a result too: what a model is given, so that its turn goes on."""
+        try:
+            return await self.call(name, arguments, **options)
+        except ToolyardError as error:
+            server = self.configuration.servers.get(getattr(error, "server", ""))
+            trust = server.trust if server is not None else Trust.TRUSTED
+            secrets = self._parts.calls.secrets(server) if server is not None else ()
+            return failed(error, Limits(self.settings.result_limit), trust, secrets=secrets)
+
+    def caller(self, agent: str | None = None, bundles: Iterable[str] = ()) -> Caller:
+        """Who calls. Raises AgentsError or ConfigError for an agent or a bundle that there is not."""
+        if agent is None:
+            selected = tuple(bundles)
+            if not selected:
+                return _OPERATOR
+            return Caller(bundles=select_bundles(selected, self.configuration.bundles))
+        known = self.agents.get(agent) or self.agents.get(agent_id(agent))
+        if known is None:
+            there = ", ".join(self.agents) or "none"
+            raise AgentsError([Problem(f"there is no agent '{agent}'", hint=f"there are: {there}")])
+        selected = (*known.bundles, *bundles)
+        return Caller(
+            surface=Surface.MODEL_DIRECT,
+            agent=known,
+            bundles=select_bundles(selected, self.configuration.bundles),
+        )
+
+    def _list_changed(self, server_id: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._parts.catalogues.list_changed(server_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+_OPERATOR = Caller()
+
+
+def _tool(name: str, definition: Definition) -> Tool:
+    return Tool(
+        name,
+        definition.id,
+        definition.server_id,
+        definition.title,
+        definition.description,
+        definition.input_schema,
+        definition.output_schema,
+        definition.annotations,
+    )
+
+
+def _configuration(config: ConfigSource, data_dir: Path) -> Configuration:
+    if isinstance(config, Configuration):
+        return config
+    if isinstance(config, Mapping):
+        return parse_config(config, env=os.environ)
+    return load_config(config, data_dir=data_dir)
+
+
+def _agents(agents: AgentSource, settings: Settings, data_dir: Path) -> Sequence[Agent]:
+    if agents is None:
+        path = settings.agents_path or data_dir / "AGENTS.md"
+        if settings.agents_path is None and not path.is_file():
+            return ()
+    elif isinstance(agents, str | os.PathLike):
+        path = Path(agents)
+    else:
+        return agents
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise AgentsError([Problem(f"cannot be read: {error}", str(path))]) from None
+    return parse_agents(text, str(path)).agents

@@ -1,0 +1,123 @@
+"""The yard for programs without an event loop: one thread of ours runs it, any thread may call."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, TypeVar
+
+from toolyard.model.decision import Decision
+from toolyard.model.result import Result
+from toolyard.model.status import Status
+from toolyard.yard import Toolyard
+
+__all__ = ["SyncToolyard"]
+
+T = TypeVar("T")
+
+
+class SyncToolyard:
+    """Has the methods of ``Toolyard``, each of which waits for its result. Safe in any thread."""
+
+    def __init__(self, make: Callable[[], Toolyard]) -> None:
+        self._make = make
+        self._yard: Toolyard | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> SyncToolyard:
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="toolyard", daemon=True)
+        self._thread.start()
+        started.wait()
+        try:
+            self._yard = self._wait(self._open())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection, end every child and the thread. May be called twice."""
+        yard, self._yard = self._yard, None
+        try:
+            if yard is not None:
+                self._wait(yard.close())
+        finally:
+            self._stop()
+
+    def tools(self, **options: Any) -> list[Any]:
+        """See ``Toolyard.tools``."""
+        tools: Coroutine[Any, Any, list[Any]] = self._opened().tools(**options)
+        return self._wait(tools)
+
+    def call(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Result:
+        """See ``Toolyard.call``. ``on_progress`` is called in the yard's own thread."""
+        return self._wait(self._opened().call(name, arguments, **options))
+
+    def answer(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Result:
+        """See ``Toolyard.answer``."""
+        return self._wait(self._opened().answer(name, arguments, **options))
+
+    def why(self, name: str, **options: Any) -> Decision:
+        """See ``Toolyard.why``."""
+        return self._wait(_soon(lambda yard: yard.why(name, **options), self._opened()))
+
+    def servers(self) -> list[Status]:
+        """See ``Toolyard.servers``."""
+        return self._wait(_soon(lambda yard: yard.servers(), self._opened()))
+
+    def connect(self, servers: list[str] | None = None) -> list[Status]:
+        """See ``Toolyard.connect``."""
+        return self._wait(self._opened().connect(servers))
+
+    def restart(self, server: str) -> None:
+        """See ``Toolyard.restart``."""
+        self._wait(self._opened().restart(server))
+
+    async def _open(self) -> Toolyard:
+        return await self._make().__aenter__()
+
+    def _opened(self) -> Toolyard:
+        if self._yard is None:
+            raise RuntimeError("the yard is not open: use it in a with statement")
+        return self._yard
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None or threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("the yard is not open, or is called from its own thread")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            # An interrupt of the waiting thread ends the call as well.
+            future.cancel()
+            raise
+
+    def _run(self, started: threading.Event) -> None:
+        loop = asyncio.new_event_loop()
+        self._loop = loop
+        loop.call_soon(started.set)
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+    def _stop(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None and self._thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(10)
+
+
+async def _soon(work: Callable[[Toolyard], T], yard: Toolyard) -> T:
+    return work(yard)
