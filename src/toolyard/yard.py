@@ -62,6 +62,7 @@ class Toolyard:
         self.settings = settings
         self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._listed: dict[Caller, tuple[Mapping[str, Definition], tuple[Tool, ...]]] = {}
         self._parts = build(
             configuration,
             settings,
@@ -169,17 +170,18 @@ class Toolyard:
         only = None if server is None else [server]
         roster = await self._parts.rosters.current(LOCAL, fresh=fresh, only=only)
         caller = self.caller(agent, bundles)
-        found = (
-            (name, definition)
-            for name, definition in self._parts.calls.shown(roster, caller)
-            if server is None or definition.server_id == server
-        )
+        shown = self._parts.calls.shown(roster, caller)
         if provider is None:
-            return [_tool(name, definition) for name, definition in found]
+            tools = self._made(caller, shown)
+            return [tool for tool in tools if server in (None, tool.server)]
         from toolyard.catalog.views.view import Provider as Api  # loaded by those who talk to a model
         from toolyard.catalog.views.view import view
 
-        return [view(definition, name, Api(provider)).tool for name, definition in found]
+        return [
+            view(definition, name, Api(provider)).tool
+            for name, definition in shown.items()
+            if server in (None, definition.server_id)
+        ]
 
     def why(self, name: str, *, agent: str | None = None, bundles: Iterable[str] = ()) -> Decision:
         """Whether this caller may see and call a tool, and the chain of rules that says so.
@@ -251,6 +253,16 @@ class Toolyard:
             bundles=select_bundles(selected, self.configuration.bundles),
         )
 
+    def _made(self, caller: Caller, shown: Mapping[str, Definition]) -> tuple[Tool, ...]:
+        """The tools for programs, made once for as long as the same ones are shown."""
+        before = self._listed.get(caller)
+        if before is None or before[0] is not shown:
+            if len(self._listed) >= _LISTED:
+                self._listed.clear()
+            made = tuple(_tool(name, definition) for name, definition in shown.items())
+            before = self._listed[caller] = (shown, made)
+        return before[1]
+
     def _list_changed(self, server_id: str) -> None:
         task = asyncio.get_running_loop().create_task(self._parts.catalogues.list_changed(server_id))
         self._tasks.add(task)
@@ -258,6 +270,7 @@ class Toolyard:
 
 
 _OPERATOR = Caller()
+_LISTED = 64
 
 
 def _tool(name: str, definition: Definition) -> Tool:

@@ -55,8 +55,7 @@ class SyncToolyard:
 
     def tools(self, **options: Any) -> list[Any]:
         """See ``Toolyard.tools``."""
-        tools: Coroutine[Any, Any, list[Any]] = self._opened().tools(**options)
-        return self._wait(tools)
+        return self._wait(_listed(self._opened(), options))
 
     def call(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Result:
         """See ``Toolyard.call``. ``on_progress`` is called in the yard's own thread."""
@@ -117,6 +116,10 @@ class SyncToolyard:
         if loop is not None and self._thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join(10)
+
+
+async def _listed(yard: Toolyard, options: dict[str, Any]) -> list[Any]:
+    return [*await yard.tools(**options)]
 
 
 async def _soon(work: Callable[[Toolyard], T], yard: Toolyard) -> T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from toolyard.catalog.names import Group, Names, Naming
 from toolyard.errors import ServerError
@@ -13,13 +13,17 @@ from toolyard.model.tool import Definition
 __all__ = ["Roster"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Roster:
-    """The catalogues of many servers under one set of names. ``failures`` says who could not be listed."""
+    """The catalogues of many servers under one set of names. ``failures`` says who could not be listed.
+
+    ``tools`` maps exposed names to definitions, in the order of the names.
+    """
 
     names: Names
     catalogues: Mapping[str, Catalogue]
-    failures: Mapping[str, ServerError] = field(default_factory=dict[str, ServerError])
+    failures: Mapping[str, ServerError]
+    tools: Mapping[str, Definition]
 
     @classmethod
     def of(
@@ -30,22 +34,26 @@ class Roster:
             Group(server_id, server_id, tuple(each.name for each in catalogue.definitions))
             for server_id, catalogue in catalogues.items()
         )
-        return cls(naming.names(groups), catalogues, failures)
-
-    def find(self, name: str) -> Definition | None:
-        """The tool that an exposed name stands for."""
-        target = self.names.find(name)
-        return None if target is None else self.catalogues[target.server_id].find(target.tool)
-
-    def tools(self) -> Iterator[tuple[str, Definition]]:
-        """All tools with their exposed names, sorted by name."""
-        by_id = {
+        names = naming.names(groups)
+        found = {
             (server_id, each.name): each
-            for server_id, catalogue in self.catalogues.items()
+            for server_id, catalogue in catalogues.items()
             for each in catalogue.definitions
         }
-        for name, target in self.names.targets.items():
-            yield name, by_id[target]
+        tools = {name: found[target] for name, target in names.targets.items()}
+        return cls(names, catalogues, failures, tools)
+
+    def updated(
+        self, naming: Naming, catalogues: Mapping[str, Catalogue], failures: Mapping[str, ServerError]
+    ) -> Roster:
+        """The roster of these catalogues; this one's names where no server's tools differ."""
+        same = self.catalogues.keys() == catalogues.keys() and all(
+            self.catalogues[server_id].contents is catalogue.contents
+            for server_id, catalogue in catalogues.items()
+        )
+        if not same:
+            return Roster.of(naming, catalogues, failures)
+        return Roster(self.names, catalogues, failures, self.tools)
 
     def quarantined(self) -> Iterator[Quarantined]:
         """All tools that were set aside, with the reason."""

@@ -15,7 +15,7 @@ __all__ = ["estimate_definition", "estimate_tokens"]
 # of five published servers, with prose, code and five other languages beside them. A word is cheap by the
 # letter; what begins or parts words is dear.
 _WEIGHTS = {
-    b"a": 0.25,  # lower-case letters
+    b"a": 0.105,  # lower-case letters
     b"A": 0.42,  # upper-case letters: they begin words, also within camelCase
     b"0": 0.62,  # digits
     b" ": 0.50,  # white space

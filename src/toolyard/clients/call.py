@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -30,7 +30,10 @@ log = logging.getLogger("toolyard.calls")
 Approve: TypeAlias = Callable[[Question], Awaitable[bool]]
 """Asks somebody whether a call may be made."""
 
+_Seen: TypeAlias = tuple[Mapping[str, Definition], Mapping[str, Gate | None], Mapping[str, Definition]]
 _GATES = 4096
+_SHOWN_KEPT = 64
+_SHOWN = frozenset({Verdict.ALLOW, Verdict.ASK})
 _SECRET_NAME = re.compile(r"key|token|secret|pass|auth|credential|cookie", re.IGNORECASE)
 
 
@@ -63,28 +66,36 @@ class CallPath:
         self._handles = handles or MemoryHandles()
         self._policies: dict[Caller, Policy] = {}
         self._gates: dict[tuple[Caller, str, State], Gate] = {}
+        self._shown: dict[Caller, _Seen] = {}
         self._secrets: dict[str, tuple[str, ...]] = {}
 
     def servers_changed(self) -> None:
         """Forget what was prepared for earlier definitions."""
         self._policies.clear()
         self._gates.clear()
+        self._shown.clear()
         self._secrets.clear()
         self._rosters.forget()
 
     # Seeing.
 
-    def shown(self, roster: Roster, caller: Caller) -> Iterator[tuple[str, Definition]]:
+    def shown(self, roster: Roster, caller: Caller) -> Mapping[str, Definition]:
         """The tools of a roster that this caller gets to see, sorted by name."""
-        gates = {
-            server_id: gate
-            for server_id in roster.catalogues
-            if (gate := self._gate(caller, server_id)) is not None and not gate.shut
+        gates = {server_id: self._gate(caller, server_id) for server_id in roster.catalogues}
+        before = self._shown.get(caller)
+        if before is not None and before[0] is roster.tools and before[1] == gates:
+            return before[2]
+        verdicts = {id: gate.verdict for id, gate in gates.items() if gate is not None and not gate.shut}
+        shown = {
+            name: definition
+            for name, definition in roster.tools.items()
+            if (verdict := verdicts.get(definition.server_id)) is not None
+            and verdict(Candidate(definition, name)) in _SHOWN
         }
-        for name, definition in roster.tools():
-            gate = gates.get(definition.server_id)
-            if gate is not None and gate.verdict(Candidate(definition, name)).shown:
-                yield name, definition
+        if len(self._shown) >= _SHOWN_KEPT:
+            self._shown.clear()
+        self._shown[caller] = (roster.tools, gates, shown)
+        return shown
 
     def explain(self, name: str, caller: Caller) -> Decision:
         """The decision about a tool that is known, by its exposed name or its canonical id.
@@ -95,7 +106,7 @@ class CallPath:
         candidate = _candidate(roster, name)
         gate = None if candidate is None else self._gate(caller, candidate.definition.server_id)
         if candidate is None or gate is None:
-            raise refused(name, (shown for shown, _ in self.shown(roster, caller)))
+            raise refused(name, self.shown(roster, caller))
         return gate.explain(candidate)
 
     # Calling.
@@ -156,7 +167,7 @@ class CallPath:
             gate = self._gate(caller, server_id)
             if self._rosters.may_own(server_id, name) and gate is not None and not gate.shut:
                 raise failure
-        raise refused(name, (shown for shown, _ in self.shown(roster, caller)))
+        raise refused(name, self.shown(roster, caller))
 
     async def _decide(
         self, server: Server, definition: Definition, name: str, arguments: Mapping[str, Any], caller: Caller
@@ -168,7 +179,7 @@ class CallPath:
             return
         if verdict is not Verdict.ASK or gate is None:
             roster = self._rosters.known(caller.principal)
-            raise refused(name, (shown for shown, _ in self.shown(roster, caller)))
+            raise refused(name, self.shown(roster, caller))
         decision = gate.explain(candidate)
         if self._approve is None:
             raise ToolRefused(
@@ -227,10 +238,10 @@ class CallPath:
 
 
 def _candidate(roster: Roster, name: str) -> Candidate | None:
-    definition = roster.find(name)
+    definition = roster.tools.get(name)
     if definition is not None:
         return Candidate(definition, name)
-    for exposed, definition in roster.tools():
+    for exposed, definition in roster.tools.items():
         if definition.id == name:
             return Candidate(definition, exposed)
     for one in roster.quarantined():

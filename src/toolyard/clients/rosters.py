@@ -83,7 +83,7 @@ class Rosters:
 
     async def locate(self, name: str, principal: Principal) -> tuple[str, Definition] | None:
         """The server and the tool of an exposed name, connecting to no more servers than that takes."""
-        definition = self.known(principal).find(name)
+        definition = self.known(principal).tools.get(name)
         if definition is None:
             definition = await self._search(name, principal)
         if definition is None:
@@ -97,19 +97,19 @@ class Rosters:
         if before is None or now.contents is not before.contents:
             roster = self.known(principal)
             self._keep(principal, {**roster.catalogues, server.id: now}, roster.failures)
-            definition = self.known(principal).find(name)
+            definition = self.known(principal).tools.get(name)
         return None if definition is None else (server.id, definition)
 
     async def _search(self, name: str, principal: Principal) -> Definition | None:
         roster = await self.stored(principal)
-        if (found := roster.find(name)) is not None:
+        if (found := roster.tools.get(name)) is not None:
             return found
         unlisted = [server.id for server in self._enabled() if server.id not in roster.catalogues]
         likely = [server_id for server_id in unlisted if self.may_own(server_id, name)]
         for batch in (likely, [server_id for server_id in unlisted if server_id not in likely]):
             if batch:
                 roster = await self.current(principal, only=batch)
-                if (found := roster.find(name)) is not None:
+                if (found := roster.tools.get(name)) is not None:
                     return found
             if likely and any(server_id in roster.failures for server_id in likely):
                 # Its server is most likely the one that is down: others need not start for nothing.
@@ -126,6 +126,6 @@ class Rosters:
     def _keep(
         self, principal: Principal, found: Mapping[str, Catalogue], failures: Mapping[str, ServerError]
     ) -> Roster:
-        roster = Roster.of(self._naming, found, failures)
+        roster = self.known(principal).updated(self._naming, found, failures)
         self._kept[principal.id] = roster
         return roster
