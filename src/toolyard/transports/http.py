@@ -18,13 +18,14 @@ from toolyard.net import Net
 from toolyard.transports.requests import (
     Requests,
     body_excerpt,
+    drain,
     fault,
     is_lost_session,
     is_rpc_error,
     refusal,
     tells_lost_session,
 )
-from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts
+from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line
 from toolyard.wire.codec import decode, encode
 from toolyard.wire.exchange import Id, Message, is_answer
 from toolyard.wire.framing import Oversize, SseParser
@@ -34,11 +35,10 @@ __all__ = ["HttpTransport"]
 
 log = logging.getLogger("toolyard.http")
 
-_DRAIN = 0.5
-"""Seconds that a finished answer's stream has to end by itself, so that its connection can be used again."""
 _DELETE = 2.0
 _RESUMES = 5
 _RETRY = 1.0
+_RETRY_LEAST = 0.1
 _RETRY_MOST = 30.0
 
 _VERSION = istr("MCP-Protocol-Version")
@@ -112,7 +112,7 @@ class HttpTransport:
             if method == "initialize" and (session := response.headers.get(_SESSION)):
                 self._adopt_session(session)
             if id is None:
-                await body_excerpt(response)
+                self._finish(response)
             elif response.content_type == "application/json":
                 await self._take_json(response, id)
             elif response.content_type == "text/event-stream":
@@ -164,7 +164,7 @@ class HttpTransport:
         body = await body_excerpt(response)
         kind = response.headers.get("Content-Type", "no content type")
         return BadAnswer(
-            f"answered {kind[:80]} instead of JSON: {_text(body)}",
+            f"answered {in_one_line(kind, 80)} instead of JSON: {_text(body)}",
             hint="is this the address of an MCP server?",
         )
 
@@ -187,20 +187,24 @@ class HttpTransport:
     async def _take_stream(self, response: aiohttp.ClientResponse, id: Id) -> None:
         stream = _Stream(self._limit)
         failures = 0
-        while True:
-            error = await self._read_stream(response, stream, id)
-            if stream.answered:
-                self._finish(response)
-                return
-            if self._modern or not stream.last_id:
-                raise error or OutcomeUnknown("ended the event stream before its answer")
-            failures = 0 if stream.moved else failures + 1
-            if failures > _RESUMES:
-                raise error or OutcomeUnknown("kept ending the event stream before its answer")
-            await asyncio.sleep(stream.retry)
-            response.release()
-            stream.moved = False
-            response = await self._reopen(stream)
+        try:
+            while True:
+                error = await self._read_stream(response, stream, id)
+                if stream.answered:
+                    self._finish(response)
+                    return
+                if self._modern or not stream.last_id:
+                    raise error or OutcomeUnknown("ended the event stream before its answer")
+                failures = 0 if stream.moved else failures + 1
+                if failures > _RESUMES:
+                    raise error or OutcomeUnknown("kept ending the event stream before its answer")
+                await asyncio.sleep(stream.retry)
+                response.release()
+                stream.moved = False
+                response = await self._reopen(stream)
+        except BaseException:
+            response.close()
+            raise
 
     async def _read_stream(
         self, response: aiohttp.ClientResponse, stream: _Stream, id: Id | None
@@ -228,19 +232,7 @@ class HttpTransport:
         if response.content.at_eof():
             response.release()
         else:
-            self._background(self._drain(response))
-
-    async def _drain(self, response: aiohttp.ClientResponse) -> None:
-        try:
-            async with asyncio.timeout(_DRAIN):
-                async for _ in response.content.iter_any():
-                    pass
-            response.release()
-        except (aiohttp.ClientError, OSError, TimeoutError):
-            response.close()
-        except asyncio.CancelledError:
-            response.close()
-            raise
+            self._background(drain(response))
 
     async def _reopen(self, stream: _Stream) -> aiohttp.ClientResponse:
         headers = {**self._base, "Accept": "text/event-stream"}
@@ -273,9 +265,12 @@ class HttpTransport:
             else:
                 try:
                     await self._read_stream(response, stream, None)
+                except ServerError as error:
+                    log.debug("listens no more: %s", error)
+                    return
                 finally:
                     response.close()
-                pause = stream.retry
+                pause = max(stream.retry, _RETRY)
             await asyncio.sleep(pause)
 
     # The rest.
@@ -321,7 +316,7 @@ class _Stream:
         if event.id is not None:
             self.last_id = event.id
         if event.retry is not None:
-            self.retry = min(event.retry / 1000, _RETRY_MOST)
+            self.retry = min(max(event.retry / 1000, _RETRY_LEAST), _RETRY_MOST)
         self.moved = True
         if isinstance(event.data, Oversize):
             raise BadAnswer(_too_long(event.data.size, self.limit))
@@ -339,4 +334,4 @@ def _too_long(size: int, limit: int) -> str:
 
 
 def _text(body: bytes) -> str:
-    return " ".join(body[:200].decode("utf-8", "replace").split())
+    return in_one_line(body[:1000].decode("utf-8", "replace"))

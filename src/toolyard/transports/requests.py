@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import ssl
@@ -24,11 +25,13 @@ from toolyard.errors import (
 )
 from toolyard.model.server import HttpSpec
 from toolyard.net import Net, same_origin
+from toolyard.transports.transport import in_one_line
 from toolyard.wire.exchange import read_failure
 
 __all__ = [
     "Requests",
     "body_excerpt",
+    "drain",
     "fault",
     "is_lost_session",
     "is_rpc_error",
@@ -43,6 +46,8 @@ _LOST = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
+_DRAIN = 0.5
+"""Seconds that a finished answer's stream has to end by itself, so that its connection can be used again."""
 _ERROR_BODY = 64 * 1024
 _REDIRECTS = 5
 _SIGN_INS = 2
@@ -86,12 +91,7 @@ class Requests:
             if response.status not in (301, 302, 307, 308) or location is None:
                 return response
             response.release()
-            target = url.join(URL(location[:4096]))
-            if not same_origin(target, url):
-                raise Unreachable(
-                    f"redirects to another address: {target.with_query(None)}",
-                    hint="put that address into the configuration if you trust it",
-                )
+            target = _target(url, location)
             if url == self.url:
                 self.url = target
             url = target
@@ -111,6 +111,20 @@ class Requests:
             raise fault(error, url) from error
 
 
+def _target(url: URL, location: str) -> URL:
+    """Where a redirect leads. Headers stay with their origin, so another one is an error."""
+    try:
+        target = url.join(URL(location[:4096]))
+        if same_origin(target, url):
+            return target
+    except ValueError:
+        raise Unreachable(f"redirects to something that is no address: {in_one_line(location)}") from None
+    raise Unreachable(
+        f"redirects to another address: {in_one_line(str(target.with_query(None)))}",
+        hint="put that address into the configuration if you trust it",
+    )
+
+
 def fault(error: Exception, url: URL) -> ServerError:
     """What a failed request means: whether it can have reached the server, and why it failed."""
     where = f"{url.host}:{url.port}"
@@ -120,6 +134,10 @@ def fault(error: Exception, url: URL) -> ServerError:
         return Unreachable(
             f"the host name {url.host} cannot be resolved", hint="check the URL and the network"
         )
+    if isinstance(error, aiohttp.ClientConnectorError) and " is private" in str(error.os_error):
+        # Several addresses that were all refused come back as one error, of which only the words are left.
+        cause = f"{where} cannot be reached: its address is private, which is not allowed for this server"
+        return Unreachable(cause, hint="allow private addresses for it if you trust it")
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         words = os.strerror(number) if number and number > 0 else str(error.os_error)
@@ -127,12 +145,13 @@ def fault(error: Exception, url: URL) -> ServerError:
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return OutcomeUnknown(f"{where} closed the connection before it answered")
     if isinstance(error, aiohttp.ClientResponseError):
-        return BadAnswer(f"{where} answered something that is not HTTP: {error.message[:200]}")
+        return BadAnswer(f"{where} answered something that is not HTTP: {in_one_line(error.message)}")
     if isinstance(error, aiohttp.ClientPayloadError):
         return OutcomeUnknown(f"{where} ended the connection in the middle of its answer")
-    if isinstance(error, aiohttp.InvalidURL | ValueError):
-        return Unreachable(f"the request cannot be made: {str(error)[:200]}")
-    return OutcomeUnknown(f"the connection to {where} broke: {str(error)[:200] or type(error).__name__}")
+    if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError | ValueError):
+        return Unreachable(f"the request cannot be made: {in_one_line(str(error))}")
+    words = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+    return OutcomeUnknown(f"the connection to {where} broke: {in_one_line(words) or type(error).__name__}")
 
 
 def _tls_words(error: Exception) -> str:
@@ -141,7 +160,7 @@ def _tls_words(error: Exception) -> str:
         if isinstance(reason, ssl.SSLCertVerificationError):
             return reason.verify_message
         reason = reason.__cause__ or reason.__context__
-    return str(error)[:200]
+    return in_one_line(str(error))
 
 
 async def refusal(response: aiohttp.ClientResponse) -> ServerError:
@@ -180,11 +199,23 @@ async def body_excerpt(response: aiohttp.ClientResponse) -> bytes:
     return b"".join(parts)[:_ERROR_BODY]
 
 
+async def drain(response: aiohttp.ClientResponse) -> None:
+    """Read what nobody needs, for a moment: a connection whose answer has ended is used again."""
+    try:
+        async with asyncio.timeout(_DRAIN):
+            async for _ in response.content.iter_any():
+                pass
+        response.release()
+    except (aiohttp.ClientError, OSError, TimeoutError):
+        response.close()
+    except asyncio.CancelledError:
+        response.close()
+        raise
+
+
 def _words(response: aiohttp.ClientResponse, body: bytes) -> str:
-    text = " ".join(body[:2000].decode("utf-8", "replace").split())
-    if response.content_type == "text/html" or text[:1] == "<":
-        return "an HTML page"
-    return text[:300]
+    text = in_one_line(body.decode("utf-8", "replace"), 300)
+    return "an HTML page" if response.content_type == "text/html" or text[:1] == "<" else text
 
 
 def is_lost_session(message: object) -> bool:

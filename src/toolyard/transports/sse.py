@@ -13,8 +13,8 @@ from toolyard.auth import AuthProvider
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, SessionLost, Unreachable
 from toolyard.model.server import HttpSpec
 from toolyard.net import Net, same_origin
-from toolyard.transports.requests import Requests, body_excerpt, fault, refusal, tells_lost_session
-from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts
+from toolyard.transports.requests import Requests, drain, fault, refusal, tells_lost_session
+from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line
 from toolyard.wire.codec import decode, encode
 from toolyard.wire.exchange import Message
 from toolyard.wire.framing import Oversize, SseEvent, SseParser
@@ -98,12 +98,12 @@ class SseTransport:
         text = data.decode("utf-8", "replace").strip()
         try:
             url = self._requests.url.join(URL(text))
+            if same_origin(url, self._requests.url):
+                return url
         except ValueError:
-            raise BadAnswer(f"named an endpoint that is no URL: {text[:200]}") from None
-        if not same_origin(url, self._requests.url):
-            # The stream could otherwise send our credentials wherever it likes.
-            raise BadAnswer(f"named an endpoint on another origin: {url.with_query(None)}")
-        return url
+            raise BadAnswer(f"named an endpoint that is no URL: {in_one_line(text)}") from None
+        # The stream could otherwise send our credentials wherever it likes.
+        raise BadAnswer(f"named an endpoint on another origin: {in_one_line(str(url.with_query(None)))}")
 
     def _end(self, error: ServerError) -> None:
         if self._endpoint is not None and not self._endpoint.done():
@@ -124,7 +124,7 @@ class SseTransport:
             if isinstance(error, HttpStatus) and tells_lost_session(error):
                 raise SessionLost("no longer knows our session")
             raise error
-        await body_excerpt(response)
+        await drain(response)
 
     def adopt(self, version: str, *, modern: bool) -> None:
         self._version = {"MCP-Protocol-Version": version}

@@ -15,7 +15,7 @@ from toolyard.errors import OutcomeUnknown, Unreachable
 from toolyard.model.server import StdioSpec
 from toolyard.transports.child import Child
 from toolyard.transports.nursery import Nursery, child_environment, group_alive, signal_group
-from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, Ring, TransportFacts
+from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, Ring, TransportFacts, in_one_line
 from toolyard.wire.codec import decode, encode
 from toolyard.wire.exchange import Message, error_message
 from toolyard.wire.framing import LineFramer, Oversize
@@ -241,10 +241,9 @@ class StdioTransport:
         return self._with_last_words(text)
 
     def _with_last_words(self, text: str) -> str:
-        words = next((line.strip() for line in reversed(self._ring.lines) if line.strip()), "")
-        if not words and self._last_noise:
-            words = self._last_noise.strip()
-        return f"{text}: {words[:300]}" if words else text
+        said = (*reversed(self._ring.lines), self._last_noise)
+        words = next((line for line in (in_one_line(line, 300) for line in said) if line), "")
+        return f"{text}: {words}" if words else text
 
 
 def _last(tail: bytes) -> re.Match[bytes] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -9,10 +10,18 @@ from typing import Protocol
 from toolyard.errors import ServerError
 from toolyard.wire.exchange import Message
 
-__all__ = ["MESSAGE_LIMIT", "Receiver", "Transport", "TransportFacts"]
+__all__ = ["MESSAGE_LIMIT", "Receiver", "Transport", "TransportFacts", "in_one_line"]
 
 MESSAGE_LIMIT = 64 * 1024 * 1024
 """The longest message, in bytes, that a transport takes in."""
+
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+
+
+def in_one_line(words: str, width: int = 200) -> str:
+    """What a server said, fit to stand in a sentence of ours: one line, printable, not too long."""
+    line = " ".join(_ESCAPES.sub("", words[: width * 4]).split())
+    return "".join(char if char.isprintable() else "\ufffd" for char in line[:width])
 
 
 class Receiver(Protocol):

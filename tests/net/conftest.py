@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from aiohttp import web
+from yarl import URL
+
+from toolyard.net import Net
+
+
+@dataclass
+class Server:
+    """A real HTTP server on 127.0.0.1, and what it was asked."""
+
+    url: URL = field(default_factory=URL)
+    seen: list[web.BaseRequest] = field(default_factory=list)
+
+    def at(self, host: str, scheme: str = "http") -> URL:
+        """The address of this server under another name of its host."""
+        return URL(f"{scheme}://{host}:{self.url.port}/")
+
+
+async def hello(request: web.BaseRequest) -> web.Response:
+    return web.Response(text="hello")
+
+
+@asynccontextmanager
+async def served(
+    handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] = hello,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[Server]:
+    server = Server()
+
+    async def noting(request: web.BaseRequest) -> web.StreamResponse:
+        server.seen.append(request)
+        return await handler(request)
+
+    runner = web.ServerRunner(web.Server(noting), shutdown_timeout=1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+        await site.start()
+        server.url = URL.build(
+            scheme="https" if tls else "http", host="127.0.0.1", port=runner.addresses[0][1], path="/"
+        )
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+def serve() -> Callable[..., object]:
+    """Serves with a handler, and a TLS context where there is one; an asynchronous context manager."""
+    return served
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with served() as running:
+        yield running
+
+
+@pytest.fixture
+async def net() -> AsyncIterator[Net]:
+    net = Net()
+    yield net
+    await net.close()
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever proxies the machine of the test has are not those of the test."""
+    for name in ("http", "https", "all", "no", "ws", "wss", "ftp"):
+        monkeypatch.delenv(f"{name}_proxy", raising=False)
+        monkeypatch.delenv(f"{name.upper()}_PROXY", raising=False)
