@@ -2,12 +2,14 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client
+BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain
 
 help:
 	@echo "make run    set up and start Toolyard on embedded defaults"
 	@echo "make test   set up, then lint, types and all tests"
 	@echo "make setup  only make .venv with the package and what it needs to run"
+	@echo "make bench-client   measure our connections beside other clients"
 	@echo "make lock   write the requirement files anew"
 
 # uv comes by pip where it is missing.
@@ -38,6 +40,18 @@ UV_READY = command -v uv >/dev/null || $(PYTHON) -m uv --version >/dev/null 2>&1
 	cd .envs/node && npm ci --silent --no-audit --no-fund
 	@touch $@
 
+# Peers for the benchmarks, each in an environment of its own.
+.envs/bench-%/.done: requirements/bench-%.txt
+	@$(UV_READY)
+	@test -x .envs/bench-$*/bin/python || $(UV) venv -q --python $(PYTHON) .envs/bench-$*
+	$(UV) pip install -q --python .envs/bench-$*/bin/python --require-hashes -r $<
+	@touch $@
+
+bench-envs: .venv/.run $(BENCH_PEERS:%=.envs/bench-%/.done)
+
+bench-client: bench-envs
+	.venv/bin/python bench/client.py --write-docs
+
 setup: .venv/.run
 
 run: setup
@@ -60,6 +74,7 @@ lock:
 	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml -o requirements/run.txt
 	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml --group dev -o requirements/dev.txt
 	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/legacy-servers.in -o requirements/legacy-servers.txt
+	for peer in $(BENCH_PEERS); do $(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/bench-$$peer.in -o requirements/bench-$$peer.txt || exit 1; done
 
 clean:
 	rm -rf .venv .envs .demo

@@ -27,12 +27,13 @@ ROOMS = [
     "store",
     "wiring",
     "yard",
+    "yard_sync",
     "adapters",
     "gateway",
     "web",
     "cli",
 ]
-SAME_ROW = {("yard", "adapters"), ("adapters", "yard")}
+SAME_ROW = {("yard", "yard_sync"), ("yard", "adapters"), ("adapters", "yard")}
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 

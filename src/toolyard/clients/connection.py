@@ -28,6 +28,7 @@ from toolyard.errors import (
 from toolyard.model.principal import Principal
 from toolyard.model.server import Restart, Server, StdioSpec, Timeouts
 from toolyard.model.status import State, Status
+from toolyard.transports.transport import in_one_line
 from toolyard.wire.client import Facts
 from toolyard.wire.headers import HeaderParam, param_headers
 from toolyard.wire.versions import HEADER_MISMATCH, UNSUPPORTED_VERSION
@@ -66,6 +67,8 @@ class Connection:
         self._owners: set[asyncio.Task[None]] = set()
         """The one that connects or holds the link, and those that are still closing an earlier one."""
         self._connecting: asyncio.Task[None] | None = None
+        self._leaving: set[Link] = set()
+        """Replaced, and still used by calls that began on them."""
         self._rules: dict[str, tuple[HeaderParam, ...]] = {}
         self._dead: str | None = None
         self._crashes = 0
@@ -103,8 +106,9 @@ class Connection:
                 if link is None or link.over:
                     link = await self._ready()
                 status.last_call = time.time()
+                link.users += 1
                 try:
-                    return await self._rounds.request(
+                    result = await self._rounds.request(
                         link,
                         method,
                         params,
@@ -119,6 +123,14 @@ class Connection:
                     tries += 1
                     if tries > 1 or not await self._recovered(link, error, repeatable):
                         raise self._named(error) from error.__cause__
+                else:
+                    if status.state is State.NEEDS_AUTH and self._link is link:
+                        self._set(State.READY)
+                    return result
+                finally:
+                    link.users -= 1
+                    if link in self._leaving and link.users == 0:
+                        link.on_lost(Unreachable("was replaced"))
         finally:
             status.in_flight -= 1
             if self.server.stop_when_idle is not None and status.in_flight == 0:
@@ -254,6 +266,7 @@ class Connection:
             if link is not None:
                 if self._link is link:
                     self._link = None
+                self._leaving.discard(link)
                 await link.close()
 
     async def _connect(self) -> Link:
@@ -277,7 +290,7 @@ class Connection:
     def _last_words(self) -> str:
         facts = self.status()
         if facts.stderr:
-            return f"; its last words: {facts.stderr[-1].strip()[:200]}"
+            return f"; its last words: {in_one_line(facts.stderr[-1])}"
         return f"; lines on its standard output that are no messages: {facts.noise}" if facts.noise else ""
 
     def _become_ready(self, link: Link) -> None:
@@ -358,19 +371,25 @@ class Connection:
         return False
 
     def _drop(self, link: Link, error: ServerError) -> None:
-        """Give up this link so that the next use makes a new one; only the first to notice does it."""
+        """Give up this link so that the next use makes a new one; only the first to notice does it.
+
+        What others have running on it may still be answered.
+        """
         if self._link is link:
             self._link = None
+            self._leaving.add(link)
             self._set(State.IDLE, error)
-            link.on_lost(Unreachable(error.cause))
 
     async def _end(self, reason: str) -> None:
         for timer in (self._restart, self._idle):
             if timer is not None:
                 timer.cancel()
         self._restart = self._idle = None
-        if (link := self._link) is not None:
+        links = list(self._leaving)
+        if self._link is not None:
+            links.append(self._link)
             self._link = None
+        for link in links:
             link.on_lost(Unreachable(reason))
         if self._opening is not None and not self._opening.done() and self._connecting is not None:
             self._connecting.cancel()

@@ -89,6 +89,8 @@ class Link:
         self.speaker = speaker
         self.facts: Facts | None = None
         self.strays = 0
+        self.users = 0
+        """Calls that its owner has running on it."""
         self.on_told: Callable[[str, Mapping[str, Any]], None] | None = None
         self.on_over: Callable[[Link, ServerError], None] | None = None
         self._callbacks = callbacks

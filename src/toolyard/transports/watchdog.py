@@ -7,12 +7,11 @@ kills the groups it was told of and every process that carries the marker in its
 start it sweeps what dead owners left behind; children of living ones are never touched.
 """
 
-import contextlib
+# Only modules that every interpreter has loaded anyway, or nearly: this program is started together with
+# the first server and must not compete with it.
 import os
-import re
-import selectors
+import select
 import signal
-import subprocess
 import sys
 
 VARIABLE = "TOOLYARD_CHILD"
@@ -31,29 +30,31 @@ def start_time(pid: int) -> str:
         pass
     if os.path.isdir("/proc/self"):
         return ""
-    ps = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return re.sub(r"\W+", "-", ps.stdout.strip())
+    return "-".join(_ps("-o", "lstart=", "-p", str(pid)).replace(":", " ").split())
 
 
 def namespace() -> str:
     """Which process ids we can name: a container's are not ours."""
     try:
-        return re.sub(r"\D", "", os.readlink("/proc/self/ns/pid"))
+        return os.readlink("/proc/self/ns/pid").strip("pid:[]")
     except OSError:
         return "0"
+
+
+def _ps(*arguments: str) -> str:
+    import subprocess  # where there is no /proc
+
+    return subprocess.run(["ps", *arguments], capture_output=True, text=True, check=False).stdout
 
 
 def marked() -> dict[int, str]:
     """Every process that we may look at and that carries a marker, with that marker."""
     found: dict[int, str] = {}
     if not os.path.isdir("/proc/self"):
-        ps = subprocess.run(
-            ["ps", "-axwwE", "-o", "pid=,command="], capture_output=True, text=True, check=False
-        )
-        for line in ps.stdout.splitlines():
-            match = re.match(rf"\s*(\d+) .*\b{VARIABLE}=(\S+)", line)
-            if match:
-                found[int(match[1])] = match[2]
+        for line in _ps("-axwwE", "-o", "pid=,command=").splitlines():
+            head, found_it, tail = line.partition(f" {VARIABLE}=")
+            if found_it:
+                found[int(head.split()[0])] = tail.split()[0]
         return found
     needle = f"{VARIABLE}=".encode()
     for name in os.listdir("/proc"):
@@ -78,10 +79,7 @@ def kill_marked(marker: str) -> int:
         victims = [pid for pid, mark in marked().items() if f"{mark}:".startswith(f"{marker}:")]
         if not victims:
             break
-        for pid in victims:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-                killed.add(pid)
+        killed.update(pid for pid in victims if _kill(pid))
     return len(killed)
 
 
@@ -93,23 +91,31 @@ def sweep() -> None:
         if len(parts) < 3 or not parts[0].isdigit() or parts[2] != here:
             continue
         if start_time(int(parts[0])) != parts[1]:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+            _kill(pid)
+
+
+def _kill(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        return False
+    return True
 
 
 def watch(owner: int) -> set[int] | None:
     """Follow the pipe until it ends. The groups that are left, or None after a clean end."""
     groups: set[int] = set()
     buffer = b""
-    selector = selectors.DefaultSelector()
-    selector.register(0, selectors.EVENT_READ)
-    pidfd = -1
-    with contextlib.suppress(OSError, AttributeError):
+    poll = select.poll()
+    poll.register(0, select.POLLIN | select.POLLHUP)
+    try:
         pidfd = os.pidfd_open(owner)
-        selector.register(pidfd, selectors.EVENT_READ)
+        poll.register(pidfd, select.POLLIN)
+    except (OSError, AttributeError):
+        pidfd = -1
     while True:
         # A pipe alone would not do: a fork of the owner keeps it open.
-        ready = {key.fd for key, _ in selector.select(None if pidfd >= 0 else 1.0)}
+        ready = {fd for fd, _ in poll.poll(None if pidfd >= 0 else 1000)}
         if 0 in ready:
             chunk = os.read(0, 65536)
             if not chunk:
@@ -136,8 +142,7 @@ def main() -> None:
     if groups is None:
         return
     for group in groups:
-        with contextlib.suppress(OSError):
-            os.killpg(group, signal.SIGKILL)
+        _kill(-group)
     kill_marked(marker)
 
 

@@ -13,6 +13,7 @@ __all__ = ["decode", "encode"]
 
 _DIGITS = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 _LONG_NUMBER = b"0" * 19
+_PIECE = 64 * 1024
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -23,13 +24,23 @@ def decode(data: bytes | bytearray) -> Any:
     standard library, which keeps them exact. What orjson refuses and JSON allows (a lone surrogate
     escape) is read with the broken character replaced.
     """
-    if _LONG_NUMBER not in data.translate(_DIGITS):
+    if not _may_hold_long_number(data):
         try:
             return orjson.loads(data)
         except orjson.JSONDecodeError:
             if b"\\u" not in data:
                 raise ValueError("not JSON") from None
     return _decode_exactly(data)
+
+
+def _may_hold_long_number(data: bytes | bytearray) -> bool:
+    if len(data) <= _PIECE:
+        return _LONG_NUMBER in data.translate(_DIGITS)
+    # In pieces that stay in the processor's cache; each overlaps the next by what a number could straddle.
+    return any(
+        _LONG_NUMBER in data[start : start + _PIECE + len(_LONG_NUMBER) - 1].translate(_DIGITS)
+        for start in range(0, len(data), _PIECE)
+    )
 
 
 def _decode_exactly(data: bytes | bytearray) -> Any:

@@ -1,0 +1,46 @@
+"""Toolyard's ``ClientManager`` on the default loop, like the others, or on uvloop with ``--uvloop``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from peers.driver import Target, drive
+from toolyard.clients import ClientManager
+from toolyard.model.server import HttpSpec, Server, StdioSpec
+
+
+def server(index: int, target: Target) -> Server:
+    """A server's definition for a target."""
+    if "url" in target:
+        return Server(f"s{index}", HttpSpec(target["url"]))
+    return Server(f"s{index}", StdioSpec(target["command"], args=tuple(target["args"])))
+
+
+class Toolyard:
+    """``toolyard.clients.ClientManager``."""
+
+    async def open(self, targets: list[Target]) -> None:
+        self.manager = ClientManager([server(index, target) for index, target in enumerate(targets)])
+        await self.manager.connect()
+
+    async def list(self, index: int) -> int:
+        return len((await self.manager.list_tools(f"s{index}")).tools)
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
+        return await self.manager.call("s0", tool, arguments)
+
+    def text(self, answer: Any) -> str:
+        return answer["content"][0]["text"]
+
+    async def close(self) -> None:
+        await self.manager.close_all()
+
+
+if __name__ == "__main__":
+    if "--uvloop" in sys.argv:
+        from uvloop import run
+
+        drive(Toolyard, "toolyard", "uvloop", runner=run)
+    else:
+        drive(Toolyard, "toolyard", "aiohttp", "orjson")

@@ -1,0 +1,183 @@
+"""The benchmark's own parts: its server, its drivers, its bars and its tables. Nothing here is timed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import mcp
+import pytest
+
+from toolyard.clients import ClientManager
+from toolyard.model.server import HttpSpec, Server, StdioSpec
+
+BENCH = Path(__file__).resolve().parents[1] / "bench"
+sys.path.append(str(BENCH))
+
+from harness.bars import BARS, Bar, judge  # noqa: E402
+from harness.client_phases import PEERS, Run, Sizes  # noqa: E402
+from harness.processes import Failed, Missing, http_servers, worker  # noqa: E402
+from harness.report import Column, Section, peer_table, replace_between, verdict_table  # noqa: E402
+
+ERAS = ("both", "modern", "legacy")
+STDIO = ("-m", "servers.stdio", "--tools", "20", "--era")
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def request(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 7, "method": method, "params": params | {"_meta": META}}
+
+
+async def post(url: str, message: dict[str, Any], **headers: str) -> bytes:
+    """What a hand-made POST is answered, as far as it comes in one piece."""
+    host, port = url.removeprefix("http://").removesuffix("/mcp").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    body = json.dumps(message).encode()
+    lines = [f"POST /mcp HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+    try:
+        return await asyncio.wait_for(reader.read(65536), 10)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def use(manager: ClientManager) -> None:
+    async with manager:
+        await manager.connect()
+        assert len((await manager.list_tools("s")).tools) == 23
+        answer = await manager.call("s", "echo", {"text": 'á\n"'})
+        assert answer["content"] == [{"type": "text", "text": 'á\n"'}]
+        big = await manager.call("s", "big", {"mb": 1})
+        assert 999_000 < len(big["content"][0]["text"]) <= 1_000_000
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("shape", [(), ("--sse",)])
+async def test_our_client_uses_the_benchmarks_server_over_http(era: str, shape: tuple[str, ...]) -> None:
+    async with http_servers("--tools", "20", "--era", era, *shape) as urls:
+        await use(ClientManager([Server("s", HttpSpec(urls[0]))]))
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_our_client_uses_the_benchmarks_server_over_stdio(era: str) -> None:
+    spec = StdioSpec(sys.executable, args=(*STDIO, era), cwd=str(BENCH))
+    await use(ClientManager([Server("s", spec)]))
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_reference_client_finds_the_same_server_over_both_transports(era: str) -> None:
+    stdio = mcp.StdioServerParameters(command=sys.executable, args=[*STDIO, era], cwd=BENCH)
+    async with http_servers("--tools", "20", "--era", era) as urls:
+        for target in (urls[0], stdio):
+            async with mcp.Client(target) as client:
+                assert client.protocol_version == ("2025-11-25" if era == "legacy" else "2026-07-28")
+                assert len((await client.list_tools()).tools) == 23
+                assert (await client.call_tool("echo", {"text": "x"})).content[0].text == "x"
+
+
+async def test_a_modern_request_whose_header_differs_from_its_body_is_refused() -> None:
+    async with http_servers() as urls:
+        answer = await post(urls[0], request("tools/list"), Mcp_Method="tools/call")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"-32020" in answer
+
+
+async def test_a_subscription_is_acknowledged_first_and_stays_open() -> None:
+    asked = request("subscriptions/listen", notifications={"toolsListChanged": True})
+    headers = {"Mcp_Method": "subscriptions/listen", "MCP_Protocol_Version": "2026-07-28"}
+    async with http_servers() as urls:
+        answer = await post(urls[0], asked, **headers)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"text/event-stream" in head
+    message = json.loads(body.split(b"data: ")[1].split(b"\n")[0])
+    assert message["method"] == "notifications/subscriptions/acknowledged"
+    assert message["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": 7}
+    assert message["params"]["notifications"] == {"toolsListChanged": True}
+    assert not body.endswith(b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize("peer", ["floor", "toolyard"])
+@pytest.mark.parametrize("kind", ["http", "sse", "stdio"])
+async def test_a_driver_answers_every_command(peer: str, kind: str) -> None:
+    run = Run([peer], Sizes.quick())
+    shape = ("--sse",) if kind == "sse" else ()
+    async with (
+        http_servers("--tools", "20", *shape) as urls,
+        worker(peer, sys.executable, *PEERS[peer].driver) as driver,
+    ):
+        target = run.stdio(20) if kind == "stdio" else {"url": urls[0]}
+        opened = await driver.ask("open", targets=[target, target])
+        assert opened["tools"] == [23, 23]
+        assert opened["cpu"] > 0
+        assert (await driver.ask("list", times=3))["tools"] == 23
+        assert (await driver.ask("calls", times=5, at_once=3))["wall"] > 0
+        assert (await driver.ask("big", megabytes=2))["wall"] > 0
+        assert "children_cpu" in await driver.ask("close")
+
+
+async def test_a_failing_command_is_told_and_the_driver_lives_on() -> None:
+    async with worker("floor", sys.executable, "peers.floor") as driver:
+        with pytest.raises(Failed, match="floor: open: ConnectionRefused"):
+            await driver.ask("open", targets=[{"url": "http://127.0.0.1:9/mcp"}])
+        assert await driver.ask("memory") is not None
+
+
+async def test_a_peer_without_its_environment_or_its_library_is_missing() -> None:
+    with pytest.raises(Missing, match="environment is not there"):
+        async with worker("mcp", str(BENCH / "no" / "python"), "peers.mcp"):
+            pass
+    with pytest.raises(Missing, match="No module named 'langchain_mcp_adapters'"):
+        async with worker("langchain", sys.executable, "peers.langchain"):
+            pass
+
+
+def test_every_round_begins_with_another_peer_and_leaves_none_out() -> None:
+    turns = Run(["a", "b", "c"], Sizes()).turns(4)
+    assert turns == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
+
+
+def test_a_bar_is_met_on_its_side_of_the_limit_only() -> None:
+    bars = (Bar("cpu", "m", 0.25), Bar("rate", "m", 0.25, "at least"), Bar("none", "other", 1))
+    met = [verdict.met for verdict in judge({"m": {"mcp": 4.0, "toolyard": 0.9}}, bars)]
+    assert met == [True, False, False]
+    met = [verdict.met for verdict in judge({"m": {"mcp": 4.0, "toolyard": 1.1}}, bars)]
+    assert met == [False, True, False]
+
+
+def test_ten_servers_are_held_to_the_cores_bound_where_it_is_longer_than_one_alone() -> None:
+    bar = next(bar for bar in BARS if bar.measure == "ten.stdio.wall")
+    measured = {"ten.stdio.wall": {"toolyard": 3.0}, "one.stdio.wall": {"toolyard": 1.0}}
+    assert judge(measured, (bar,))[0].ratio == 3.0
+    assert judge(measured | {"ten.stdio.bound": {"floor": 2.5}}, (bar,))[0].ratio == 1.2
+    assert judge(measured | {"ten.stdio.bound": {"floor": 0.5}}, (bar,))[0].ratio == 3.0
+
+
+def test_the_table_shows_each_number_with_its_ratio_and_a_dash_for_none() -> None:
+    section = Section("t", (Column("m", "ms", decimals=1), Column("g", "growth", scale=1, compared=False)))
+    medians = {"m": {"mcp": 0.002, "toolyard": 0.0005}, "g": {"mcp": 4.0}}
+    assert peer_table(section, ["mcp", "toolyard"], medians).splitlines() == [
+        "|          |           ms | growth |",
+        "| -------- | -----------: | -----: |",
+        "| mcp      | 2.0 (1.00 ×) |   4.00 |",
+        "| toolyard | 0.5 (0.25 ×) |      — |",
+    ]
+
+
+def test_the_verdicts_say_met_missed_or_not_measured() -> None:
+    bars = (Bar("a", "m", 0.3), Bar("b", "m", 0.2), Bar("c", "n", 1))
+    lines = verdict_table(judge({"m": {"mcp": 4.0, "toolyard": 1.0}}, bars)).splitlines()
+    assert [line.split("|")[-2].strip() for line in lines[2:]] == ["met", "missed", "not measured"]
+
+
+def test_the_documentation_page_is_rewritten_between_its_markers_only() -> None:
+    assert replace_between("a <s>old<e> b", "<s>", "<e>", "new\n") == "a <s>\n\nnew\n\n<e> b"
+    with pytest.raises(ValueError, match="no <s>"):
+        replace_between("a <e>", "<s>", "<e>", "new")
