@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean bench-envs bench-client
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard
 BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain
 
 help:
@@ -51,6 +51,9 @@ bench-envs: .venv/.run $(BENCH_PEERS:%=.envs/bench-%/.done)
 
 bench-client: bench-envs
 	.venv/bin/python bench/client.py --write-docs
+
+bench-yard: bench-envs
+	.venv/bin/python bench/yard.py --write-docs
 
 setup: .venv/.run
 

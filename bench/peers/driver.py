@@ -5,6 +5,7 @@ line from its standard input and answers each with one line; it ends with its in
 
     {"do": "open", "targets": [{"url": …} | {"command": …, "args": […]}, …]}   connect to all and list tools
     {"do": "list", "times": n}                  list the first target's tools again, over the wire
+    {"do": "cached", "index": n}                list for agent n, from what is known
     {"do": "calls", "times": n, "at_once": k}   call echo on the first target, k calls in flight
     {"do": "big", "megabytes": n}               call big on the first target
     {"do": "memory"}                            this process's memory as it is now
@@ -127,6 +128,10 @@ class Driver:
         count, took = await measured(self._list(times))
         if (seen := await self._lists_seen() - before) != times:
             raise RuntimeError(f"{times} listings were timed, but the server saw {seen}")
+        return took | {"tools": count}
+
+    async def do_cached(self, index: int) -> dict[str, Any]:
+        count, took = await measured(self.peer.list(index))
         return took | {"tools": count}
 
     async def do_calls(self, times: int, at_once: int) -> dict[str, Any]:
