@@ -48,7 +48,8 @@ def judge(
         if reason is not None:
             quarantined.append(Quarantined(server_id, _readable_name(tool), reason, None))
             continue
-        judged = _definition(server_id, tool, remarks)
+        odd: list[Remark] = []
+        judged = _definition(server_id, tool, odd)
         if isinstance(judged, str):
             quarantined.append(Quarantined(server_id, _readable_name(tool), judged, tool))
         elif judged.name in found:
@@ -58,8 +59,8 @@ def judge(
             quarantined.append(Quarantined(server_id, judged.name, reason, tool))
         else:
             found[judged.name] = judged
-    kept = [remark for remark in remarks if remark.tool in found]
-    return Judged(tuple(found[name] for name in sorted(found)), tuple(quarantined), tuple(kept))
+            remarks += odd
+    return Judged(tuple(found[name] for name in sorted(found)), tuple(quarantined), tuple(remarks))
 
 
 def _definition(server_id: str, tool: object, remarks: list[Remark]) -> Definition | str:
@@ -116,7 +117,7 @@ def _schema_trouble(raw: dict[str, object]) -> str | None:
     fields = cast("dict[str, object]", schema)
     root = fields.get("type", "object")
     if root != "object":
-        shown = f"'{root[:40]}'" if isinstance(root, str) else _kind(root)
+        shown = f"'{_printable(root[:40])}'" if isinstance(root, str) else _kind(root)
         return f"inputSchema has the type {shown} where 'object' belongs"
     if not isinstance(fields.get("properties", {}), dict):
         return f"the properties of inputSchema are {_kind(fields['properties'])} where an object belongs"
@@ -151,8 +152,12 @@ def _readable_name(tool: object) -> str | None:
     name = cast("dict[str, object]", tool).get("name")
     if not isinstance(name, str) or not name:
         return None
-    shown = "".join(char if char.isprintable() else "?" for char in name[: MAX_NAME + 1])
+    shown = _printable(name[: MAX_NAME + 1])
     return shown if len(shown) <= MAX_NAME else shown[: MAX_NAME - 1] + "…"
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _kind(value: object) -> str:

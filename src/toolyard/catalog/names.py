@@ -209,7 +209,7 @@ def _settle(claims: _Claims, reserved: frozenset[str]) -> tuple[list[str], list[
     """
     names = list(claims.wanted)
     attempts = [0] * len(names)
-    contested = [place for place, name in enumerate(names) if not _fits(name) or name in reserved]
+    contested = [place for place, name in enumerate(names) if not _fits(name)]
     while True:
         for place in contested:
             attempts[place] += 1

@@ -187,23 +187,16 @@ def _load(db: sqlite3.Connection, keys: Sequence[Key], newer_than: float) -> Sto
 
 
 def _save(db: sqlite3.Connection, stored: Stored) -> None:
-    key, times = stored.key, (stored.fetched_at, stored.ttl)
     with _writing(db):
-        # Most fetches find nothing new: then the body, which may be large, is not written again.
-        same = db.execute(
-            "UPDATE catalogue SET fetched_at = ?, ttl = ? WHERE server_id = ? AND entry_hash = ?"
-            " AND scope = ? AND content_hash = ? AND fetched_at <= ?",
-            (*times, *key, stored.content_hash, stored.fetched_at),
+        # SQLite compares before it overwrites: contents that are still the same are not written again.
+        db.execute(
+            "INSERT INTO catalogue (server_id, entry_hash, scope, content_hash, fetched_at, ttl, body)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (server_id, entry_hash, scope) DO UPDATE SET"
+            " content_hash = excluded.content_hash, fetched_at = excluded.fetched_at,"
+            " ttl = excluded.ttl, body = excluded.body WHERE excluded.fetched_at >= fetched_at",
+            (*stored.key, stored.content_hash, stored.fetched_at, stored.ttl, stored.body),
         )
-        if same.rowcount == 0:
-            db.execute(
-                "INSERT INTO catalogue (server_id, entry_hash, scope, content_hash, fetched_at, ttl, body)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (server_id, entry_hash, scope) DO UPDATE SET"
-                " content_hash = excluded.content_hash, fetched_at = excluded.fetched_at,"
-                " ttl = excluded.ttl, body = excluded.body WHERE excluded.fetched_at >= fetched_at",
-                (*key, stored.content_hash, *times, stored.body),
-            )
         db.execute("DELETE FROM catalogue WHERE fetched_at < ?", (stored.fetched_at - _KEEP_SECONDS,))
 
 

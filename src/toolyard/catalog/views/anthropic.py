@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from toolyard.catalog.views.schema import Schema
+from toolyard.catalog.views.schema import Schema, shown
 
 __all__ = ["anthropic_schema"]
 
@@ -20,4 +20,4 @@ def anthropic_schema(root: Schema) -> tuple[Schema, list[str]]:
     result = {**root, "properties": properties}
     if "required" in root:
         result["required"] = [name for name in root["required"] if name not in refused]
-    return result, [f"the argument '{name[:80]}' was left out: its name is refused" for name in refused]
+    return result, [f"the argument '{shown(name)}' was left out: its name is refused" for name in refused]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
-from toolyard.catalog.views.schema import ANNOTATIONS, LIMITS, TYPES, Schema, copied, merged
+from toolyard.catalog.views.schema import ANNOTATIONS, LIMITS, TYPES, Schema, copied, merged, shown
 from toolyard.model.tool import JsonObject
 
 __all__ = ["normal"]
@@ -74,14 +74,14 @@ class _Expansion:
 
     def _referred(self, reference: str, depth: int, trail: tuple[str, ...]) -> Schema:
         if reference in trail:
-            self.notes.append(f"{_short(reference)} refers to itself; the recursion ends in any object")
+            self.notes.append(f"{_told(reference)} refers to itself; the recursion ends in any object")
             return {"type": "object"}
         if not reference.startswith("#"):
-            self.notes.append(f"{_short(reference)} is outside the schema and is never fetched")
+            self.notes.append(f"{_told(reference)} is outside the schema and is never fetched")
             return {}
         target = _resolve(self._root, reference)
         if target is None:
-            self.notes.append(f"{_short(reference)} refers to nothing")
+            self.notes.append(f"{_told(reference)} refers to nothing")
             return {}
         return self.schema(target, depth + 1, (*trail, reference))
 
@@ -248,5 +248,5 @@ def _strings(values: list[object]) -> list[str]:
     return list(dict.fromkeys(value for value in values if isinstance(value, str)))
 
 
-def _short(reference: str) -> str:
-    return f"$ref '{reference[:80]}…'" if len(reference) > 80 else f"$ref '{reference}'"
+def _told(reference: str) -> str:
+    return f"$ref '{shown(reference)}'"

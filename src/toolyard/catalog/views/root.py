@@ -91,7 +91,7 @@ def _constants(schemas: list[Schema]) -> list[object] | None:
 
 
 def _sentence(needs: list[list[str]]) -> str:
-    sets = list(dict.fromkeys(tuple(need) for need in needs if need))
-    if len(sets) < 2:
+    sets = list(dict.fromkeys(tuple(need) for need in needs))
+    if len(sets) < 2 or () in sets:
         return ""
     return f"Give one of these: {'; or '.join(' and '.join(names) for names in sets)}."

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
-__all__ = ["ANNOTATIONS", "LIMITS", "TYPES", "Schema", "alternatives", "copied", "merged", "same", "types_of"]
+__all__ = [
+    "ANNOTATIONS",
+    "LIMITS",
+    "TYPES",
+    "Schema",
+    "alternatives",
+    "copied",
+    "merged",
+    "same",
+    "shown",
+    "types_of",
+]
 
 Schema: TypeAlias = dict[str, Any]
 """A JSON Schema object of ours, freshly made: changing it changes nothing that a server sent."""
@@ -47,6 +58,12 @@ def same(one: object, other: object) -> bool:
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     return one == other
+
+
+def shown(text: str) -> str:
+    """A server's own word in a note of ours: short, and without characters that deceive a terminal."""
+    clean = "".join(char if char.isprintable() else "?" for char in text[:81])
+    return clean if len(clean) <= 80 else f"{clean[:80]}…"
 
 
 def copied(value: object) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias, cast
 
 from toolyard.catalog.views.openai import item_schema
-from toolyard.catalog.views.schema import Schema, types_of
+from toolyard.catalog.views.schema import Schema, shown, types_of
 
 __all__ = ["NotStrict", "Path", "strict_schema", "without_added_nulls"]
 
@@ -88,7 +88,7 @@ class _Conversion:
             raise NotStrict(f"its names and values have more than {_MAX_TEXT} characters")
 
     def node(self, schema: Schema, path: Path, level: int) -> Schema:
-        where = ".".join(path) or "the root"
+        where = shown(".".join(path)) or "the root"
         for key in _FREE:
             if key in schema:
                 raise NotStrict(f"{where} has {key}")

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolyard.catalog.codec import decode, depth_known, encode
+from toolyard.model.catalog import Listing, Scope
+
+numbers = (
+    st.integers()
+    | st.integers(min_value=2**63, max_value=2**80)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+values = st.recursive(
+    st.none() | st.booleans() | numbers | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=15,
+)
+
+
+@given(st.lists(values, max_size=4), st.dictionaries(st.text(), values, max_size=3), st.none() | st.text())
+def test_what_was_written_is_read_again_exactly(
+    tools: list[Any], info: Any, instructions: str | None
+) -> None:
+    listing = Listing(tools=tuple(tools), server_info=info, instructions=instructions)
+    again = decode(encode(listing))
+    assert again == listing
+    assert repr(again) == repr(listing)
+
+
+def test_integers_beyond_64_bits_stay_exact() -> None:
+    listing = Listing(tools=({"maximum": 2**64 + 1},))
+    body = encode(listing)
+    assert orjson.loads(body)["tools"][0]["maximum"] != 2**64 + 1
+    assert decode(body) == listing
+    assert not depth_known(body)
+
+
+def test_the_order_of_keys_survives() -> None:
+    listing = Listing(tools=({"b": 1, "a": 2},))
+    assert list(decode(encode(listing)).tools[0]) == ["b", "a"]  # type: ignore[call-overload]
+
+
+def test_cache_hints_are_not_part_of_the_contents() -> None:
+    assert encode(Listing(ttl=5.0, scope=Scope.PUBLIC)) == encode(Listing())
+
+
+def test_a_lone_surrogate_survives() -> None:
+    listing = Listing(instructions="\ud800")
+    assert decode(encode(listing)) == listing
+
+
+def test_what_cannot_be_written_is_said_so() -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ValueError, match="cannot be written"):
+        encode(Listing(tools=(deep,)))
+    with pytest.raises(ValueError, match="cannot be written"):
+        encode(Listing(tools=(object(),)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b"null",
+        b" ",
+        b" " + b"[" * 100_000,
+        encode(Listing()).replace(b'"tools":[]', b'"tools":{}'),
+        encode(Listing()).replace(b'"serverInfo":{}', b'"serverInfo":[]'),
+        encode(Listing()).replace(b'"instructions":null', b'"instructions":5'),
+    ],
+)
+def test_other_bytes_are_refused(body: bytes) -> None:
+    with pytest.raises(ValueError):
+        decode(body)

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolyard.catalog.codec import depth_known, encode
+from toolyard.catalog.definitions import MAX_DEPTH, MAX_NAME, judge
+from toolyard.model.catalog import Listing
+
+SCHEMA: dict[str, Any] = {"type": "object"}
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+near_tools = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.sampled_from(["a", "b", ""]) | json_values,
+        "title": json_values,
+        "description": json_values,
+        "inputSchema": st.fixed_dictionaries({}, optional={"type": json_values, "properties": json_values})
+        | json_values,
+        "outputSchema": json_values,
+        "annotations": json_values,
+    },
+)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """A tool of exactly so many levels."""
+    inner: Any = {}
+    for _ in range(levels - 3):
+        inner = [inner]
+    return {"name": "deep", "inputSchema": {"type": "object", "default": inner}}
+
+
+def test_a_sound_tool_becomes_a_definition() -> None:
+    raw = {
+        "name": "search",
+        "title": "Search",
+        "description": "Finds.",
+        "inputSchema": {"type": "object", "properties": {"q": {"type": "string"}}},
+        "outputSchema": {"type": "object"},
+        "annotations": {"readOnlyHint": True},
+        "_meta": {"vendor": 1},
+    }
+    judged = judge("repo", [raw])
+    (definition,) = judged.definitions
+    assert definition.id == "repo/search"
+    assert definition.title == "Search"
+    assert definition.description == "Finds."
+    assert definition.input_schema == raw["inputSchema"]
+    assert definition.output_schema == {"type": "object"}
+    assert definition.read_only_hint is True
+    assert definition.raw is raw
+    assert judged.quarantined == ()
+    assert judged.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (None, "it is null where an object belongs"),
+        ([], "it is an array where an object belongs"),
+        ("tool", "it is a string where an object belongs"),
+        ({"inputSchema": SCHEMA}, "it has no name"),
+        ({"name": None, "inputSchema": SCHEMA}, "it has no name"),
+        ({"name": 7, "inputSchema": SCHEMA}, "its name is a number where a string belongs"),
+        ({"name": "", "inputSchema": SCHEMA}, "its name is empty"),
+        ({"name": " \t", "inputSchema": SCHEMA}, "its name is empty"),
+        ({"name": "x" * (MAX_NAME + 1), "inputSchema": SCHEMA}, "its name has 257 characters, more than 256"),
+        ({"name": "a\x1b[2J", "inputSchema": SCHEMA}, "its name has characters that cannot be printed"),
+        ({"name": "a‮b", "inputSchema": SCHEMA}, "its name has characters that cannot be printed"),
+        ({"name": "a"}, "it has no inputSchema"),
+        ({"name": "a", "inputSchema": None}, "inputSchema is null where a JSON Schema object belongs"),
+        ({"name": "a", "inputSchema": True}, "inputSchema is true where a JSON Schema object belongs"),
+        ({"name": "a", "inputSchema": []}, "inputSchema is an array where a JSON Schema object belongs"),
+        ({"name": "a", "inputSchema": "{}"}, "inputSchema is a string where a JSON Schema object belongs"),
+        (
+            {"name": "a", "inputSchema": {"type": "array"}},
+            "inputSchema has the type 'array' where 'object' belongs",
+        ),
+        (
+            {"name": "a", "inputSchema": {"type": ["object", "null"]}},
+            "inputSchema has the type an array where 'object' belongs",
+        ),
+        (
+            {"name": "a", "inputSchema": {"properties": []}},
+            "the properties of inputSchema are an array where an object belongs",
+        ),
+    ],
+)
+def test_a_broken_tool_is_quarantined_alone_and_says_why(raw: object, reason: str) -> None:
+    judged = judge("repo", [raw, {"name": "sound", "inputSchema": SCHEMA}])
+    assert [definition.name for definition in judged.definitions] == ["sound"]
+    (broken,) = judged.quarantined
+    assert broken.reason == reason
+    assert broken.raw is raw
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "object"},
+        {"properties": {"a": {"$ref": "https://example.org/schema.json"}}},
+        {"anyOf": [{"required": ["a"]}]},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}},
+    ],
+)
+def test_a_schema_without_a_type_or_with_references_is_sound(schema: dict[str, Any]) -> None:
+    assert judge("repo", [{"name": "a", "inputSchema": schema}]).quarantined == ()
+
+
+def test_of_two_tools_with_one_name_the_first_stays() -> None:
+    first = {"name": "a", "description": "first", "inputSchema": SCHEMA}
+    second = {"name": "a", "description": "second", "inputSchema": SCHEMA}
+    judged = judge("repo", [first, second])
+    assert [definition.description for definition in judged.definitions] == ["first"]
+    assert [entry.raw for entry in judged.quarantined] == [second]
+    assert "twice" in judged.quarantined[0].reason
+
+
+def test_a_remark_about_a_tool_that_is_set_apart_is_not_made() -> None:
+    sound, odd = {"name": "a", "inputSchema": SCHEMA}, {"name": "a", "inputSchema": SCHEMA, "title": 5}
+    assert judge("repo", [sound, odd]).remarks == ()
+
+
+def test_a_reason_repeats_nothing_that_deceives_a_terminal() -> None:
+    (entry,) = judge("repo", [{"name": "a", "inputSchema": {"type": "\x1b[2J"}}]).quarantined
+    assert str(entry).isprintable()
+
+
+def test_a_broken_tool_does_not_take_the_name_from_a_sound_one_after_it() -> None:
+    judged = judge("repo", [{"name": "a"}, {"name": "a", "inputSchema": SCHEMA}])
+    assert [definition.name for definition in judged.definitions] == ["a"]
+
+
+@pytest.mark.parametrize("key", ["title", "description", "outputSchema", "annotations"])
+def test_an_odd_optional_part_is_ignored_with_a_remark(key: str) -> None:
+    judged = judge("repo", [{"name": "a", "inputSchema": SCHEMA, key: 5}])
+    (definition,) = judged.definitions
+    assert not getattr(definition, {"outputSchema": "output_schema"}.get(key, key))
+    (remark,) = judged.remarks
+    assert remark.text.startswith(f"{key} is a number")
+
+
+def test_null_in_an_optional_part_means_that_it_is_absent() -> None:
+    raw = {"name": "a", "inputSchema": SCHEMA, "description": None, "annotations": None}
+    assert judge("repo", [raw]).remarks == ()
+
+
+def test_a_title_among_the_annotations_serves_where_there_is_no_other() -> None:
+    raw = {"name": "a", "inputSchema": SCHEMA, "annotations": {"title": "A"}}
+    assert judge("repo", [raw]).definitions[0].title == "A"
+    assert judge("repo", [{**raw, "title": "B"}]).definitions[0].title == "B"
+
+
+def test_definitions_are_sorted_by_name() -> None:
+    tools = [{"name": name, "inputSchema": SCHEMA} for name in ("b", "A", "a", "ä")]
+    assert [definition.name for definition in judge("repo", tools).definitions] == ["A", "a", "b", "ä"]
+
+
+def test_a_further_check_can_quarantine() -> None:
+    tools = [{"name": "a", "inputSchema": {"x": 1}}, {"name": "b", "inputSchema": {}}]
+    judged = judge("repo", tools, inspect=lambda schema: "has an x" if "x" in schema else None)
+    assert [definition.name for definition in judged.definitions] == ["b"]
+    assert [entry.reason for entry in judged.quarantined] == ["has an x"]
+
+
+def test_nesting_up_to_the_bound_is_sound_and_beyond_it_is_not() -> None:
+    assert judge("repo", [nested(MAX_DEPTH)]).quarantined == ()
+    (entry,) = judge("repo", [nested(MAX_DEPTH + 1)]).quarantined
+    assert entry.name == "deep"
+    assert entry.reason == f"it is nested more than {MAX_DEPTH} levels deep"
+    assert entry.raw is None
+
+
+def test_the_bound_is_the_one_that_orjson_proves_by_writing_a_listing() -> None:
+    assert depth_known(encode(Listing(tools=(nested(MAX_DEPTH),))))
+    with pytest.raises(TypeError):
+        orjson.dumps({"tools": (nested(MAX_DEPTH + 1),)})
+
+
+def test_nesting_that_would_exhaust_the_stack_is_quarantined() -> None:
+    judged = judge("repo", [nested(100_000), {"name": "sound", "inputSchema": SCHEMA}])
+    assert len(judged.quarantined) == 1
+    assert len(judged.definitions) == 1
+
+
+def test_what_never_was_json_does_not_hang_it() -> None:
+    knot: list[Any] = []
+    knot += [knot, knot, knot]
+    (entry,) = judge("repo", [{"name": "a", "inputSchema": {"x": knot}}]).quarantined
+    assert "more than" in entry.reason
+
+
+@given(st.lists(near_tools | json_values, max_size=6))
+def test_no_listing_raises_and_every_tool_is_accounted_for(tools: list[Any]) -> None:
+    before = copy.deepcopy(tools)
+    judged = judge("repo", tools)
+    assert len(judged.definitions) + len(judged.quarantined) == len(tools)
+    assert len({definition.name for definition in judged.definitions}) == len(judged.definitions)
+    assert repr(tools) == repr(before)
+    for entry in judged.quarantined:
+        assert entry.reason
+        assert str(entry).isprintable()

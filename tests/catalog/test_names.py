@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolyard.catalog.names import RESERVED, Group, Naming, Reason, Target, Templates
+from toolyard.errors import ConfigError
+
+SOUND = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def server(id: str, *tools: str) -> Group:
+    return Group(id, id, tools)
+
+
+def exposed(*groups: Group, naming: Naming | None = None) -> dict[str, str]:
+    """Canonical id to exposed name."""
+    names = (naming or Naming()).names(groups)
+    return {target.id: name for name, target in names.targets.items()}
+
+
+def test_a_tool_of_a_server_is_called_by_both() -> None:
+    assert exposed(server("github", "search")) == {"github/search": "github_search"}
+
+
+def test_a_tool_of_an_instance_is_called_by_its_slug() -> None:
+    group = Group("@ann/my-github", "my-github", ("search_code",), instance=True)
+    assert exposed(group) == {"@ann/my-github/search_code": "mcp_my-github__search_code"}
+
+
+def test_dashes_stay_as_they_are() -> None:
+    found = exposed(server("context7", "resolve-library-id", "query-docs"))
+    assert set(found.values()) == {"context7_resolve-library-id", "context7_query-docs"}
+
+
+def test_other_characters_become_underscores() -> None:
+    assert exposed(server("my.srv", "admin.tools/list")) == {
+        "my.srv/admin.tools/list": "my_srv_admin_tools_list"
+    }
+
+
+def test_a_long_name_keeps_its_ends_around_a_hash() -> None:
+    tool = "begin" + "x" * 100 + "end"
+    (name,) = exposed(server("s", tool)).values()
+    assert len(name) == 64
+    assert name.startswith("s_begin")
+    assert name.endswith("end")
+
+
+def test_exact_claimants_of_one_name_all_get_a_hash() -> None:
+    found = exposed(server("a", "b_c"), server("a_b", "c"))
+    assert len(set(found.values())) == 2
+    assert all(re.fullmatch(r"a_b_c_[0-9a-f]{8}", name) for name in found.values())
+
+
+def test_the_only_exact_claimant_keeps_the_name() -> None:
+    found = exposed(server("s", "a_b", "a.b", "a:b"))
+    assert found["s/a_b"] == "s_a_b"
+    assert re.fullmatch(r"s_a_b_[0-9a-f]{8}", found["s/a.b"])
+    assert re.fullmatch(r"s_a_b_[0-9a-f]{8}", found["s/a:b"])
+    assert found["s/a.b"] != found["s/a:b"]
+
+
+def test_no_claimant_keeps_the_name_where_none_is_exact() -> None:
+    assert "s_a_b" not in exposed(server("s", "a.b", "a:b")).values()
+
+
+def test_a_reserved_name_stays_with_its_owner_and_the_report_says_so() -> None:
+    names = Naming().names([server("web", "fetch", "other"), server("tools", "search")])
+    assert names.find("web_fetch") is None
+    assert names.find("tools_search") is None
+    assert re.fullmatch(r"web_fetch_[0-9a-f]{8}", names.of("web", "fetch") or "")
+    assert [(entry.target.id, entry.reason) for entry in names.renamed] == [
+        ("tools/search", Reason.RESERVED),
+        ("web/fetch", Reason.RESERVED),
+    ]
+    assert "'web_fetch' is a tool of Toolyard's own" in str(names.renamed[1])
+
+
+def test_the_report_names_the_rivals_of_a_collision() -> None:
+    names = Naming().names([server("a", "b_c"), server("a_b", "c")])
+    assert [entry.reason for entry in names.renamed] == [Reason.COLLISION] * 2
+    assert "also claimed by a_b/c" in str(names.renamed[0])
+
+
+def test_the_report_names_what_is_too_long() -> None:
+    (entry,) = Naming().names([server("s", "x" * 70)]).renamed
+    assert entry.reason is Reason.LENGTH
+
+
+def test_a_server_that_publishes_the_hashed_name_of_another_tool_does_not_get_it() -> None:
+    victim = server("web", "fetch")
+    taken = exposed(victim)["web/fetch"]
+    thief = server("web", "fetch", taken.removeprefix("web_"))
+    found = exposed(thief)
+    assert taken not in found.values()
+    assert len(set(found.values())) == 2
+
+
+def test_not_even_where_its_own_words_are_that_name() -> None:
+    taken = exposed(server("s", "a.b", "a:b"))["s/a.b"]
+    found = exposed(server("s", "a.b", "a:b", taken.removeprefix("s_")))
+    assert taken not in found.values()
+
+
+def test_a_server_that_publishes_every_hashed_name_of_a_tool_breaks_nothing() -> None:
+    naming = Naming(Templates(server="{tool}"))
+    tools = ["grep"]
+    for _ in range(6):
+        names = naming.names([server("s", *tools)])
+        assert len(names.targets) == len(set(tools))
+        tools.append(names.of("s", "grep") or "")
+    assert len(set(tools)) < len(tools), "the last hash must have been reached"
+
+
+def test_the_same_parts_of_one_canonical_id_are_two_tools() -> None:
+    names = Naming().names([server("a", "b/c"), server("a/b", "c")])
+    assert len(names.targets) == 2
+
+
+def test_the_same_tool_given_twice_is_one() -> None:
+    assert len(Naming().names([server("a", "b", "b"), server("a", "b")]).targets) == 1
+
+
+def test_the_template_is_a_setting() -> None:
+    naming = Naming(Templates(server="{tool}--{server}", instance="{slug}.{tool}"))
+    groups = [server("github", "search"), Group("@ann/gh", "gh", ("find",), instance=True)]
+    assert set(exposed(*groups, naming=naming).values()) == {"search--github", "gh_find"}
+
+
+@pytest.mark.parametrize("text", ["", "{server}", "{tool}{tool}", "{tool}_{user}", "{tool}}", "{tool}{"])
+def test_a_template_that_cannot_work_is_refused_with_its_setting(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Templates(server=text)
+    assert caught.value.problems[0].path == "naming.server"
+
+
+def test_a_template_of_literals_only_still_gives_sound_names() -> None:
+    assert all(SOUND.fullmatch(name) for name in exposed(server("é", "ü"), naming=Naming()).values())
+
+
+def test_many_tools_with_one_name_are_reported_without_naming_each_other_in_full() -> None:
+    tools = tuple(f"a{chr(0x4E00 + number)}" for number in range(3000))
+    names = Naming().names([server("s", *tools)])
+    assert len(names.targets) == 3000
+    assert all(len(entry.rivals) <= 5 for entry in names.renamed)
+
+
+def test_an_unchanged_set_of_tools_is_not_named_again() -> None:
+    naming = Naming()
+    first = naming.names([server("a", "x"), server("b", "y")])
+    assert naming.names([server("b", "y"), server("a", "x")]) is first
+    assert naming.names([server("b", "y")]) is not first
+
+
+def test_another_process_gives_the_same_names() -> None:
+    program = (
+        "from toolyard.catalog.names import *\n"
+        "groups = [Group('a', 'a', ('b_c', 'x'*80, 'grep')), Group('a_b', 'a_b', ('c', 'ü'))]\n"
+        "print(list(Naming(Templates(server='{server}_{tool}')).names(groups).targets.items()))"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(printed) == 1
+
+
+# The laws. Few letters, so that collisions are common; odd ones, so that replacing is.
+words = st.text(alphabet="ab_.é-", min_size=1, max_size=6) | st.text(alphabet="ab.", min_size=50, max_size=90)
+anything = words | st.text(min_size=1, max_size=20) | st.sampled_from(["fetch", "search", "call", "read"])
+labels = st.sampled_from(["a", "b", "a_b", "a.b", "web", "tools", "result", "x" * 70])
+groups = st.builds(
+    lambda label, tools, instance: Group(f"@o/{label}" if instance else label, label, tuple(tools), instance),
+    labels | anything,
+    st.lists(anything, max_size=6),
+    st.booleans(),
+)
+naming_rules = st.sampled_from(
+    [Naming(), Naming(Templates(server="{tool}")), Naming(reserved=()), Naming(Templates(instance="{tool}_"))]
+)
+
+
+def all_targets(some: Iterable[Group]) -> set[Target]:
+    return {Target(group.id, tool) for group in some for tool in group.tools}
+
+
+@given(st.lists(groups, max_size=5), naming_rules)
+def test_names_are_sound_unique_alphabetical_and_reversible(some: list[Group], naming: Naming) -> None:
+    names = naming.names(some)
+    assert all(SOUND.fullmatch(name) for name in names.targets)
+    assert set(names.targets.values()) == all_targets(some)
+    assert len(names.targets) == len(all_targets(some))
+    assert list(names.targets) == sorted(names.targets)
+    for target in all_targets(some):
+        name = names.of(*target)
+        assert name is not None
+        assert names.find(name) == target
+
+
+@given(st.lists(groups, max_size=5), st.randoms(use_true_random=False))
+def test_the_order_of_servers_and_tools_changes_nothing(some: list[Group], chance: object) -> None:
+    mixed = [
+        Group(group.id, group.label, tuple(reversed(group.tools)), group.instance) for group in reversed(some)
+    ]
+    chance.shuffle(mixed)  # type: ignore[attr-defined]
+    one, other = Naming().names(some), Naming().names(mixed)
+    assert dict(one.targets) == dict(other.targets)
+    assert one.renamed == other.renamed
+
+
+@given(st.lists(groups, max_size=4), st.lists(anything, min_size=1, max_size=5))
+def test_an_unrelated_server_changes_no_name(some: list[Group], tools: list[str]) -> None:
+    newcomer = server("ZZ-unrelated", *tools)
+    before, after = Naming().names(some), Naming().names([*some, newcomer])
+    for name, target in before.targets.items():
+        assert after.find(name) == target
+
+
+@given(st.lists(groups, max_size=4), groups)
+def test_a_name_changes_its_meaning_only_in_favour_of_an_exact_claimant(
+    some: list[Group], newcomer: Group
+) -> None:
+    before, after = Naming().names(some), Naming().names([*some, newcomer])
+    for name, target in before.targets.items():
+        heir = after.find(name)
+        if heir not in (None, target):
+            group = next(group for group in [*some, newcomer] if group.id == heir.server_id)
+            assert SOUND.fullmatch(group.label)
+            assert re.fullmatch(r"[A-Za-z0-9_-]+", heir.tool)
+
+
+@given(st.lists(groups, max_size=5))
+def test_no_reserved_name_is_ever_given(some: list[Group]) -> None:
+    assert RESERVED.isdisjoint(Naming().names(some).targets)

@@ -1,0 +1,127 @@
+"""Ten thousand tools, within the budgets that the room promises.
+
+The best of some rounds counts, in processor time, so that a busy machine does not decide.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolyard.catalog.cache import Catalogues
+from toolyard.catalog.names import Group, Naming
+from toolyard.catalog.sqlite import FILE_NAME, SqliteStorage
+from toolyard.model.catalog import Listing
+from toolyard.model.principal import LOCAL, Principal
+from toolyard.model.server import Server, StdioSpec
+
+COUNT = 10_000
+SERVER = Server("large", StdioSpec("server"))
+
+pytestmark = pytest.mark.xdist_group("speed")
+
+
+def tool(number: int) -> dict[str, Any]:
+    return {
+        "name": f"edit_document_{number}",
+        "title": "Edit a document",
+        "description": "Makes line-based edits to a text document and returns a diff of what was changed.",
+        "inputSchema": {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "description": "The document to edit."},
+                "edits": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "oldText": {"type": "string", "description": "Text to search for, exactly."},
+                            "newText": {"type": "string", "description": "Text to put in its place."},
+                        },
+                        "required": ["oldText", "newText"],
+                    },
+                },
+                "dryRun": {"type": "boolean", "default": False, "description": "Only show the diff."},
+            },
+            "required": ["path", "edits"],
+        },
+        "annotations": {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False},
+    }
+
+
+async def best(rounds: int, work: Callable[[], Awaitable[object]]) -> float:
+    """Milliseconds."""
+    times: list[float] = []
+    for _ in range(rounds):
+        begun = time.process_time()
+        await work()
+        times.append((time.process_time() - begun) * 1000)
+    return min(times)
+
+
+async def nothing(server_id: str, principal: Principal) -> Listing:
+    raise AssertionError("it was to be read, not fetched")
+
+
+async def test_ten_thousand_tools_are_loaded_in_less_than_150_milliseconds(tmp_path: Path) -> None:
+    listing = Listing(tools=tuple(tool(number) for number in range(COUNT)))
+
+    async def fetch(server_id: str, principal: Principal) -> Listing:
+        return listing
+
+    storage = SqliteStorage(tmp_path / FILE_NAME)
+    await Catalogues(fetch, storage).get(SERVER, LOCAL)
+
+    async def load() -> None:
+        found = await Catalogues(nothing, storage).peek(SERVER, LOCAL)
+        assert found is not None
+        assert len(found.definitions) == COUNT
+
+    taken = await best(7, load)
+    await storage.close()
+    assert taken < 150
+
+
+async def test_ten_thousand_tools_are_named_in_less_than_50_milliseconds() -> None:
+    groups = [
+        Group(f"server{s}", f"server{s}", tuple(f"do.something-{t}" for t in range(100)))
+        for s in range(COUNT // 100)
+    ]
+
+    async def name() -> None:
+        assert len(Naming().names(groups).targets) == COUNT
+
+    assert await best(7, name) < 50
+
+
+async def test_an_unchanged_set_of_ten_thousand_is_looked_up_in_less_than_two_milliseconds() -> None:
+    group = Group("large", "large", tuple(f"tool{number}" for number in range(COUNT)))
+    naming = Naming()
+    naming.names([group])
+
+    async def name() -> None:
+        naming.names([Group("large", "large", tuple(tool for tool in group.tools))])
+
+    assert await best(7, name) < 2
+
+
+async def test_a_kept_catalogue_is_handed_out_in_less_than_a_tenth_of_a_millisecond(tmp_path: Path) -> None:
+    async def fetch(server_id: str, principal: Principal) -> Listing:
+        return Listing(tools=(tool(1),))
+
+    storage = SqliteStorage(tmp_path / FILE_NAME)
+    catalogues = Catalogues(fetch, storage)
+    await catalogues.get(SERVER, LOCAL)
+
+    async def ask() -> None:
+        for _ in range(100):
+            await catalogues.get(SERVER, LOCAL, connected=True)
+
+    taken = await best(5, ask)
+    await storage.close()
+    assert taken / 100 < 0.1

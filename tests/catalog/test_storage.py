@@ -1,0 +1,101 @@
+"""What every storage promises, kept by the one in memory and the one in SQLite alike."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from toolyard.catalog.sqlite import FILE_NAME, SqliteStorage
+from toolyard.catalog.storage import CatalogueStorage, Key, MemoryStorage, Stored
+
+KEY = Key("repo", "entry", "principal:ann")
+OTHER = Key("repo", "entry", "public")
+STORED = Stored(KEY, "hash", 1000.0, 60.0, b"body")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[CatalogueStorage]:
+    if request.param == "memory":
+        yield MemoryStorage()
+        return
+    sqlite = SqliteStorage(tmp_path / FILE_NAME)
+    yield sqlite
+    await sqlite.close()
+
+
+async def test_what_was_saved_is_loaded(storage: CatalogueStorage) -> None:
+    await storage.save(STORED)
+    assert await storage.load([KEY]) == STORED
+
+
+async def test_nothing_is_loaded_for_another_server_entry_or_scope(storage: CatalogueStorage) -> None:
+    await storage.save(STORED)
+    for other in (
+        KEY._replace(server_id="x"),
+        KEY._replace(entry_hash="x"),
+        KEY._replace(scope="principal:bob"),
+    ):
+        assert await storage.load([other]) is None
+
+
+async def test_the_newest_of_several_keys_is_loaded(storage: CatalogueStorage) -> None:
+    newer = replace(STORED, key=OTHER, fetched_at=2000.0)
+    await storage.save(STORED)
+    await storage.save(newer)
+    assert await storage.load([KEY, OTHER]) == newer
+    assert await storage.load([OTHER, KEY]) == newer
+
+
+async def test_only_what_is_newer_is_loaded_when_asked_so(storage: CatalogueStorage) -> None:
+    await storage.save(STORED)
+    assert await storage.load([KEY], newer_than=999.0) == STORED
+    assert await storage.load([KEY], newer_than=1000.0) is None
+
+
+async def test_a_later_fetch_replaces_an_earlier_one(storage: CatalogueStorage) -> None:
+    later = replace(STORED, content_hash="other", fetched_at=2000.0, ttl=5.0, body=b"new")
+    await storage.save(STORED)
+    await storage.save(later)
+    assert await storage.load([KEY]) == later
+
+
+async def test_an_earlier_fetch_that_ends_late_replaces_nothing(storage: CatalogueStorage) -> None:
+    late = replace(STORED, content_hash="other", fetched_at=500.0, body=b"old")
+    await storage.save(STORED)
+    await storage.save(late)
+    await storage.save(replace(STORED, fetched_at=400.0))
+    assert await storage.load([KEY]) == STORED
+
+
+async def test_the_same_contents_fetched_again_are_as_fresh_as_the_last_fetch(
+    storage: CatalogueStorage,
+) -> None:
+    again = replace(STORED, fetched_at=2000.0, ttl=9.0)
+    await storage.save(STORED)
+    await storage.save(again)
+    assert await storage.load([KEY]) == again
+
+
+async def test_expiring_a_server_touches_all_its_scopes_and_no_other_server(
+    storage: CatalogueStorage,
+) -> None:
+    elsewhere = replace(STORED, key=Key("other", "entry", "public"))
+    for stored in (STORED, replace(STORED, key=OTHER), elsewhere):
+        await storage.save(stored)
+    await storage.expire("repo")
+    assert await storage.load([KEY]) == replace(STORED, ttl=0.0)
+    assert await storage.load([OTHER]) == replace(STORED, key=OTHER, ttl=0.0)
+    assert await storage.load([elsewhere.key]) == elsewhere
+
+
+async def test_forgetting_one_scope_keeps_the_others(storage: CatalogueStorage) -> None:
+    await storage.save(STORED)
+    await storage.save(replace(STORED, key=OTHER))
+    await storage.forget("repo", KEY.scope)
+    assert await storage.load([KEY]) is None
+    assert await storage.load([OTHER]) is not None
+    await storage.forget("repo")
+    assert await storage.load([OTHER]) is None
