@@ -40,9 +40,11 @@ class Parts:
     close_storage: Callable[[], Awaitable[None]] | None = None
 
     async def close(self) -> None:
-        """End fetches, connections and children, then storage. Bounded."""
-        await self.catalogues.close()
+        """End connections, children and fetches, then storage. Bounded."""
+        # Connections first: a fetch that loses its own says why, one that is cancelled says nothing.
+        self.rosters.close()
         await self.manager.close_all()
+        await self.catalogues.close()
         if self.close_storage is not None:
             await self.close_storage()
 

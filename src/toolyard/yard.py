@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from toolyard.agents.agentsfile import agent_id, parse_agents
 from toolyard.auth import AuthProvider
+from toolyard.catalog.roster import Roster
 from toolyard.clients import Callbacks
 from toolyard.clients.call import Approve
 from toolyard.clients.link import OnProgress
 from toolyard.config import default_data_dir, load_config, load_settings, parse_config
 from toolyard.config.settings import Settings
 from toolyard.content import Limits, failed
-from toolyard.errors import AgentsError, Problem, ToolyardError
+from toolyard.errors import AgentsError, Problem, ToolyardError, Unreachable
 from toolyard.model.agent import Agent
 from toolyard.model.call import Caller, CallRecord
 from toolyard.model.config import Configuration
@@ -27,7 +29,7 @@ from toolyard.model.result import Result
 from toolyard.model.server import Timeouts, Trust
 from toolyard.model.status import Status
 from toolyard.model.tool import Definition, Tool
-from toolyard.policy import select_bundles
+from toolyard.policy import refused, select_bundles
 from toolyard.wiring import build
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class Toolyard:
         self.settings = settings
         self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
         self._listed: dict[Caller, tuple[Mapping[str, Definition], tuple[Tool, ...]]] = {}
         self._parts = build(
             configuration,
@@ -123,7 +126,8 @@ class Toolyard:
         await self.close()
 
     async def close(self) -> None:
-        """Close every connection and end every child, within a bounded time."""
+        """Close every connection and end every child, within a bounded time. May be called twice."""
+        self._closed = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -167,9 +171,10 @@ class Toolyard:
         With ``provider`` they come ready for that API. A server that cannot be listed is left out;
         ``servers()`` says why. ``fresh`` asks every server again.
         """
-        only = None if server is None else [server]
-        roster = await self._parts.rosters.current(LOCAL, fresh=fresh, only=only)
         caller = self.caller(agent, bundles)
+        only = None if server is None else [server]
+        with self._while_open():
+            roster = await self._parts.rosters.current(LOCAL, fresh=fresh, only=only)
         shown = self._parts.calls.shown(roster, caller)
         if provider is None:
             tools = self._made(caller, shown)
@@ -191,13 +196,41 @@ class Toolyard:
         """
         return self._parts.calls.explain(name, self.caller(agent, bundles))
 
+    async def find(self, name: str, *, agent: str | None = None, bundles: Iterable[str] = ()) -> Tool:
+        """One tool that this caller gets to see, by its exposed name.
+
+        Lists no more servers than that takes. Raises what ``call`` raises before it calls.
+        """
+        caller = self.caller(agent, bundles)
+        calls = self._parts.calls
+        with self._while_open():
+            located = await self._parts.rosters.locate(name, LOCAL)
+        if located is None:
+            for server_id, failure in self.known().failures.items():
+                if calls.may_see(server_id, name, caller):
+                    calls.hush(failure)
+                    raise failure
+        definition = calls.shown(self.known(), caller).get(name)
+        if definition is None:
+            raise refused(name, calls.shown(self.known(), caller))
+        return _tool(name, definition)
+
+    def known(self) -> Roster:
+        """What was learned so far: catalogues and their age, names, tools set aside, servers that failed.
+
+        Asks nobody, and shows what no caller may see: it is for the operator.
+        """
+        return self._parts.rosters.known(LOCAL)
+
     def servers(self) -> list[Status]:
         """One status record a server."""
-        return self._parts.manager.statuses()
+        return [self._parts.calls.hushed(status) for status in self._parts.manager.statuses()]
 
     async def connect(self, servers: Iterable[str] | None = None) -> list[Status]:
         """Connect now instead of at the first call. Failures are in the records, not raised."""
-        return await self._parts.manager.connect(servers)
+        with self._while_open():
+            statuses = await self._parts.manager.connect(servers)
+        return [self._parts.calls.hushed(status) for status in statuses]
 
     async def restart(self, server: str) -> None:
         """Close a server's connection and forget why it failed; the next call connects."""
@@ -221,9 +254,10 @@ class Toolyard:
         there is no such tool; otherwise a ServerError that says what happened.
         """
         caller = self.caller(agent, bundles)
-        return await self._parts.calls.call(
-            name, arguments, caller, on_progress=on_progress, timeouts=timeouts
-        )
+        with self._while_open():
+            return await self._parts.calls.call(
+                name, arguments, caller, on_progress=on_progress, timeouts=timeouts
+            )
 
     async def answer(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Result:
         """As ``call``, but an error becomes a result too: what a model is given, so that its turn goes on."""
@@ -263,7 +297,22 @@ class Toolyard:
             before = self._listed[caller] = (shown, made)
         return before[1]
 
+    @contextmanager
+    def _while_open(self) -> Generator[None]:
+        """Who still waits when the yard is closed hears that, and is not cancelled."""
+        if self._closed:
+            raise Unreachable("the yard is closed")
+        try:
+            yield
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._closed and task is not None and not task.cancelling():
+                raise Unreachable("the yard is closed") from None
+            raise
+
     def _list_changed(self, server_id: str) -> None:
+        if self._closed:
+            return
         task = asyncio.get_running_loop().create_task(self._parts.catalogues.list_changed(server_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
+from toolyard.catalog.roster import Roster
+from toolyard.errors import Unreachable
 from toolyard.model.decision import Decision
 from toolyard.model.result import Result
 from toolyard.model.status import Status
+from toolyard.model.tool import Tool
 from toolyard.yard import Toolyard
 
 __all__ = ["SyncToolyard"]
@@ -26,6 +30,9 @@ class SyncToolyard:
         self._yard: Toolyard | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._handing_over = threading.Lock()
+        """Held while work is given to the loop, and while the loop is taken away: none falls in between."""
+        self._closing = threading.Lock()
 
     def __enter__(self) -> SyncToolyard:
         started = threading.Event()
@@ -45,13 +52,15 @@ class SyncToolyard:
         self.close()
 
     def close(self) -> None:
-        """Close every connection, end every child and the thread. May be called twice."""
-        yard, self._yard = self._yard, None
-        try:
-            if yard is not None:
-                self._wait(yard.close())
-        finally:
-            self._stop()
+        """Close every connection, end every child and the thread. May be called twice, and by any thread."""
+        self._forbid_own_thread()
+        with self._closing:
+            yard, self._yard = self._yard, None
+            try:
+                if yard is not None:
+                    self._wait(yard.close())
+            finally:
+                self._stop()
 
     def tools(self, **options: Any) -> list[Any]:
         """See ``Toolyard.tools``."""
@@ -68,6 +77,14 @@ class SyncToolyard:
     def why(self, name: str, **options: Any) -> Decision:
         """See ``Toolyard.why``."""
         return self._wait(_soon(lambda yard: yard.why(name, **options), self._opened()))
+
+    def find(self, name: str, **options: Any) -> Tool:
+        """See ``Toolyard.find``."""
+        return self._wait(self._opened().find(name, **options))
+
+    def known(self) -> Roster:
+        """See ``Toolyard.known``."""
+        return self._wait(_soon(lambda yard: yard.known(), self._opened()))
 
     def servers(self) -> list[Status]:
         """See ``Toolyard.servers``."""
@@ -90,29 +107,38 @@ class SyncToolyard:
         return self._yard
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop is None or threading.current_thread() is self._thread:
+        try:
+            self._forbid_own_thread()
+            with self._handing_over:
+                if self._loop is None:
+                    raise RuntimeError("the yard is not open: use it in a with statement")
+                future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
             work.close()
-            raise RuntimeError("the yard is not open, or is called from its own thread")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            raise
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise Unreachable("the yard is closed") from None
         except BaseException:
             # An interrupt of the waiting thread ends the call as well.
             future.cancel()
             raise
 
     def _run(self, started: threading.Event) -> None:
-        loop = asyncio.new_event_loop()
-        self._loop = loop
-        loop.call_soon(started.set)
-        try:
-            loop.run_forever()
-        finally:
-            loop.run_until_complete(loop.shutdown_default_executor())
-            loop.close()
+        # Its end cancels what is left, so that nobody waits for work that no loop runs.
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
+            self._loop.call_soon(started.set)
+            self._loop.run_forever()
+
+    def _forbid_own_thread(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("the yard waits for nobody in its own thread: call it from another one")
 
     def _stop(self) -> None:
-        loop, self._loop = self._loop, None
+        with self._handing_over:
+            loop, self._loop = self._loop, None
         if loop is not None and self._thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join(10)

@@ -6,20 +6,21 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from toolyard.catalog.roster import Roster
 from toolyard.clients.link import OnProgress
 from toolyard.clients.manager import ClientManager
 from toolyard.clients.rosters import Rosters
-from toolyard.content import Handles, Limits, MemoryHandles, shape_and_keep
-from toolyard.errors import ToolRefused, ToolyardError
+from toolyard.content import Handles, Limits, MemoryHandles, redact, shape_and_keep
+from toolyard.content.readable import readable
+from toolyard.errors import HttpStatus, RpcError, ServerError, SignInNeeded, ToolRefused, ToolyardError
 from toolyard.model.call import Caller, CallRecord, Question
 from toolyard.model.decision import Decision, Link, Outcome, Verdict, WriteTools
 from toolyard.model.result import Result
 from toolyard.model.server import HttpSpec, Server, Timeouts, Trust
-from toolyard.model.status import State
+from toolyard.model.status import State, Status
 from toolyard.model.tool import Definition
 from toolyard.policy import Candidate, Gate, Policy, refused
 
@@ -35,6 +36,9 @@ _GATES = 4096
 _SHOWN_KEPT = 64
 _SHOWN = frozenset({Verdict.ALLOW, Verdict.ASK})
 _SECRET_NAME = re.compile(r"key|token|secret|pass|auth|credential|cookie", re.IGNORECASE)
+_PLAIN_HEADERS = {"accept", "accept-language", "content-type", "origin", "referer", "user-agent"}
+_SHORTEST_SECRET = 6
+_DEEPEST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,8 @@ class CallPath:
             outcome = "tool error" if result.is_error else "ok"
             return result
         except ToolyardError as error:
+            if isinstance(error, ServerError):
+                self.hush(error)
             outcome, told = type(error).__name__, error.cause
             raise
         finally:
@@ -164,10 +170,18 @@ class CallPath:
         roster = self._rosters.known(caller.principal)
         for server_id, failure in roster.failures.items():
             # The tool is not known because its server could not be asked; that is the thing to say.
-            gate = self._gate(caller, server_id)
-            if self._rosters.may_own(server_id, name) and gate is not None and not gate.shut:
+            if self.may_see(server_id, name, caller):
                 raise failure
         raise refused(name, self.shown(roster, caller))
+
+    def may_see(self, server_id: str, name: str, caller: Caller) -> bool:
+        """Whether a tool that is not known, but whose name looks like one of this server's, would be shown:
+        only then may the caller learn how the server fares."""
+        own = self._rosters.own_name(server_id, name)
+        gate = self._gate(caller, server_id)
+        if own is None or gate is None:
+            return False
+        return gate.verdict(Candidate(Definition(server_id, own), name)) in _SHOWN
 
     async def _decide(
         self, server: Server, definition: Definition, name: str, arguments: Mapping[str, Any], caller: Caller
@@ -225,6 +239,25 @@ class CallPath:
             found = self._secrets[server.id] = secrets_of(server)
         return found
 
+    def hush(self, error: ServerError) -> None:
+        """Take the secrets of its server out of an error, whoever put them in."""
+        server = self._manager.servers.get(error.server)
+        if server is not None:
+            _hush(error, self.secrets(server))
+
+    def hushed(self, status: Status) -> Status:
+        """The record without the secrets of its server."""
+        server = self._manager.servers.get(status.server)
+        if server is None or (status.cause is None and not status.stderr):
+            return status
+        secrets = self.secrets(server)
+        return replace(
+            status,
+            cause=status.cause and redact(status.cause, secrets),
+            hint=status.hint and redact(status.hint, secrets),
+            stderr=tuple(redact(line, secrets) for line in status.stderr),
+        )
+
     def _note(
         self, tool: str, name: str, caller: Caller, outcome: str, seconds: float, error: str | None
     ) -> None:
@@ -258,10 +291,39 @@ def _repeatable(server: Server, definition: Definition) -> bool:
 
 
 def secrets_of(server: Server) -> tuple[str, ...]:
-    """Values in a definition that are secrets, as far as names tell."""
+    """Values in a definition that are secrets: headers, which are there for that, and variables whose name
+    says so. Of ``Bearer abc`` also ``abc``, since that is what a server quotes."""
     spec = server.transport
-    values = spec.headers if isinstance(spec, HttpSpec) else spec.env
-    found = [value for key, value in values.items() if _SECRET_NAME.search(key) and len(value) >= 6]
+    if isinstance(spec, HttpSpec):
+        values = [value for key, value in spec.headers.items() if key.lower() not in _PLAIN_HEADERS]
+    else:
+        values = [value for key, value in spec.env.items() if _SECRET_NAME.search(key)]
     if server.oauth is not None and server.oauth.client_secret:
-        found.append(server.oauth.client_secret)
-    return tuple(found)
+        values.append(server.oauth.client_secret)
+    words = (word for value in values for word in (value, *value.split()[-1:]))
+    return tuple(dict.fromkeys(word for word in words if len(word) >= _SHORTEST_SECRET))
+
+
+def _hush(error: BaseException | None, secrets: tuple[str, ...], depth: int = 0) -> None:
+    """Also in the errors that led to this one: a traceback shows them."""
+    if not isinstance(error, ServerError) or depth > _DEEPEST:
+        return
+    _hush(error.__cause__, secrets, depth + 1)
+    _hush(error.__context__, secrets, depth + 1)
+    error.cause = redact(error.cause, secrets)
+    error.args = (error.cause,)
+    if error.hint is not None:
+        error.hint = redact(error.hint, secrets)
+    if isinstance(error, RpcError):
+        error.message = redact(error.message, secrets)
+        told = readable(error.data)
+        if (hushed := redact(told, secrets)) != told:
+            error.data = hushed
+    if isinstance(error, HttpStatus):
+        error.body = redact(error.body.decode("utf-8", "replace"), secrets).encode()
+    if (
+        isinstance(error, SignInNeeded)
+        and error.challenge
+        and any(word in error.challenge for word in secrets)
+    ):
+        error.challenge = redact(error.challenge, secrets)

@@ -248,6 +248,9 @@ class Connection:
             if self._opening is opening:
                 self._opening = None
             self._become_ready(link)
+            if link.ended.done():
+                # Lost before it was ours to lose.
+                self._became_lost(link, link.ended.result())
             opening.set_result(link)
             await link.ended
         except ServerError as error:

@@ -38,7 +38,7 @@ class FileEras:
     def _load(self) -> dict[str, Era]:
         if self._known is None:
             self._known = {}
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError, RecursionError):
                 read: object = json.loads(self._path.read_bytes())
                 if isinstance(read, dict):
                     items = cast("dict[str, Any]", read).items()

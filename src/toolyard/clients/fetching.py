@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from toolyard.clients.manager import ClientManager
 from toolyard.model.catalog import Listing, Scope
 from toolyard.model.principal import Principal
 
 __all__ = ["Fetcher"]
+
+log = logging.getLogger("toolyard.catalogue")
 
 
 class Fetcher:
@@ -23,6 +27,7 @@ class Fetcher:
         else:
             pages = await self._manager.list_tools(server_id, principal=principal)
             tools, ttl_ms, scope = pages.items, pages.ttl_ms, Scope(pages.scope)
+        log.info("server '%s' lists %d tools", server_id, len(tools))
         return Listing(
             tools=tuple(tools),
             server_info=facts.info,

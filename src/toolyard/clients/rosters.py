@@ -9,7 +9,7 @@ from toolyard.catalog.cache import Catalogues
 from toolyard.catalog.names import Naming
 from toolyard.catalog.roster import Roster
 from toolyard.clients.manager import ClientManager
-from toolyard.errors import ServerError
+from toolyard.errors import ServerError, Unreachable
 from toolyard.model.catalog import Catalogue
 from toolyard.model.principal import Principal
 from toolyard.model.server import Server
@@ -29,6 +29,11 @@ class Rosters:
         self._catalogues = catalogues
         self._naming = naming
         self._kept: dict[str, Roster] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Ask nobody from now on, not even storage: who still waits for a server must not open it again."""
+        self._closed = True
 
     def known(self, principal: Principal) -> Roster:
         """What was learned so far. Asks nobody."""
@@ -40,6 +45,7 @@ class Rosters:
 
     async def stored(self, principal: Principal) -> Roster:
         """What is kept from earlier, of every enabled server. Starts nothing."""
+        self._check()
         servers = self._enabled()
         kept = await asyncio.gather(*(self._catalogues.peek(server, principal) for server in servers))
         found = {server.id: one for server, one in zip(servers, kept, strict=True) if one is not None}
@@ -54,31 +60,33 @@ class Rosters:
         servers = [server for server in self._enabled() if wanted is None or server.id in wanted]
         gate = asyncio.Semaphore(_PARALLEL)
 
-        async def one(server: Server) -> Catalogue | ServerError:
+        async def one(server: Server) -> tuple[Catalogue | None, ServerError | None]:
+            held: Catalogue | None = None
             try:
+                self._check()
                 ready = self._manager.state(server.id, principal) is State.READY
                 held = await self._catalogues.peek(server, principal)
                 if held is not None and not fresh and not (ready and held.stale):
-                    return held
+                    return held, None
                 async with gate:
-                    return await self._catalogues.get(server, principal, connected=ready, fresh=fresh)
+                    self._check()
+                    return await self._catalogues.get(server, principal, connected=ready, fresh=fresh), None
             except ServerError as error:
-                return error
+                return held, error
 
         outcomes = await asyncio.gather(*(one(server) for server in servers))
+        # Nothing is awaited from here on: another caller may be learning of other servers.
         before = self.known(principal)
         found = dict(before.catalogues) if wanted is not None else {}
         failures = dict(before.failures) if wanted is not None else {}
-        for server, outcome in zip(servers, outcomes, strict=True):
+        for server, (catalogue, failure) in zip(servers, outcomes, strict=True):
             failures.pop(server.id, None)
-            if isinstance(outcome, ServerError):
-                failures[server.id] = outcome
+            if failure is not None:
+                failures[server.id] = failure
                 # A server that is down keeps the tools it was known to have: calling one tells why.
-                kept = before.catalogues.get(server.id) or await self._catalogues.peek(server, principal)
-                if kept is not None:
-                    found[server.id] = kept
-            else:
-                found[server.id] = outcome
+                catalogue = before.catalogues.get(server.id) or catalogue
+            if catalogue is not None:
+                found[server.id] = catalogue
         return self._keep(principal, found, failures)
 
     async def locate(self, name: str, principal: Principal) -> tuple[str, Definition] | None:
@@ -91,20 +99,29 @@ class Rosters:
         server = self._manager.servers.get(definition.server_id)
         if server is None:
             return None
-        connected = self._manager.state(server.id, principal) is State.READY
+        self._check()
         before = self.known(principal).catalogues.get(server.id)
-        now = await self._catalogues.get(server, principal, connected=connected)
+        now = await self._for_call(server, principal)
         if before is None or now.contents is not before.contents:
             roster = self.known(principal)
             self._keep(principal, {**roster.catalogues, server.id: now}, roster.failures)
             definition = self.known(principal).tools.get(name)
         return None if definition is None else (server.id, definition)
 
+    async def _for_call(self, server: Server, principal: Principal) -> Catalogue:
+        """The catalogue that a call goes by. Servers that say that a listing is stale at once (many do,
+        because it is the default of a library) are not listed for every call, but as often as configured."""
+        held = await self._catalogues.peek(server, principal)
+        if held is not None and held.listing.ttl == 0 and held.age < server.cache_ttl:
+            return held
+        connected = self._manager.state(server.id, principal) is State.READY
+        return await self._catalogues.get(server, principal, connected=connected)
+
     async def _search(self, name: str, principal: Principal) -> Definition | None:
         roster = await self.stored(principal)
         if (found := roster.tools.get(name)) is not None:
             return found
-        unlisted = [server.id for server in self._enabled() if server.id not in roster.catalogues]
+        unlisted = [server.id for server in self._enabled() if self._worth_asking(server, roster, principal)]
         likely = [server_id for server_id in unlisted if self.may_own(server_id, name)]
         for batch in (likely, [server_id for server_id in unlisted if server_id not in likely]):
             if batch:
@@ -116,9 +133,24 @@ class Rosters:
                 return None
         return None
 
+    def _worth_asking(self, server: Server, roster: Roster, principal: Principal) -> bool:
+        """Never listed; or connected, with a copy that no longer counts."""
+        held = roster.catalogues.get(server.id)
+        return held is None or (held.stale and self._manager.state(server.id, principal) is State.READY)
+
     def may_own(self, server_id: str, name: str) -> bool:
         """Whether a name looks like one of this server's, for a first guess and no more."""
-        return name.startswith(self._naming.prefix(server_id))
+        return self.own_name(server_id, name) is not None
+
+    def own_name(self, server_id: str, name: str) -> str | None:
+        """What the server itself may call a tool of this exposed name; None where it looks like no tool of
+        its. A guess, for tools that are not known."""
+        prefix = self._naming.prefix(server_id)
+        return name.removeprefix(prefix) if name.startswith(prefix) else None
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Unreachable("the yard is closed")
 
     def _enabled(self) -> list[Server]:
         return [server for server in self._manager.servers.values() if server.enabled]

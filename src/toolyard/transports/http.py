@@ -232,7 +232,8 @@ class HttpTransport:
         if response.content.at_eof():
             response.release()
         else:
-            self._background(drain(response))
+            # A task that is cancelled before its first step does nothing at all.
+            self._background(drain(response)).add_done_callback(lambda _: response.close())
 
     async def _reopen(self, stream: _Stream) -> aiohttp.ClientResponse:
         headers = {**self._base, "Accept": "text/event-stream"}
@@ -279,10 +280,11 @@ class HttpTransport:
         if self._receiver is not None:
             self._receiver.on_message(message)
 
-    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def close(self) -> None:
         receiver, self._receiver = self._receiver, None

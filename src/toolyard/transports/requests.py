@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import re
 import ssl
@@ -49,6 +50,7 @@ _LOST = re.compile(
 _DRAIN = 0.5
 """Seconds that a finished answer's stream has to end by itself, so that its connection can be used again."""
 _ERROR_BODY = 64 * 1024
+_LONG_BODY = 1024 * 1024
 _REDIRECTS = 5
 _SIGN_INS = 2
 
@@ -77,9 +79,14 @@ class Requests:
             if response.status not in (401, 403) or self._auth is None or attempt == _SIGN_INS:
                 return response
             challenge = parse_challenge(response.status, response.headers.get("WWW-Authenticate"))
+            try:
+                fresh = await self._auth.challenged(challenge)
+            except BaseException:
+                response.close()
+                raise
+            if not fresh:
+                return response
             response.release()
-            if not await self._auth.challenged(challenge):
-                return await self._follow(method, url, headers, body)
         raise AssertionError("the last attempt returns")
 
     async def _follow(
@@ -105,8 +112,10 @@ class Requests:
         if self._auth is not None:
             merged.update(await self._auth.headers())
         session = self._net.session(guarded=self._guarded)
+        # What is long is sent in pieces, so that others get their turn.
+        data = io.BytesIO(body) if body is not None and len(body) > _LONG_BODY else body
         try:
-            return await session.request(method, url, headers=merged, data=body, **self._options)
+            return await session.request(method, url, headers=merged, data=data, **self._options)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise fault(error, url) from error
 

@@ -58,6 +58,8 @@ class SseTransport:
         loop = asyncio.get_running_loop()
         self._endpoint = loop.create_future()
         self._reader = loop.create_task(self._read(response))
+        # A task that is cancelled before its first step does nothing at all.
+        self._reader.add_done_callback(lambda _: response.close())
         await asyncio.shield(self._endpoint)
 
     async def _read(self, response: aiohttp.ClientResponse) -> None:

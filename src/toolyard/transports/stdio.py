@@ -132,7 +132,7 @@ class StdioTransport:
             await self._group_ends_within(_AFTER_TERM)
         if group_alive(self._group):
             signal_group(self._group, signal.SIGKILL)
-            await self._exits_within(1.0)
+            await self._group_ends_within(1.0)
 
     async def _exits_within(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

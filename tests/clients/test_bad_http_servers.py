@@ -1,0 +1,690 @@
+"""HTTP servers that misbehave: each says why in one sentence, its calls end, and the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolyard.clients import Callbacks, ClientManager, Eras
+from toolyard.errors import (
+    BadAnswer,
+    CallTimeout,
+    HttpStatus,
+    OutcomeUnknown,
+    RpcError,
+    ServerError,
+    SessionLost,
+    SignInNeeded,
+    Throttled,
+    Unreachable,
+)
+from toolyard.model.server import HttpSpec, Protocol, Server, Timeouts
+from toolyard.model.status import State
+
+Beside = Callable[..., AbstractAsyncContextManager[ClientManager]]
+Within = Callable[[float], AbstractContextManager[None]]
+Says = Callable[[Any, str], None]
+Until = Callable[..., Any]
+
+HOSTILE = Path(__file__).parent.parent / "hostile/http_server.py"
+
+both_loops = pytest.mark.both_loops
+LONGER = {"timeouts": Timeouts(5, 5, 10)}
+
+
+def text_of(result: dict[str, Any]) -> str:
+    return result["content"][0]["text"]
+
+
+# Servers that never become ready, and servers that misbehave in a call.
+
+BROKEN: dict[str, tuple[type[ServerError], str]] = {
+    "resets-request": (OutcomeUnknown, "broke: Connection reset by peer"),
+    "closes": (OutcomeUnknown, "closed the connection before it answered"),
+    "resets-answer": (OutcomeUnknown, "in the middle of its answer"),
+    "closes-in-answer": (OutcomeUnknown, "in the middle of its answer"),
+    "resets-event": (OutcomeUnknown, "in the middle of its answer"),
+    "no-last-chunk": (OutcomeUnknown, "in the middle of its answer"),
+    "sse-ends": (OutcomeUnknown, "ended the event stream before its answer"),
+    "wrong-id-stream": (OutcomeUnknown, "ended the event stream before its answer"),
+    "redirects-away": (Unreachable, "redirects to another address: http://localhost:"),
+    "redirects-for-ever": (Unreachable, "redirects more than 5 times"),
+    "html": (BadAnswer, "answered text/html instead of JSON: <!doctype html> <html><body>Welcome to"),
+    "plain-text": (BadAnswer, "answered text/plain instead of JSON: OK"),
+    "no-type": (BadAnswer, "answered no content type instead of JSON: OK"),
+    "bad-json": (BadAnswer, "answered something that is not JSON: "),
+    "empty": (BadAnswer, "answered something that is not JSON"),
+    "accepted": (BadAnswer, "answered a request with HTTP 202 and no answer"),
+    "wrong-id": (BadAnswer, "answered the request with something else than its answer"),
+    "not-http": (BadAnswer, "answered something that is not HTTP"),
+    "tls-alert": (BadAnswer, "answered something that is not HTTP"),
+    "long-header": (BadAnswer, "answered something that is not HTTP"),
+    "headers-without-end": (BadAnswer, "answered something that is not HTTP"),
+    "bad-chunk": (BadAnswer, "answered something that is not HTTP: Invalid character in chunk size: b'zz' ^"),
+    "badly-packed": (OutcomeUnknown, "in the middle of its answer"),
+    "oversize": (BadAnswer, "its answer is 10000000000 bytes long or more, over the limit of 1000000"),
+    "oversize-without-length": (BadAnswer, "over the limit of 1000000"),
+    "bomb": (BadAnswer, "over the limit of 1000000"),
+    "sse-oversize": (BadAnswer, "over the limit of 1000000"),
+    "status-401": (SignInNeeded, "answered HTTP 401 Unauthorized: the tea is cold"),
+    "status-403": (SignInNeeded, "answered HTTP 403 Forbidden: the tea is cold"),
+    "status-404": (HttpStatus, "answered HTTP 404 Not Found: the tea is cold"),
+    "status-429": (Throttled, "answered HTTP 429 Too Many Requests: the tea is cold"),
+    "status-429-date": (Throttled, "answered HTTP 429 Too Many Requests: the tea is cold"),
+    "status-500": (HttpStatus, "answered HTTP 500 Internal Server Error: the tea is cold"),
+    "status-502": (HttpStatus, "answered HTTP 502 Bad Gateway: the tea is cold"),
+    "html-502": (HttpStatus, "answered HTTP 502 Bad Gateway: an HTML page"),
+    "status-503": (HttpStatus, "answered HTTP 503 Service Unavailable: the tea is cold"),
+    "status-503-later": (Throttled, "answered HTTP 503 Service Unavailable: the tea is cold"),
+    "oversize-refusal": (HttpStatus, "answered HTTP 500 Internal Server Error: sorry sorry"),
+}
+STANDING: dict[str, dict[str, str]] = {
+    "stalls": {},
+    "stalls-after-head": {},
+    "drips": {"every": "0.1"},
+    "drips-refusal": {"every": "0.1"},
+    "sse-without-end": {},
+    "sse-line-without-end": {},
+    "bad-chunk-later": {},
+}
+
+
+@both_loops
+@pytest.mark.parametrize("mode", BROKEN)
+async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
+    mode: str, web: Any, beside: Beside, within: Within, says: Says
+) -> None:
+    kind, words = BROKEN[mode]
+    # While connecting nothing was executed, whatever happened.
+    kind = Unreachable if kind is OutcomeUnknown else kind
+    async with beside(web(mode, when="always"), message_limit=1_000_000) as manager:
+        with within(3), pytest.raises(ServerError) as caught:
+            await manager.call("bad", "echo")
+        assert type(caught.value) is kind
+        says(caught.value, words)
+        status = manager.status("bad")
+        assert status.state is (State.NEEDS_AUTH if kind is SignInNeeded else State.FAILED)
+        says(status, words)
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize("mode", BROKEN)
+async def test_a_call_that_is_answered_badly_ends_with_the_right_error(
+    mode: str, era: str, web: Any, beside: Beside, within: Within, says: Says
+) -> None:
+    kind, words = BROKEN[mode]
+    if mode == "status-404" and era == "legacy":
+        kind, words = SessionLost, "no longer knows our session"
+    async with beside(web(mode, era=era), message_limit=1_000_000) as manager:
+        await manager.facts("bad")
+        with within(3), pytest.raises(ServerError) as caught:
+            await manager.call("bad", "echo")
+        assert type(caught.value) is kind
+        says(caught.value, words)
+        assert (await manager.list_tools("bad")).tools[0]["name"] == "echo"
+
+
+@both_loops
+@pytest.mark.parametrize("mode", STANDING)
+async def test_a_server_that_stands_still_is_given_up_after_the_connect_timeout(
+    mode: str, web: Any, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(web(mode, when="always", **STANDING[mode])) as manager:
+        with within(2), pytest.raises(Unreachable) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, "did not answer within 1 s")
+        says(manager.status("bad"), "did not answer within 1 s")
+
+
+@both_loops
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize("mode", STANDING)
+async def test_a_call_that_stands_still_times_out_and_the_server_is_told(
+    mode: str, era: str, web: Any, beside: Beside, within: Within, says: Says, until: Until
+) -> None:
+    async with beside(web(mode, era=era, **STANDING[mode])) as manager:
+        await manager.facts("bad")
+        with within(1.5), pytest.raises(CallTimeout) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, "tools/call: neither answer nor progress for 0.5 s")
+        if era == "legacy":
+            await until(lambda: web.messages("notifications/cancelled"))
+        if not mode.startswith(("drips", "bad-chunk")):
+            await until(lambda: any(entry.get("hung_up") == "tools/call" for entry in web.seen()))
+        assert manager.status("bad").state is State.READY
+
+
+@both_loops
+async def test_a_port_where_nobody_listens_is_named(beside: Beside, within: Within, says: Says) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        async with beside(Server("bad", HttpSpec(f"http://127.0.0.1:{port}/mcp"))) as manager:
+            with within(1), pytest.raises(Unreachable) as caught:
+                await manager.call("bad", "echo")
+            words = f"127.0.0.1:{port} cannot be reached: Connection refused"
+            says(caught.value, words)
+            assert caught.value.hint == "is the server running?"
+            says(manager.status("bad"), words)
+
+
+@both_loops
+async def test_a_reset_in_the_middle_of_a_long_request_leaves_its_outcome_unknown(
+    web: Any, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(web("resets-in-body", keys=LONGER)) as manager:
+        with within(3), pytest.raises(OutcomeUnknown) as caught:
+            await manager.call("bad", "echo", {"text": "x" * 20_000_000})
+        says(caught.value, "127.0.0.1:")
+        assert text_of(await manager.call("bad", "echo", {"text": "next"})) == "next"
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy", "sse"])
+async def test_a_server_that_went_away_and_came_back_is_found_again(
+    era: str, listening: Any, beside: Beside, within: Within, says: Says
+) -> None:
+    program = listening(sys.executable, "-I", HOSTILE, "{port}")
+    spec = HttpSpec(f"{program.url}/good/key?era={era}", type="sse" if era == "sse" else "http")
+    async with beside(Server("bad", spec, timeouts=Timeouts(5, 5, 10))) as manager:
+        assert text_of(await manager.call("bad", "echo", {"text": "before"})) == "before"
+        program.stop()
+        with within(2), pytest.raises(ServerError) as caught:
+            for _ in range(3):  # The first ones may find a kept connection just broken.
+                with contextlib.suppress(OutcomeUnknown):
+                    await manager.call("bad", "echo")
+        assert type(caught.value) is Unreachable
+        says(caught.value, "cannot be reached: Connection refused")
+        program.start()
+        assert text_of(await manager.call("bad", "echo", {"text": "after"})) == "after"
+        assert manager.status("bad").state is State.READY
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://no-such-host.invalid/mcp", "the host name no-such-host.invalid cannot be resolved"),
+        ("http://127.0.0.1:99999/mcp", "cannot be used"),
+        ("http:///mcp", "the request cannot be made"),
+        ("mailto:someone", "the request cannot be made"),
+        ("not a url", "the request cannot be made"),
+        ("ftp://127.0.0.1/mcp", "the request cannot be made"),
+    ],
+)
+async def test_an_address_that_leads_nowhere_is_named(
+    url: str, words: str, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(Server("bad", HttpSpec(url), timeouts=Timeouts(5, 1, 1))) as manager:
+        with within(5), pytest.raises(Unreachable) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, words)
+        says(manager.status("bad"), words)
+
+
+async def test_a_tls_address_of_a_plain_server_is_named(
+    web: Any, beside: Beside, within: Within, says: Says
+) -> None:
+    url = web.url("good").replace("http:", "https:")
+    async with beside(Server("bad", HttpSpec(url), timeouts=Timeouts(2, 1, 1))) as manager:
+        with within(3), pytest.raises(Unreachable) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, "TLS with 127.0.0.1:")
+
+
+async def test_many_bad_servers_at_once_fail_alone(web: Any, beside: Beside, within: Within) -> None:
+    modes = [*BROKEN, *STANDING]
+    servers = [web(mode, when="always", keys={"id": mode}) for mode in modes]
+    async with beside(*servers, message_limit=1_000_000, parallel=100) as manager:
+        with within(10):
+            records = {record.server: record for record in await manager.connect()}
+        assert records.pop("good").state is State.READY
+        for mode, record in records.items():
+            assert record.state in (State.FAILED, State.NEEDS_AUTH)
+            assert record.cause is not None
+            assert BROKEN.get(mode, (None, "did not answer within 1 s"))[1] in record.cause
+
+
+# What a refusal tells.
+
+
+async def test_a_refusal_keeps_what_the_server_said_about_coming_back(web: Any, beside: Beside) -> None:
+    async with beside(web("status-401")) as manager:
+        with pytest.raises(SignInNeeded) as unsigned:
+            await manager.call("bad", "echo")
+        assert unsigned.value.status == 401
+        assert unsigned.value.challenge == 'Bearer realm="tea", scope="pour"'
+        assert manager.status("bad").state is State.NEEDS_AUTH
+    async with beside(web("status-429")) as manager:
+        with pytest.raises(Throttled) as throttled:
+            await manager.call("bad", "echo")
+        assert throttled.value.retry_after == 7
+    async with beside(web("status-500")) as manager:
+        with pytest.raises(HttpStatus) as refused:
+            await manager.call("bad", "echo")
+        assert (refused.value.status, refused.value.body) == (500, b"the tea is\ncold")
+
+
+async def test_a_server_that_wanted_credentials_once_is_ready_again(web: Any, beside: Beside) -> None:
+    async with beside(web("refuses-once")) as manager:
+        with pytest.raises(SignInNeeded):
+            await manager.call("bad", "echo")
+        assert manager.status("bad").state is State.NEEDS_AUTH
+        assert text_of(await manager.call("bad", "echo", {"text": "now"})) == "now"
+        status = manager.status("bad")
+        assert (status.state, status.cause) == (State.READY, None)
+
+
+async def test_an_error_in_the_words_of_json_rpc_is_one_whatever_its_status(web: Any, beside: Beside) -> None:
+    async with beside(web("rpc-error-400")) as manager:
+        with pytest.raises(RpcError, match="no such tool") as caught:
+            await manager.call("bad", "echo")
+        assert caught.value.code == -32602
+
+
+# Redirects.
+
+
+@pytest.mark.parametrize("status", ["301", "302", "307", "308"])
+async def test_a_redirect_within_the_origin_is_followed_and_remembered(
+    status: str, web: Any, beside: Beside
+) -> None:
+    async with beside(web("redirects", status=status)) as manager:
+        for text in ("one", "two"):
+            assert text_of(await manager.call("bad", "echo", {"text": text})) == text
+    assert sum("moved=1" not in entry["target"] for entry in web.seen()) == 1
+
+
+async def test_headers_stay_with_their_origin(web: Any, beside: Beside) -> None:
+    spec = HttpSpec(web.url("redirects-away", when="always"), headers={"Authorization": "Bearer secret"})
+    async with beside(Server("bad", spec)) as manager:
+        with pytest.raises(Unreachable, match="redirects to another address"):
+            await manager.call("bad", "echo")
+    assert web.seen()[0]["headers"]["authorization"] == "Bearer secret"
+    assert web.seen("-away") == []
+
+
+@pytest.mark.parametrize("to", ["http://[::1", "mailto:someone", "//", "ftp://127.0.0.1/"])
+async def test_a_redirect_to_no_address_at_all_is_an_error(
+    to: str, web: Any, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(web("redirects-nowhere", when="always", to=to)) as manager:
+        with within(2), pytest.raises(Unreachable) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, "redirects ")
+
+
+# Oddities that are allowed.
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize(
+    "mode", ["good", "batch", "odd-chunks", "no-length", "packed", "sse-answers", "sse-stays-open", "sse-odd"]
+)
+async def test_an_odd_answer_is_understood(
+    mode: str, era: str, web: Any, beside: Beside, within: Within
+) -> None:
+    async with beside(web(mode, era=era)) as manager:
+        with within(2):
+            for text in ("one", "two", "three"):
+                assert text_of(await manager.call("bad", "echo", {"text": text})) == text
+        assert manager.status("bad").state is State.READY
+
+
+@both_loops
+@pytest.mark.parametrize("mode", ["good", "sse-answers"])
+async def test_connections_are_used_again(mode: str, web: Any, beside: Beside) -> None:
+    async with beside(web(mode)) as manager:
+        for number in range(50):
+            assert text_of(await manager.call("bad", "echo", {"text": str(number)})) == str(number)
+    calls = web.messages("tools/call")
+    assert len(calls) == 50
+    assert len({call["connection"] for call in calls}) <= 3
+
+
+async def test_a_modern_server_is_told_method_and_name_in_headers(web: Any, beside: Beside) -> None:
+    async with beside(web("good")) as manager:
+        await manager.call("bad", "echo", {"text": "x"})
+        with pytest.raises(RpcError, match="no such method"):
+            await manager.request("bad", "resources/read", {"uri": "file:///ä"})
+    call = web.messages("tools/call")[0]
+    assert call["headers"]["mcp-method"] == "tools/call"
+    assert call["headers"]["mcp-name"] == "echo"
+    assert call["headers"]["mcp-protocol-version"] == "2026-07-28"
+    assert "mcp-session-id" not in call["headers"]
+
+
+async def test_a_legacy_server_gets_its_session_and_version_and_a_goodbye(web: Any, beside: Beside) -> None:
+    async with beside(web("good", era="legacy")) as manager:
+        assert text_of(await manager.call("bad", "echo", {"text": "x"})) == "x"
+    seen = web.seen()
+    begin = [entry["message"].get("method") for entry in seen[:3]]
+    assert begin == ["server/discover", "initialize", "notifications/initialized"]
+    session = seen[2]["headers"]["mcp-session-id"]
+    assert "mcp-session-id" not in seen[1]["headers"]
+    assert seen[-1]["verb"] == "DELETE"
+    assert seen[-1]["headers"]["mcp-session-id"] == session
+    assert {entry["headers"].get("mcp-protocol-version") for entry in seen[2:]} == {"2025-06-18"}
+
+
+async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(web: Any, beside: Beside) -> None:
+    async with beside(web("good", era="legacy")) as manager:
+        await manager.call("bad", "echo")
+        await manager.restart("bad")
+        await manager.call("bad", "echo")
+    assert len(web.messages("server/discover")) == 1
+    assert len(web.messages("initialize")) == 2
+
+
+async def test_a_server_that_changed_its_era_is_asked_anew(web: Any, beside: Beside) -> None:
+    class Wrong(Eras):
+        def recall(self, key: str) -> Any:
+            return super().recall(key) or "legacy"
+
+    async with beside(web("good"), eras=Wrong()) as manager:
+        assert text_of(await manager.call("bad", "echo", {"text": "x"})) == "x"
+        assert manager.status("bad").protocol_version == "2026-07-28"
+
+
+async def test_a_server_of_another_era_than_configured_says_so(web: Any, beside: Beside, says: Says) -> None:
+    async with beside(web("good", era="legacy", keys={"protocol": Protocol.MODERN})) as manager:
+        with pytest.raises(BadAnswer) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, "does not speak protocol version 2026-07-28")
+
+
+# Timeouts and cancellation.
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
+    era: str, web: Any, beside: Beside, within: Within, says: Says
+) -> None:
+    heard: list[float] = []
+    async with beside(web("good", era=era, keys={"timeouts": Timeouts(5, 0.4, 1.5)})) as manager:
+        result = await manager.call(
+            "bad",
+            "steps",
+            {"count": 5, "every": 0.2},
+            on_progress=lambda params: heard.append(params["progress"]),
+        )
+        assert text_of(result) == "done"
+        assert heard == [0, 1, 2, 3, 4]
+        with within(2), pytest.raises(CallTimeout) as caught:
+            await manager.call("bad", "steps", {"count": 100, "every": 0.1})
+        says(caught.value, "tools/call took longer than 1.5 s in all")
+
+
+@both_loops
+@pytest.mark.parametrize("era", ["modern", "legacy", "sse"])
+async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
+    era: str, web: Any, beside: Beside, until: Until
+) -> None:
+    async with beside(web("good", era=era, keys=LONGER)) as manager:
+        await manager.facts("bad")
+        one = asyncio.ensure_future(manager.call("bad", "wait"))
+        await until(lambda: len(web.messages("tools/call")) == 1)
+        other = asyncio.ensure_future(manager.call("bad", "wait"))
+        await until(lambda: len(web.messages("tools/call")) == 2)
+        one.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await one
+        first, second = web.messages("tools/call")
+        if era == "modern":
+            gone = {"connection": first["connection"], "hung_up": "tools/call"}
+            await until(lambda: gone in web.seen())
+            assert not web.messages("notifications/cancelled")
+        else:
+            await until(lambda: web.messages("notifications/cancelled"))
+            cancelled = [entry["message"]["params"] for entry in web.messages("notifications/cancelled")]
+            assert [params["requestId"] for params in cancelled] == [first["message"]["id"]]
+        assert {"connection": second["connection"], "hung_up": "tools/call"} not in web.seen()
+        assert not other.done()
+        other.cancel()
+
+
+# Sessions.
+
+
+@pytest.mark.parametrize("mode", ["forgets-404", "forgets-400", "forgets-200", "forgets-stream"])
+async def test_a_server_that_forgot_its_session_gets_a_new_one_and_the_call_succeeds(
+    mode: str, web: Any, beside: Beside
+) -> None:
+    async with beside(web(mode, era="legacy")) as manager:
+        assert text_of(await manager.call("bad", "echo", {"text": "kept"})) == "kept"
+        assert len(web.messages("initialize")) == 2
+        assert len(web.messages("tools/call")) == 2
+        assert len(web.messages("server/discover")) == 1
+        assert manager.status("bad").state is State.READY
+
+
+@both_loops
+async def test_all_calls_that_meet_a_forgotten_session_succeed(web: Any, beside: Beside) -> None:
+    async with beside(web("forgets-404", era="legacy", keys=LONGER)) as manager:
+        await manager.facts("bad")
+        results = await asyncio.gather(
+            *(manager.call("bad", "echo", {"text": str(n)}) for n in range(10)), return_exceptions=True
+        )
+        assert [text_of(result) for result in results] == [str(n) for n in range(10)]  # type: ignore[arg-type]
+        assert len(web.messages("initialize")) == 2
+
+
+@both_loops
+async def test_a_forgotten_session_does_not_take_a_running_call_along(
+    web: Any, beside: Beside, until: Until
+) -> None:
+    async with beside(web("forgets-404", era="legacy", keys=LONGER)) as manager:
+        running = asyncio.ensure_future(manager.call("bad", "steps", {"count": 10, "every": 0.05}))
+        await until(lambda: web.messages("tools/call"))
+        assert text_of(await manager.call("bad", "echo", {"text": "kept"})) == "kept"
+        assert not running.done()
+        assert text_of(await running) == "done"
+        assert len(web.messages("initialize")) == 2
+        await until(lambda: any(entry.get("verb") == "DELETE" for entry in web.seen()))
+
+
+async def test_closing_ends_also_what_runs_in_a_forgotten_session(
+    web: Any, beside: Beside, within: Within, until: Until
+) -> None:
+    async with beside(web("forgets-404", era="legacy", keys=LONGER)) as manager:
+        running = asyncio.ensure_future(manager.call("bad", "wait"))
+        await until(lambda: web.messages("tools/call"))
+        await manager.call("bad", "echo")
+        with within(1):
+            await manager.close("bad")
+            ends = await asyncio.gather(running, return_exceptions=True)
+        assert isinstance(ends[0], Unreachable)
+
+
+async def test_a_server_that_always_forgets_is_given_up(
+    web: Any, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(web("never-knows-its-session", era="legacy")) as manager:
+        with within(2), pytest.raises(SessionLost) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, "no longer knows our session")
+
+
+async def test_a_session_id_that_cannot_be_one_is_refused(web: Any, beside: Beside, says: Says) -> None:
+    async with beside(web("bad-session-id", era="legacy", when="begin")) as manager:
+        with pytest.raises(BadAnswer) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, "its session id has characters that no session id may have")
+
+
+async def test_a_repeatable_call_is_sent_again_when_its_outcome_is_unknown(web: Any, beside: Beside) -> None:
+    async with beside(web("closes")) as manager:
+        with pytest.raises(OutcomeUnknown):
+            await manager.call("bad", "echo")
+        assert len(web.messages("tools/call")) == 1
+        with pytest.raises(OutcomeUnknown):
+            await manager.call("bad", "echo", repeatable=True)
+        assert len(web.messages("tools/call")) == 3
+
+
+# Event streams that end early.
+
+
+async def test_a_stream_that_ends_early_is_resumed_where_it_stopped(web: Any, beside: Beside) -> None:
+    async with beside(web("sse-resumes", era="legacy", keys=LONGER)) as manager:
+        assert text_of(await manager.call("bad", "echo", {"text": "in the end"})) == "in the end"
+    assert [entry["resumed"] for entry in web.seen() if "resumed" in entry] == ["one", "two"]
+    assert len(web.messages("tools/call")) == 1
+
+
+async def test_a_stream_of_the_modern_era_is_not_resumed(web: Any, beside: Beside, says: Says) -> None:
+    async with beside(web("sse-resumes")) as manager:
+        with pytest.raises(OutcomeUnknown) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, "ended the event stream before its answer")
+
+
+async def test_a_resumption_that_is_refused_leaves_the_outcome_unknown(
+    web: Any, beside: Beside, says: Says
+) -> None:
+    async with beside(web("sse-resumption-refused", era="legacy")) as manager:
+        with pytest.raises(OutcomeUnknown) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, "ended the event stream before its answer, then answered HTTP 404 Not Found")
+
+
+async def test_a_resumed_stream_is_closed_when_its_call_times_out(
+    web: Any, beside: Beside, within: Within, until: Until
+) -> None:
+    async with beside(web("sse-resumes", era="legacy", then="stall")) as manager:
+        with within(1.5), pytest.raises(CallTimeout):
+            await manager.call("bad", "echo")
+        await until(lambda: any(entry.get("hung_up") == "GET" for entry in web.seen()), 2)
+
+
+async def test_a_stream_that_ends_again_and_again_does_not_make_us_hammer(
+    web: Any, beside: Beside, within: Within
+) -> None:
+    async with beside(web("sse-resumes-for-ever", era="legacy")) as manager:
+        with within(2.5), pytest.raises(ServerError):
+            await manager.call("bad", "echo")
+    assert 1 < sum("resumed" in entry for entry in web.seen()) < 30
+
+
+async def test_listening_to_a_stream_that_ends_at_once_does_not_make_us_hammer(
+    web: Any, beside: Beside, until: Until
+) -> None:
+    callbacks = Callbacks(notification=lambda *_: None)
+    async with beside(web("listening-ends-at-once", era="legacy"), callbacks=callbacks) as manager:
+        await manager.facts("bad")
+        await until(lambda: any(entry.get("verb") == "GET" for entry in web.seen()))
+        await asyncio.sleep(0.5)
+    assert sum(entry.get("verb") == "GET" for entry in web.seen()) < 10
+
+
+async def test_a_listening_stream_without_measure_harms_no_call(
+    web: Any, beside: Beside, until: Until
+) -> None:
+    callbacks = Callbacks(notification=lambda *_: None)
+    listening = web("listening-oversize", era="legacy", keys=LONGER)
+    async with beside(listening, callbacks=callbacks, message_limit=100_000) as manager:
+        await manager.facts("bad")
+        await until(lambda: any(entry.get("verb") == "GET" for entry in web.seen()))
+        for text in ("one", "two"):
+            assert text_of(await manager.call("bad", "echo", {"text": text})) == text
+
+
+async def test_a_notification_that_is_answered_with_an_open_stream_holds_nobody_up(
+    web: Any, beside: Beside, within: Within
+) -> None:
+    async with beside(web("notification-stays-open", era="legacy")) as manager:
+        with within(0.9):
+            assert text_of(await manager.call("bad", "echo", {"text": "x"})) == "x"
+
+
+# The transport of 2024-11-05.
+
+
+@both_loops
+async def test_a_server_of_the_older_transport_works(web: Any, beside: Beside) -> None:
+    async with beside(web("good", era="sse")) as manager:
+        texts = [str(number) for number in range(10)]
+        results = await asyncio.gather(*(manager.call("bad", "echo", {"text": text}) for text in texts))
+        assert [text_of(result) for result in results] == texts
+        assert manager.status("bad").protocol_version == "2025-06-18"
+
+
+async def test_a_server_of_the_older_transport_is_found_by_its_plain_address_and_remembered(
+    web: Any, beside: Beside
+) -> None:
+    async with beside(Server("bad", HttpSpec(web.url("good", era="sse")))) as manager:
+        assert text_of(await manager.call("bad", "echo", {"text": "x"})) == "x"
+        asked = len(web.seen())
+        await manager.restart("bad")
+        assert text_of(await manager.call("bad", "echo", {"text": "y"})) == "y"
+    begin = [entry for entry in web.seen()[asked:] if "verb" in entry]
+    assert (begin[0]["verb"], begin[1]["message"]["method"]) == ("GET", "initialize")
+
+
+@pytest.mark.parametrize(
+    ("to", "words"),
+    [
+        ("http://localhost:PORT/good/x?era=sse", "named an endpoint on another origin: http://localhost:"),
+        ("https://127.0.0.1:PORT/", "named an endpoint on another origin: https://127.0.0.1:"),
+        ("//example.com/", "named an endpoint on another origin: http://example.com/"),
+        ("http://[::1", "named an endpoint that is no URL: http://[::1"),
+        ("mailto:someone", "named an endpoint"),
+    ],
+)
+async def test_an_endpoint_elsewhere_is_refused(
+    to: str, words: str, web: Any, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(web("endpoint", era="sse", when="always", to=to)) as manager:
+        with within(2), pytest.raises(BadAnswer) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, words)
+        says(manager.status("bad"), words)
+    assert not any(entry.get("verb") == "POST" for entry in web.seen())
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("no-endpoint", "did not answer within 1 s"),
+        ("stream-ends-at-once", "ended its event stream"),
+        ("status-500", "answered HTTP 500 Internal Server Error: the tea is cold"),
+        ("html", "answered text/html instead of an event stream"),
+        ("stalls", "did not answer within 1 s"),
+        ("sse-oversize", "over the limit of 1000000"),
+        ("resets-event", "in the middle of its answer"),
+        ("sse-without-end", "did not answer within 1 s"),
+    ],
+)
+async def test_a_stream_that_never_names_its_endpoint_is_given_up(
+    mode: str, words: str, web: Any, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(web(mode, era="sse", when="always"), message_limit=1_000_000) as manager:
+        with within(2), pytest.raises((Unreachable, BadAnswer)) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, words)
+
+
+@both_loops
+async def test_a_stream_that_ends_leaves_outcomes_unknown_and_the_next_call_connects_anew(
+    web: Any, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(web("stream-ends", era="sse", keys=LONGER)) as manager:
+        with within(2), pytest.raises(OutcomeUnknown) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, "ended its event stream")
+        status = manager.status("bad")
+        assert status.state is State.IDLE
+        says(status, "ended its event stream")
+        assert text_of(await manager.call("bad", "echo", {"text": "again"})) == "again"
+
+
+async def test_a_repeatable_call_survives_the_end_of_the_stream(web: Any, beside: Beside) -> None:
+    async with beside(web("stream-ends", era="sse", keys=LONGER)) as manager:
+        result = await manager.call("bad", "echo", {"text": "again"}, repeatable=True)
+        assert text_of(result) == "again"

@@ -1,0 +1,757 @@
+"""Children that misbehave: each says why in one sentence, its calls end, and the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from toolyard.clients import Callbacks, ClientManager, Eras, connection
+from toolyard.errors import BadAnswer, CallTimeout, OutcomeUnknown, RpcError, ServerError, Unreachable
+from toolyard.model.server import Restart, Server, StdioSpec, Timeouts
+from toolyard.model.status import State
+from toolyard.transports import stdio
+from toolyard.transports.memory import MemoryTransport
+
+Bad = Callable[..., Server]
+Beside = Callable[..., AbstractAsyncContextManager[ClientManager]]
+Within = Callable[[float], AbstractContextManager[None]]
+Says = Callable[[Any, str], None]
+Until = Callable[..., Any]
+
+pytestmark = pytest.mark.both_loops
+one_loop = pytest.mark.asyncio(loop_factories=["asyncio"])
+
+
+def text_of(result: dict[str, Any]) -> str:
+    return result["content"][0]["text"]
+
+
+# Servers that never become ready.
+
+UNUSABLE = {
+    "cat": "repeats what it is sent",
+    "exit-at-start": "exited with code 3: cannot open the database",
+    "killed-at-start": "was killed by SIGSEGV",
+    "only-noise": "did not answer within 1 s; lines on its standard output that are no messages: ",
+    "silent": "did not answer within 1 s",
+    "binary": "did not answer within 1 s",
+    "http-bytes": "did not answer within 1 s; lines on its standard output that are no messages: ",
+    "content-length": "did not answer within 1 s; lines on its standard output that are no messages: ",
+    "closes-output-at-start": "closed its standard output but lives on",
+    "wrong-handshake": "'1999-01-01', which we do not",
+    "slow-start": "did not answer within 1 s",
+}
+
+
+@pytest.mark.parametrize("mode", UNUSABLE)
+async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
+    mode: str, bad: Bad, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(bad(mode)) as manager:
+        with within(3), pytest.raises((Unreachable, BadAnswer)) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, UNUSABLE[mode])
+        status = manager.status("bad")
+        assert status.state is State.FAILED
+        says(status, UNUSABLE[mode])
+        assert status.pid is None
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("no-such-command-anywhere", "command not found: no-such-command-anywhere"),
+        ("/no/such/file", "command not found: /no/such/file"),
+        ("/etc/passwd", "no permission to run /etc/passwd"),
+        ("/bin/cat", "repeats what it is sent"),
+        ("/bin/true", "exited with code 0"),
+        ("/bin/false", "exited with code 1"),
+        ("nul\0byte", "could not start"),
+    ],
+)
+async def test_a_command_that_cannot_be_run_is_named(
+    command: str, words: str, short: Timeouts, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(Server("bad", StdioSpec(command), timeouts=short)) as manager:
+        with within(3), pytest.raises(Unreachable) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, words)
+        says(manager.status("bad"), words)
+
+
+@one_loop
+async def test_a_script_without_an_interpreter_line_and_a_missing_folder_are_named(
+    tmp_path: Path, short: Timeouts, beside: Beside, says: Says
+) -> None:
+    script = tmp_path / "script"
+    script.write_text("hello")
+    script.chmod(0o755)
+    plain = Server("bad", StdioSpec(str(script)), timeouts=short)
+    lost = Server("lost", StdioSpec("/bin/cat", cwd=str(tmp_path / "gone")), timeouts=short)
+    async with beside(plain, lost) as manager:
+        await manager.connect()
+        says(manager.status("bad"), "could not start")
+        says(manager.status("lost"), f"the working directory {tmp_path / 'gone'} does not exist")
+
+
+async def test_many_bad_servers_at_once_fail_alone(bad: Bad, beside: Beside, within: Within) -> None:
+    servers = [bad(mode, id=mode) for mode in UNUSABLE]
+    async with beside(*servers) as manager:
+        with within(6):
+            records = {record.server: record for record in await manager.connect()}
+        assert records.pop("good").state is State.READY
+        assert {record.state for record in records.values()} == {State.FAILED}
+        for mode, record in records.items():
+            assert record.cause is not None
+            assert UNUSABLE[mode] in record.cause
+
+
+# Servers that are odd, and usable all the same.
+
+
+@pytest.mark.parametrize("flags", [(), ("--modern",)], ids=["legacy", "modern"])
+@pytest.mark.parametrize("mode", ["good", "noise-between", "crlf", "string-ids", "unknown-ids", "twice"])
+async def test_an_odd_server_is_understood(
+    mode: str, flags: tuple[str, ...], bad: Bad, beside: Beside
+) -> None:
+    async with beside(bad(mode, *flags)) as manager:
+        assert (await manager.list_tools("bad")).tools == [
+            {"name": "echo", "inputSchema": {"type": "object"}}
+        ]
+        for number in range(3):
+            assert text_of(await manager.call("bad", "echo", {"text": str(number)})) == str(number)
+        status = manager.status("bad")
+        assert status.state is State.READY
+        assert status.protocol_version == ("2026-07-28" if flags else "2025-06-18")
+        assert (status.noise > 0) == (mode == "noise-between")
+
+
+async def test_a_server_that_exits_on_the_probe_is_started_again_as_a_legacy_server(
+    bad: Bad, journal: Any, beside: Beside
+) -> None:
+    async with beside(bad("exit-on-probe")) as manager:
+        assert text_of(await manager.call("bad", "echo", {"text": "hello"})) == "hello"
+        assert len(journal.starts()) == 2
+        await manager.close("bad")
+        assert text_of(await manager.call("bad", "echo", {"text": "again"})) == "again"
+        assert len(journal.starts()) == 3
+        assert len(journal.messages("server/discover")) == 1
+
+
+@one_loop
+@pytest.mark.parametrize("flags", [(), ("--modern",)], ids=["legacy", "modern"])
+async def test_a_server_that_needs_four_seconds_to_start_is_waited_for(
+    flags: tuple[str, ...], bad: Bad, journal: Any, beside: Beside
+) -> None:
+    slow = bad("slow-start", "--seconds", "4", *flags, timeouts=Timeouts(connect=20))
+    async with beside(slow) as manager:
+        assert text_of(await manager.call("bad", "echo", {"text": "hello"})) == "hello"
+        assert len(journal.starts()) == 1
+        assert manager.status("bad").protocol_version == ("2026-07-28" if flags else "2025-06-18")
+
+
+async def test_a_line_of_fifty_megabytes_is_taken_in(bad: Bad, beside: Beside, within: Within) -> None:
+    async with beside(bad("big-line", timeouts=Timeouts(5, 20, 20))) as manager:
+        with within(15):
+            result = await manager.call("bad", "big", {"size": 50_000_000})
+        assert len(text_of(result)) == 50_000_000
+
+
+@pytest.mark.parametrize("id_last", [False, True])
+async def test_a_line_over_the_limit_ends_its_call_alone(
+    id_last: bool, bad: Bad, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(bad("big-line", timeouts=Timeouts(5, 10, 10)), message_limit=1_000_000) as manager:
+        waiting = asyncio.ensure_future(manager.call("bad", "wait", timeouts=Timeouts(1, 5, 5)))
+        with within(5), pytest.raises(BadAnswer) as caught:
+            await manager.call("bad", "big", {"size": 50_000_000, "id_last": id_last})
+        says(caught.value, "bytes long, over the limit of 1000000")
+        assert text_of(await manager.call("bad", "echo", {"text": "next"})) == "next"
+        assert not waiting.done()
+        waiting.cancel()
+
+
+@one_loop
+async def test_a_cursor_that_repeats_for_ever_is_followed_once(
+    bad: Bad, beside: Beside, within: Within
+) -> None:
+    async with beside(bad("repeated-cursor")) as manager:
+        with within(2):
+            listing = await manager.list_tools("bad")
+        assert len(listing.items) == 2
+        assert listing.warnings == ["tools/list repeats the cursor 'again'; stopped there"]
+
+
+@one_loop
+async def test_cursors_without_end_are_followed_so_far(bad: Bad, beside: Beside, within: Within) -> None:
+    async with beside(bad("endless-cursors")) as manager:
+        with within(10):
+            listing = await manager.list_tools("bad")
+        assert len(listing.items) == 1000
+        assert listing.warnings == ["tools/list does not end; stopped after 1000 entries"]
+
+
+async def test_ten_thousand_tools_are_listed(bad: Bad, beside: Beside, within: Within) -> None:
+    async with beside(bad("many-tools", timeouts=Timeouts(5, 10, 10))) as manager:
+        with within(5):
+            listing = await manager.list_tools("bad")
+        assert len({tool["name"] for tool in listing.tools}) == 10_000
+        assert manager.status("bad").tool_count == 10_000
+
+
+async def test_a_flood_of_notifications_does_not_drown_the_answer(bad: Bad, beside: Beside) -> None:
+    heard: list[Any] = []
+    callbacks = Callbacks(log=lambda server, params: heard.append(params["data"]))
+    async with beside(
+        bad("notification-flood", timeouts=Timeouts(5, 10, 10)), callbacks=callbacks
+    ) as manager:
+        assert text_of(await manager.call("bad", "echo", {"text": "dry"})) == "dry"
+        assert len(heard) == 20_000
+
+
+async def test_a_flood_on_standard_error_is_kept_to_its_last_lines(
+    bad: Bad, beside: Beside, until: Until
+) -> None:
+    async with beside(bad("stderr-flood", timeouts=Timeouts(5, 10, 10))) as manager:
+        assert text_of(await manager.call("bad", "echo", {"text": "dry"})) == "dry"
+        await until(lambda: manager.status("bad").stderr[-1:] == ("the last line",))
+        lines = manager.status("bad").stderr
+        assert len(lines) == 50
+        assert lines[0] == "line 99952 of very many that nobody reads"
+        assert all(len(line) <= 2000 for line in lines)
+
+
+SHAPES = [
+    ({"result": None}, "the result is no object"),
+    ({"result": []}, "the result is no object"),
+    ({"result": "done"}, "the result is no object"),
+    ({"error": "broken"}, "an error that is no object: 'broken'"),
+    ({"error": None}, "an error that is no object"),
+    ({"error": {"message": "broken"}}, "broken"),
+    ({"error": {"code": "x", "message": 5}}, "no message"),
+    ({"result": {"resultType": "strange"}}, "a result of the unknown type 'strange'"),
+    ({"result": {"resultType": "input_required"}}, "wants input for tools/call but does not say which"),
+]
+
+
+@pytest.mark.parametrize(("message", "words"), SHAPES)
+@one_loop
+async def test_a_result_of_the_wrong_shape_is_a_bad_answer(
+    message: dict[str, Any], words: str, bad: Bad, beside: Beside, says: Says
+) -> None:
+    async with beside(bad("raw")) as manager:
+        with pytest.raises(BadAnswer) as caught:
+            await manager.call("bad", "raw", {"message": message})
+        says(caught.value, words)
+        with pytest.raises(BadAnswer) as caught:
+            await manager.list_tools("bad")
+        says(caught.value, "answered tools/list without a list of tools")
+        assert text_of(await manager.call("bad", "echo", {"text": "next"})) == "next"
+
+
+@one_loop
+async def test_an_error_of_the_server_is_passed_on_in_full(bad: Bad, beside: Beside) -> None:
+    error = {"code": -32050, "message": "no such row", "data": {"row": 5}}
+    async with beside(bad("raw")) as manager:
+        with pytest.raises(RpcError) as caught:
+            await manager.call("bad", "raw", {"message": {"error": error}})
+        assert (caught.value.code, caught.value.message, caught.value.data) == (
+            -32050,
+            "no such row",
+            {"row": 5},
+        )
+
+
+@one_loop
+async def test_an_answer_with_neither_result_nor_error_is_none(bad: Bad, beside: Beside) -> None:
+    async with beside(bad("raw")) as manager:
+        with pytest.raises(CallTimeout):
+            await manager.call("bad", "raw", {"message": {"jsonrpc": "2.0"}})
+
+
+# Calls that end though nobody answers.
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("dies-in-call", "exited with code 9: MemoryError: no more"),
+        ("half-message", "exited with code 0"),
+        ("closes-output-in-call", "closed its standard output but lives on"),
+        ("exits-but-output-is-held", "exited with code 4"),
+    ],
+)
+async def test_a_server_that_ends_in_the_middle_of_calls_leaves_their_outcome_unknown(
+    mode: str,
+    words: str,
+    bad: Bad,
+    beside: Beside,
+    within: Within,
+    says: Says,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stdio, "_AFTER_TERM", 0.3)
+    async with beside(bad(mode, timeouts=Timeouts(5, 10, 10))) as manager:
+        await manager.list_tools("bad")
+        with within(2):
+            ends = await asyncio.gather(
+                *(manager.call("bad", "echo", repeatable=True) for _ in range(5)), return_exceptions=True
+            )
+        assert isinstance(ends[0], OutcomeUnknown)
+        for end in ends:
+            # Of those that came too late to be written it is known that they were not executed.
+            assert isinstance(end, OutcomeUnknown | Unreachable)
+            says(end, words)
+        status = manager.status("bad")
+        assert status.state is State.FAILED
+        says(status, words)
+        with within(0.1), pytest.raises(Unreachable) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, words)
+        assert '"restart": "on-failure"' in str(caught.value.hint)
+        assert status.connects == 1
+
+
+async def test_a_server_that_closes_its_input_is_given_up_at_the_next_call(
+    bad: Bad, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(bad("closes-input")) as manager:
+        assert text_of(await manager.call("bad", "echo", {"text": "last"})) == "last"
+        with within(1), pytest.raises(Unreachable) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, "closed its standard input but lives on")
+        says(manager.status("bad"), "closed its standard input but lives on")
+
+
+async def test_an_answer_without_its_line_feed_counts(bad: Bad, beside: Beside) -> None:
+    async with beside(bad("whole-message-then-exit")) as manager:
+        assert await manager.call("bad", "echo") == {"content": []}
+
+
+@pytest.mark.parametrize("flags", [(), ("--modern",)], ids=["legacy", "modern"])
+async def test_a_call_that_is_not_answered_times_out_and_the_server_is_told(
+    flags: tuple[str, ...], bad: Bad, journal: Any, beside: Beside, within: Within, says: Says, until: Until
+) -> None:
+    async with beside(bad("good", *flags)) as manager:
+        await manager.facts("bad")
+        with within(1.5), pytest.raises(CallTimeout) as caught:
+            await manager.call("bad", "wait")
+        says(caught.value, "tools/call: neither answer nor progress for 0.5 s")
+        id = journal.messages("tools/call")[0]["id"]
+        await until(lambda: journal.messages("notifications/cancelled"))
+        assert journal.messages("notifications/cancelled")[0]["params"]["requestId"] == id
+        assert text_of(await manager.call("bad", "echo", {"text": "next"})) == "next"
+        assert manager.status("bad").state is State.READY
+
+
+async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
+    bad: Bad, journal: Any, beside: Beside, until: Until
+) -> None:
+    async with beside(bad("good", timeouts=Timeouts(5, 10, 10))) as manager:
+        await manager.facts("bad")
+        one, other = (asyncio.ensure_future(manager.call("bad", "wait")) for _ in range(2))
+        await until(lambda: len(journal.messages("tools/call")) == 2)
+        one.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await one
+        await until(lambda: journal.messages("notifications/cancelled"))
+        ids = [message["id"] for message in journal.messages("tools/call")]
+        cancelled = [m["params"]["requestId"] for m in journal.messages("notifications/cancelled")]
+        assert cancelled == ids[:1]
+        assert not other.done()
+        other.cancel()
+
+
+@one_loop
+async def test_progress_keeps_a_call_alive_past_the_silence_timeout(bad: Bad, beside: Beside) -> None:
+    heard: list[float] = []
+    async with beside(bad("good", timeouts=Timeouts(5, 0.4, 10))) as manager:
+        result = await manager.call(
+            "bad",
+            "steps",
+            {"count": 6, "every": 0.2},
+            on_progress=lambda params: heard.append(params["progress"]),
+        )
+    assert text_of(result) == "done"
+    assert heard == [1, 2, 3, 4, 5, 6]
+
+
+@one_loop
+async def test_progress_does_not_help_past_the_absolute_cap(
+    bad: Bad, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(bad("good", timeouts=Timeouts(5, 0.4, 1.0))) as manager:
+        with within(1.5), pytest.raises(CallTimeout) as caught:
+            await manager.call("bad", "steps", {"count": 100, "every": 0.1})
+        says(caught.value, "tools/call took longer than 1 s in all")
+
+
+async def test_a_server_that_does_not_read_makes_a_big_call_time_out(
+    bad: Bad, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(bad("deaf")) as manager:
+        await manager.list_tools("bad")
+        with within(2):
+            ends = await asyncio.gather(
+                *(manager.call("bad", "echo", {"text": "x" * 5_000_000}) for _ in range(3)),
+                return_exceptions=True,
+            )
+        for end in ends:
+            assert isinstance(end, CallTimeout)
+            says(end, "neither answer nor progress for 0.5 s")
+
+
+async def test_a_servers_questions_are_answered_and_what_was_not_offered_is_refused(
+    bad: Bad, beside: Beside
+) -> None:
+    async def elicit(server: str, params: Any) -> dict[str, Any]:
+        return {"action": "accept", "content": {"asked": params["message"], "by": server}}
+
+    async def roots(server: str, params: Any) -> dict[str, Any]:
+        raise ValueError("no folders today")
+
+    callbacks = Callbacks(elicitation=elicit, roots=roots)
+    async with beside(bad("asks"), callbacks=callbacks) as manager:
+        told = json.loads(text_of(await manager.call("bad", "echo")))
+    assert told["ping"]["result"] == {}
+    accepted = {"action": "accept", "content": {"asked": "Who are you?", "by": "bad"}}
+    assert told["elicitation/create"]["result"] == accepted
+    assert told["roots/list"]["error"] == {"code": -32603, "message": "ValueError: no folders today"}
+    assert told["sampling/createMessage"]["error"]["code"] == -32601
+
+
+@one_loop
+async def test_while_a_server_waits_for_us_its_silence_does_not_count(bad: Bad, beside: Beside) -> None:
+    async def elicit(server: str, params: Any) -> dict[str, Any]:
+        await asyncio.sleep(1.0)
+        return {"action": "decline"}
+
+    async with beside(bad("asks"), callbacks=Callbacks(elicitation=elicit)) as manager:
+        told = json.loads(text_of(await manager.call("bad", "echo")))
+    assert told["elicitation/create"]["result"] == {"action": "decline"}
+
+
+# Beginning.
+
+
+async def test_concurrent_first_users_share_one_connect(bad: Bad, journal: Any, beside: Beside) -> None:
+    async with beside(bad("good")) as manager:
+        results = await asyncio.gather(
+            *(manager.call("bad", "echo", {"text": str(n)}) for n in range(20)), manager.facts("bad")
+        )
+        assert [text_of(result) for result in results[:20]] == [str(n) for n in range(20)]
+        assert len(journal.starts()) == 1
+
+
+async def test_a_first_user_who_leaves_does_not_take_the_connect_along(
+    bad: Bad, journal: Any, beside: Beside, until: Until
+) -> None:
+    async with beside(bad("slow-start", "--seconds", "0.3")) as manager:
+        first = asyncio.ensure_future(manager.call("bad", "echo", {"text": "first"}))
+        second = asyncio.ensure_future(manager.call("bad", "echo", {"text": "second"}))
+        await until(lambda: manager.status("bad").state is State.CONNECTING)
+        first.cancel()
+        assert text_of(await second) == "second"
+        assert first.cancelled()
+        assert len(journal.starts()) == 1
+
+
+async def test_a_failed_connect_is_not_cached(tmp_path: Path, hostile_stdio: str, beside: Beside) -> None:
+    command = tmp_path / "server"
+    async with beside(Server("bad", StdioSpec(str(command)))) as manager:
+        with pytest.raises(Unreachable):
+            await manager.call("bad", "echo")
+        command.write_text(f"#!/bin/sh\nexec python3 -I -S {hostile_stdio} good\n")
+        command.chmod(0o755)
+        assert text_of(await manager.call("bad", "echo", {"text": "now"})) == "now"
+
+
+@one_loop
+@pytest.mark.parametrize("flags", [(), ("--modern",)], ids=["legacy", "modern"])
+async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(
+    flags: tuple[str, ...], bad: Bad, journal: Any, beside: Beside
+) -> None:
+    eras = Eras()
+    server = bad("good", *flags)
+    async with beside(server, eras=eras) as manager:
+        await manager.call("bad", "echo")
+    async with beside(server, eras=eras) as manager:
+        await manager.call("bad", "echo")
+        await manager.restart("bad")
+        await manager.call("bad", "echo")
+    assert len(journal.starts()) == 3
+    if not flags:
+        assert len(journal.messages("server/discover")) == 1
+        assert len(journal.messages("initialize")) == 3
+    else:
+        assert not journal.messages("initialize")
+
+
+# Ending.
+
+
+async def test_a_server_that_will_not_go_is_killed_within_bounds(
+    bad: Bad, journal: Any, beside: Beside, within: Within
+) -> None:
+    async with beside(bad("stubborn")) as manager:
+        await manager.call("bad", "echo")
+        pid = manager.status("bad").pid
+        assert pid == journal.starts()[0]
+        with within(7.5):
+            await manager.close("bad")
+        assert not psutil.pid_exists(pid)
+
+
+async def test_what_a_server_started_goes_with_it(
+    bad: Bad,
+    journal: Any,
+    beside: Beside,
+    within: Within,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stdio, "_AFTER_TERM", 0.3)
+    async with beside(bad("family")) as manager:
+        await manager.call("bad", "echo")
+        family = [*journal.starts(), *journal.processes()]
+        assert len(family) == 3
+        assert all(psutil.pid_exists(pid) for pid in family)
+        with within(3):
+            await manager.close("bad")
+        await until(lambda: not any(alive(pid) for pid in family), 1)
+
+
+async def test_a_close_in_the_middle_of_a_close_leaves_nothing(
+    bad: Bad, journal: Any, beside: Beside, within: Within, until: Until
+) -> None:
+    async with beside(bad("stubborn-and-silent", timeouts=Timeouts(0.4, 1, 1))) as manager:
+        call = asyncio.ensure_future(manager.call("bad", "echo"))
+        await until(lambda: journal.processes())
+        await until(lambda: any("eof" in entry for entry in journal.entries()))
+        with within(7.5):
+            await manager.close("bad")
+        assert isinstance((await asyncio.gather(call, return_exceptions=True))[0], Unreachable)
+        family = [*journal.starts(), *journal.processes()]
+        await until(lambda: not any(alive(pid) for pid in family), 1)
+
+
+async def test_closing_ends_calls_in_flight_and_those_that_wait_for_the_connect(
+    bad: Bad, journal: Any, beside: Beside, within: Within, until: Until
+) -> None:
+    slow = bad("silent", id="slow", timeouts=Timeouts(20, 20, 20))
+    async with beside(bad("good", timeouts=Timeouts(20, 20, 20)), slow) as manager:
+        calls = [asyncio.ensure_future(manager.call(id, "wait")) for id in ("bad", "bad", "slow")]
+        await until(lambda: len(journal.messages("tools/call")) == 2)
+        with within(4):
+            await asyncio.gather(manager.close("bad"), manager.close("slow"))
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(end, ServerError) for end in ends)
+        assert "the connection is closed" in str(ends[0])
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+PROGRAM = """
+import asyncio, sys, uvloop
+from toolyard.clients import ClientManager
+from toolyard.model.server import Server, StdioSpec
+
+async def main():
+    good = StdioSpec(sys.executable, ("-I", "-S", sys.argv[1], "good"))
+    servers = [Server(f"good{n}", good) for n in range(4)]
+    servers += [Server(name, StdioSpec(f"/bin/{name}")) for name in ("cat", "false", "none")]
+    manager = ClientManager(servers)
+    states = [record.state for record in await manager.connect()]
+    await asyncio.gather(*(manager.call(f"good{n}", "echo") for n in range(4)))
+    waiting = asyncio.ensure_future(manager.call("good0", "wait"))
+    if sys.argv[3] == "closed":
+        await manager.close_all()
+        await asyncio.gather(waiting, return_exceptions=True)
+    elif sys.argv[3] == "failed":
+        raise SystemExit(7)
+    print(states.count("ready"), states.count("failed"))
+
+{"asyncio": asyncio, "uvloop": uvloop}[sys.argv[2]].run(main())
+"""
+
+
+@one_loop
+@pytest.mark.parametrize("end", ["closed", "forgotten", "failed"])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+async def test_a_program_with_many_servers_ends_however_it_ends(
+    loop: str, end: str, hostile_stdio: str, within: Within, until: Until
+) -> None:
+    # Who closes everything is not warned of anything.
+    strict = ("-X", "dev") if end == "closed" else ()
+    words = (sys.executable, *strict, "-c", PROGRAM, hostile_stdio, loop, end)
+    with within(15):
+        program = await asyncio.create_subprocess_exec(*words, stdout=-1, stderr=-1)
+        out, err = await asyncio.wait_for(program.communicate(), 15)
+    assert program.returncode == (7 if end == "failed" else 0), err.decode()
+    assert out == (b"" if end == "failed" else b"4 3\n")
+    noise = [line for line in err.decode().splitlines() if "cannot be used" not in line]
+    assert noise == []
+    marker = f"TOOLYARD_CHILD={program.pid}:".encode()
+    await until(lambda: not carriers(marker))
+
+
+def carriers(marker: bytes) -> list[str]:
+    found: list[str] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if marker in (folder / "environ").read_bytes():
+                found.append(folder.name)
+    return found
+
+
+# Coming back.
+
+
+async def test_a_server_that_exits_stays_away_until_someone_restarts_it(
+    bad: Bad, journal: Any, beside: Beside
+) -> None:
+    async with beside(bad("crashes-once")) as manager:
+        with pytest.raises(OutcomeUnknown):
+            await manager.call("bad", "echo")
+        for _ in range(3):
+            with pytest.raises(Unreachable, match="exited with code 6"):
+                await manager.call("bad", "echo")
+        assert len(journal.starts()) == 1
+        await manager.restart("bad")
+        assert text_of(await manager.call("bad", "echo", {"text": "back"})) == "back"
+        assert manager.status("bad").restarts == 1
+
+
+async def test_a_server_that_may_restart_comes_back_by_itself(
+    bad: Bad, journal: Any, beside: Beside, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_BACKOFF", (0.05, 0.1))
+    async with beside(bad("crashes-once", restart=Restart.ON_FAILURE)) as manager:
+        with pytest.raises(OutcomeUnknown):
+            await manager.call("bad", "echo")
+        status = manager.status("bad")
+        assert status.state is State.FAILED
+        assert status.next_retry is not None
+        await until(lambda: manager.status("bad").state is State.READY)
+        assert len(journal.starts()) == 2
+        assert text_of(await manager.call("bad", "echo", {"text": "back"})) == "back"
+
+
+async def test_a_call_that_may_be_repeated_is_sent_again_after_a_crash(
+    bad: Bad, journal: Any, beside: Beside
+) -> None:
+    async with beside(bad("crashes-once", restart=Restart.ON_FAILURE)) as manager:
+        assert text_of(await manager.call("bad", "echo", {"text": "twice"}, repeatable=True)) == "twice"
+        assert len(journal.messages("tools/call")) == 2
+
+
+async def test_a_crash_loop_is_left_alone_in_the_end(
+    bad: Bad,
+    journal: Any,
+    beside: Beside,
+    says: Says,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "_BACKOFF", (0.02, 0.02, 0.02))
+    async with beside(bad("crashes-when-ready", restart=Restart.ON_FAILURE)) as manager:
+        await manager.connect(["bad"])
+        words = "crashed 4 times in a row; the last time it exited with code 5: lost the licence server"
+        await until(lambda: words in str(manager.status("bad").cause))
+        status = manager.status("bad")
+        says(status, words)
+        assert status.state is State.FAILED
+        assert status.next_retry is None
+        assert len(journal.starts()) == 4
+        with pytest.raises(Unreachable, match="crashed 4 times in a row"):
+            await manager.call("bad", "echo")
+        await manager.restart("bad")
+        assert manager.status("bad").state is State.IDLE
+        with pytest.raises(ServerError):
+            await manager.call("bad", "wait")
+        assert len(journal.starts()) > 4
+
+
+class LostAtOnce(MemoryTransport):
+    """Is lost in the very moment in which both sides agree."""
+
+    async def send(self, message: dict[str, Any], headers: Mapping[str, str] | None = None) -> None:
+        if message["method"] == "notifications/initialized" and self._receiver is not None:
+            self._receiver.on_lost(OutcomeUnknown("exited with code 5"))
+        await super().send(message, headers)
+
+
+@one_loop
+async def test_a_server_that_is_lost_as_it_becomes_ready_is_not_ready(
+    beside: Beside, says: Says, until: Until
+) -> None:
+    async def serve(message: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
+        if "id" in message:
+            reply({"id": message["id"], "result": {"protocolVersion": "2025-06-18"}})
+
+    server = Server("bad", StdioSpec("in this process"))
+    async with beside(server, memory_servers={"bad": lambda: LostAtOnce(serve)}) as manager:
+        with pytest.raises(Unreachable) as caught:
+            await manager.call("bad", "echo")
+        says(caught.value, "exited with code 5")
+        assert manager.status("bad").state is State.FAILED
+        says(manager.status("bad"), "exited with code 5")
+
+
+async def test_a_server_that_nobody_uses_is_stopped_and_starts_again_when_called(
+    bad: Bad, journal: Any, beside: Beside, until: Until
+) -> None:
+    async with beside(bad("good", stop_when_idle=0.2)) as manager:
+        await manager.call("bad", "echo")
+        slow = asyncio.ensure_future(manager.call("bad", "wait"))
+        first = journal.starts()[0]
+        with pytest.raises(CallTimeout):
+            await slow
+        assert alive(first)
+        await until(lambda: manager.status("bad").state is State.IDLE)
+        await until(lambda: not alive(first))
+        assert manager.status("bad").cause is None
+        assert text_of(await manager.call("bad", "echo", {"text": "again"})) == "again"
+        assert len(journal.starts()) == 2
+
+
+@one_loop
+async def test_a_server_that_was_only_connected_is_stopped_too(
+    bad: Bad, beside: Beside, until: Until
+) -> None:
+    async with beside(bad("good", stop_when_idle=0.2)) as manager:
+        await manager.connect(["bad"])
+        assert manager.status("bad").state is State.READY
+        await until(lambda: manager.status("bad").state is State.IDLE, 3)
+
+
+@one_loop
+async def test_children_get_a_small_environment(
+    bad: Bad, beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET_OF_OURS", "x")
+    server = bad("good")
+    spec = StdioSpec(server.transport.command, server.transport.args, env={"GIVEN": "y", "HOME": "/nowhere"})
+    async with beside(bad("good", id="plain"), Server("bad", spec)) as manager:
+        await manager.connect()
+        plain = psutil.Process(manager.status("plain").pid).environ()
+        given = psutil.Process(manager.status("bad").pid).environ()
+    assert "A_SECRET_OF_OURS" not in plain
+    assert plain["PATH"] == os.environ["PATH"]
+    assert plain["TOOLYARD_CHILD"] != given["TOOLYARD_CHILD"]
+    assert (given["GIVEN"], given["HOME"]) == ("y", "/nowhere")

@@ -1,0 +1,272 @@
+"""What tests of every room share: a watch for leaks, real servers, programs that listen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import uvloop
+
+ROOT = Path(__file__).parent.parent
+NODE = ROOT / ".envs/node/node_modules/.bin"
+LEGACY = ROOT / ".envs/legacy/bin"
+
+
+# Event loops.
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "both_loops: run on asyncio's own loop and on uvloop")
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    if item.get_closest_marker("both_loops") is None:
+        return {"asyncio": asyncio.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+# Waiting.
+
+
+async def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"did not come true within {seconds:g} s"
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def until() -> Callable[..., Awaitable[None]]:
+    """``await until(condition, seconds)``: wait for something that nobody announces, with a deadline."""
+    return _until
+
+
+# Leaks.
+
+
+def _descriptors() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found[name] = os.readlink(f"/proc/self/fd/{name}")
+    return found
+
+
+def _marked() -> set[int]:
+    """Processes, whoever their parent is by now, that this process started through Toolyard."""
+    needle = f"TOOLYARD_CHILD={os.getpid()}:".encode()
+    found: set[int] = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                if needle in Path(f"/proc/{name}/environ").read_bytes():
+                    found.add(int(name))
+    return found
+
+
+@dataclass
+class Held:
+    """What this process holds right now."""
+
+    tasks: set[asyncio.Task[Any]]
+    descriptors: dict[str, str]
+    processes: set[int]
+
+    @classmethod
+    def now(cls) -> Held:
+        children = {child.pid for child in psutil.Process().children(recursive=True)}
+        return cls(asyncio.all_tasks(), _descriptors(), children | _marked())
+
+    def more_than(self, before: Held) -> list[str]:
+        """What is there now and was not before, in words."""
+        fresh = {name: target for name, target in self.descriptors.items() if name not in before.descriptors}
+        more = [f"task {task.get_name()}: {task.get_coro()}" for task in self.tasks - before.tasks]
+        if len(self.descriptors) > len(before.descriptors):
+            more += [f"descriptor {name}: {target}" for name, target in fresh.items()]
+        return more + [f"process {_words(pid)}" for pid in self.processes - before.processes]
+
+
+def _words(pid: int) -> str:
+    with contextlib.suppress(psutil.Error):
+        return f"{pid}: {' '.join(psutil.Process(pid).cmdline())}"
+    return str(pid)
+
+
+@contextlib.asynccontextmanager
+async def _watched(seconds: float) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+    complaints: list[str] = []
+    loop.set_exception_handler(lambda _, context: complaints.append(str(context)))
+    # Some loops open what they need for children with the first one, and keep it.
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    await (await asyncio.create_subprocess_exec("true", **pipes)).communicate()
+    before = Held.now()
+    yield
+    me, deadline = asyncio.current_task(), time.monotonic() + seconds
+    while True:
+        now = Held.now()
+        now.tasks.discard(me)  # type: ignore[arg-type]
+        more = now.more_than(before)
+        if not more or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(0.02)
+    loop.set_exception_handler(None)
+    assert not more, "left behind: " + "; ".join(more)
+    assert not complaints, "the event loop complained: " + "; ".join(complaints)
+
+
+@pytest.fixture
+async def leaks() -> AsyncIterator[None]:
+    """Fails the test that leaves a task, a descriptor or a process behind, or an exception that nobody saw.
+
+    What the test itself opens must be closed when it ends. Ask for it first, or make it autouse, so that
+    other fixtures are taken down before it looks.
+    """
+    async with _watched(5.0):
+        yield
+
+
+# Real servers.
+
+
+def _installed(path: Path) -> str:
+    if not path.exists():
+        pytest.skip(f"{path.relative_to(ROOT)} is not installed; make unit installs it")
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def everything_server() -> str:
+    """The reference server that does everything (Node): ``stdio``, ``sse`` or ``streamableHttp``."""
+    return _installed(NODE / "mcp-server-everything")
+
+
+@pytest.fixture(scope="session")
+def filesystem_server() -> str:
+    """The file system server (Node). Its arguments are folders."""
+    return _installed(NODE / "mcp-server-filesystem")
+
+
+@pytest.fixture(scope="session")
+def memory_server() -> str:
+    """The knowledge graph server (Node). Set ``MEMORY_FILE_PATH``."""
+    return _installed(NODE / "mcp-server-memory")
+
+
+@pytest.fixture(scope="session")
+def time_server() -> str:
+    """The time server (Python, SDK of the legacy era)."""
+    return _installed(LEGACY / "mcp-server-time")
+
+
+@pytest.fixture(scope="session")
+def git_server() -> str:
+    """The git server (Python, SDK of the legacy era)."""
+    return _installed(LEGACY / "mcp-server-git")
+
+
+@pytest.fixture(scope="session")
+def legacy_python() -> str:
+    """An interpreter with the official SDK of the legacy era."""
+    return _installed(LEGACY / "python")
+
+
+# Programs that listen.
+
+
+@dataclass
+class Listening:
+    """A program that listens on a loopback port. ``stop`` and ``start`` may be called again."""
+
+    command: list[str]
+    port: int
+    env: Mapping[str, str]
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, seconds: float = 30.0) -> Listening:
+        self.process = subprocess.Popen(
+            self.command,
+            env={**os.environ, **self.env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, f"{self.command} exited with {self.process.returncode}"
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return self
+            time.sleep(0.01)
+        self.stop()
+        raise AssertionError(f"{self.command} does not listen on {self.port}")
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(10)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@dataclass
+class Programs:
+    """Starts programs that listen; ``{port}`` in their words and environment is a free port."""
+
+    started: list[Listening] = field(default_factory=list[Listening])
+
+    def __call__(self, *command: object, **env: str) -> Listening:
+        port = _free_port()
+        words = [str(word).replace("{port}", str(port)) for word in command]
+        words[0] = shutil.which(words[0]) or words[0]
+        program = Listening(words, port, {k: v.replace("{port}", str(port)) for k, v in env.items()})
+        self.started.append(program)
+        return program.start()
+
+    def stop(self) -> None:
+        for program in self.started:
+            program.stop()
+
+
+@pytest.fixture
+def listening() -> Iterator[Programs]:
+    """``listening(command, "--port", "{port}")``: a program, once it listens; ended by its own process id."""
+    programs = Programs()
+    yield programs
+    programs.stop()
+
+
+@pytest.fixture(scope="session")
+def hostile_http() -> Iterator[Listening]:
+    """The program ``tests/hostile/http_server.py``, one for all tests of a worker."""
+    programs = Programs()
+    yield programs(sys.executable, "-I", ROOT / "tests/hostile/http_server.py", "{port}")
+    programs.stop()
+
+
+@pytest.fixture(scope="session")
+def hostile_stdio() -> str:
+    """The path of ``tests/hostile/stdio_server.py``."""
+    return str(ROOT / "tests/hostile/stdio_server.py")

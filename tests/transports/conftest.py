@@ -1,0 +1,103 @@
+"""A receiver that writes everything down, and the ways to the bad servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from toolyard.errors import ServerError
+from toolyard.model.server import StdioSpec
+from toolyard.net import Net
+from toolyard.transports.nursery import Nursery
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(leaks: None) -> None:
+    """Every test of this room ends with the tasks, descriptors and processes that it began with."""
+
+
+class Recorder:
+    """The other side of a transport."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self.losses: list[ServerError] = []
+        self.something = asyncio.Event()
+
+    def on_message(self, message: object) -> None:
+        self.messages.append(message)
+        self.something.set()
+
+    def on_lost(self, error: ServerError) -> None:
+        self.losses.append(error)
+        self.something.set()
+
+    async def next(self, seconds: float = 5.0) -> None:
+        """Wait for a message or the loss."""
+        await asyncio.wait_for(self.something.wait(), seconds)
+        self.something.clear()
+
+
+@pytest.fixture
+async def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+async def nursery() -> AsyncIterator[Nursery]:
+    """Children's guardian, sent home at the end."""
+    made = Nursery()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def net() -> AsyncIterator[Net]:
+    made = Net()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def spec(hostile_stdio: str) -> Callable[..., StdioSpec]:
+    """``spec(mode, *flags)``: a stdio server that misbehaves in that way."""
+
+    def make(mode: str, *flags: str) -> StdioSpec:
+        return StdioSpec(sys.executable, ("-I", "-S", hostile_stdio, mode, *flags))
+
+    return make
+
+
+@pytest.fixture
+def key() -> str:
+    """Under which the bad HTTP servers of this test write down what they see."""
+    return secrets.token_hex(6)
+
+
+@pytest.fixture
+def url(hostile_http: Any, key: str) -> Callable[..., str]:
+    """``url(mode, era="legacy")``: the address of an HTTP server that misbehaves in that way."""
+
+    def make(mode: str, **options: str) -> str:
+        return f"{hostile_http.url}/{mode}/{key}?{urlencode(options)}"
+
+    return make
+
+
+@pytest.fixture
+def seen(hostile_http: Any, key: str) -> Callable[[], list[dict[str, Any]]]:
+    """What those servers were sent."""
+
+    def read() -> list[dict[str, Any]]:
+        with urllib.request.urlopen(f"{hostile_http.url}/journal/{key}", timeout=5) as answer:
+            return json.load(answer)
+
+    return read

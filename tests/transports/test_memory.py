@@ -1,0 +1,43 @@
+"""A server in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from toolyard.errors import Unreachable
+from toolyard.transports.memory import MemoryTransport
+from toolyard.wire.exchange import Message
+
+
+async def test_both_sides_see_copies_and_a_close_ends_what_runs(recorder: Any) -> None:
+    got: list[Message] = []
+    ended = asyncio.Event()
+
+    async def server(message: Message, reply: Callable[[Message], None]) -> None:
+        got.append(message)
+        answer = {"id": message["id"], "result": {"list": [1]}}
+        reply(answer)
+        answer["result"]["list"].append(2)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    transport = MemoryTransport(server)
+    with pytest.raises(Unreachable):
+        await transport.send({"id": 1})
+    await transport.open(recorder)
+    message: Message = {"id": 1, "params": {"deep": {}}}
+    await transport.send(message)
+    await recorder.next()
+    assert got == [message]
+    assert got[0]["params"]["deep"] is not message["params"]["deep"]
+    assert recorder.messages == [{"id": 1, "result": {"list": [1]}}]
+    await transport.close()
+    assert ended.is_set()
+    with pytest.raises(Unreachable):
+        await transport.send(message)

@@ -1,0 +1,156 @@
+"""Nothing survives Toolyard, not even its own kill -9; a living Toolyard's children are never touched."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from toolyard.model.server import StdioSpec
+from toolyard.transports import watchdog
+from toolyard.transports.nursery import BASE_VARIABLES, Nursery, child_environment
+from toolyard.transports.stdio import StdioTransport
+
+Until = Callable[..., Awaitable[None]]
+
+OWNER = textwrap.dedent("""
+    import asyncio, sys
+    from toolyard.clients import ClientManager
+    from toolyard.model.server import Server, StdioSpec
+
+    async def main():
+        words = ("-I", "-S", sys.argv[1], "family", "--journal")
+        servers = [Server(name, StdioSpec(sys.executable, (*words, sys.argv[2] + name))) for name in "ab"]
+        manager = ClientManager(servers)
+        await manager.connect()
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+    asyncio.run(main())
+""")
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+class Owner:
+    """Another Toolyard, with two servers that each have two processes of their own."""
+
+    def __init__(self, server: str, folder: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", OWNER, server, f"{folder}/"],
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"ready\n"
+        me = psutil.Process(self.process.pid)
+        needle = f"{self.process.pid}:"
+        self.family = [pid for pid, mark in watchdog.marked().items() if mark.startswith(needle)]
+        self.watchdogs = [child.pid for child in me.children() if "watchdog.py" in " ".join(child.cmdline())]
+        assert len(self.family) == 6
+        assert len(self.watchdogs) == 1
+
+    def end(self) -> None:
+        for pid in (self.process.pid, *self.watchdogs, *self.family):
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def owner(hostile_stdio: str, tmp_path: Path) -> Any:
+    made = Owner(hostile_stdio, tmp_path)
+    yield made
+    made.end()
+
+
+async def test_after_a_kill_nothing_is_left_not_even_what_left_its_group(owner: Owner, until: Until) -> None:
+    os.kill(owner.process.pid, signal.SIGKILL)
+    owner.process.wait(10)
+    await until(lambda: not any(alive(pid) for pid in [*owner.family, *owner.watchdogs]))
+
+
+async def test_without_its_watchdog_what_is_left_is_swept_by_the_next_toolyard(
+    owner: Owner, until: Until
+) -> None:
+    os.kill(owner.watchdogs[0], signal.SIGKILL)
+    os.kill(owner.process.pid, signal.SIGKILL)
+    owner.process.wait(10)
+    # Those who read the end of their input go by themselves; the others stay, until someone sweeps.
+    await until(lambda: sum(alive(pid) for pid in owner.family) <= 4)
+    nursery = Nursery()
+    nursery.prepare()
+    await until(lambda: not any(alive(pid) for pid in owner.family))
+    await nursery.close()
+
+
+async def test_the_children_of_a_living_toolyard_are_never_swept(
+    owner: Owner, nursery: Nursery, until: Until
+) -> None:
+    nursery.prepare()
+    await nursery.close()
+    assert all(alive(pid) for pid in owner.family)
+
+
+async def test_a_watchdog_that_was_killed_is_replaced_and_told_of_everyone(
+    nursery: Nursery, spec: Callable[..., StdioSpec], recorder: Any, until: Until
+) -> None:
+    def watchdogs() -> list[psutil.Process]:
+        return [child for child in psutil.Process().children() if "watchdog.py" in " ".join(child.cmdline())]
+
+    one, two = (StdioTransport(spec("good"), nursery) for _ in range(2))
+    await one.open(recorder)
+    first = watchdogs()[0]
+    first.kill()
+    await until(lambda: not alive(first.pid))
+    await two.open(recorder)
+    assert len(watchdogs()) == 1
+    assert watchdogs()[0].pid != first.pid
+    await asyncio.gather(one.close(), two.close())
+
+
+async def test_an_environment_is_small_and_the_servers_own_wins() -> None:
+    inherited = {"PATH": "/bin", "HOME": "/home/me", "SECRET": "x", "TOOLYARD_SECRET_KEY": "y"}
+    assert child_environment({"HOME": "/else", "MORE": "z"}, inherited) == {
+        "PATH": "/bin",
+        "HOME": "/else",
+        "MORE": "z",
+    }
+    assert not any("TOKEN" in name or "KEY" in name or "SECRET" in name for name in BASE_VARIABLES)
+
+
+async def test_a_process_is_named_by_its_start_and_not_by_its_number_alone() -> None:
+    assert watchdog.start_time(os.getpid()) != ""
+    assert watchdog.start_time(os.getpid()) == watchdog.start_time(os.getpid())
+    assert watchdog.start_time(2**22 + 1) == ""
+
+
+async def test_markers_are_told_apart(nursery: Nursery) -> None:
+    (_, one), (_, two) = nursery.mark(), nursery.mark()
+    assert one != two
+    sleeper = subprocess.Popen(["sleep", "60"], env={watchdog.VARIABLE: f"{one}0"})
+    try:
+        # Child 1 must not take child 10 along.
+        assert watchdog.kill_marked(one) == 0
+        assert sleeper.poll() is None
+        assert watchdog.kill_marked(f"{one}0") >= 1
+        assert sleeper.wait(5) == -signal.SIGKILL
+    finally:
+        sleeper.kill()
+        sleeper.wait()

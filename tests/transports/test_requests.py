@@ -1,0 +1,169 @@
+"""One HTTP request: credentials, words of servers in our sentences, and known ways to lose a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from yarl import URL
+
+from toolyard.auth.provider import Challenge
+from toolyard.errors import HttpStatus, OutcomeUnknown, Unreachable
+from toolyard.model.server import HttpSpec
+from toolyard.net import Net
+from toolyard.transports.requests import Requests, fault, is_lost_session, tells_lost_session
+from toolyard.transports.transport import Ring, in_one_line
+
+
+class Keys:
+    """Has a number of keys, of which the last one opens."""
+
+    def __init__(self, *keys: str) -> None:
+        self.keys = list(keys)
+        self.challenges: list[Challenge] = []
+
+    async def headers(self) -> Mapping[str, str]:
+        return {"Authorization": self.keys[0]}
+
+    async def challenged(self, challenge: Challenge) -> bool:
+        self.challenges.append(challenge)
+        if len(self.keys) > 1:
+            self.keys.pop(0)
+            return True
+        return False
+
+
+@pytest.mark.parametrize(
+    ("keys", "status", "sent"),
+    [
+        (["right"], 200, ["right"]),
+        (["old", "right"], 200, ["old", "right"]),
+        (["old", "older", "right"], 200, ["old", "older", "right"]),
+        (["old", "older", "oldest", "right"], 401, ["old", "older", "oldest"]),
+        (["old"], 401, ["old"]),
+    ],
+)
+async def test_refused_credentials_are_renewed_at_most_twice_and_nothing_is_sent_in_vain(
+    keys: list[str], status: int, sent: list[str], url: Callable[..., str], net: Net, seen: Callable[[], Any]
+) -> None:
+    auth = Keys(*keys)
+    address = url("wants-the-right-key", when="always")
+    requests = Requests(
+        HttpSpec(address, headers={"Authorization": "configured", "X-More": "yes"}), net, auth
+    )
+    response = await requests.send("POST", requests.url, {"Content-Type": "application/json"}, b"{}")
+    assert response.status == status
+    response.release()
+    assert [entry["headers"]["authorization"] for entry in seen()] == sent
+    assert {entry["headers"]["x-more"] for entry in seen()} == {"yes"}
+    for challenge in auth.challenges:
+        assert challenge.params == {"realm": "tea", "resource_metadata": 'http://tea/"here'}
+
+
+async def test_a_guarded_request_does_not_reach_a_private_address(
+    url: Callable[..., str], net: Net, seen: Callable[[], Any]
+) -> None:
+    requests = Requests(HttpSpec(url("good")), net, None, guarded=True)
+    with pytest.raises(Unreachable, match="its address is private"):
+        await requests.send("POST", requests.url, {}, b"{}")
+    assert seen() == []
+
+
+async def test_no_cookie_is_kept(url: Callable[..., str], net: Net, seen: Callable[[], Any]) -> None:
+    requests = Requests(HttpSpec(url("sets-cookie", when="always")), net, None)
+    for _ in range(2):
+        (await requests.send("POST", requests.url, {}, b"{}")).release()
+    assert all("cookie" not in entry["headers"] for entry in seen())
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (aiohttp.ServerDisconnectedError(), OutcomeUnknown, "closed the connection before it answered"),
+        (aiohttp.ClientPayloadError("x"), OutcomeUnknown, "in the middle of its answer"),
+        (aiohttp.InvalidURL("x"), Unreachable, "the request cannot be made"),
+        (ValueError("a\nb"), Unreachable, "the request cannot be made: a b"),
+        (ConnectionResetError(104, "x"), OutcomeUnknown, "broke: Connection reset by peer"),
+        (
+            aiohttp.ClientConnectionResetError("closing\ntransport"),
+            OutcomeUnknown,
+            "broke: closing transport",
+        ),
+        (OSError(), OutcomeUnknown, "broke: OSError"),
+    ],
+)
+async def test_each_fault_says_whether_the_server_may_have_seen_the_request(
+    error: Exception, kind: type[Exception], words: str
+) -> None:
+    told = fault(error, URL("http://host:80/mcp"))
+    assert type(told) is kind
+    assert words in told.cause
+
+
+LOST = [
+    (-32001, "Session not found"),
+    (-32000, "Bad Request: No valid session ID provided"),
+    (-32600, "Session terminated"),
+    (-32600, "Invalid session ID"),
+    (-32000, "Session with given ID not found"),
+    (-32002, "Server not initialized"),
+    (-32000, "Bad Request: Server not initialized"),
+    (-32001, "session expired"),
+    (-32001, "Unknown session"),
+]
+KEPT = [
+    (-32602, "Session not found"),
+    (-32000, "No such tool"),
+    (-32000, "the database is closed"),
+    (-32001, "Request timed out"),
+    (-32600, "obsession"),
+]
+
+
+@pytest.mark.parametrize(("code", "message"), LOST)
+async def test_known_ways_to_say_that_a_session_is_gone(code: int, message: str) -> None:
+    body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": message}}
+    assert is_lost_session(body)
+    assert tells_lost_session(HttpStatus("", status=400, body=message.encode()), body)
+    assert not tells_lost_session(HttpStatus("", status=500, body=message.encode()), body)
+
+
+@pytest.mark.parametrize(("code", "message"), KEPT)
+async def test_other_errors_do_not_end_a_session(code: int, message: str) -> None:
+    assert not is_lost_session({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": message}})
+
+
+async def test_a_404_ends_a_session_whatever_it_says() -> None:
+    assert tells_lost_session(HttpStatus("", status=404, body=b"<html>"))
+    assert not tells_lost_session(HttpStatus("", status=400, body=b"x" * 5000 + b"session not found"))
+    assert not is_lost_session(None)
+    assert not is_lost_session({"error": "session not found"})
+
+
+@given(st.text(), st.integers(1, 50))
+def test_a_servers_words_stand_in_one_printable_line(words: str, width: int) -> None:
+    line = in_one_line(words, width)
+    assert len(line) <= width
+    assert line.isprintable()
+    assert "  " not in line
+
+
+def test_colours_and_line_breaks_are_taken_out() -> None:
+    assert in_one_line("\x1b[1;31mError:\x1b[0m\r\n\tno\x07 tea ") == "Error: no\ufffd tea"
+
+
+@given(st.lists(st.text(max_size=30)), st.integers(1, 5))
+def test_a_ring_keeps_the_last_lines(lines: list[str], limit: int) -> None:
+    ring = Ring(limit=limit, width=10)
+    for line in lines:
+        ring.add(line)
+    assert ring.lines == [line[:10] for line in lines][-limit:]
+
+
+async def test_an_address_that_is_none_is_refused_before_anything_is_sent(net: Net) -> None:
+    with pytest.raises(Unreachable, match="cannot be used"):
+        Requests(HttpSpec("http://[::1"), net, None)

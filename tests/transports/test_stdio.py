@@ -1,0 +1,75 @@
+"""The stdio transport alone: what its receiver hears, and what sending after the end says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from toolyard.errors import OutcomeUnknown, Unreachable
+from toolyard.model.server import StdioSpec
+from toolyard.transports.nursery import Nursery
+from toolyard.transports.stdio import StdioTransport
+
+pytestmark = pytest.mark.both_loops
+Spec = Callable[..., StdioSpec]
+
+HELLO = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
+CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo"}}
+
+
+async def test_a_loss_is_told_once_and_nothing_can_be_sent_after_it(
+    spec: Spec, nursery: Nursery, recorder: Any
+) -> None:
+    transport = StdioTransport(spec("dies-in-call"), nursery)
+    await transport.open(recorder)
+    await transport.send(CALL)
+    await recorder.next()
+    assert [type(loss) for loss in recorder.losses] == [OutcomeUnknown]
+    assert recorder.losses[0].cause == "exited with code 9: MemoryError: no more"
+    with pytest.raises(Unreachable, match="exited with code 9"):
+        await transport.send(CALL)
+    await transport.close()
+    await transport.close()
+    assert len(recorder.losses) == 1
+    assert transport.facts().stderr[-1] == "MemoryError: no more"
+
+
+async def test_nothing_is_heard_after_a_close(spec: Spec, nursery: Nursery, recorder: Any) -> None:
+    transport = StdioTransport(spec("good"), nursery)
+    await transport.open(recorder)
+    await transport.send(HELLO)
+    await recorder.next()
+    await transport.send(CALL)
+    await transport.close()
+    assert [message["id"] for message in recorder.messages] == [1]
+    assert recorder.losses == []
+    with pytest.raises(Unreachable, match="the connection is closed"):
+        await transport.send(CALL)
+
+
+async def test_lines_that_are_no_messages_are_counted_and_messages_are_not(
+    spec: Spec, nursery: Nursery, recorder: Any
+) -> None:
+    transport = StdioTransport(spec("noise-between"), nursery)
+    await transport.open(recorder)
+    for _ in range(2):
+        await transport.send(HELLO)
+    async with asyncio.timeout(5):
+        while transport.facts().noise < 4 * 7:
+            await asyncio.sleep(0.01)
+    answers = [m for m in recorder.messages if isinstance(m, dict) and isinstance(m.get("result"), dict)]
+    assert [answer["id"] for answer in answers if answer["id"] == 1] == [1, 1]
+    await transport.close()
+
+
+async def test_a_cancelled_close_still_leaves_nothing(spec: Spec, nursery: Nursery, recorder: Any) -> None:
+    transport = StdioTransport(spec("stubborn-and-silent"), nursery)
+    await transport.open(recorder)
+    closing = asyncio.ensure_future(transport.close())
+    await asyncio.wait({closing}, timeout=0.3)
+    closing.cancel()
+    await asyncio.wait({closing})
+    assert closing.cancelled()
