@@ -54,7 +54,8 @@ def imported_rooms(path: Path) -> list[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
             module = node.module or ""
-            names = [f"toolyard.{a.name}" for a in node.names] if module == "toolyard" else [module]
+            plain = [f"toolyard.{a.name}" for a in node.names if a.name != "__version__"]
+            names = plain if module == "toolyard" else [module]
         found += [(node.lineno, name.split(".")[1]) for name in names if name.startswith("toolyard.")]
     return found
 

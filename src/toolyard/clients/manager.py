@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from toolyard import __version__
 from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.connection import Connection
@@ -52,7 +53,7 @@ class ClientManager:
         self._parallel = parallel
         self._on_told = on_told
         self._dialer = Dialer(
-            info=client_info or {"name": "toolyard", "version": "0.1.0"},
+            info=client_info or {"name": "toolyard", "version": __version__},
             callbacks=callbacks or Callbacks(),
             auth_providers=auth_providers or {},
             eras=eras or Eras(),

@@ -1,0 +1,171 @@
+"""Values of headers and of secret variables show up nowhere, however loudly a server quotes them."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from toolyard import ServerError, Toolyard
+from toolyard.clients.call import secrets_of
+from toolyard.model.call import CallRecord
+from toolyard.model.server import HttpSpec, OAuthSpec, Server, StdioSpec
+
+Opened = Callable[..., Toolyard]
+Recorders = Callable[..., Any]
+
+SECRET = "zebra-4711-hush"
+
+
+def told_by(error: BaseException) -> Iterator[str]:
+    """Everything that an error can show: itself, its parts, and the traceback with all that led to it."""
+    yield str(error)
+    yield repr(error)
+    yield repr(vars(error))
+    yield "".join(traceback.format_exception(error))
+
+
+def told_by_yard(yard: Toolyard) -> Iterator[str]:
+    yield repr(yard)
+    for status in yard.servers():
+        yield repr(status)
+
+
+def check(told: Iterator[str]) -> None:
+    for text in told:
+        assert SECRET not in text
+
+
+@pytest.fixture
+def records() -> list[CallRecord]:
+    return []
+
+
+# A child process.
+
+
+CALLS = {
+    "refuse": {"text": f"the key {SECRET} is wrong", "data": {"key": [SECRET]}},
+    "fail": {"text": f"the key {SECRET} is wrong"},
+    "exit": {"text": f"the key {SECRET} is wrong"},
+}
+
+
+@pytest.mark.parametrize("tool", CALLS)
+async def test_a_child_that_quotes_a_secret_variable_in_its_complaint_is_not_quoted(
+    tool: str,
+    opened: Opened,
+    recorder: Recorders,
+    records: list[CallRecord],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "toolyard.calls")
+    entry = {**recorder().entry, "env": {"SERVICE_API_KEY": SECRET}}
+    async with opened({"one": entry}, record=records.append) as yard:
+        answer = await yard.answer(f"one_{tool}", CALLS[tool])
+        assert SECRET not in str(answer.for_model())
+        assert "the key *** is wrong" in str(answer.for_model())
+        if tool != "fail":
+            with pytest.raises(ServerError) as caught:
+                await yard.call(f"one_{tool}", CALLS[tool])
+            check(told_by(caught.value))
+        check(told_by_yard(yard))
+    check(
+        iter(
+            [repr(records), *(line.getMessage() for line in caplog.records if line.name == "toolyard.calls")]
+        )
+    )
+    assert len(records) >= 1
+
+
+async def test_a_child_that_dies_with_a_secret_on_its_lips_is_not_quoted(opened: Opened) -> None:
+    script = "echo starting >&2; echo cannot use the token $TOKEN >&2; exit 3"
+    entry = {"command": "/bin/sh", "args": ["-c", script], "env": {"TOKEN": SECRET}}
+    async with opened({"one": entry}) as yard:
+        with pytest.raises(ServerError, match=r"exited with code 3: cannot use the token \*\*\*") as caught:
+            await yard.call("one_tool")
+        check(told_by(caught.value))
+        (status,) = yard.servers()
+        assert status.cause == "exited with code 3: cannot use the token ***"
+        assert status.stderr == ("starting", "cannot use the token ***")
+        (status,) = await yard.connect()
+        check(iter([repr(status)]))
+        assert SECRET not in str((await yard.answer("one_tool")).for_model())
+
+
+async def test_a_secret_still_reaches_the_server_it_is_for(opened: Opened, recorder: Recorders) -> None:
+    entry = {**recorder().entry, "env": {"SERVICE_API_KEY": SECRET}}
+    async with opened({"one": entry}) as yard:
+        assert (await yard.call("one_variable", {"text": "SERVICE_API_KEY"})).text == SECRET
+
+
+# A server behind a URL.
+
+
+@asynccontextmanager
+async def quoting(status: int, kind: str) -> AsyncIterator[str]:
+    """A server that answers everything with a refusal which quotes the header that it was sent."""
+
+    async def refuse(request: web.Request) -> web.Response:
+        words = f"the key {request.headers['Authorization'].split()[-1]} is wrong"
+        if kind == "json-rpc":
+            id = (await request.json()).get("id")
+            return web.json_response(
+                {"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": words, "data": [words]}},
+                status=status,
+            )
+        return web.Response(
+            status=status, text=words, headers={"WWW-Authenticate": f'Bearer error="{words}"'}
+        )
+
+    app = web.Application()
+    app.router.add_route("*", "/mcp", refuse)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("kind", ["text", "json-rpc"])
+@pytest.mark.parametrize("status", [200, 400, 401, 403, 404, 429, 500, 503])
+async def test_a_server_that_quotes_our_header_is_not_quoted(status: int, kind: str, opened: Opened) -> None:
+    async with quoting(status, kind) as url:
+        entry = {"url": url, "headers": {"Authorization": f"Bearer {SECRET}"}}
+        async with opened({"one": entry}) as yard:
+            with pytest.raises(ServerError) as caught:
+                await yard.call("one_tool")
+            check(told_by(caught.value))
+            check(told_by_yard(yard))
+            assert SECRET not in str((await yard.answer("one_tool")).for_model())
+
+
+# What counts as a secret.
+
+
+@pytest.mark.parametrize(
+    ("transport", "secrets"),
+    [
+        (HttpSpec("http://a/", {"Authorization": "Bearer abcdefgh"}), {"Bearer abcdefgh", "abcdefgh"}),
+        (HttpSpec("http://a/", {"X-Custom": "abcdefgh"}), {"abcdefgh"}),
+        (HttpSpec("http://a/", {"User-Agent": "a browser", "accept": "text/html"}), set()),
+        (HttpSpec("http://a/", {"X-Key": "abc"}), set()),
+        (StdioSpec("x", env={"GITHUB_TOKEN": "abcdefgh", "DB_PASSWORD": "hunter2"}), {"abcdefgh", "hunter2"}),
+        (StdioSpec("x", env={"WORKSPACE": "/opt/work", "LANG": "en_US.UTF-8"}), set()),
+    ],
+)
+def test_headers_are_secrets_and_variables_whose_name_says_so(transport: Any, secrets: set[str]) -> None:
+    assert set(secrets_of(Server("one", transport))) == secrets
+
+
+def test_a_client_secret_is_one_too() -> None:
+    server = Server("one", HttpSpec("http://a/"), oauth=OAuthSpec("me", "abcdefgh"))
+    assert secrets_of(server) == ("abcdefgh",)

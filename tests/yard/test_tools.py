@@ -1,0 +1,367 @@
+"""What a caller gets to see: all servers as one list, narrowed by agents, bundles and servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolyard import AgentsError, ConfigError, Tool, ToolRefused, Toolyard, Unreachable
+from toolyard.catalog.names import Reason
+from toolyard.model.agent import Agent
+from toolyard.model.decision import Verdict
+
+Opened = Callable[..., Toolyard]
+Recorders = Callable[..., Any]
+
+
+def names(tools: list[Tool]) -> list[str]:
+    return [tool.name for tool in tools]
+
+
+@pytest.fixture
+def listing(recorder: Recorders, tmp_path: Path) -> Callable[..., Any]:
+    """``listing(name, *tools)``: a server that lists exactly these tools, names or whole definitions."""
+
+    def make(name: str, *tools: Any) -> Any:
+        file = tmp_path / f"tools-{name}"
+        whole = [{"name": tool, "inputSchema": {"type": "object"}} for tool in tools if isinstance(tool, str)]
+        file.write_text(json.dumps([*whole, *(tool for tool in tools if not isinstance(tool, str))]))
+        return recorder(name, "--tools", str(file))
+
+    return make
+
+
+async def test_the_tools_of_all_servers_are_one_list_sorted_by_name(
+    opened: Opened, listing: Callable[..., Any]
+) -> None:
+    servers = {"zoo": listing("zoo", "b", "a"), "ant": listing("ant", "z", "y"), "m-n": listing("m-n", "k")}
+    async with opened(servers) as yard:
+        assert names(await yard.tools()) == ["ant_y", "ant_z", "m-n_k", "zoo_a", "zoo_b"]
+
+
+async def test_a_tool_is_what_its_server_published_under_its_exposed_name(
+    opened: Opened, listing: Callable[..., Any]
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"q": {"$ref": "#/$defs/q"}},
+        "$defs": {"q": {"type": "string"}},
+    }
+    published = {
+        "name": "look.up",
+        "title": "Look up",
+        "description": "Looks things up.",
+        "inputSchema": schema,
+        "outputSchema": {"type": "object"},
+        "annotations": {"readOnlyHint": True},
+    }
+    async with opened({"docs": listing("docs", published)}) as yard:
+        assert await yard.tools() == [
+            Tool(
+                "docs_look_up",
+                "docs/look.up",
+                "docs",
+                "Look up",
+                "Looks things up.",
+                schema,
+                {"type": "object"},
+                {"readOnlyHint": True},
+            )
+        ]
+
+
+async def test_one_server_can_be_listed_alone_and_no_other_starts(
+    opened: Opened, recorder: Recorders
+) -> None:
+    one, two = recorder("one"), recorder("two")
+    async with opened({"one": one, "two": two}) as yard:
+        tools = await yard.tools(server="two")
+        assert {tool.server for tool in tools} == {"two"}
+        assert "two_echo" in names(tools)
+    assert (len(one.starts()), len(two.starts())) == (0, 1)
+
+
+async def test_fresh_asks_every_server_again(
+    opened: Opened, listing: Callable[..., Any], tmp_path: Path
+) -> None:
+    async with opened({"one": listing("one", "old")}) as yard:
+        assert names(await yard.tools()) == ["one_old"]
+        listing("one", "new")
+        assert names(await yard.tools()) == ["one_old"]
+        assert names(await yard.tools(fresh=True)) == ["one_new"]
+        assert (await yard.call("one_new", {"text": "x"})).text == "x"
+
+
+async def test_a_disabled_server_has_no_tools_and_is_not_started(opened: Opened, recorder: Recorders) -> None:
+    one = recorder()
+    async with opened({"one": {**one.entry, "enabled": False}}) as yard:
+        assert await yard.tools(fresh=True) == []
+        with pytest.raises(ToolRefused):
+            await yard.call("one_echo")
+    assert one.starts() == []
+
+
+async def test_a_broken_definition_is_set_aside_alone_and_why_says_so(
+    opened: Opened, listing: Callable[..., Any]
+) -> None:
+    async with opened({"one": listing("one", "good", {"name": "bad", "inputSchema": "none"})}) as yard:
+        assert names(await yard.tools()) == ["one_good"]
+        decision = yard.why("one_bad")
+        assert decision.verdict is Verdict.REFUSE
+        assert "inputSchema is a string" in decision.explain()
+        with pytest.raises(ToolRefused):
+            await yard.call("one_bad")
+
+
+# One tool.
+
+
+async def test_one_tool_is_found_by_its_name_and_no_more_servers_start_than_that_takes(
+    opened: Opened, recorder: Recorders
+) -> None:
+    one, two = recorder("one"), recorder("two")
+    async with opened({"one": one, "two": two}) as yard:
+        found = await yard.find("two_look")
+        assert (found.id, found.description) == ("two/look", "Looks.")
+        assert found in await yard.tools(server="two")
+    assert (len(one.starts()), len(two.starts())) == (0, 1)
+
+
+async def test_a_tool_is_found_only_by_whom_it_is_shown_to_and_a_server_that_is_down_says_why(
+    opened: Opened, recorder: Recorders
+) -> None:
+    servers = {"one": recorder("one"), "gone": {"command": "/no/such/command"}}
+    async with opened(servers, agents=[Agent("a", "A", tools=("one_look",))]) as yard:
+        assert (await yard.find("one_look", agent="a")).name == "one_look"
+        for name in ("one_echo", "one_nothing", "gone_tool"):
+            with pytest.raises(ToolRefused, match=f"there is no tool '{name}' here"):
+                await yard.find(name, agent="a")
+        with pytest.raises(ToolRefused):
+            await yard.find("one_touch")
+        with pytest.raises(Unreachable, match="command not found"):
+            await yard.find("gone_tool")
+
+
+# For a model's API.
+
+
+@pytest.mark.parametrize(
+    ("provider", "shape"),
+    [
+        ("openai", lambda tool: (tool["function"]["name"], tool["function"]["parameters"])),
+        ("openai-strict", lambda tool: (tool["function"]["name"], tool["function"]["parameters"])),
+        ("openai-responses", lambda tool: (tool["name"], tool["parameters"])),
+        ("anthropic", lambda tool: (tool["name"], tool["input_schema"])),
+        ("gemini", lambda tool: (tool["name"], tool["parameters"])),
+    ],
+)
+async def test_tools_come_ready_for_a_providers_api(
+    provider: Any, shape: Callable[[Any], tuple[str, Any]], opened: Opened, recorder: Recorders
+) -> None:
+    async with opened({"one": recorder()}) as yard:
+        tools = [shape(tool) for tool in await yard.tools(provider=provider)]
+        assert [name for name, _ in tools] == names(await yard.tools())
+        assert {schema["type"] for _, schema in tools} == {"object"}
+        assert all("text" in schema["properties"] for _, schema in tools)
+        assert await yard.tools(provider=provider, server="other") == []
+
+
+# Agents.
+
+
+AGENTS = [
+    Agent("architect", "Architect", tools=("two_*", "!two_fail")),
+    Agent("all", "All"),
+    Agent("none", "None", tools=()),
+    Agent("distant", "Distant", mode="meta"),
+]
+
+
+async def test_an_agent_sees_what_its_patterns_let_through_and_can_call_no_more(
+    opened: Opened, recorder: Recorders
+) -> None:
+    async with opened({"one": recorder("one"), "two": recorder("two")}, agents=AGENTS) as yard:
+        everything = names(await yard.tools())
+        seen = names(await yard.tools(agent="architect"))
+        assert seen == [name for name in everything if name.startswith("two_") and name != "two_fail"]
+        assert names(await yard.tools(agent="all")) == everything
+        assert await yard.tools(agent="none") == []
+        assert await yard.tools(agent="distant") == []
+        assert (await yard.call("two_echo", {"text": "x"}, agent="architect")).text == "x"
+        for hidden in ("one_echo", "two_fail"):
+            with pytest.raises(ToolRefused):
+                await yard.call(hidden, agent="architect")
+            assert yard.why(hidden, agent="architect").verdict is Verdict.HIDE
+
+
+@pytest.mark.parametrize("spelling", ["architect", "Architect", " ARCHITECT! "])
+async def test_an_agent_is_named_by_its_id_or_its_name(
+    spelling: str, opened: Opened, recorder: Recorders
+) -> None:
+    async with opened({"two": recorder("two")}, agents=AGENTS) as yard:
+        assert "two_echo" in names(await yard.tools(agent=spelling))
+
+
+async def test_an_agent_that_there_is_not_is_an_error_that_names_those_there_are_and_starts_nothing(
+    opened: Opened, recorder: Recorders
+) -> None:
+    one = recorder()
+    async with opened({"one": one}, agents=AGENTS) as yard:
+        for asked in (yard.tools(agent="nobody"), yard.call("one_echo", agent="nobody")):
+            with pytest.raises(AgentsError) as caught:
+                await asked
+            assert "there is no agent 'nobody'" in str(caught.value)
+            assert "there are: architect, all, none, distant" in str(caught.value)
+    assert one.starts() == []
+
+
+# Bundles.
+
+BUNDLES = {
+    "reading": {"serverId": "one", "mode": "direct", "allowTools": ["look", "echo", "fail"]},
+    "talking": {"serverId": "one", "mode": "direct", "allowTools": ["e*"], "denyTools": ["exit*"]},
+    "waiting": {"serverId": "one", "mode": "direct", "allowTools": ["wait"]},
+    "careful": {"serverId": "one", "mode": "direct", "denyTools": ["fail", "exit*", "wait"]},
+    "searched": {"serverId": "one", "mode": "meta", "allowTools": ["look"]},
+    "other": {"serverId": "two", "mode": "direct"},
+}
+
+
+@pytest.mark.parametrize(
+    ("selected", "left"),
+    [
+        (["reading"], ["one_echo", "one_fail", "one_look"]),
+        (["talking"], ["one_echo"]),
+        (["reading", "talking"], ["one_echo"]),
+        (["reading", "careful"], ["one_echo", "one_look"]),
+        (["reading", "waiting"], []),
+        (["searched"], ["one_look"]),
+        (["reading", "reading"], ["one_echo", "one_fail", "one_look"]),
+    ],
+)
+async def test_bundles_narrow_their_server_and_hide_the_others(
+    selected: list[str], left: list[str], opened: Opened, recorder: Recorders
+) -> None:
+    async with opened({"one": recorder("one"), "two": recorder("two")}, bundles=BUNDLES) as yard:
+        assert names(await yard.tools(bundles=selected)) == left
+        with pytest.raises(ToolRefused):
+            await yard.call("two_echo", bundles=selected)
+        with pytest.raises(ToolRefused):
+            await yard.call("one_wait", bundles=selected)
+        for name in left:
+            await yard.call(name, {"text": "x"}, bundles=selected)
+
+
+async def test_bundles_of_several_servers_stand_side_by_side(opened: Opened, recorder: Recorders) -> None:
+    async with opened({"one": recorder("one"), "two": recorder("two")}, bundles=BUNDLES) as yard:
+        seen = names(await yard.tools(bundles=["talking", "other"]))
+        assert [name for name in seen if name.startswith("one_")] == ["one_echo"]
+        assert "two_wait" in seen
+
+
+async def test_a_direct_bundle_gives_a_model_namespaced_definitions(
+    opened: Opened, recorder: Recorders
+) -> None:
+    agent = Agent("reader", "Reader", bundles=("reading",))
+    bundles = {"reading": BUNDLES["reading"]}
+    async with opened({"one": recorder()}, bundles=bundles, agents=[agent]) as yard:
+        (echo, fail, look) = await yard.tools(agent="reader", provider="anthropic")
+        assert look["name"] == "one_look"
+        assert look["description"] == "Looks."
+        assert "text" in look["input_schema"]["properties"]
+        assert (echo["name"], fail["name"]) == ("one_echo", "one_fail")
+
+
+async def test_a_meta_bundle_keeps_its_tools_out_of_a_models_list(
+    opened: Opened, recorder: Recorders
+) -> None:
+    bundles = {"searched": BUNDLES["searched"]}
+    async with opened({"one": recorder()}, bundles=bundles, agents=[Agent("a", "A")]) as yard:
+        assert names(await yard.tools(bundles=["searched"])) == ["one_look"]
+        assert await yard.tools(agent="a", bundles=["searched"]) == []
+        decision = yard.why("one_look", agent="a", bundles=["searched"])
+        assert (decision.verdict, decision.decisive and decision.decisive.rule) == (Verdict.HIDE, "bundles")
+
+
+async def test_an_agents_own_bundles_are_narrowed_further_by_those_of_the_caller(
+    opened: Opened, recorder: Recorders
+) -> None:
+    bundles = {key: value for key, value in BUNDLES.items() if value["serverId"] == "one"}
+    agent = Agent("reader", "Reader", bundles=("reading",))
+    async with opened({"one": recorder()}, bundles=bundles, agents=[agent]) as yard:
+        assert names(await yard.tools(agent="reader")) == ["one_echo", "one_fail", "one_look"]
+        assert names(await yard.tools(agent="reader", bundles=["talking"])) == ["one_echo"]
+
+
+async def test_a_bundle_that_there_is_not_is_an_error_with_a_suggestion_and_starts_nothing(
+    opened: Opened, recorder: Recorders
+) -> None:
+    one = recorder()
+    bundles = {"reading": BUNDLES["reading"]}
+    async with opened({"one": one}, bundles=bundles) as yard:
+        for asked in (yard.tools(bundles=["raeding"]), yard.call("one_echo", bundles=["raeding"])):
+            with pytest.raises(ConfigError, match="did you mean 'reading'"):
+                await asked
+    assert one.starts() == []
+
+
+# Names that meet.
+
+
+async def test_a_native_tool_keeps_its_name_and_the_servers_tool_gets_a_hash(
+    opened: Opened, listing: Callable[..., Any]
+) -> None:
+    async with opened({"view": listing("view", "file", "other")}) as yard:
+        hashed, other = names(await yard.tools())
+        assert other == "view_other"
+        assert hashed.startswith("view_file_")
+        assert (await yard.call(hashed, {"text": "x"})).text == "x"
+        with pytest.raises(ToolRefused):
+            await yard.call("view_file")
+        (renamed,) = yard.known().names.renamed
+        assert (renamed.target.id, renamed.wanted, renamed.reason) == (
+            "view/file",
+            "view_file",
+            Reason.RESERVED,
+        )
+
+
+async def test_two_tools_that_want_one_name_both_get_a_hash_and_each_reaches_its_own_server(
+    opened: Opened, listing: Callable[..., Any]
+) -> None:
+    left, right = listing("left", "b_c"), listing("right", "c")
+    async with opened({"a": left, "a_b": right}) as yard:
+        by_id = {tool.id: tool.name for tool in await yard.tools()}
+        assert all(name.startswith("a_b_c_") for name in by_id.values())
+        await yard.call(by_id["a/b_c"])
+        await yard.call(by_id["a_b/c"])
+        with pytest.raises(ToolRefused):
+            await yard.call("a_b_c")
+    assert (left.calls(), right.calls()) == (["b_c"], ["c"])
+
+
+async def test_the_template_of_names_is_a_setting(opened: Opened, listing: Callable[..., Any]) -> None:
+    settings = {"naming_template": "{tool}-of-{server}"}
+    async with opened({"docs": listing("docs", "look")}, settings=settings) as yard:
+        assert names(await yard.tools()) == ["look-of-docs"]
+        assert (await yard.call("look-of-docs", {"text": "x"})).text == "x"
+
+
+# Why.
+
+
+async def test_why_names_the_tool_and_every_link_of_the_chain(opened: Opened, recorder: Recorders) -> None:
+    async with opened({"one": recorder()}) as yard:
+        with pytest.raises(ToolRefused):
+            yard.why("one_touch")
+        await yard.tools()
+        decision = yard.why("one_touch")
+        assert (decision.tool, decision.name, decision.verdict) == ("one/touch", "one_touch", Verdict.REFUSE)
+        assert decision.decisive is not None
+        assert decision.decisive.reason == "readOnlyHint is false, and write_tools is 'reject'"
+        assert yard.why("one/touch") == decision
+        assert yard.why("one_look").verdict is Verdict.ALLOW
