@@ -110,16 +110,19 @@ async def _calls(samples: Samples, kind: str, target: dict[str, Any], rounds: in
 
 
 async def listing(samples: Samples, rounds: int) -> None:
-    """Ten thousand tools of twenty servers, for agents that were never asked for and again for the same."""
+    """Ten thousand tools of twenty servers, for agents that were never asked for and again for the same.
+
+    The servers are of the legacy era, which gives no hints: the configured time counts, so all is cached.
+    """
     async with (
-        http_servers("--tools", "499", count=20) as urls,
+        http_servers("--tools", "499", "--era", "legacy", count=20) as urls,
         worker("toolyard", *PEERS["toolyard"]) as ours,
     ):
         await ours.ask("open", targets=[{"url": url} for url in urls], within=120)
         for number in range(1, rounds + 1):
             for measure in ("tools.wall", "again.wall"):
                 took = await ours.ask("cached", index=number)
-                if took["tools"] < 9_000:
+                if took["tools"] < 8_000:
                     raise RuntimeError(f"only {took['tools']} tools were listed")
                 samples.add(measure, "toolyard", took["wall"])
         await ours.ask("close")

@@ -1,0 +1,118 @@
+"""What the drivers of the search benchmark share. Each runs in its peer's environment and answers:
+
+    {"do": "index", "files": [[path, copies], …], "count": n}    index the tools of these files, n at most
+    {"do": "search", "queries": path, "into": path, "seconds": s} search for each line of a file (a JSON text)
+
+Ids of what was found go into a file, one JSON list a query; a search stops early when its seconds are over.
+Only the standard library is used here, since every peer's environment imports it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import re
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+__all__ = ["LIMIT", "Searcher", "drive", "parameters", "words"]
+
+LIMIT = 10
+_FEWEST = 5
+_WARM_UP = 20
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+|[^\W\x00-\x7f]+")
+
+
+class Searcher(Protocol):
+    """A search under measurement. Tools are numbered by their place in the list."""
+
+    def index(self, tools: list[dict[str, Any]]) -> None:
+        """Index all."""
+        ...
+
+    def search(self, query: str) -> list[int]:
+        """The best ten, best first."""
+        ...
+
+
+def parameters(schema: Any) -> tuple[list[str], list[str]]:
+    """Names and descriptions of a schema's own properties."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict):
+        return [], []
+    said = [place.get("description") for place in properties.values() if isinstance(place, dict)]
+    return list(properties), [text for text in said if isinstance(text, str)]
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, identifiers split, lower case."""
+    return [word.lower() for word in _WORD.findall(text)]
+
+
+def drive(searcher: Searcher, *packages: str) -> None:
+    """Answers commands until the input ends."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    versions = {name: version(name) for name in packages}
+    _say(replies, {"python": platform.python_version(), "packages": versions})
+    ids: list[str] = []
+    for line in sys.stdin:
+        command = json.loads(line)
+        try:
+            if command["do"] == "index":
+                tools = _tools(command["files"], command.get("count"))
+                ids = [tool["id"] for tool in tools]
+                _say(replies, _timed(searcher, tools) | {"tools": len(tools)})
+            else:
+                _say(replies, _searched(searcher, ids, command))
+        except Exception as error:
+            _say(replies, {"error": f"{type(error).__name__}: {error}"})
+
+
+def _say(replies: Any, line: dict[str, Any]) -> None:
+    print(json.dumps(line), file=replies, flush=True)
+
+
+def _tools(files: list[list[Any]], count: int | None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for path, copies in files:
+        lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
+        for copy in range(copies):
+            mark = f"-{copy}" if copy else ""
+            found += [
+                tool | {"id": tool["id"] + mark, "server": (tool.get("server") or "") + mark}
+                for tool in lines
+            ]
+    return found[:count]
+
+
+def _timed(searcher: Searcher, tools: list[dict[str, Any]]) -> dict[str, float]:
+    gc.collect()
+    cpu, wall = time.process_time(), time.perf_counter()
+    searcher.index(tools)
+    return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+
+
+def _searched(searcher: Searcher, ids: list[str], command: dict[str, Any]) -> dict[str, Any]:
+    queries = [json.loads(line) for line in Path(command["queries"]).read_text().splitlines()]
+    ends = time.perf_counter() + command["seconds"]
+    for query in queries[-_WARM_UP:]:
+        if time.perf_counter() < ends - command["seconds"] / 2:
+            searcher.search(query)
+    gc.collect()
+    took: list[float] = []
+    with Path(command["into"]).open("w") as into:
+        for query in queries:
+            began = time.perf_counter()
+            found = searcher.search(query)
+            took.append(time.perf_counter() - began)
+            into.write(json.dumps([ids[number] for number in found]) + "\n")
+            if began > ends and len(took) >= _FEWEST:
+                break
+    took.sort()
+    return {"p50": took[len(took) // 2], "p95": took[int(len(took) * 0.95)], "queries": len(took)}

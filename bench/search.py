@@ -1,0 +1,341 @@
+"""Tool search: what is found, how fast, and what an answer costs, beside SQLite FTS5 and FastMCP's BM25.
+
+python bench/search.py --data DIR [--quick] [--json FILE] [--write-docs] [--strict]
+
+DIR holds sets: ``<set>/queries.jsonl`` with ``query`` and ``gold`` (groups of ids, any id answers its group),
+and ``<set>/tools.jsonl``, or another set's tools where DIR's README says so. None of it is part of Toolyard.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import json
+import math
+import random
+import re
+import sys
+import tempfile
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from harness.machine import describe
+from harness.processes import ROOT, Missing, Worker, worker
+from harness.report import replace_between, table
+from toolyard.catalog.search import SearchIndex, brief
+from toolyard.catalog.tokens import estimate_tokens
+from toolyard.model.tool import Definition
+
+DOCS = ROOT / "docs" / "benchmarks.md"
+START, END = "<!-- bench/search.py: start -->", "<!-- bench/search.py: end -->"
+
+OURS = str(ROOT / ".venv" / "bin" / "python")
+PEERS = {
+    "fastmcp": (str(ROOT / ".envs" / "bench-fastmcp" / "bin" / "python"), "peers.search_fastmcp"),
+    "fts5": (OURS, "peers.search_fts5"),
+    "toolyard": (OURS, "peers.search_toolyard"),
+}
+SIZES = (500, 5_000, 50_000)
+MEASURES = ("recall@1", "recall@5", "recall@10", "nDCG@10")
+DEPTH = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """One set of queries and the file of the tools that they are about."""
+
+    name: str
+    tools: Path
+    queries: tuple[str, ...]
+    gold: tuple[tuple[frozenset[str], ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What the issue asks for. ``at_least`` is the side that is good."""
+
+    says: str
+    measured: float | None
+    limit: float
+    at_least: bool
+
+    @property
+    def met(self) -> bool:
+        if self.measured is None:
+            return False
+        return self.measured >= self.limit if self.at_least else self.measured <= self.limit
+
+
+def sets(data: Path) -> list[Set]:
+    """All sets of a folder, by name. Raises FileNotFoundError where one has no tools."""
+    readme = data / "README.md"
+    named = readme.read_text() if readme.exists() else ""
+    found = []
+    for file in sorted(data.glob("*/queries.jsonl")):
+        lines = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
+        gold = tuple(tuple(frozenset(group) for group in line["gold"]) for line in lines)
+        queries = tuple(line["query"] for line in lines)
+        found.append(Set(file.parent.name, tools_of(file.parent, named), queries, gold))
+    return found
+
+
+def tools_of(folder: Path, readme: str) -> Path:
+    """The tools of a set: its own file, or that of another folder which the README names in its row."""
+    own = folder / "tools.jsonl"
+    if own.exists():
+        return own
+    for line in readme.splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split("|")]
+        if folder.name not in re.split(r"[,\s`]+", cells[0]):
+            continue
+        for word in re.findall(r"[\w.-]+", " ".join(cells[1:])):
+            if (folder.parent / word / "tools.jsonl").exists():
+                return folder.parent / word / "tools.jsonl"
+    raise FileNotFoundError(f"{folder.name} has no tools.jsonl, and the README names no other")
+
+
+def scores(found: list[str], gold: tuple[frozenset[str], ...]) -> list[float]:
+    """Recall at one, five and ten, and nDCG: each group counts once, where its first answer stands."""
+    recalls = [sum(not group.isdisjoint(found[:depth]) for group in gold) / len(gold) for depth in (1, 5, 10)]
+    left, gained = list(gold), 0.0
+    for place, name in enumerate(found[:DEPTH]):
+        for group in left:
+            if name in group:
+                gained += 1 / math.log2(place + 2)
+                left.remove(group)
+                break
+    ideal = sum(1 / math.log2(place + 2) for place in range(min(DEPTH, len(gold))))
+    return [*recalls, gained / ideal]
+
+
+async def quality(peers: dict[str, Worker], every: list[Set], folder: Path) -> dict[str, Any]:
+    """The measures of every set and peer."""
+    results: dict[str, Any] = {each.name: {} for each in every}
+    asked, into = folder / "asked.jsonl", folder / "found.jsonl"
+    for tools in dict.fromkeys(each.tools for each in every):
+        for name, peer in peers.items():
+            await peer.ask("index", files=[[str(tools), 1]], within=300)
+            for each in (each for each in every if each.tools == tools):
+                write(asked, each.queries)
+                await peer.ask("search", queries=str(asked), into=str(into), seconds=600, within=900)
+                found = [json.loads(line) for line in into.read_text().splitlines()]
+                rows = [scores(one, gold) for one, gold in zip(found, each.gold, strict=True)]
+                results[each.name][name] = dict(
+                    zip(MEASURES, map(mean, zip(*rows, strict=True)), strict=True)
+                )
+    return results
+
+
+async def speed(peers: dict[str, Worker], every: list[Set], folder: Path, rounds: int) -> dict[str, Any]:
+    """Index and query times by size and peer: medians of rounds, peers by turns."""
+    files = list(dict.fromkeys(each.tools for each in every))
+    mixed, asked, into = folder / "mixed.jsonl", folder / "asked.jsonl", folder / "found.jsonl"
+    chance = random.Random(1)
+    lines = [line for file in files for line in file.read_text().splitlines() if line.strip()]
+    chance.shuffle(lines)
+    mixed.write_text("\n".join(lines) + "\n")
+    queries = [query for each in every for query in chance.sample(each.queries, min(40, len(each.queries)))]
+    chance.shuffle(queries)
+    write(asked, queries)
+    results: dict[str, Any] = {}
+    for size in SIZES:
+        copies = math.ceil(size / len(lines))
+        taken: dict[str, list[dict[str, Any]]] = {name: [] for name in peers}
+        for _ in range(rounds):
+            for name, peer in peers.items():
+                built = await peer.ask("index", files=[[str(mixed), copies]], count=size, within=300)
+                took = await peer.ask("search", queries=str(asked), into=str(into), seconds=10, within=300)
+                taken[name].append(took | {"index": built["cpu"]})
+        results[str(size)] = {
+            name: {key: median(one[key] for one in rows) for key in ("index", "p50", "p95", "queries")}
+            for name, rows in taken.items()
+        }
+    return results
+
+
+def tokens(every: list[Set]) -> dict[str, Any]:
+    """For each file of tools: all definitions, and an answer with ten hits, in tokens."""
+    count, how = counter()
+    results: dict[str, Any] = {"counted by": how}
+    for file in dict.fromkeys(each.tools for each in every):
+        mine = [each for each in every if each.tools == file]
+        tools = {tool["id"]: tool for tool in map(json.loads, file.read_text().splitlines())}
+        servers: dict[str, dict[str, Definition]] = {}
+        for id, tool in tools.items():
+            made = Definition(tool["server"], tool["name"], description=tool.get("description") or "")
+            servers.setdefault(made.server_id, {})[id] = made
+        index = SearchIndex()
+        for server, definitions in servers.items():
+            index.put(server, definitions)
+        whole = sum(count(json.dumps(shown(tool), ensure_ascii=False)) for tool in tools.values())
+        answers = []
+        for query in (query for each in mine for query in each.queries[:100]):
+            hits = {
+                exposed(tools[hit.name]): brief(tools[hit.name].get("description") or "")
+                for hit in index.search(query, DEPTH)
+            }
+            answers.append(count(json.dumps({"ok": True, "tools": hits}, ensure_ascii=False)))
+        results[file.parent.name] = {
+            "tools": len(tools),
+            "definitions": whole,
+            "answer": round(mean(answers)),
+        }
+    return results
+
+
+def shown(tool: dict[str, Any]) -> dict[str, Any]:
+    """What a model pays for without search."""
+    return {
+        "name": exposed(tool),
+        "description": tool.get("description") or "",
+        "parameters": tool.get("input_schema") or {},
+    }
+
+
+def exposed(tool: dict[str, Any]) -> str:
+    """About the name that a model sees."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", f"{tool['server']}_{tool['name']}".lstrip("_"))[:64]
+
+
+def counter() -> tuple[Any, str]:
+    """Counts tokens, exactly where the table is installed."""
+    try:
+        import bpe_openai  # optional: 75 MB
+    except ImportError:
+        return estimate_tokens, "estimate"
+    encoding = (
+        bpe_openai.get_encoding("o200k_base")
+        if hasattr(bpe_openai, "get_encoding")
+        else bpe_openai.o200k_base()
+    )
+    return lambda text: encoding.count(text), "o200k_base"
+
+
+def write(path: Path, queries: Iterable[str]) -> None:
+    path.write_text("".join(json.dumps(query) + "\n" for query in queries))
+
+
+def bars(found: dict[str, Any], timed: dict[str, Any]) -> list[Bar]:
+    """What the issue asks for; a set that is not in the folder is not measured."""
+
+    def at(name: str, measure: str) -> float | None:
+        return found[name]["toolyard"][measure] if name in found else None
+
+    middle = timed["5000"]["toolyard"]
+    return [
+        Bar("macro recall@5", at("macro", "recall@5"), 0.70, True),
+        Bar("mcpreal_kw recall@1", at("mcpreal_kw", "recall@1"), 0.90, True),
+        Bar("mcpreal_kw recall@5", at("mcpreal_kw", "recall@5"), 0.98, True),
+        Bar("livemcp_agent recall@5", at("livemcp_agent", "recall@5"), 0.77, True),
+        Bar("query p50 at 5,000 tools, ms", middle["p50"] * 1000, 0.2, False),
+        Bar("query p95 at 5,000 tools, ms", middle["p95"] * 1000, 1.0, False),
+        Bar("index of 50,000 tools, CPU s", timed["50000"]["toolyard"]["index"], 8.0, False),
+    ]
+
+
+def report(found: dict[str, Any], timed: dict[str, Any], cost: dict[str, Any], judged: list[Bar]) -> str:
+    """All tables."""
+    names = list(PEERS)
+    parts = [table([["what", "bar", "measured", ""], *map(verdict, judged)])]
+    for measure in MEASURES:
+        rows = [[each, *(f"{row[name][measure]:.3f}" for name in names)] for each, row in found.items()]
+        parts += [f"### {measure}", table([["set", *names], *rows])]
+    rows = [[f"{int(size):,} tools", *(timing(row[name]) for name in names)] for size, row in timed.items()]
+    parts += ["### Index, CPU s / query p50, ms / p95, ms", table([["", *names], *rows])]
+    how = cost["counted by"]
+    rows = [
+        [name, f"{row['tools']:,}", f"{row['definitions']:,}", f"{row['answer']:,}"]
+        for name, row in cost.items()
+        if name != "counted by"
+    ]
+    parts += [f"### Tokens ({how})", table([["tools of", "tools", "all definitions", "an answer"], *rows])]
+    return "\n\n".join(parts)
+
+
+def timing(row: dict[str, float]) -> str:
+    return f"{row['index']:.2f} / {row['p50'] * 1000:.2f} / {row['p95'] * 1000:.2f}"
+
+
+def verdict(bar: Bar) -> list[str]:
+    side = "at least" if bar.at_least else "at most"
+    word = "not measured" if bar.measured is None else "met" if bar.met else "missed"
+    return [bar.says, f"{side} {bar.limit:g}", "—" if bar.measured is None else f"{bar.measured:.3f}", word]
+
+
+async def measure(every: list[Set], quick: bool) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Quality, times, and the peers' versions."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with AsyncExitStack() as stack:
+            peers = {
+                name: await stack.enter_async_context(worker(name, *start)) for name, start in PEERS.items()
+            }
+            versions = {name: peer.hello["packages"] for name, peer in peers.items()}
+            found = await quality(peers, every, Path(folder))
+            timed = await speed(peers, every, Path(folder), 1 if quick else 3)
+    macro = {
+        name: {each: mean(row[name][each] for row in found.values()) for each in MEASURES} for name in PEERS
+    }
+    return found | {"macro": macro}, timed, versions
+
+
+def quickly(every: list[Set]) -> list[Set]:
+    """A hundred queries of each set at most."""
+    chance = random.Random(2)
+    cut = []
+    for each in every:
+        some = sorted(chance.sample(range(len(each.queries)), min(100, len(each.queries))))
+        queries, gold = tuple(each.queries[at] for at in some), tuple(each.gold[at] for at in some)
+        cut.append(Set(each.name, each.tools, queries, gold))
+    return cut
+
+
+def main() -> int:
+    """Measures, prints, writes; gives the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the folder of sets")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
+    parser.add_argument("--quick", action="store_true", help="fewer queries and rounds")
+    parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/benchmarks.md")
+    parser.add_argument("--strict", action="store_true", help="a missed bar fails the run")
+    given = parser.parse_args()
+    try:
+        every = sets(given.data.resolve())
+    except (OSError, ValueError, KeyError) as error:
+        print(f"error: {given.data}: {error}", file=sys.stderr)
+        return 2
+    if not every:
+        print(f"error: no set in {given.data}\nhint: a set is a folder with queries.jsonl", file=sys.stderr)
+        return 2
+    machine = describe()
+    every = quickly(every) if given.quick else every
+    try:
+        found, timed, versions = asyncio.run(measure(every, given.quick))
+    except Missing as error:
+        print(f"error: a peer is missing: {error}\nhint: make bench-envs", file=sys.stderr)
+        return 2
+    cost = tokens(every)
+    judged = bars(found, timed)
+    about = ", ".join(f"{what} {value}" for what, value in machine.items())
+    versions_told = ", ".join(f"{name} {value}" for row in versions.values() for name, value in row.items())
+    head = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}. {about}. {versions_told}."
+    text = f"{head}\n\n{report(found, timed, cost, judged)}"
+    print(text)
+    if given.json:
+        record = {"machine": machine, "versions": versions, "quality": found, "speed": timed, "tokens": cost}
+        given.json.write_text(json.dumps(record, indent=1) + "\n")
+    if given.write_docs:
+        page = DOCS.read_text()
+        if START not in page:
+            print(f"note: docs/benchmarks.md has no {START}; nothing was written there", file=sys.stderr)
+        else:
+            DOCS.write_text(replace_between(page, START, END, text))
+    return 1 if given.strict and not all(bar.met for bar in judged) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
