@@ -121,7 +121,7 @@ async def listing(samples: Samples, rounds: int) -> None:
         await ours.ask("open", targets=[{"url": url} for url in urls], within=120)
         for number in range(1, rounds + 1):
             for measure in ("tools.wall", "again.wall"):
-                took = await ours.ask("cached", index=number)
+                took = await ours.ask("cached", index=len(urls) + number)
                 if took["tools"] < 8_000:
                     raise RuntimeError(f"only {took['tools']} tools were listed")
                 samples.add(measure, "toolyard", took["wall"])

@@ -65,7 +65,7 @@ class Toolyard:
         self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
-        self._listed: dict[Caller, tuple[Mapping[str, Definition], tuple[Tool, ...]]] = {}
+        self._listed: tuple[Mapping[str, Definition], Mapping[str, Tool]] | None = None
         self._parts = build(
             configuration,
             settings,
@@ -177,8 +177,9 @@ class Toolyard:
             roster = await self._parts.rosters.current(LOCAL, fresh=fresh, only=only)
         shown = self._parts.calls.shown(roster, caller)
         if provider is None:
-            tools = self._made(caller, shown)
-            return [tool for tool in tools if server in (None, tool.server)]
+            made = self._made(roster)
+            tools = [made[name] for name in shown]
+            return tools if server is None else [tool for tool in tools if tool.server == server]
         from toolyard.catalog.views.view import Provider as Api  # loaded by those who talk to a model
         from toolyard.catalog.views.view import view
 
@@ -287,15 +288,12 @@ class Toolyard:
             bundles=select_bundles(selected, self.configuration.bundles),
         )
 
-    def _made(self, caller: Caller, shown: Mapping[str, Definition]) -> tuple[Tool, ...]:
-        """The tools for programs, made once for as long as the same ones are shown."""
-        before = self._listed.get(caller)
-        if before is None or before[0] is not shown:
-            if len(self._listed) >= _LISTED:
-                self._listed.clear()
-            made = tuple(_tool(name, definition) for name, definition in shown.items())
-            before = self._listed[caller] = (shown, made)
-        return before[1]
+    def _made(self, roster: Roster) -> Mapping[str, Tool]:
+        """All tools for programs, by name, made once for as long as there are the same ones."""
+        if self._listed is None or self._listed[0] is not roster.tools:
+            made = {name: _tool(name, definition) for name, definition in roster.tools.items()}
+            self._listed = (roster.tools, made)
+        return self._listed[1]
 
     @contextmanager
     def _while_open(self) -> Generator[None]:
@@ -319,7 +317,6 @@ class Toolyard:
 
 
 _OPERATOR = Caller()
-_LISTED = 64
 
 
 def _tool(name: str, definition: Definition) -> Tool:
