@@ -65,6 +65,7 @@ class Toolyard:
         self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._callers: dict[tuple[str | None, tuple[str, ...]], Caller] = {}
         self._listed: tuple[Mapping[str, Definition], Mapping[str, Tool]] | None = None
         self._parts = build(
             configuration,
@@ -272,11 +273,17 @@ class Toolyard:
 
     def caller(self, agent: str | None = None, bundles: Iterable[str] = ()) -> Caller:
         """Who calls. Raises AgentsError or ConfigError for an agent or a bundle that there is not."""
+        key = (agent, tuple(bundles))
+        caller = self._callers.get(key)
+        if caller is None:
+            if len(self._callers) >= _CALLERS:
+                self._callers.clear()
+            caller = self._callers[key] = self._new_caller(*key)
+        return caller
+
+    def _new_caller(self, agent: str | None, bundles: tuple[str, ...]) -> Caller:
         if agent is None:
-            selected = tuple(bundles)
-            if not selected:
-                return _OPERATOR
-            return Caller(bundles=select_bundles(selected, self.configuration.bundles))
+            return Caller(bundles=select_bundles(bundles, self.configuration.bundles))
         known = self.agents.get(agent) or self.agents.get(agent_id(agent))
         if known is None:
             there = ", ".join(self.agents) or "none"
@@ -316,7 +323,7 @@ class Toolyard:
         task.add_done_callback(self._tasks.discard)
 
 
-_OPERATOR = Caller()
+_CALLERS = 256
 
 
 def _tool(name: str, definition: Definition) -> Tool:

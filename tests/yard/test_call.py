@@ -20,6 +20,7 @@ from toolyard import (
     State,
     Timeouts,
     Toolyard,
+    ToolyardError,
     Unreachable,
 )
 from toolyard.model.call import CallRecord
@@ -327,6 +328,23 @@ async def test_a_yard_that_closes_ends_every_call_wherever_it_waits(
     assert {type(end) for end in ends} == {Unreachable}
     assert all("closed" in str(end) for end in ends)
     assert listing == [] or isinstance(listing, Unreachable)
+
+
+@pytest.mark.parametrize("turns", range(0, 24, 2))
+async def test_a_yard_that_closes_at_any_moment_of_a_first_use_cancels_nobody_and_leaves_nothing(
+    turns: int, opened: Opened, recorder: Recorders
+) -> None:
+    yard = opened({"one": recorder("one"), "two": recorder("two")})
+    uses = [
+        asyncio.ensure_future(use)
+        for use in (yard.call("one_echo"), yard.call("nothing"), yard.tools(), yard.find("two_look"))
+    ]
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await yard.close()
+    async with asyncio.timeout(10):
+        ends = await asyncio.gather(*uses, return_exceptions=True)
+    assert all(isinstance(end, ToolyardError | list) for end in ends), ends
 
 
 async def test_a_caller_who_is_cancelled_while_the_yard_closes_is_cancelled(

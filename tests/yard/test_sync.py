@@ -224,6 +224,20 @@ def test_closing_ends_the_calls_of_other_threads(
     assert [type(end) for end in (*waiting, *late)] == [Unreachable, Unreachable]
 
 
+def test_closing_ends_a_call_that_waits_for_somebodys_approval(opened: Opened, recorder: Recorders) -> None:
+    asked = threading.Event()
+
+    async def approve(question: Question) -> bool:
+        asked.set()
+        return await asyncio.get_running_loop().create_future()
+
+    yard = opened({"one": recorder()}, settings={"write_tools": "ask"}, approve=approve)
+    with yard, thread(lambda: yard.call("one_touch")) as ends:
+        assert asked.wait(10)
+        yard.close()
+    assert [type(end) for end in ends] == [Unreachable]
+
+
 def test_threads_that_call_while_it_closes_all_end(opened: Opened, recorder: Recorders) -> None:
     ends: Counter[str] = Counter()
     going = threading.Event()

@@ -180,13 +180,21 @@ async def test_a_server_whose_listing_is_never_kept_is_asked_each_time(
 
 
 @pytest.mark.parametrize("listing", [True, False], ids=["listed", "called at once"])
-async def test_a_list_that_changed_is_fetched_again(opened: Opened, until: Until, listing: bool) -> None:
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_list_that_changed_is_fetched_again(
+    era: str, opened: Opened, until: Until, listing: bool, request: pytest.FixtureRequest
+) -> None:
     told: list[str] = []
     callbacks = Callbacks(notification=lambda server, method, params: told.append(method))
-    entry = {"command": sys.executable, "args": [str(SDK_SERVER), "stdio"]}
+    python = sys.executable if era == "modern" else request.getfixturevalue("legacy_python")
+    entry = {"command": python, "args": [str(SDK_SERVER), "stdio"]}
     async with opened({"s": entry}, callbacks=callbacks) as yard:
         assert "s_grown" not in await listed(yard)
-        await until(lambda: "notifications/subscriptions/acknowledged" in told)
+        if era == "modern":
+            await until(lambda: "notifications/subscriptions/acknowledged" in told)
+        else:
+            # This one gives no hint of its own, so that nothing else makes the listing old.
+            assert yard.known().catalogues["s"].ttl == 60
         assert (await yard.call("s_grow")).text == "more"
         await until(lambda: "notifications/tools/list_changed" in told)
         if listing:

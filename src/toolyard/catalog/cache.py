@@ -235,7 +235,9 @@ class Catalogues:
     def _shown(self, held: Catalogue) -> Catalogue:
         age = self._clock() - held.fetched_at
         # A copy from the future means that a clock was set back: nothing is known about its age.
-        return replace(held, age=max(0.0, age), stale=not 0 <= age < held.ttl)
+        stale = not 0 <= age < held.ttl
+        # Not by replace(), which costs more than the rest of a look into memory, and every call looks.
+        return Catalogue(held.contents, held.fetched_at, held.ttl, max(0.0, age), stale, held.failure)
 
     def _readable(self, server: Server, principal: Principal) -> tuple[Key, ...]:
         """Where a copy for this caller may lie; the first is the caller's own place."""

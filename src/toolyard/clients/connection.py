@@ -241,10 +241,13 @@ class Connection:
             opening.set_exception(self._named(Unreachable("the connection is closed")))
 
     async def _own(self, opening: asyncio.Future[Link]) -> None:
-        """The owner: makes the link, waits for its end, closes it."""
-        link: Link | None = None
+        """The owner: makes the link, waits for its end, closes it.
+
+        Whoever waits is told before anything is closed, which may take a while.
+        """
+        begun: list[Link] = []
         try:
-            link = await self._connect()
+            link = await self._connect(begun)
             if self._opening is opening:
                 self._opening = None
             self._become_ready(link)
@@ -266,25 +269,26 @@ class Connection:
         finally:
             if self._opening in (opening, None):
                 self._making = None
-            if link is not None:
+            for link in begun:
                 if self._link is link:
                     self._link = None
                 self._leaving.discard(link)
                 await link.close()
 
-    async def _connect(self) -> Link:
+    async def _connect(self, begun: list[Link]) -> Link:
         seconds = self.server.timeouts.connect
         self._set(State.CONNECTING)
         try:
             async with asyncio.timeout(seconds):
-                return await self._dialer.dial(self.server, self._began)
+                return await self._dialer.dial(self.server, functools.partial(self._began, begun))
         except TimeoutError:
             raise Unreachable(
                 f"did not answer within {seconds:g} s{self._last_words()}",
                 hint="raise 'timeouts.connect' if it needs longer to start",
             ) from None
 
-    def _began(self, link: Link) -> None:
+    def _began(self, begun: list[Link], link: Link) -> None:
+        begun.append(link)
         if (told := self._on_told) is not None:
             link.on_told = functools.partial(told, self.server.id)
         link.on_over = self._became_lost

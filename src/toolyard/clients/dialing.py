@@ -50,7 +50,8 @@ class Dialer:
     """Transports of servers in this process, by server id."""
 
     async def dial(self, server: Server, began: Callable[[Link], None]) -> Link:
-        """A link that has agreed on its era. ``began`` is told of each link while it is being made.
+        """A link that has agreed on its era. ``began`` is told of each link before it is opened, and
+        whoever is told must close it, made or not.
 
         Raises a ServerError that means that nothing was executed.
         """
@@ -60,8 +61,11 @@ class Dialer:
         patience = Patience(server.timeouts.connect, server.timeouts.connect)
         first: ServerError | None = None
         while True:
+            link = self._link(server, era)
+            began(link)
             try:
-                link, found = await self._attempt(server, era, patience, began)
+                await link.open()
+                facts = await self._begin(link, server, era, patience)
                 break
             except ServerError as error:
                 first = first or error
@@ -70,23 +74,11 @@ class Dialer:
                 if way is None:
                     told = connect_error(first if era == "sse" else error)
                     raise told from error
+                await link.close()
                 era, remembered = way[0], None
         if server.protocol is Protocol.AUTO:
-            self.eras.remember(key, found)
+            self.eras.remember(key, "sse" if era == "sse" else "modern" if facts.modern else "legacy")
         return link
-
-    async def _attempt(
-        self, server: Server, era: Era | None, patience: Patience, began: Callable[[Link], None]
-    ) -> tuple[Link, Era]:
-        link = self._link(server, era)
-        began(link)
-        try:
-            await link.open()
-            facts = await self._begin(link, server, era, patience)
-        except BaseException:
-            await link.close()
-            raise
-        return link, "sse" if era == "sse" else "modern" if facts.modern else "legacy"
 
     async def _begin(self, link: Link, server: Server, era: Era | None, patience: Patience) -> Facts:
         if era in ("legacy", "sse"):

@@ -112,7 +112,7 @@ class Rosters:
         """The catalogue that a call goes by. Servers that say that a listing is stale at once (many do,
         because it is the default of a library) are not listed for every call, but as often as configured."""
         held = await self._catalogues.peek(server, principal)
-        if held is not None and held.listing.ttl == 0 and held.age < server.cache_ttl:
+        if held is not None and (not held.stale or (held.listing.ttl == 0 and held.age < server.cache_ttl)):
             return held
         connected = self._manager.state(server.id, principal) is State.READY
         return await self._catalogues.get(server, principal, connected=connected)

@@ -13,9 +13,12 @@ from toolyard.model.tool import JsonObject
 __all__ = ["CallRecord", "Caller", "Question"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Caller:
-    """Who calls, and through which glasses: an agent's patterns, selected bundles."""
+    """Who calls, and through which glasses: an agent's patterns, selected bundles.
+
+    What is prepared for a caller is kept under the object itself, so keep it for the next call.
+    """
 
     principal: Principal = LOCAL
     surface: Surface = Surface.OPERATOR
