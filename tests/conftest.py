@@ -258,9 +258,9 @@ def listening() -> Iterator[Programs]:
     programs.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def hostile_http() -> Iterator[Listening]:
-    """The program ``tests/hostile/http_server.py``, one for all tests of a worker."""
+    """The program ``tests/hostile/http_server.py``, one for all tests of a file."""
     programs = Programs()
     yield programs(sys.executable, "-I", ROOT / "tests/hostile/http_server.py", "{port}")
     programs.stop()

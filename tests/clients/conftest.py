@@ -34,6 +34,10 @@ def short() -> Timeouts:
     return Timeouts(connect=1.0, silence=0.5, call=2.0)
 
 
+PATIENT = Timeouts(connect=20.0, silence=20.0, call=30.0)
+"""For servers that end their calls themselves, however busy the machine is."""
+
+
 @dataclass
 class Journal:
     """What a bad server wrote down about itself, one JSON object a line."""
@@ -62,12 +66,12 @@ def journal(tmp_path: Path) -> Journal:
 
 
 @pytest.fixture
-def bad(hostile_stdio: str, journal: Journal, short: Timeouts) -> Callable[..., Server]:
+def bad(hostile_stdio: str, journal: Journal) -> Callable[..., Server]:
     """``bad(mode, *flags, **keys)``: the definition of a stdio server that misbehaves in that way."""
 
     def make(mode: str, *flags: str, **keys: Any) -> Server:
         words = ("-I", "-S", hostile_stdio, mode, "--journal", str(journal.path), *flags)
-        keys = {"timeouts": short, "id": "bad", **keys}
+        keys = {"timeouts": PATIENT, "id": "bad", **keys}
         return Server(transport=StdioSpec(sys.executable, words), **keys)
 
     return make
@@ -78,7 +82,6 @@ class Web:
     """``web(mode, **options)``: the definition of an HTTP server that misbehaves so, and what it saw."""
 
     base: str
-    timeouts: Timeouts
     key: str = field(default_factory=lambda: secrets.token_hex(6))
 
     def url(self, mode: str, **options: str) -> str:
@@ -87,7 +90,7 @@ class Web:
     def __call__(self, mode: str, *, keys: Mapping[str, Any] | None = None, **options: str) -> Server:
         kind = "sse" if options.get("era") == "sse" else "http"
         spec = HttpSpec(self.url(mode, **options), type=kind)
-        return Server(**{"id": "bad", "transport": spec, "timeouts": self.timeouts, **(keys or {})})
+        return Server(**{"id": "bad", "transport": spec, "timeouts": PATIENT, **(keys or {})})
 
     def seen(self, suffix: str = "") -> list[dict[str, Any]]:
         with urllib.request.urlopen(f"{self.base}/journal/{self.key}{suffix}", timeout=5) as answer:
@@ -99,9 +102,9 @@ class Web:
 
 
 @pytest.fixture
-def web(hostile_http: Any, short: Timeouts) -> Web:
+def web(hostile_http: Any) -> Web:
     """Bad HTTP servers, under a key of this test's own."""
-    return Web(hostile_http.url, short)
+    return Web(hostile_http.url)
 
 
 @pytest.fixture

@@ -37,7 +37,6 @@ Until = Callable[..., Any]
 HOSTILE = Path(__file__).parent.parent / "hostile/http_server.py"
 
 both_loops = pytest.mark.both_loops
-LONGER = {"timeouts": Timeouts(5, 5, 10)}
 
 
 def text_of(result: dict[str, Any]) -> str:
@@ -135,9 +134,9 @@ async def test_a_call_that_is_answered_badly_ends_with_the_right_error(
 @both_loops
 @pytest.mark.parametrize("mode", STANDING)
 async def test_a_server_that_stands_still_is_given_up_after_the_connect_timeout(
-    mode: str, web: Any, beside: Beside, within: Within, says: Says
+    mode: str, web: Any, short: Timeouts, beside: Beside, within: Within, says: Says
 ) -> None:
-    async with beside(web(mode, when="always", **STANDING[mode])) as manager:
+    async with beside(web(mode, keys={"timeouts": short}, when="always", **STANDING[mode])) as manager:
         with within(2), pytest.raises(Unreachable) as caught:
             await manager.call("bad", "echo")
         says(caught.value, "did not answer within 1 s")
@@ -150,7 +149,8 @@ async def test_a_server_that_stands_still_is_given_up_after_the_connect_timeout(
 async def test_a_call_that_stands_still_times_out_and_the_server_is_told(
     mode: str, era: str, web: Any, beside: Beside, within: Within, says: Says, until: Until
 ) -> None:
-    async with beside(web(mode, era=era, **STANDING[mode])) as manager:
+    keys = {"timeouts": Timeouts(20, 0.5, 5)}
+    async with beside(web(mode, keys=keys, era=era, **STANDING[mode])) as manager:
         await manager.facts("bad")
         with within(1.5), pytest.raises(CallTimeout) as caught:
             await manager.call("bad", "echo")
@@ -180,7 +180,7 @@ async def test_a_port_where_nobody_listens_is_named(beside: Beside, within: With
 async def test_a_reset_in_the_middle_of_a_long_request_leaves_its_outcome_unknown(
     web: Any, beside: Beside, within: Within, says: Says
 ) -> None:
-    async with beside(web("resets-in-body", keys=LONGER)) as manager:
+    async with beside(web("resets-in-body")) as manager:
         with within(3), pytest.raises(OutcomeUnknown) as caught:
             await manager.call("bad", "echo", {"text": "x" * 20_000_000})
         says(caught.value, "127.0.0.1:")
@@ -238,9 +238,11 @@ async def test_a_tls_address_of_a_plain_server_is_named(
         says(caught.value, "TLS with 127.0.0.1:")
 
 
-async def test_many_bad_servers_at_once_fail_alone(web: Any, beside: Beside, within: Within) -> None:
-    modes = [*BROKEN, *STANDING]
-    servers = [web(mode, when="always", keys={"id": mode}) for mode in modes]
+async def test_many_bad_servers_at_once_fail_alone(
+    web: Any, short: Timeouts, beside: Beside, within: Within
+) -> None:
+    servers = [web(mode, when="always", keys={"id": mode}) for mode in BROKEN]
+    servers += [web(mode, when="always", keys={"id": mode, "timeouts": short}) for mode in STANDING]
     async with beside(*servers, message_limit=1_000_000, parallel=100) as manager:
         with within(10):
             records = {record.server: record for record in await manager.connect()}
@@ -426,7 +428,7 @@ async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
 async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
     era: str, web: Any, beside: Beside, until: Until
 ) -> None:
-    async with beside(web("good", era=era, keys=LONGER)) as manager:
+    async with beside(web("good", era=era)) as manager:
         await manager.facts("bad")
         one = asyncio.ensure_future(manager.call("bad", "wait"))
         await until(lambda: len(web.messages("tools/call")) == 1)
@@ -466,7 +468,7 @@ async def test_a_server_that_forgot_its_session_gets_a_new_one_and_the_call_succ
 
 @both_loops
 async def test_all_calls_that_meet_a_forgotten_session_succeed(web: Any, beside: Beside) -> None:
-    async with beside(web("forgets-404", era="legacy", keys=LONGER)) as manager:
+    async with beside(web("forgets-404", era="legacy")) as manager:
         await manager.facts("bad")
         results = await asyncio.gather(
             *(manager.call("bad", "echo", {"text": str(n)}) for n in range(10)), return_exceptions=True
@@ -479,7 +481,7 @@ async def test_all_calls_that_meet_a_forgotten_session_succeed(web: Any, beside:
 async def test_a_forgotten_session_does_not_take_a_running_call_along(
     web: Any, beside: Beside, until: Until
 ) -> None:
-    async with beside(web("forgets-404", era="legacy", keys=LONGER)) as manager:
+    async with beside(web("forgets-404", era="legacy")) as manager:
         running = asyncio.ensure_future(manager.call("bad", "steps", {"count": 10, "every": 0.05}))
         await until(lambda: web.messages("tools/call"))
         assert text_of(await manager.call("bad", "echo", {"text": "kept"})) == "kept"
@@ -492,7 +494,7 @@ async def test_a_forgotten_session_does_not_take_a_running_call_along(
 async def test_closing_ends_also_what_runs_in_a_forgotten_session(
     web: Any, beside: Beside, within: Within, until: Until
 ) -> None:
-    async with beside(web("forgets-404", era="legacy", keys=LONGER)) as manager:
+    async with beside(web("forgets-404", era="legacy")) as manager:
         running = asyncio.ensure_future(manager.call("bad", "wait"))
         await until(lambda: web.messages("tools/call"))
         await manager.call("bad", "echo")
@@ -532,7 +534,7 @@ async def test_a_repeatable_call_is_sent_again_when_its_outcome_is_unknown(web: 
 
 
 async def test_a_stream_that_ends_early_is_resumed_where_it_stopped(web: Any, beside: Beside) -> None:
-    async with beside(web("sse-resumes", era="legacy", keys=LONGER)) as manager:
+    async with beside(web("sse-resumes", era="legacy")) as manager:
         assert text_of(await manager.call("bad", "echo", {"text": "in the end"})) == "in the end"
     assert [entry["resumed"] for entry in web.seen() if "resumed" in entry] == ["one", "two"]
     assert len(web.messages("tools/call")) == 1
@@ -557,8 +559,9 @@ async def test_a_resumption_that_is_refused_leaves_the_outcome_unknown(
 async def test_a_resumed_stream_is_closed_when_its_call_times_out(
     web: Any, beside: Beside, within: Within, until: Until
 ) -> None:
-    async with beside(web("sse-resumes", era="legacy", then="stall")) as manager:
-        with within(1.5), pytest.raises(CallTimeout):
+    limits = {"timeouts": Timeouts(20, 0.8, 5)}
+    async with beside(web("sse-resumes", keys=limits, era="legacy", then="stall")) as manager:
+        with within(2.5), pytest.raises(CallTimeout):
             await manager.call("bad", "echo")
         await until(lambda: any(entry.get("hung_up") == "GET" for entry in web.seen()), 2)
 
@@ -566,7 +569,8 @@ async def test_a_resumed_stream_is_closed_when_its_call_times_out(
 async def test_a_stream_that_ends_again_and_again_does_not_make_us_hammer(
     web: Any, beside: Beside, within: Within
 ) -> None:
-    async with beside(web("sse-resumes-for-ever", era="legacy")) as manager:
+    limits = {"timeouts": Timeouts(20, 0.8, 5)}
+    async with beside(web("sse-resumes-for-ever", keys=limits, era="legacy")) as manager:
         with within(2.5), pytest.raises(ServerError):
             await manager.call("bad", "echo")
     assert 1 < sum("resumed" in entry for entry in web.seen()) < 30
@@ -587,7 +591,7 @@ async def test_a_listening_stream_without_measure_harms_no_call(
     web: Any, beside: Beside, until: Until
 ) -> None:
     callbacks = Callbacks(notification=lambda *_: None)
-    listening = web("listening-oversize", era="legacy", keys=LONGER)
+    listening = web("listening-oversize", era="legacy")
     async with beside(listening, callbacks=callbacks, message_limit=100_000) as manager:
         await manager.facts("bad")
         await until(lambda: any(entry.get("verb") == "GET" for entry in web.seen()))
@@ -599,7 +603,7 @@ async def test_a_notification_that_is_answered_with_an_open_stream_holds_nobody_
     web: Any, beside: Beside, within: Within
 ) -> None:
     async with beside(web("notification-stays-open", era="legacy")) as manager:
-        with within(0.9):
+        with within(3):
             assert text_of(await manager.call("bad", "echo", {"text": "x"})) == "x"
 
 
@@ -662,10 +666,11 @@ async def test_an_endpoint_elsewhere_is_refused(
     ],
 )
 async def test_a_stream_that_never_names_its_endpoint_is_given_up(
-    mode: str, words: str, web: Any, beside: Beside, within: Within, says: Says
+    mode: str, words: str, web: Any, short: Timeouts, beside: Beside, within: Within, says: Says
 ) -> None:
-    async with beside(web(mode, era="sse", when="always"), message_limit=1_000_000) as manager:
-        with within(2), pytest.raises((Unreachable, BadAnswer)) as caught:
+    keys = {"timeouts": short} if "did not answer" in words else {}
+    async with beside(web(mode, keys=keys, era="sse", when="always"), message_limit=1_000_000) as manager:
+        with within(3), pytest.raises((Unreachable, BadAnswer)) as caught:
             await manager.call("bad", "echo")
         says(caught.value, words)
 
@@ -674,7 +679,7 @@ async def test_a_stream_that_never_names_its_endpoint_is_given_up(
 async def test_a_stream_that_ends_leaves_outcomes_unknown_and_the_next_call_connects_anew(
     web: Any, beside: Beside, within: Within, says: Says
 ) -> None:
-    async with beside(web("stream-ends", era="sse", keys=LONGER)) as manager:
+    async with beside(web("stream-ends", era="sse")) as manager:
         with within(2), pytest.raises(OutcomeUnknown) as caught:
             await manager.call("bad", "echo")
         says(caught.value, "ended its event stream")
@@ -685,6 +690,6 @@ async def test_a_stream_that_ends_leaves_outcomes_unknown_and_the_next_call_conn
 
 
 async def test_a_repeatable_call_survives_the_end_of_the_stream(web: Any, beside: Beside) -> None:
-    async with beside(web("stream-ends", era="sse", keys=LONGER)) as manager:
+    async with beside(web("stream-ends", era="sse")) as manager:
         result = await manager.call("bad", "echo", {"text": "again"}, repeatable=True)
         assert text_of(result) == "again"

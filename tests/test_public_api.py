@@ -1,0 +1,117 @@
+"""The public surface is a decision: what ``toolyard`` exports, and what importing it costs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import toolyard
+
+EXPORTED = [
+    "AgentsError",
+    "BadAnswer",
+    "CallTimeout",
+    "Callbacks",
+    "ConfigError",
+    "HttpStatus",
+    "OutcomeUnknown",
+    "Result",
+    "RpcError",
+    "ServerError",
+    "SessionLost",
+    "SignInNeeded",
+    "State",
+    "Status",
+    "Throttled",
+    "Timeouts",
+    "Tool",
+    "ToolRefused",
+    "Toolyard",
+    "ToolyardError",
+    "Unreachable",
+    "discover_config_path",
+    "load_config",
+    "parse_config",
+]
+
+HEAVY = (
+    *("aiohttp", "asyncio", "click", "difflib", "json", "logging", "orjson", "platformdirs", "pydantic"),
+    *("rich", "sqlite3", "ssl", "uvloop", "watchfiles", "yaml"),
+)
+
+
+def python(code: str) -> str:
+    words = [sys.executable, "-c", code]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+
+
+def test_these_names_are_exported_and_no_others() -> None:
+    assert toolyard.__all__ == EXPORTED
+    assert len(set(EXPORTED)) == len(EXPORTED)
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_every_name_can_be_imported_alone_and_is_documented(name: str) -> None:
+    assert python(f"from toolyard import {name}; print({name}.__name__)") == name
+    documented = inspect.getdoc(getattr(toolyard, name))
+    assert documented
+    # A dataclass without words of its own is documented by its signature, which is none.
+    assert not documented.startswith(f"{name}(")
+
+
+@pytest.mark.parametrize("name", [name for name in EXPORTED if inspect.isclass(getattr(toolyard, name))])
+def test_every_public_method_of_what_is_exported_is_documented(name: str) -> None:
+    kind = getattr(toolyard, name)
+    if issubclass(kind, str):
+        return  # An enum's members are documented where they stand.
+    for attribute, value in vars(kind).items():
+        if not attribute.startswith("_") and (callable(value) or isinstance(value, property | classmethod)):
+            assert inspect.getdoc(value), f"{name}.{attribute}"
+
+
+def test_what_is_not_exported_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="module 'toolyard' has no attribute 'nonsense'"):
+        toolyard.nonsense  # noqa: B018
+    with pytest.raises(ImportError):
+        exec("from toolyard import nonsense")
+
+
+def test_every_error_is_a_toolyard_error() -> None:
+    for name in EXPORTED:
+        exported = getattr(toolyard, name)
+        if inspect.isclass(exported) and issubclass(exported, Exception):
+            assert issubclass(exported, toolyard.ToolyardError)
+
+
+def test_importing_the_package_loads_no_heavy_library_and_no_room() -> None:
+    code = "import sys; before = set(sys.modules); import toolyard; print(*(set(sys.modules) - before))"
+    loaded = python(code).split()
+    assert {name.split(".")[0] for name in loaded} & set(HEAVY) == set()
+    assert [name for name in loaded if name.startswith("toolyard.")] == []
+
+
+@pytest.mark.parametrize(
+    ("use", "unneeded"),
+    [
+        ("load_config", ("aiohttp", "asyncio", "click", "rich", "yaml", "sqlite3")),
+        ("Unreachable", ("aiohttp", "asyncio", "click", "rich", "yaml", "sqlite3")),
+        ("Toolyard", ("click", "rich", "yaml", "watchfiles", "pydantic")),
+    ],
+)
+def test_a_name_loads_only_what_it_needs(use: str, unneeded: tuple[str, ...]) -> None:
+    loaded = set(python(f"import sys; from toolyard import {use}; print(*sys.modules)").split())
+    assert loaded & set(unneeded) == set()
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert toolyard.__version__ == importlib.metadata.version("toolyard")
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    from importlib.resources import files
+
+    assert files("toolyard").joinpath("py.typed").is_file()
