@@ -1,0 +1,144 @@
+"""The command ``toolyard`` itself: it knows its subcommands by name, and loads the one that is used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+
+from toolyard.cli.ending import Usage, ended, interrupted, show_usage_error
+from toolyard.cli.input.options import Options, shared_params
+from toolyard.errors import ToolyardError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+__all__ = ["COMMANDS", "PROGRAM", "SECTIONS", "app", "main", "run"]
+
+PROGRAM = "toolyard"
+
+SECTIONS: dict[str, dict[str, str]] = {
+    "Look": {
+        "servers": "Connect to the servers and show how they are.",
+        "tools": "List the tools, with a line about each.",
+        "why": "Say whether a tool may be seen and called, and which rules decide.",
+    },
+    "Use": {
+        "call": "Call a tool and print its answer.",
+    },
+    "Set up": {
+        "import": "Bring in the servers of other clients.",
+        "approve": "Look at a configuration file that was found, and trust it.",
+        "check": "Check configuration, settings and AGENTS.md.",
+        "settings": "List the settings, with value and origin.",
+        "doctor": "Find out why something does not work, step by step.",
+        "completion": "Print the script that completes names in your shell.",
+        "demo": "Show it all with a small server that comes with Toolyard.",
+    },
+}
+"""The commands, with the line that each has in the list. Kept here so that the list loads none of them."""
+
+COMMANDS: dict[str, str] = {name: line for section in SECTIONS.values() for name, line in section.items()}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules of their own names, each imported when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        # "import" is a word of Python, which no module may have as its name.
+        module = "import_" if cmd_name == "import" else cmd_name
+        found: click.Command = import_module(f"toolyard.cli.{module}").command
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            from difflib import get_close_matches  # only for a slip
+
+            near = get_close_matches(name, COMMANDS, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"see `{PROGRAM} --help`"
+            raise Usage(f"there is no command '{name}'", hint=hint)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()), col_max=12)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem  # only while a shell completes
+
+        names = [
+            CompletionItem(name, help=line) for name, line in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from toolyard import __version__
+
+        click.echo(f"{PROGRAM} {__version__}")
+        ctx.exit()
+
+
+app = LazyGroup(
+    name=PROGRAM,
+    help=(
+        "Connect, scope and watch every MCP server that your agents use.\n\n"
+        "Exit codes: 0 fine; 1 the tool answered an error, or `check` found problems; 2 usage or "
+        "configuration; 3 server unreachable; 4 refused, or no such tool; 5 sign-in needed; 6 timed out, or "
+        "outcome unknown."
+    ),
+    params=[
+        *shared_params(),
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_version,
+            help="Print the version and end.",
+        ),
+    ],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=True,
+)
+
+
+def run(arguments: Sequence[str], options: Options | None = None) -> int:
+    """Run one command line and return its exit code. What went wrong has been told by then."""
+    obj = options or Options(json="--json" in arguments)
+    try:
+        outcome = app.main(list(arguments), prog_name=PROGRAM, standalone_mode=False, obj=obj)
+        return outcome if isinstance(outcome, int) else 0
+    except click.UsageError as error:
+        return show_usage_error(error, obj)
+    except ToolyardError as error:
+        return ended(error, obj)
+    except (click.Abort, KeyboardInterrupt):
+        return interrupted()
+    except OSError as error:
+        # The rim of the program: a folder that was removed, a disk that is full.
+        place = f": {error.filename}" if error.filename else ""
+        return ended(ToolyardError(f"{error.strerror or error}{place}"), obj)
+
+
+def main() -> None:
+    """The entry point."""
+    for stream in (sys.stdout, sys.stderr):
+        # A server may send what this terminal's encoding does not have; that must not end us.
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,35 @@
+"""``toolyard completion``: the script that completes names in a shell."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from toolyard.cli.app import COMMANDS, PROGRAM, app
+from toolyard.cli.input.options import Command
+
+__all__ = ["command"]
+
+_EVERY_SHELL = {
+    "bash": 'eval "$(toolyard completion bash)"   in ~/.bashrc',
+    "zsh": 'eval "$(toolyard completion zsh)"   in ~/.zshrc',
+    "fish": "toolyard completion fish > ~/.config/fish/completions/toolyard.fish",
+}
+
+
+@click.command(
+    "completion",
+    cls=Command,
+    short_help=COMMANDS["completion"],
+    epilog="\b\n" + "\n".join(_EVERY_SHELL.values()),
+)
+@click.argument("shell", type=click.Choice(list(_EVERY_SHELL)))
+def command(shell: str) -> None:
+    """Print the script that completes commands, options and names of tools, servers and agents.
+
+    Names come from the configuration and the stored catalogue; nothing is started.
+    """
+    made = get_completion_class(shell)
+    assert made is not None
+    script = made(app, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE")
+    click.echo(script.source_template % script.source_vars())

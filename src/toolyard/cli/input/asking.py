@@ -1,0 +1,50 @@
+"""Asking the person at the terminal."""
+
+from __future__ import annotations
+
+import sys
+
+from toolyard.cli.output.style import paint
+
+__all__ = ["ask", "ask_while_running"]
+
+_YES = {"y", "yes"}
+
+
+def ask(question: str) -> bool:
+    """Yes or no; anything but yes is no. Somebody must be there."""
+    _put(question)
+    return _means_yes(sys.stdin.readline())
+
+
+async def ask_while_running(question: str) -> bool:
+    """The same inside the event loop, which goes on; Ctrl-C and timeouts end the wait."""
+    import asyncio  # the loop that runs us
+
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[str] = loop.create_future()
+
+    def read() -> None:
+        if not answer.done():
+            answer.set_result(sys.stdin.readline())
+
+    _put(question)
+    try:
+        # A terminal hands over whole lines, so the read does not wait.
+        loop.add_reader(sys.stdin.fileno(), read)
+    except NotImplementedError:
+        return _means_yes(await asyncio.to_thread(sys.stdin.readline))
+    try:
+        return _means_yes(await answer)
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+
+
+def _put(question: str) -> None:
+    print(f"{paint(question, 'bold', sys.stderr)} [y/N] ", end="", file=sys.stderr, flush=True)
+
+
+def _means_yes(line: str) -> bool:
+    if not line.endswith("\n"):
+        print(file=sys.stderr)
+    return line.strip().casefold() in _YES

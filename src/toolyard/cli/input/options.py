@@ -1,0 +1,110 @@
+"""The options that every command has, before its name or after it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolyard.cli.ending import flush_output, silence_broken_pipe
+
+__all__ = ["Command", "Options", "shared_params"]
+
+
+@dataclass(slots=True)
+class Options:
+    """What was said for the whole command line. It is filled while the words are parsed."""
+
+    config: str | None = None
+    data_dir: str | None = None
+    json: bool = False
+    verbose: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The data directory. Nothing is created."""
+        from toolyard.config import default_data_dir  # the help needs no folder
+
+        named = self.data_dir and os.path.abspath(os.path.expanduser(self.data_dir))
+        return Path(named) if named else default_data_dir()
+
+
+class Command(click.Command):
+    """A command with the shared options."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.params += shared_params()
+
+    def invoke(self, ctx: click.Context) -> Any:
+        _start_logging(ctx.ensure_object(Options).verbose)
+        try:
+            outcome = super().invoke(ctx)
+            flush_output()
+        except BrokenPipeError:
+            ctx.exit(silence_broken_pipe())
+        return outcome
+
+
+def shared_params() -> list[click.Parameter]:
+    """Fresh ones each time: a parameter belongs to one command."""
+    return [
+        click.Option(
+            ["--config"],
+            metavar="PATH",
+            type=click.Path(path_type=str),
+            expose_value=False,
+            callback=_remember,
+            help="The configuration file. Default: the usual places.",
+        ),
+        click.Option(
+            ["--data-dir"],
+            metavar="PATH",
+            type=click.Path(file_okay=False, path_type=str),
+            expose_value=False,
+            callback=_remember,
+            help="Where Toolyard keeps what is its own.",
+        ),
+        click.Option(
+            ["--json"],
+            is_flag=True,
+            default=None,
+            expose_value=False,
+            callback=_remember,
+            help="Print JSON, errors too.",
+        ),
+        click.Option(
+            ["-v", "--verbose"],
+            is_flag=True,
+            default=None,
+            expose_value=False,
+            callback=_remember,
+            help="Log to standard error.",
+        ),
+    ]
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    options = ctx.ensure_object(Options)
+    if value is not None:
+        setattr(options, str(param.name), value)
+
+
+def _start_logging(verbose: bool) -> None:
+    import logging  # the help needs none
+
+    log = logging.getLogger("toolyard")
+    if log.handlers:
+        return
+    if not verbose:
+        # What the library warns of, the commands tell in their own words.
+        log.addHandler(logging.NullHandler())
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)

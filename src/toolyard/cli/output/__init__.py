@@ -1,0 +1,1 @@
+"""What commands print: for a terminal, for a pipe, for a program."""

@@ -1,0 +1,105 @@
+"""Work that takes a while: a spinner or a bar on the terminal's standard error, which vanishes at the end."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from toolyard.cli.output.style import has_colour, is_terminal
+from toolyard.cli.output.text import one_line
+
+if TYPE_CHECKING:
+    from asyncio import TimerHandle
+
+    from rich.progress import Progress
+
+__all__ = ["Busy"]
+
+_PATIENCE = 0.3
+"""Seconds before anything is shown: what is quicker should not flicker."""
+
+
+class Busy:
+    """Shows that something is under way, and how far it is. ``quiet`` shows nothing.
+
+    Off a terminal only ``verbose`` shows progress, a line each.
+    """
+
+    def __init__(self, label: str, *, quiet: bool = False, verbose: bool = False) -> None:
+        self._label = label
+        self._drawn = not quiet and is_terminal(sys.stderr)
+        self._lines = not quiet and verbose and not self._drawn
+        self._progress: Progress | None = None
+        self._timer: TimerHandle | None = None
+
+    async def __aenter__(self) -> Busy:
+        if self._drawn:
+            import asyncio  # only a terminal needs the timer
+
+            self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._draw)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Take it off the screen, e.g. to ask something."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def label(self, text: str) -> None:
+        """Say something else."""
+        self._label = text
+        if self._progress is not None:
+            self._progress.update(self._progress.task_ids[0], description=text)
+
+    def told(self, params: Mapping[str, Any]) -> None:
+        """A progress notification came. Whatever a server put into it is borne."""
+        done, total = _number(params.get("progress")), _number(params.get("total"))
+        message = params.get("message")
+        words = one_line(message, 60) if isinstance(message, str) else ""
+        if self._lines:
+            share = f"{done:g}" if total is None else f"{done or 0:g}/{total:g}"
+            print(f"progress: {share} {words}".rstrip(), file=sys.stderr)
+        elif self._drawn:
+            self._draw()
+            if self._progress is not None:
+                task = self._progress.task_ids[0]
+                label = f"{self._label}  {words}" if words else self._label
+                self._progress.update(task, completed=done, total=total, description=label)
+
+    def _draw(self) -> None:
+        if self._progress is not None:
+            return
+        from rich.console import Console  # only a terminal needs it
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True, no_color=not has_colour(sys.stderr), highlight=False)
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._progress.add_task(self._label, total=None)
+        self._progress.start()
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None

@@ -1,0 +1,36 @@
+"""Who reads: a person at a terminal, or a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+__all__ = ["has_colour", "is_terminal", "paint", "person_is_there"]
+
+_CODES = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a stream leads to a terminal."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # It was closed.
+        return False
+
+
+def has_colour(stream: TextIO | None) -> bool:
+    """Whether colours are wanted there: a terminal that has them, and no NO_COLOR."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def person_is_there() -> bool:
+    """Whether somebody can be asked."""
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
+def paint(text: str, colour: str, stream: TextIO | None) -> str:
+    """``text`` in a colour, where the stream has colours."""
+    if not text or not has_colour(stream):
+        return text
+    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"

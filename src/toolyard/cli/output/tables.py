@@ -1,0 +1,84 @@
+"""Rows: a table on a terminal, lines with tabs in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from toolyard.cli.output.style import has_colour, is_terminal
+from toolyard.cli.output.text import one_line
+
+__all__ = ["Cell", "Column", "Row", "show_table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column. ``wraps``: on a terminal it may take several lines, instead of being cut. ``whole``: it is
+    never cut, because people need it to the letter."""
+
+    title: str
+    right: bool = False
+    wraps: bool = False
+    whole: bool = False
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text with a style of its own."""
+
+    text: str
+    style: str = ""
+
+
+_GAP = 2
+_LEAST = 10
+
+Row: TypeAlias = Sequence[str | Cell]
+
+
+def show_table(columns: Sequence[Column], rows: Iterable[Row]) -> None:
+    """Print the rows. In a pipe each is one line, its cells parted by tabs, without a heading."""
+    if is_terminal(sys.stdout):
+        _show_on_terminal(columns, list(rows))
+        return
+    for row in rows:
+        print("\t".join(one_line(_text(cell)) for cell in row))
+
+
+def _text(cell: str | Cell) -> str:
+    return cell.text if isinstance(cell, Cell) else cell
+
+
+def _show_on_terminal(columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    from rich.cells import cell_len  # a pipe needs none of it
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(no_color=not has_colour(sys.stdout), highlight=False)
+    lines = [[one_line(_text(cell)) for cell in row] for row in rows]
+    widths = [
+        max(cell_len(text) for text in (column.title, *(line[place] for line in lines)))
+        for place, column in enumerate(columns)
+    ]
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))
+    for place, column in enumerate(columns):
+        room = console.width - sum(width + _GAP for width in widths[:-1])
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            style=column.style,
+            no_wrap=not column.wraps,
+            overflow="fold" if column.wraps else "ellipsis",
+            min_width=widths[place] if column.whole else None,
+            # What is last and cannot wrap gets the room that the others leave.
+            max_width=max(room, _LEAST) if place == len(columns) - 1 and not column.wraps else None,
+        )
+    for row, line in zip(rows, lines, strict=True):
+        styles = [cell.style if isinstance(cell, Cell) else "" for cell in row]
+        # As Text, so that nothing a server says is taken for markup.
+        table.add_row(*(Text(text, style=style) for text, style in zip(line, styles, strict=True)))
+    console.print(table)

@@ -1,0 +1,135 @@
+"""A configuration that cannot be used: an error with its place, exit 2 (1 from check), nothing started."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Entry = dict[str, Any]
+
+
+def strict(odd: Entry, **more: Any) -> Entry:
+    return {"trust": "trusted", "transport": {"type": "stdio", **odd}, **more}
+
+
+def malformed(odd: Entry) -> str:
+    return json.dumps({"mcpServers": {"odd": odd}}, indent=1)[:-2]
+
+
+def wrong_type(odd: Entry) -> Entry:
+    return {"mcpServers": {"odd": odd, "bad": {"command": 7}}}
+
+
+def empty_allow(odd: Entry) -> Entry:
+    return {"servers": {"odd": strict(odd), "bad": strict(odd, allowTools=[])}}
+
+
+def bundle_without_server(odd: Entry) -> Entry:
+    return {"servers": {"odd": strict(odd)}, "bundles": {"b": {"serverId": "od", "mode": "direct"}}}
+
+
+def unknown_key(odd: Entry) -> Entry:
+    return {"servers": {"odd": strict(odd, alowTools=["x"])}}
+
+
+def duplicate_key(odd: Entry) -> str:
+    entry = json.dumps(odd)
+    return f'{{"mcpServers": {{\n"odd": {entry},\n"odd": {entry}\n}}}}'
+
+
+def allows_everything(odd: Entry) -> Entry:
+    return {"servers": {"odd": strict(odd) | {"trust": "untrusted", "allowTools": ["*"]}}}
+
+
+BAD = [
+    (malformed, ":12:", "expected a comma"),
+    (wrong_type, "mcpServers.bad.command", "expected"),
+    (empty_allow, "servers.bad.allowTools", "an empty list"),
+    (bundle_without_server, "bundles.b.serverId", "there is no server 'od'"),
+    (unknown_key, "servers.odd.alowTools", "allowTools"),
+    (duplicate_key, ":3: mcpServers.odd", "twice"),
+    (allows_everything, "servers.odd.allowTools", "*"),
+]
+
+
+@pytest.mark.parametrize(("make", "place", "words"), BAD, ids=lambda value: getattr(value, "__name__", ""))
+def test_an_error_names_its_place_and_nothing_starts(
+    cli: Any, odd: Entry, starts: Path, make: Any, place: str, words: str
+) -> None:
+    path = cli.write(make(odd))
+    for command in (("servers",), ("call", "odd_typed")):
+        ran = cli(*command)
+        assert (ran.code, ran.out) == (2, ""), command
+        assert f"error: {path}:" in ran.err
+        assert place in ran.err
+        assert words in ran.err
+    checked = cli("check")
+    assert checked.code == 1
+    assert f"error: {path}:" in checked.out
+    assert not starts.exists()
+
+
+def test_all_problems_are_told_at_once(cli: Any) -> None:
+    cli.write({"mcpServers": {"a": {}, "b": {"command": 1}, "c": {"url": "nonsense"}}})
+    ran = cli("check")
+    assert [line for line in ran.lines if line.startswith("error: ")] == [
+        line for line in ran.lines if any(f"mcpServers.{name}" in line for name in "abc")
+    ]
+    assert len([line for line in ran.lines if line.startswith("error: ")]) == 3
+    assert ran.lines[-1].startswith("3 problems")
+
+
+def test_a_file_of_ten_megabytes_is_not_read(cli: Any) -> None:
+    path = cli.write('{"mcpServers": {}}' + " " * 10_000_000)
+    ran = cli("tools")
+    assert ran.code == 2
+    assert f"error: {path}: the file has 10,000,018 bytes; at most" in ran.err
+
+
+def test_a_link_that_leads_in_a_circle_is_named(cli: Any) -> None:
+    path = cli.home / "loop.json"
+    path.symlink_to(path)
+    for words in (("tools", "--config", path), ("check", "--config", path)):
+        ran = cli(*words)
+        assert ran.code == (1 if words[0] == "check" else 2)
+        assert f"error: {path}: symbolic links lead in a circle" in ran.out + ran.err
+
+
+def test_a_named_file_that_is_missing_is_an_error_and_a_default_place_is_not(cli: Any) -> None:
+    for words in (("--config", "absent.json", "tools"), ("tools", "--config", "absent.json")):
+        ran = cli(*words)
+        assert (ran.code, "absent.json: the file does not exist" in ran.err) == (2, True)
+    ran = cli("tools", TOOLYARD_CONFIG_PATH="absent.json")
+    assert (ran.code, "TOOLYARD_CONFIG_PATH names it" in ran.err) == (2, True)
+    ran = cli("tools")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err.startswith("note: no servers are configured\nhint: ")
+
+
+def test_tools_that_are_no_list_are_named_with_their_line(yard: Any, starts: Path) -> None:
+    path = yard.agents("## Reader\n---\ntools: odd_typed\n---\nRead.\n")
+    ran = yard("tools", "--agent", "reader")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {path}:3: Reader.tools: tools: is no list")
+    assert f"error: {path}:3: Reader.tools: tools: is no list" in yard("check").out
+    assert not starts.exists()
+
+
+def test_settings_that_are_wrong_are_named(yard: Any) -> None:
+    toml = yard.data / "toolyard.toml"
+    toml.write_text('port = "many"\nwrite_tool = "ask"\n')
+    ran = yard("tools")
+    assert ran.code == 2
+    assert f"error: {toml}:1: port: expected a whole number" in ran.err
+    assert f"error: {toml}:2: write_tool: unknown setting\nhint: did you mean 'write_tools'?" in ran.err
+    assert yard("check").code == 1
+
+
+def test_check_tells_of_all_files_at_once(cli: Any) -> None:
+    cli.write({"mcpServers": {"a": {}}})
+    (cli.data / "toolyard.toml").write_text("port = -1\n")
+    cli.agents("## Reader\n---\ntools: all\n---\nRead.\n")
+    found = cli("check", "--json").json["problems"]
+    assert {Path(problem["file"]).name for problem in found} == {"mcp.json", "toolyard.toml", "AGENTS.md"}

@@ -1,0 +1,102 @@
+"""``toolyard call``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def test_words_become_what_the_schema_says(yard: Any) -> None:
+    words = ["text=7", "whole=7", "share=1.5", "flag=yes", "names=a", "names=b", "sizes=[1, 2]", "box.wide=3"]
+    ran = yard("call", "odd_typed", *words, 'more:={"deep": [null]}', "other=8")
+    assert json.loads(ran.out) == {
+        "text": "7",
+        "whole": 7,
+        "share": 1.5,
+        "flag": True,
+        "names": ["a", "b"],
+        "sizes": [1, 2],
+        "box": {"wide": 3},
+        "more": {"deep": [None]},
+        "other": "8",
+    }
+
+
+def test_a_json_object_goes_as_it_is(yard: Any) -> None:
+    given = '{"whole": "seven", "emoji": "🎉"}'
+    assert json.loads(yard("call", "odd_typed", given).out) == json.loads(given)
+    assert json.loads(yard("call", "odd_typed", "-", input=given).out) == json.loads(given)
+
+
+def test_raw_prints_what_the_server_sent(yard: Any) -> None:
+    assert yard("call", "odd_fail", "--raw").json == {
+        "content": [{"type": "text", "text": "it went wrong"}],
+        "isError": True,
+    }
+
+
+def test_a_person_gets_all_of_a_long_answer(yard: Any) -> None:
+    assert yard("call", "odd_long").out == "x" * 200_000 + "\n"
+
+
+def test_a_pipe_gets_a_text_byte_for_byte(yard: Any) -> None:
+    assert yard("call", "odd_screen").out == "\x1b[2Jcleared\tyour screen\n"
+
+
+def test_media_are_described_and_written_only_where_asked(yard: Any) -> None:
+    told = yard("call", "odd_image")
+    assert told.out == "[image: image/png, 28 bytes]\n"
+    assert told.err == "note: media were not written anywhere\nhint: --save DIR writes them to files\n"
+    for number in (1, 2):
+        ran = yard("call", "odd_image", "--save", "media")
+        assert ran.out == f"[image: image/png, 28 bytes] -> media/odd_image-{number}.png\n"
+        assert (yard.home / f"media/odd_image-{number}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(yard: Any) -> None:
+    (yard.home / "file").write_text("")
+    ran = yard("call", "odd_image", "--save", "file/media")
+    assert ran.code == 2
+    assert ran.err.startswith("error: --save file/media: ")
+
+
+def test_json_has_text_structure_and_media(yard: Any) -> None:
+    ran = yard("call", "odd_image", "--json", "--save", "media")
+    assert ran.json["media"] == [
+        {"kind": "image", "mime": "image/png", "bytes": 28, "uri": None, "file": "media/odd_image-1.png"}
+    ]
+
+
+def test_only_the_server_of_the_tool_is_started(cli: Any, odd: Any, demo: Any, starts: Path) -> None:
+    cli.write({"mcpServers": {"odd": odd, "demo": demo}})
+    assert cli("call", "demo_weekday", "date=2026-07-28").out == "2026-07-28 is a Tuesday.\n"
+    assert not starts.exists()
+
+
+def test_progress_is_told_on_standard_error_in_lines_when_verbose(cli: Any, demo: Any) -> None:
+    cli.write({"mcpServers": {"demo": demo}})
+    ran = cli("-v", "call", "demo_count", "to=3", "pause=0.01")
+    assert ran.out == "Counted to 3.\n"
+    assert [line for line in ran.err.splitlines() if line.startswith("progress: ")] == [
+        "progress: 1/3 1 of 3",
+        "progress: 2/3 2 of 3",
+        "progress: 3/3 3 of 3",
+    ]
+    assert "DEBUG toolyard.calls: demo/count: ok in" in ran.err
+    assert cli("call", "demo_count", "to=3", "pause=0.01").err == ""
+
+
+def test_a_write_tool_is_refused_where_nobody_can_be_asked(yard: Any) -> None:
+    ran = yard("call", "odd_write", TOOLYARD_WRITE_TOOLS="ask")
+    assert (ran.code, "needs an approval, and there is nobody to ask" in ran.err) == (4, True)
+    assert yard("call", "odd_write", TOOLYARD_WRITE_TOOLS="allow").code == 0
+
+
+def test_an_untrusted_answer_is_fenced(cli: Any, odd: Any) -> None:
+    server = {"trust": "untrusted", "allowTools": ["typed"], "transport": {"type": "stdio", **odd}}
+    cli.write({"servers": {"odd": server}})
+    ran = cli("call", "odd_typed", "text=hi", TOOLYARD_WRITE_TOOLS="allow")
+    assert ran.code == 0
+    assert '{"text": "hi"}' in ran.out
+    assert len(ran.lines) > 1

@@ -1,0 +1,77 @@
+"""``toolyard check``, when nothing is wrong, and what it has to say all the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def test_nothing_configured_is_fine(cli: Any) -> None:
+    ran = cli("check")
+    assert (ran.code, ran.lines[-1]) == (0, "no problems, 0 notes")
+    assert not cli.data.exists()
+
+
+def test_notes_stop_nothing(cli: Any, odd: Any) -> None:
+    npx = {"command": "npx", "args": ["-y", "some-server"]}
+    entry = {**odd, "denyTools": ["nope*"], "allwaysAllow": []}
+    path = cli.write({"mcpServers": {"odd": entry, "npx": npx, "off": {**odd, "disabled": True}}})
+    cli("tools", "--server", "odd")
+    ran = cli("check")
+    assert ran.code == 0
+    for words in (
+        f"{path}:14: mcpServers.odd.allwaysAllow",
+        "server 'odd': 'nope*' in denyTools matches no tool of the server",
+        "server 'odd': tool 'broken' of server 'odd' is quarantined",
+        "server 'npx': runs whatever version of 'some-server' is the newest",
+        "server 'npx': was never listed",
+        "server 'off': is disabled: switched off in its entry",
+    ):
+        assert words in ran.out, ran.out
+
+
+def test_agent_patterns_are_held_against_the_stored_catalogue(yard: Any) -> None:
+    path = yard.agents("## Reader\n---\ntools: [odd_typed, odd_tipped, later_*, view_file]\n---\nRead.\n")
+    before = yard("check")
+    assert (before.code, "'odd_tipped' matches no tool yet; not listed so far: 'odd'" in before.out) == (
+        0,
+        True,
+    )
+    yard("tools")
+    after = yard("check")
+    assert after.code == 1
+    wrong = f"error: {path}:1: Reader.tools: there is no tool 'odd_tipped'\nhint: did you mean 'odd_typed'?"
+    assert wrong in after.out
+    assert f"note: {path}:1: Reader.tools: 'later_*' matches no tool" in after.out
+
+
+def test_an_agent_with_a_bundle_that_there_is_not(yard: Any) -> None:
+    path = yard.agents("## Reader\n---\nbundles: [nothing]\n---\nRead.\n")
+    ran = yard("check")
+    assert (ran.code, f"error: {path}:1: Reader.bundles: there is no bundle 'nothing'" in ran.out) == (
+        1,
+        True,
+    )
+
+
+def test_a_naming_template_that_cannot_be_used(cli: Any) -> None:
+    ran = cli("check", TOOLYARD_NAMING_TEMPLATE="nothing")
+    assert (ran.code, "'nothing' must contain {tool} once" in ran.out) == (1, True)
+    assert cli("tools", TOOLYARD_NAMING_TEMPLATE="nothing").code == 2
+
+
+def test_a_file_that_waits_is_told_with_the_command_that_approves_it(
+    cli: Any, odd: Any, starts: Path
+) -> None:
+    path = cli.write({"mcpServers": {"odd": odd}}, "toolyard.mcp.json")
+    ran = cli("check")
+    assert ran.code == 0
+    assert f"note: {path}: waits for approval\nhint: look at it with `toolyard approve {path}`" in ran.out
+    assert "server 'odd': is disabled: not approved" in ran.out
+    assert not starts.exists()
+
+
+def test_json_says_whether_it_is_fine(yard: Any) -> None:
+    found = yard("check", "--json").json
+    assert (found["ok"], found["problems"], found["agents"]) == (True, [], None)
+    assert found["configuration"]["servers"] == {"odd": {"enabled": True, "disabled_reason": None}}

@@ -1,0 +1,64 @@
+"""Names complete from files and the stored catalogue, and nothing is started for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def complete(cli: Any, line: str, **env: str) -> list[str]:
+    """What bash would offer at the end of the line."""
+    words = line.split(" ")
+    ran = cli(_TOOLYARD_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1), **env)
+    assert ran.err == ""
+    return [row.partition(",")[2] for row in ran.lines if row]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_each_shell(cli: Any, shell: str) -> None:
+    ran = cli("completion", shell)
+    assert (ran.code, ran.err) == (0, "")
+    assert f"_TOOLYARD_COMPLETE={shell}_complete" in ran.out
+
+
+def test_commands_and_options(cli: Any) -> None:
+    assert complete(cli, "toolyard se") == ["servers", "settings"]
+    assert complete(cli, "toolyard tools --fr") == ["--fresh"]
+
+
+def test_tools_complete_once_they_were_listed(yard: Any, starts: Path) -> None:
+    assert complete(yard, "toolyard call odd_t") == []
+    assert not starts.exists()
+    yard("tools")
+    assert complete(yard, "toolyard call odd_t") == ["odd_typed"]
+    assert complete(yard, "toolyard why odd_im") == ["odd_image"]
+    assert len(starts.read_text().splitlines()) == 1
+
+
+def test_servers_bundles_and_agents(cli: Any, odd: Any) -> None:
+    server = {"trust": "trusted", "transport": {"type": "stdio", **odd}}
+    cli.write({"servers": {"odd": server}, "bundles": {"some": {"serverId": "odd", "mode": "direct"}}})
+    cli.agents("## Code Reader\n---\n---\nRead.\n")
+    assert complete(cli, "toolyard tools --server ") == ["odd"]
+    assert complete(cli, "toolyard tools --bundle ") == ["some"]
+    assert complete(cli, "toolyard tools --agent co") == ["code-reader"]
+    assert complete(cli, "toolyard doctor o") == ["odd"]
+
+
+def test_the_options_before_count(cli: Any, odd: Any) -> None:
+    cli.write({"mcpServers": {"elsewhere": odd}}, "other.json")
+    assert complete(cli, "toolyard --config other.json tools --server ") == ["elsewhere"]
+
+
+def test_a_name_that_a_shell_would_run_is_never_offered(cli: Any, odd: Any) -> None:
+    cli.write({"mcpServers": {"$(touch x)": odd, "`id`": odd, "a;b": odd, "fine": odd}}, ".mcp.json")
+    assert complete(cli, "toolyard tools --server ") == ["fine"]
+
+
+def test_what_is_broken_offers_nothing_and_says_nothing(cli: Any) -> None:
+    cli.write("{")
+    cli.agents("## A\n---\ntools: x\n---\n")
+    for line in ("toolyard call ", "toolyard tools --server ", "toolyard tools --agent "):
+        assert complete(cli, line) == []

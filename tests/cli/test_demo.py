@@ -1,0 +1,86 @@
+"""``toolyard demo`` and its server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from typing import Any
+
+import pytest
+from mcp_types import methods
+
+VERSION = "io.modelcontextprotocol/protocolVersion"
+
+
+def test_the_walk_ends_by_itself_and_leaves_nothing(cli: Any) -> None:
+    began = time.monotonic()
+    ran = cli("demo", TMPDIR=str(cli.home))
+    assert (ran.code, ran.err) == (0, "")
+    assert time.monotonic() - began < 20
+    for words in (
+        "demo\tready\t3\t",
+        "demo_count\tCount up slowly, telling how far it is.",
+        "2026-07-28 is a Tuesday.",
+        "-> write tools  refuse",
+        "What to do next",
+    ):
+        assert words in ran.out
+    assert list(cli.home.iterdir()) == []
+    assert not cli.data.exists()
+
+
+def talk(
+    entry: dict[str, Any], *messages: dict[str, Any], args: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+    text = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
+    words = [entry["command"], *entry["args"], *args]
+    done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=20, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_its_server_speaks_the_modern_era(demo: Any) -> None:
+    (offer, listing, refusal) = talk(
+        demo,
+        {"id": 1, "method": "server/discover", "params": {"_meta": {VERSION: "2026-07-28"}}},
+        {"id": 2, "method": "tools/list", "params": {"_meta": {VERSION: "2026-07-28"}}},
+        {"id": 3, "method": "tools/list", "params": {"_meta": {VERSION: "2031-01-01"}}},
+    )
+    assert offer["result"]["supportedVersions"][0] == "2026-07-28"
+    assert (listing["result"]["resultType"], listing["result"]["cacheScope"]) == ("complete", "public")
+    assert refusal["error"]["code"] == -32022
+    assert refusal["error"]["data"]["supported"] == ["2026-07-28"]
+
+
+def test_its_server_speaks_the_legacy_era(demo: Any) -> None:
+    hello = {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}
+    probe = {"id": 2, "method": "server/discover", "params": {}}
+    started, ping, refused, unread = talk(
+        demo, hello, {"id": 3, "method": "ping"}, probe, {"id": 4, "method": "nonsense"}, args=("--legacy",)
+    )
+    assert started["result"]["protocolVersion"] == "2025-06-18"
+    assert ping["result"] == {}
+    assert refused["error"]["code"] == unread["error"]["code"] == -32601
+
+
+def test_its_server_bears_nonsense(demo: Any) -> None:
+    words = [demo["command"], *demo["args"]]
+    lines = 'nonsense\n[]\n{"id": 1, "method": "tools/call", "params": 7}\n'
+    done = subprocess.run(words, input=lines, capture_output=True, text=True, timeout=20, check=True)
+    assert '"code": -32700' in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
+def test_its_answers_match_the_official_types(demo: Any, revision: str) -> None:
+    meta = {"_meta": {VERSION: revision}} if revision == "2026-07-28" else {}
+    asked = {
+        "server/discover" if meta else "initialize": {"protocolVersion": revision, **meta},
+        "tools/list": meta,
+        "tools/call": {"name": "weekday", "arguments": {"date": "2026-07-28"}, **meta},
+    }
+    messages = [{"id": id_, "method": method, "params": asked[method]} for id_, method in enumerate(asked)]
+    answers = talk(demo, *messages)
+    assert len(answers) == 3
+    for answer, method in zip(sorted(answers, key=lambda one: one["id"]), asked, strict=True):
+        methods.validate_server_result(method, revision, answer["result"])

@@ -1,0 +1,70 @@
+"""``toolyard doctor``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_each_step_of_a_start_has_its_time(cli: Any, demo: Any, odd: Any) -> None:
+    cli.write({"mcpServers": {"demo": demo, "odd": odd}})
+    ran = cli("doctor", "--json")
+    assert ran.code == 0
+    modern, legacy = ran.json["servers"]
+    assert [step["name"] for step in modern["steps"]] == ["command", "spawn", "server/discover", "tools/list"]
+    assert modern["steps"][2]["detail"] == "modern era, 2026-07-28, toolyard-demo 1.0.0"
+    assert [step["name"] for step in legacy["steps"]] == [
+        *("command", "spawn", "server/discover", "initialize", "tools/list")
+    ]
+    assert legacy["steps"][2]["refusal"] == "Method not found"
+    assert legacy["steps"][4]["detail"].startswith("11 tools, about ")
+    assert legacy["steps"][4]["detail"].endswith("; 1 set aside")
+    assert all(step["seconds"] >= 0 for server in (modern, legacy) for step in server["steps"])
+
+
+def test_what_to_do_next_for_each_failure(cli: Any, hostile_http: Any) -> None:
+    cli.write(
+        {
+            "mcpServers": {
+                "gone": {"command": "no-such-command-anywhere"},
+                "dies": {"command": "sh", "args": ["-c", "echo no key >&2; exit 4"]},
+                "slow": {"command": "sleep", "args": ["30"], "timeouts": {"connect": 0.3}},
+                "closed": {"url": f"{hostile_http.url}/status-401/x?when=always"},
+                "nobody": {"url": "http://127.0.0.1:9/mcp"},
+                "off": {"command": "x", "disabled": True},
+            }
+        }
+    )
+    ran = cli("doctor")
+    assert ran.code == 3
+    assert "ok  data directory" in ran.out
+    for words in (
+        "no  command                 -  command not found: no-such-command-anywhere\nhint: install it",
+        "exited with code 4: no key",
+        "      stderr: no key\nhint: run its command by hand",
+        "did not answer within 0.3 s\nhint: raise 'timeouts.connect'",
+        "127.0.0.1:9 cannot be reached",
+        "off  stdio x  off\n  --  switched off in its entry",
+        "5 of 5 servers failed: gone, dies, slow, closed, nobody",
+    ):
+        assert words in ran.out, ran.out
+    closed = next(one for one in cli("doctor", "closed", "--json").json["servers"])
+    assert (closed["ok"], bool(closed["hint"])) == (False, True)
+
+
+def test_only_the_named_ones_are_started(cli: Any, demo: Any, odd: Any, starts: Any) -> None:
+    cli.write({"mcpServers": {"demo": demo, "odd": odd}})
+    ran = cli("doctor", "demo")
+    assert (ran.code, ran.lines[-1]) == (0, "1 server works")
+    assert not starts.exists()
+
+
+def test_a_configuration_that_cannot_be_read_is_told_after_the_machine(cli: Any) -> None:
+    cli.write("{")
+    ran = cli("doctor")
+    assert (ran.code, "--  python" in ran.out, "mcp.json:1" in ran.err) == (2, True, True)
+
+
+def test_a_data_directory_that_is_a_file_is_told(cli: Any) -> None:
+    cli.data.write_text("")
+    ran = cli("doctor")
+    assert "no  data directory" in ran.out

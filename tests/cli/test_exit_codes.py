@@ -1,0 +1,158 @@
+"""Every way to end has its code, and words on standard error with a hint."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+GONE = {"command": "no-such-command-anywhere"}
+
+
+def test_0_when_the_tool_answers(yard: Any) -> None:
+    ran = yard("call", "odd_typed", "text=hi")
+    assert (ran.code, ran.out, ran.err) == (0, '{"text": "hi"}\n', "")
+
+
+def test_1_when_the_tool_answers_with_an_error(yard: Any) -> None:
+    ran = yard("call", "odd_fail")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "error: odd_fail answered with an error: it went wrong\n"
+
+
+def test_1_when_check_finds_problems(cli: Any) -> None:
+    cli.write({"mcpServers": {"a": {}}})
+    assert cli("check").code == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("no-such-command",),
+        ("tools", "--no-such-option"),
+        ("call",),
+        ("call", "x", "--timeout", "0"),
+        ("tools", "--provider", "nobody"),
+        ("tools", "--server", "nobody"),
+        ("tools", "--agent", "nobody"),
+        ("tools", "--bundle", "nobody"),
+        ("call", "odd_typed", "{"),
+        ("call", "odd_typed", "[1]"),
+        ("call", "odd_typed", "{}", "a=1"),
+        ("call", "odd_typed", "word"),
+        ("call", "odd_typed", "whole=much"),
+        ("completion", "tcsh"),
+        ("import", "no-such-file"),
+        ("approve",),
+        ("doctor", "nobody"),
+    ],
+    ids=" ".join,
+)
+def test_2_for_words_that_cannot_be_used(yard: Any, words: tuple[str, ...]) -> None:
+    ran = yard(*words)
+    assert ran.code == 2
+    assert ran.err.startswith("error: ")
+
+
+def test_2_names_the_nearest_command(cli: Any) -> None:
+    assert cli("setings").err == "error: there is no command 'setings'\nhint: did you mean 'settings'?\n"
+
+
+def test_3_when_the_server_cannot_be_reached(cli: Any) -> None:
+    cli.write({"mcpServers": {"gone": GONE}})
+    ran = cli("call", "gone_tool", "a=1")
+    assert ran.code == 3
+    assert ran.err.startswith("error: server 'gone': command not found: no-such-command-anywhere\nhint: ")
+    assert cli("call", "gone_tool").code == 3
+    assert cli("tools", "--server", "gone").code == 3
+
+
+def test_4_says_the_same_of_a_refused_tool_and_of_none(yard: Any) -> None:
+    refused, missing = yard("call", "odd_write"), yard("call", "odd_absent")
+    assert (refused.code, missing.code) == (4, 4)
+    first, second = refused.err.replace("odd_write", "X"), missing.err.replace("odd_absent", "X")
+    assert first.splitlines()[0] == second.splitlines()[0] == "error: there is no tool 'X' here"
+
+
+def test_4_comes_before_complaints_about_arguments(yard: Any) -> None:
+    yard.agents("## Reader\n---\ntools: [odd_image]\n---\nRead.\n")
+    ran = yard("call", "odd_typed", "whole=much", "--agent", "reader")
+    assert (ran.code, "whole" in ran.err) == (4, False)
+
+
+def test_5_when_the_server_wants_credentials(cli: Any, hostile_http: Any) -> None:
+    cli.write({"mcpServers": {"web": {"url": f"{hostile_http.url}/status-401/x?when=always"}}})
+    ran = cli("call", "web_echo")
+    assert ran.code == 5, ran.err
+    assert ran.err.startswith("error: server 'web': ")
+
+
+def test_6_when_it_takes_too_long(yard: Any) -> None:
+    ran = yard("call", "odd_never", "--timeout", "0.5")
+    assert (ran.code, ran.err) == (6, "error: 'odd_never' took longer than 0.5 s\n")
+
+
+def test_6_also_while_it_is_being_started(cli: Any) -> None:
+    cli.write({"mcpServers": {"slow": {"command": "sleep", "args": ["30"]}}})
+    assert cli("call", "slow_tool", "--timeout", "0.5").code == 6
+
+
+def test_6_when_the_outcome_is_unknown(yard: Any) -> None:
+    ran = yard("call", "odd_die")
+    assert ran.code == 6
+    assert ran.err.startswith("error: server 'odd': exited with code 7")
+
+
+def test_errors_are_json_where_json_is_wanted(yard: Any) -> None:
+    for words, kind, code in [
+        (("call", "odd_absent", "--json"), "ToolRefused", 4),
+        (("--json", "call", "odd_die"), "OutcomeUnknown", 6),
+        (("call", "odd_typed", "whole=much", "--json"), "Usage", 2),
+        (("tools", "--no-such-option", "--json"), "Usage", 2),
+    ]:
+        ran = yard(*words)
+        error = ran.json["error"]
+        assert (ran.code, error["exit_code"], error["kind"], ran.err) == (code, code, kind, "")
+
+
+def test_a_tools_own_error_is_json_too(yard: Any) -> None:
+    ran = yard("call", "odd_fail", "--json")
+    assert ran.code == 1
+    assert ran.json["is_error"] is True
+    assert ran.json["error"]["message"] == "it went wrong"
+
+
+def test_a_secret_does_not_show_in_an_error(cli: Any) -> None:
+    script = "import os, sys; sys.exit('refused ' + os.environ['API_TOKEN'])"
+    entry = {"command": sys.executable, "args": ["-c", script], "env": {"API_TOKEN": "s3cret-value-1"}}
+    cli.write({"mcpServers": {"leaky": entry}})
+    for words in (
+        ("call", "leaky_x", "a=1"),
+        ("tools",),
+        ("servers",),
+        ("servers", "--json"),
+        ("doctor",),
+        ("tools", "--json"),
+        ("why", "leaky/x"),
+    ):
+        ran = cli(*words)
+        assert "s3cret-value-1" not in ran.out + ran.err, words
+        assert "refused" in ran.out + ran.err, words
+
+
+def test_problems_are_json_with_their_places(cli: Any) -> None:
+    path = cli.write('{"mcpServers": {\n  "a": {}\n}}')
+    ran = cli("tools", "--json")
+    assert ran.code == 2
+    (problem,) = ran.json["error"]["problems"]
+    assert (problem["file"], problem["line"]) == (str(path), 2)
+    assert json.loads(cli("check", "--json").out)["problems"] == [problem]
+
+
+def test_a_folder_that_is_gone_is_no_traceback(cli: Any) -> None:
+    script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -m toolyard tools'
+    ran = cli.run(["sh", "-c", script, sys.executable])
+    assert ran.code == 1
+    assert ran.err.startswith("error: No such file or directory")

@@ -1,0 +1,117 @@
+"""The help is quick, complete, and loads no more than it shows."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from typing import Any
+
+import click
+import pytest
+
+from toolyard.cli.app import COMMANDS, app
+
+
+def _command(name: str) -> click.Command:
+    found = app.get_command(click.Context(app), name)
+    assert found is not None
+    return found
+
+
+def test_the_help_lists_every_command_in_a_line(cli: Any) -> None:
+    ran = cli("--help")
+    assert (ran.code, ran.err) == (0, "")
+    for name, line in COMMANDS.items():
+        assert any(shown.split(maxsplit=1) == [name, line] for shown in ran.lines), name
+    assert "Exit codes: 0 fine" in ran.out
+
+
+def test_without_a_word_the_help_is_shown(cli: Any) -> None:
+    ran = cli()
+    assert ran.code == 2
+    assert "Usage: toolyard [OPTIONS] COMMAND" in ran.err
+
+
+def test_the_version(cli: Any) -> None:
+    assert cli("--version").out == "toolyard 0.1.0\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_takes_the_shared_options_and_tells_what_the_list_says(name: str) -> None:
+    command = _command(name)
+    assert command.name == name
+    assert command.short_help == COMMANDS[name]
+    assert command.help
+    options = {option for param in command.params for option in param.opts}
+    assert {"--config", "--data-dir", "--json", "--verbose", "-v"} <= options
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_says_what_it_does(name: str) -> None:
+    for param in _command(name).params:
+        if isinstance(param, click.Option):
+            assert param.help, f"{name} {param.name}"
+
+
+def test_shared_options_count_before_and_after_the_command(yard: Any) -> None:
+    other = yard.home / "other.json"
+    other.write_text('{"mcpServers": {}}')
+    before, after = yard("--config", other, "--json", "tools"), yard("tools", "--config", other, "--json")
+    assert (
+        before.json == after.json == {"tools": [], "listed_seconds_ago": {}, "failures": {}, "set_aside": []}
+    )
+    assert yard("--config", "absent", "tools", "--config", other).code == 0
+
+
+def test_the_help_loads_neither_the_event_loop_nor_the_core(cli: Any) -> None:
+    script = "import sys; sys.argv[1:] = ['--help']; import toolyard.cli as cli\n"
+    script += "try: cli.main()\nexcept SystemExit: print(*sys.modules, file=sys.stderr)"
+    ran = cli.run([sys.executable, "-c", script])
+    loaded = set(ran.err.split())
+    assert "toolyard.cli.app" in loaded
+    heavy = {
+        "asyncio",
+        "aiohttp",
+        "uvloop",
+        "rich",
+        "orjson",
+        "yaml",
+        "logging",
+        "toolyard.yard",
+        "toolyard.config",
+    }
+    assert not heavy & loaded
+    assert not [name for name in loaded if name.startswith("toolyard.clients")]
+
+
+def test_no_command_loads_rich_for_a_pipe_or_the_core_for_its_help() -> None:
+    script = (
+        "import sys\nfrom importlib import import_module\n"
+        f"for name in {[*COMMANDS]!r}:\n"
+        "    import_module('toolyard.cli.' + ('import_' if name == 'import' else name))\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert not {"rich", "aiohttp", "asyncio", "toolyard.yard"} & loaded
+
+
+def _cpu(*words: str) -> float:
+    """The least of some runs, in seconds of processor time: what else runs on the machine does not count."""
+
+    def once() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(words, capture_output=True, timeout=60, check=True, env=os.environ | {"NO_COLOR": "1"})
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    return min(once() for _ in range(7))
+
+
+def test_the_help_costs_at_most_eight_times_an_empty_program() -> None:
+    empty, helped = _cpu(sys.executable, "-c", "pass"), _cpu(sys.executable, "-m", "toolyard", "--help")
+    assert helped <= 8 * empty, f"{helped * 1000:.0f} ms beside {empty * 1000:.0f} ms"

@@ -1,0 +1,77 @@
+"""``toolyard servers``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_a_line_a_server_with_state_tools_tokens_and_protocol(cli: Any, odd: Any, demo: Any) -> None:
+    cli.write({"mcpServers": {"odd": odd, "demo": demo, "off": {"command": "x", "disabled": True}}})
+    ran = cli("servers")
+    assert ran.code == 0
+    cells = [line.split("\t") for line in ran.lines]
+    assert [row[:2] for row in cells] == [["demo", "ready"], ["odd", "ready"], ["off", "disabled"]]
+    assert cells[0][2] == "3"
+    assert int(cells[0][3]) > 100
+    assert cells[0][4:] == ["2026-07-28", "Toolyard demo 1.0.0"]
+    assert cells[1][4:] == ["2025-06-18", "odd 1"]
+    assert cells[2][2:] == ["-", "-", "-", "switched off in its entry"]
+
+
+def test_a_failed_one_shows_its_cause_its_last_words_and_a_hint(cli: Any) -> None:
+    dies = {"command": "sh", "args": ["-c", "echo first >&2; echo last >&2; exit 3"]}
+    cli.write({"mcpServers": {"dies": dies, "gone": {"command": "no-such-command-anywhere"}}})
+    ran = cli("servers")
+    assert ran.code == 0
+    assert "dies\tfailed\t-\t-\t-\texited with code 3: last" in ran.lines
+    assert "dies: stderr: first\ndies: stderr: last\n" in ran.err
+    assert "hint: gone: install it, or give its full path in 'command'\n" in ran.err
+    assert cli("servers", "--fail").code == 3
+
+
+def test_fail_is_content_when_all_enabled_ones_work(cli: Any, demo: Any) -> None:
+    cli.write({"mcpServers": {"demo": demo, "off": {"command": "x", "disabled": True}}})
+    assert cli("servers", "--fail").code == 0
+
+
+def test_no_connect_shows_what_is_known_and_starts_nothing(yard: Any, starts: Any) -> None:
+    before = yard("servers", "--no-connect")
+    assert before.lines == ["odd\tidle\t-\t-\t-\tnever listed"]
+    assert not starts.exists()
+    assert not (yard.data / "catalogue.db").exists()
+    yard("servers")
+    after = yard("servers", "--no-connect").lines[0].split("\t")
+    assert after[:3] == ["odd", "idle", "11"]
+    assert after[5].startswith("listed ")
+    assert len(starts.read_text().splitlines()) == 1
+
+
+def test_json_has_everything_of_each(cli: Any, odd: Any) -> None:
+    cli.write({"mcpServers": {"odd": odd, "gone": {"command": "no-such-command-anywhere"}}})
+    gone, found = cli("servers", "--json").json
+    assert (gone["server"], gone["state"], gone["tools"]) == ("gone", "failed", None)
+    assert gone["hint"].startswith("install it")
+    assert (found["state"], found["tools"], found["trust"], found["transport"]) == (
+        "ready",
+        11,
+        "trusted",
+        "stdio",
+    )
+    assert found["server_info"] == {"name": "odd", "version": "1"}
+    assert found["set_aside"][0].startswith("tool 'broken' of server 'odd' is quarantined")
+    assert found["origin"].endswith("mcp.json:3")
+
+
+def test_servers_that_others_wrote(cli: Any, time_server: str, everything_server: str) -> None:
+    cli.write({"mcpServers": {"time": {"command": time_server}, "all": {"command": everything_server}}})
+    rows = [line.split("\t") for line in cli("servers").lines]
+    assert [(row[0], row[1], row[4]) for row in rows] == [
+        ("all", "ready", "2025-11-25"),
+        ("time", "ready", "2025-11-25"),
+    ]
+    called = cli("call", "all_get-sum", "a=2", "b=3.5")
+    assert called.out == "The sum of 2 and 3.5 is 5.5.\n"
+    called = cli(
+        "call", "time_convert_time", "source_timezone=UTC", "time=12:00", "target_timezone=Asia/Tokyo"
+    )
+    assert '"time_difference": "+9.0h"' in called.out

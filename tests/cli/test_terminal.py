@@ -1,0 +1,241 @@
+"""On a terminal: tables, colours, progress, questions. In a pipe: none of them."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@dataclass
+class Terminal:
+    """A command on a pseudo-terminal."""
+
+    process: subprocess.Popen[bytes]
+    side: int
+    seen: str = ""
+
+    @property
+    def plain(self) -> str:
+        return ESCAPE.sub("", self.seen).replace("\r\n", "\n")
+
+    def until(self, condition: Callable[[], bool], seconds: float = 30.0) -> None:
+        """Read until it is so, or the command is gone."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            ready, _, _ = select.select([self.side], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"did not come within {seconds:g} s; so far: {self.plain}"
+            try:
+                data = os.read(self.side, 65536)
+            except OSError:  # The other side is closed.
+                break
+            if not data:
+                break
+            self.seen += data.decode("utf-8", "replace")
+
+    def wait_for(self, words: str) -> None:
+        self.until(lambda: words in self.plain)
+        assert words in self.plain
+
+    def type(self, text: str) -> None:
+        os.write(self.side, text.encode())
+
+    def end(self) -> int:
+        self.until(lambda: False)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def terminal(cli: Any) -> Any:
+    """``terminal(*words)``: start the command on a terminal of its own, 100 columns wide."""
+    opened: list[Terminal] = []
+
+    def start(*words: object, **env: str) -> Terminal:
+        side, other = pty.openpty()
+        environment = cli.environment(**{"COLUMNS": "100", "LINES": "40", **env})
+        process = subprocess.Popen(
+            cli.words(*words),
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            cwd=cli.home,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=lambda: _own_terminal(other),
+        )
+        os.close(other)
+        opened.append(Terminal(process, side))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait(10)
+        os.close(one.side)
+
+
+def _own_terminal(descriptor: int) -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
+
+
+def test_servers_are_a_table_in_colour(cli: Any, demo: Any, terminal: Any) -> None:
+    cli.write({"mcpServers": {"demo": demo, "gone": {"command": "no-such-command-anywhere"}}})
+    shown = terminal("servers")
+    assert shown.end() == 0
+    lines = [line.rstrip() for line in shown.plain.splitlines()]
+    assert "server  state   tools  ~tokens  protocol    about" in lines
+    assert any(line.startswith("demo    ready       3") for line in lines)
+    assert "\x1b[32mready" in shown.seen
+    assert "\x1b[31mfailed" in shown.seen
+    assert "\x1b[36mhint:\x1b[0m gone: install it" in shown.seen
+
+
+def test_no_color_is_respected(cli: Any, demo: Any, terminal: Any) -> None:
+    cli.write({"mcpServers": {"demo": demo}})
+    shown = terminal("tools", NO_COLOR="1")
+    assert shown.end() == 0
+    assert "demo_weekday  Tell on which day of the week a date falls." in shown.plain
+    assert "2 tools of 1 server" in shown.plain
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", shown.seen)
+
+
+def test_errors_are_red_on_a_terminal_and_plain_in_a_pipe(cli: Any, terminal: Any) -> None:
+    shown = terminal("tools", "--server", "x")
+    assert shown.end() == 2
+    assert "\x1b[31merror:\x1b[0m there is no server 'x'" in shown.seen
+    assert cli("tools", "--server", "x").err.startswith("error: there is no server 'x'")
+
+
+def test_progress_is_a_bar_that_vanishes(cli: Any, demo: Any, terminal: Any) -> None:
+    cli.write({"mcpServers": {"demo": demo}})
+    shown = terminal("call", "demo_count", "to=5", "pause=0.1")
+    assert shown.end() == 0
+    assert re.search(r"demo_count  [1-5] of 5 ━", shown.plain)
+    assert shown.plain.rstrip().endswith("Counted to 5.")
+    assert "\x1b[2K" in shown.seen
+
+
+def test_a_long_name_is_never_cut(cli: Any, everything_server: str, terminal: Any) -> None:
+    cli.write({"mcpServers": {"all": {"command": everything_server}}})
+    shown = terminal("tools", COLUMNS="60")
+    assert shown.end() == 0
+    assert "all_trigger-long-running-operation  Demonstrates a long" in shown.plain
+    assert "…" in shown.plain
+    assert all(len(line) <= 60 for line in shown.plain.splitlines() if line.startswith("all_"))
+
+
+def test_a_text_cannot_move_the_cursor(yard: Any, terminal: Any) -> None:
+    shown = terminal("call", "odd_screen")
+    assert shown.end() == 0
+    assert "\x1b[2J" not in shown.seen
+    assert "\ufffd[2Jcleared" in shown.seen
+
+
+def test_approve_asks(cli: Any, odd: Any, terminal: Any) -> None:
+    cli.write({"mcpServers": {"odd": odd}}, ".mcp.json")
+    refused = terminal("approve")
+    refused.wait_for("Approve this file? [y/N]")
+    refused.type("\n")
+    assert refused.end() == 1
+    assert not (cli.data / "approvals.json").exists()
+    granted = terminal("approve")
+    granted.wait_for("Approve this file? [y/N]")
+    granted.type("y\n")
+    assert granted.end() == 0
+    assert (cli.data / "approvals.json").exists()
+
+
+def test_import_asks(cli: Any, odd: Any, terminal: Any) -> None:
+    source = cli.write({"mcpServers": {"odd": odd}}, "theirs.json")
+    asked = terminal("import", source)
+    asked.wait_for(f"Write 1 server to {cli.data / 'mcp.json'}? [y/N]")
+    asked.type("yes\n")
+    assert asked.end() == 0
+    assert (cli.data / "mcp.json").exists()
+
+
+def test_a_write_tool_asks_and_a_no_refuses(yard: Any, terminal: Any) -> None:
+    question = 'odd_write may change something. Call it with {"a": "1"}? [y/N]'
+    for answer, code, words in (("n\n", 4, "was not approved"), ("y\n", 0, '{"a": "1"}')):
+        asked = terminal("call", "odd_write", "a=1", TOOLYARD_WRITE_TOOLS="ask")
+        asked.wait_for(question)
+        asked.type(answer)
+        assert asked.end() == code
+        assert words in asked.plain.split(question)[1]
+
+
+@pytest.mark.parametrize("words", [("call", "odd_never"), ("call", "odd_write")], ids=["calling", "asking"])
+def test_ctrl_c_ends_it_and_its_children(
+    yard: Any, terminal: Any, starts: Any, words: tuple[str, ...]
+) -> None:
+    yard("tools")
+    starts.unlink()
+    running = terminal(*words, TOOLYARD_WRITE_TOOLS="ask")
+    if words[1] == "odd_write":
+        running.wait_for("[y/N]")
+    else:
+        _until(lambda: starts.exists() and starts.read_text().endswith("\n"))
+    running.type("\x03")
+    assert running.end() == 130
+    assert "Traceback" not in running.plain
+    if starts.exists():
+        child = int(starts.read_text())
+        _until(lambda: not _lives(child))
+
+
+def test_an_interrupt_in_a_pipe_is_130_too(yard: Any, starts: Any) -> None:
+    running = yard.start("call", "odd_never", start_new_session=True)
+    try:
+        _until(lambda: starts.exists() and starts.read_text().endswith("\n"))
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=30)
+        assert (running.returncode, out, err.strip()) == (130, "", "")
+        child = int(starts.read_text())
+        _until(lambda: not _lives(child))
+    finally:
+        running.kill()
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(yard: Any) -> None:
+    command = "'$0' -m toolyard call odd_long | head -c 5; exit ${PIPESTATUS[0]}".replace("'$0'", '"$0"')
+    ran = yard.run(["bash", "-c", command, sys.executable])
+    assert (ran.code, ran.out, ran.err) == (141, "xxxxx", "")
+    closed = yard.run(["bash", "-c", '"$0" -m toolyard settings >&-', sys.executable])
+    assert (closed.code, closed.err) == (0, "")
+
+
+def test_an_encoding_without_the_letters_is_no_end(yard: Any) -> None:
+    ran = yard("why", "odd_party__", PYTHONIOENCODING="ascii")
+    assert ran.code == 0
+    assert "\\U0001f389" in ran.out
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"did not come true within {seconds:g} s"
+        time.sleep(0.01)

@@ -1,0 +1,95 @@
+"""``toolyard tools``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def names(ran: Any) -> list[str]:
+    return [line.split("\t")[0] for line in ran.lines]
+
+
+def test_names_and_first_lines_sorted_and_parted_by_tabs(yard: Any) -> None:
+    ran = yard("tools")
+    assert "odd_typed\tRepeats its arguments." in ran.lines
+    assert names(ran) == sorted(names(ran))
+    assert "odd_write" not in names(ran)
+
+
+def test_the_stored_catalogue_serves_and_nothing_is_started_again(yard: Any, starts: Path) -> None:
+    first, second = yard("tools"), yard("tools")
+    assert first.out == second.out
+    assert len(starts.read_text().splitlines()) == 1
+    yard("tools", "--fresh")
+    assert len(starts.read_text().splitlines()) == 2
+
+
+def test_a_copy_past_its_time_shows_its_age(cli: Any, odd: Any) -> None:
+    cli.write({"mcpServers": {"odd": {**odd, "cache": {"ttl": 0.001}}}})
+    cli("tools")
+    _grow_older(cli.data / "catalogue.db", 7200)
+    ran = cli("tools")
+    assert "odd_typed" in names(ran)
+    assert "note: listed earlier: odd 2 hours ago\nhint: --fresh asks again\n" in ran.err
+
+
+def _grow_older(file: Path, seconds: float) -> None:
+    import sqlite3
+
+    with sqlite3.connect(file) as db:
+        db.execute("UPDATE catalogue SET fetched_at = fetched_at - ?", (seconds,))
+    db.close()
+
+
+def test_one_server_only(cli: Any, odd: Any, demo: Any, starts: Path) -> None:
+    cli.write({"mcpServers": {"odd": odd, "demo": demo}})
+    assert names(cli("tools", "--server", "demo")) == ["demo_count", "demo_weekday"]
+    assert not starts.exists()
+
+
+def test_a_disabled_server_says_why_it_has_none(cli: Any, demo: Any) -> None:
+    cli.write({"mcpServers": {"demo": {**demo, "disabled": True}}})
+    ran = cli("tools", "--server", "demo")
+    assert (ran.code, ran.err) == (3, "error: server 'demo': is disabled: its entry says so\n")
+
+
+def test_as_an_agent_sees_them(yard: Any) -> None:
+    yard.agents("## Reader\n---\ntools: [odd_*, '!odd_a*']\n---\nRead.\n")
+    seen = names(yard("tools", "--agent", "reader"))
+    assert "odd_typed" in seen
+    assert not [name for name in seen if name.startswith("odd_a")]
+
+
+def test_with_a_bundle_selected(cli: Any, odd: Any, demo: Any) -> None:
+    def server(entry: Any) -> Any:
+        return {"trust": "trusted", "transport": {"type": "stdio", **entry}}
+
+    bundle = {"serverId": "odd", "mode": "direct", "allowTools": ["t*", "image"], "denyTools": ["image"]}
+    cli.write({"servers": {"odd": server(odd), "demo": server(demo)}, "bundles": {"some": bundle}})
+    assert names(cli("tools", "--bundle", "some")) == ["odd_typed"]
+
+
+def test_definitions_as_a_provider_takes_them(cli: Any, demo: Any) -> None:
+    cli.write({"mcpServers": {"demo": demo}})
+    first = cli("tools", "--provider", "anthropic").json[0]
+    assert first["name"] == "demo_count"
+    assert first["input_schema"]["required"] == ["to"]
+    assert cli("tools", "--provider", "openai").json[0]["type"] == "function"
+
+
+def test_json_holds_schemas_and_what_went_wrong(cli: Any, demo: Any) -> None:
+    cli.write({"mcpServers": {"demo": demo, "gone": {"command": "no-such-command-anywhere"}}})
+    ran = cli("tools", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert [tool["id"] for tool in ran.json["tools"]] == ["demo/count", "demo/weekday"]
+    assert ran.json["tools"][0]["input_schema"]["type"] == "object"
+    assert ran.json["failures"] == {"gone": "command not found: no-such-command-anywhere"}
+
+
+def test_a_file_that_waits_for_approval_is_told_once(cli: Any, odd: Any, starts: Path) -> None:
+    path = cli.write({"mcpServers": {"odd": odd, "more": odd}}, ".mcp.json")
+    ran = cli("tools")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == f"note: {path}: waits for approval\nhint: look at it with `toolyard approve {path}`\n"
+    assert not starts.exists()
