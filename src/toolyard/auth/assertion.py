@@ -1,0 +1,72 @@
+"""A signed statement of who we are (RFC 7523), instead of a secret that is sent along."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from toolyard.auth.errors import RegistrationFailed
+
+__all__ = ["ASSERTION_TYPE", "client_assertion"]
+
+ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+_LIFE = 300
+
+
+def client_assertion(key: str, client_id: str, audience: str, now: float) -> str:
+    """A JSON web token for one request, signed ES256 or RS256 as the key is. Raises RegistrationFailed."""
+    claims = {
+        "iss": client_id,
+        "sub": client_id,
+        "aud": audience,
+        "jti": secrets.token_urlsafe(16),
+        "iat": int(now),
+        "exp": int(now) + _LIFE,
+    }
+    algorithm, sign = _signer(key)
+    signed = b".".join((_encoded({"alg": algorithm, "typ": "JWT"}), _encoded(claims)))
+    return (signed + b"." + _base64(sign(signed))).decode()
+
+
+def _signer(key: str) -> tuple[str, Callable[[bytes], bytes]]:
+    # Heavy, and only this grant needs it.
+    try:
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
+    except ImportError:
+        raise RegistrationFailed(
+            "a private key cannot be used without the package cryptography", hint="install cryptography"
+        ) from None
+
+    hint = "it must be a PEM file with an EC key on P-256 or an RSA key of at least 2048 bits, no password"
+    try:
+        private = serialization.load_pem_private_key(key.encode(), password=None)
+    except (ValueError, TypeError):
+        # The parser's own words may quote the file.
+        raise RegistrationFailed("the private key cannot be read", hint=hint) from None
+    if isinstance(private, ec.EllipticCurvePrivateKey) and isinstance(private.curve, ec.SECP256R1):
+
+        def sign_ec(data: bytes) -> bytes:
+            r, s = utils.decode_dss_signature(private.sign(data, ec.ECDSA(hashes.SHA256())))
+            return r.to_bytes(32, "big") + s.to_bytes(32, "big")
+
+        return "ES256", sign_ec
+    if isinstance(private, rsa.RSAPrivateKey) and private.key_size >= 2048:
+
+        def sign_rsa(data: bytes) -> bytes:
+            return private.sign(data, padding.PKCS1v15(), hashes.SHA256())
+
+        return "RS256", sign_rsa
+    raise RegistrationFailed("the private key is of a kind that cannot be used", hint=hint)
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    return _base64(orjson.dumps(value))
+
+
+def _base64(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")

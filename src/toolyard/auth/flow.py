@@ -1,0 +1,234 @@
+"""Signing in, in two steps that may happen in two processes; and in one, where no person is needed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+from urllib.parse import quote, urlencode
+
+from toolyard.auth.asking import Asker, one_line
+from toolyard.auth.discovery import Found, discover, probe
+from toolyard.auth.errors import (
+    AnswerRejected,
+    AuthorizationDenied,
+    ClientForgotten,
+    DiscoveryFailed,
+    PkceMissing,
+)
+from toolyard.auth.provider import Challenge
+from toolyard.auth.reach import Reach
+from toolyard.auth.records import Client, Grant, Pending
+from toolyard.auth.registration import client_for
+from toolyard.auth.scopes import choose_scopes
+from toolyard.auth.storage import AuthStorage
+from toolyard.auth.target import Ourselves, Target
+from toolyard.auth.token_endpoint import granted, request_tokens
+from toolyard.net import Net
+
+__all__ = ["Flow", "Started"]
+
+_LONGEST = 3600.0
+"""Seconds between the two steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A sign-in that was begun: send the person to ``url``."""
+
+    url: str = field(repr=False)
+    state: str = field(repr=False)
+
+
+class Flow:
+    """Signs in to servers and keeps what comes of it. Nothing is kept of a sign-in that fails."""
+
+    def __init__(
+        self, net: Net, storage: AuthStorage, ourselves: Ourselves, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._net = net
+        self._storage = storage
+        self._ourselves = ourselves
+        self._clock = clock
+
+    async def begin(
+        self,
+        key: str,
+        target: Target,
+        *,
+        challenge: Challenge | None = None,
+        more_scopes: tuple[str, ...] = (),
+        owner: str = "",
+    ) -> Started:
+        """The first step: where to send the person. What the second step needs is stored under the state.
+
+        ``challenge`` is how the server refused, if it was asked already; ``owner`` names who begins, and must
+        be the same at the end. Raises AuthError or AuthUnavailable.
+        """
+        asker = Asker(self._net, target.reach)
+        challenge = challenge or await probe(asker, target)
+        found = await self._discover(asker, key, target, challenge)
+        endpoint = _authorization_endpoint(found, legacy=target.oauth.legacy_discovery)
+        scopes = choose_scopes(target.oauth.scopes, challenge, found, more_scopes)
+        client = await client_for(asker, self._storage, target, self._ourselves, found, scopes, self._clock())
+        pending = Pending(
+            state=secrets.token_urlsafe(32),
+            verifier=secrets.token_urlsafe(48),
+            key=key,
+            owner=owner,
+            client=client,
+            token_endpoint=found.server.token_endpoint,
+            iss_promised=found.server.iss_promised,
+            resource=found.resource,
+            scopes=scopes,
+            server_url=target.url,
+            private_addresses=target.private_addresses,
+            began_at=self._clock(),
+        )
+        await self._storage.put_pending(pending)
+        return Started(_authorization_url(endpoint, pending), pending.state)
+
+    async def finish(self, answer: Mapping[str, str], *, owner: str = "") -> Grant:
+        """The second step: the query parameters with which the person came back. Each state works once.
+
+        Raises AnswerRejected, AuthorizationDenied, TokenRefused, ClientForgotten or AuthUnavailable.
+        """
+        pending = await self._storage.take_pending(answer.get("state", ""))
+        if pending is None:
+            raise AnswerRejected("this sign-in is unknown or was finished before", hint="begin it again")
+        if not hmac.compare_digest(pending.owner.encode(), owner.encode()):
+            raise AnswerRejected("this sign-in was begun by somebody else", hint="begin it again")
+        if self._clock() - pending.began_at > _LONGEST:
+            raise AnswerRejected("this sign-in was begun too long ago", hint="begin it again")
+        _check_issuer(pending, answer.get("iss"))
+        if "error" in answer:
+            _deny(pending, answer)
+        if not (code := answer.get("code")):
+            raise AnswerRejected("the authorization server sent back neither code nor error")
+        grant = await self._exchange(pending, code)
+        await self._storage.put_grant(pending.key, grant)
+        await self._bind(pending.server_url, grant.client)
+        return grant
+
+    async def obtain(self, key: str, target: Target, *, challenge: Challenge | None = None) -> Grant:
+        """Sign in by ourselves, with the grant client_credentials. Raises AuthError or AuthUnavailable."""
+        asker = Asker(self._net, target.reach)
+        challenge = challenge or await probe(asker, target)
+        found = await self._discover(asker, key, target, challenge)
+        now = self._clock()
+        listed = replace(found, server=replace(found.server, scopes_supported=None))
+        scopes = choose_scopes(target.oauth.scopes, challenge, listed)
+        client = await client_for(asker, self._storage, target, self._ourselves, found, scopes, now)
+        form = {"grant_type": "client_credentials"}
+        if scopes:
+            form["scope"] = " ".join(scopes)
+        if found.resource is not None:
+            form["resource"] = found.resource
+        endpoint = found.server.token_endpoint
+        tokens = await request_tokens(asker, endpoint, client, form, now, private_key=target.private_key)
+        grant = granted(tokens, target.url, _without_secret(client), endpoint, found.resource, scopes)
+        await self._storage.put_grant(key, grant)
+        await self._bind(target.url, client)
+        return grant
+
+    async def _discover(self, asker: Asker, key: str, target: Target, challenge: Challenge | None) -> Found:
+        kept = await self._storage.grant(key)
+        return await discover(asker, target, challenge, prefer=kept.issuer if kept is not None else None)
+
+    async def _exchange(self, pending: Pending, code: str) -> Grant:
+        asker = Asker(self._net, Reach(pending.server_url, pending.private_addresses))
+        client = pending.client
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": client.redirect_uri,
+            "code_verifier": pending.verifier,
+        }
+        if pending.resource is not None:
+            form["resource"] = pending.resource
+        try:
+            tokens = await request_tokens(asker, pending.token_endpoint, client, form, self._clock())
+        except ClientForgotten:
+            await self._storage.drop_client(client)
+            raise
+        stored = _without_secret(client)
+        return granted(
+            tokens, pending.server_url, stored, pending.token_endpoint, pending.resource, pending.scopes
+        )
+
+    async def _bind(self, server_url: str, client: Client) -> None:
+        if client.origin == "entered":
+            await self._storage.bind(server_url, client.client_id, client.issuer)
+
+
+def _without_secret(client: Client) -> Client:
+    """What the operator entered stays where it was entered, and is read there again for a refresh."""
+    return replace(client, secret=None) if client.origin == "entered" else client
+
+
+def _authorization_endpoint(found: Found, *, legacy: bool) -> str:
+    server = found.server
+    if server.authorization_endpoint is None:
+        raise DiscoveryFailed(
+            f"the authorization server {server.issuer} has no page where a person could sign in",
+            hint="it may be meant for programs: use the grant client_credentials",
+        )
+    unsaid = server.challenge_methods is None
+    if (unsaid and not legacy) or (not unsaid and "S256" not in (server.challenge_methods or ())):
+        raise PkceMissing(
+            f"the authorization server {server.issuer} does not offer PKCE with S256, which MCP requires",
+            hint="ask those who run it to turn it on and list it in code_challenge_methods_supported",
+        )
+    return server.authorization_endpoint
+
+
+def _authorization_url(endpoint: str, pending: Pending) -> str:
+    digest = hashlib.sha256(pending.verifier.encode()).digest()
+    query = {
+        "response_type": "code",
+        "client_id": pending.client.client_id,
+        "redirect_uri": pending.client.redirect_uri,
+        "state": pending.state,
+        "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+        "code_challenge_method": "S256",
+    }
+    if pending.resource is not None:
+        query["resource"] = pending.resource
+    if pending.scopes:
+        query["scope"] = " ".join(pending.scopes)
+    if "offline_access" in pending.scopes:
+        # OpenID providers give no refresh token otherwise.
+        query["prompt"] = "consent"
+    base = endpoint.partition("#")[0]
+    return f"{base}{'&' if '?' in base else '?'}{urlencode(query, quote_via=quote)}"
+
+
+def _check_issuer(pending: Pending, named: str | None) -> None:
+    """RFC 9207: compared as it is, before anything else of the answer is believed."""
+    if named is None and not pending.iss_promised:
+        return
+    if named is None:
+        raise AnswerRejected(
+            f"the answer does not say that it comes from {pending.client.issuer}, as it should",
+            hint="do not sign in here again before you know why",
+        )
+    if named != pending.client.issuer:
+        raise AnswerRejected(
+            f"the answer comes from another authorization server than {pending.client.issuer}",
+            hint="do not sign in here again before you know why",
+        )
+
+
+def _deny(pending: Pending, answer: Mapping[str, str]) -> NoReturn:
+    code = one_line(answer.get("error"), width=60)
+    words = one_line(answer.get("error_description"))
+    said = f"{code} ({words})" if words else code
+    hint = "sign in again and allow it" if code == "access_denied" else "try again"
+    raise AuthorizationDenied(
+        f"the authorization server {pending.client.issuer} refused: {said}", code=code, hint=hint
+    )

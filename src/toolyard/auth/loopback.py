@@ -1,0 +1,94 @@
+"""Where a browser comes back to after a sign-in that a terminal began."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from toolyard.auth.errors import AuthUnavailable
+from toolyard.errors import ToolyardError
+
+__all__ = ["CallbackListener"]
+
+_PATH = "/callback"
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width"><style>
+body{{font:16px/1.5 system-ui,sans-serif;display:grid;place-items:center;min-height:90vh;margin:0;
+color:#1c2430;background:#f6f7f9}}main{{max-width:28rem;padding:2rem;text-align:center}}
+h1{{font-size:1.4rem}}@media(prefers-color-scheme:dark){{body{{color:#e6e9ee;background:#14181f}}}}
+</style><main><h1>{title}</h1><p>{words}</p></main></html>"""
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class CallbackListener:
+    """Listens on 127.0.0.1 for one redirect. Use as ``async with``; then ``wait``.
+
+    The first request for the path that carries a state counts; whether it is the right one is for the
+    flow to say.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self._port = port
+        self._runner: web.ServerRunner | None = None
+        self._answer: asyncio.Future[dict[str, str]] | None = None
+
+    @property
+    def redirect_uri(self) -> str:
+        """The address to register and to be sent back to."""
+        return f"http://127.0.0.1:{self._port}{_PATH}"
+
+    async def __aenter__(self) -> CallbackListener:
+        self._answer = asyncio.get_running_loop().create_future()
+        self._runner = web.ServerRunner(web.Server(self._serve), shutdown_timeout=1)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise ToolyardError(
+                f"port {self._port} of this machine cannot be listened on: {error.strerror}",
+                hint="enter another callbackPort under 'oauth', or end what uses it",
+            ) from None
+        self._port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def wait(self, seconds: float = 300.0) -> Mapping[str, str]:
+        """The query parameters of the redirect. Raises AuthUnavailable when nobody comes in time."""
+        assert self._answer is not None, "use async with"
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(self._answer)
+        except TimeoutError:
+            raise AuthUnavailable(
+                f"nobody finished signing in within {seconds:g} s", hint="begin again when you are ready"
+            ) from None
+
+    async def _serve(self, request: web.BaseRequest) -> web.Response:
+        assert self._answer is not None
+        # Another page's script cannot use this: it must name us as its host, and ask for a document.
+        local = request.host in (f"127.0.0.1:{self._port}", f"localhost:{self._port}")
+        if not local or request.path != _PATH or request.method != "GET" or "state" not in request.query:
+            return _page(404, "Nothing here", "This address only takes the end of a sign-in.")
+        if self._answer.done():
+            return _page(410, "Already done", "This sign-in has ended. You can close this window.")
+        self._answer.set_result(dict(request.query))
+        if "error" in request.query:
+            return _page(200, "Not signed in", "The sign-in was refused. The terminal says more.")
+        return _page(200, "Almost done", "You can close this window and return to the terminal.")
+
+
+def _page(status: int, title: str, words: str) -> web.Response:
+    text = _PAGE.format(title=html.escape(title), words=html.escape(words))
+    return web.Response(status=status, text=text, content_type="text/html", headers=_HEADERS)

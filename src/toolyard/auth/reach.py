@@ -1,0 +1,70 @@
+"""Which addresses may be asked while signing in, and through which session."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from yarl import URL
+
+from toolyard.auth.errors import AddressNotAllowed
+from toolyard.net import is_private, same_origin
+
+__all__ = ["Reach", "is_local", "read_url"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What the operator allows for one server: its own address, and those that its words name.
+
+    ``private_addresses``: None: the configured address may be private, and what the server names only if the
+    configured host is loopback or a private literal. True: all may. False: none.
+    """
+
+    server_url: str
+    private_addresses: bool | None = None
+
+    def guarded(self, url: URL) -> bool:
+        """Whether a request there goes through the address guard."""
+        if self.private_addresses is not None:
+            return not self.private_addresses
+        configured = read_url(self.server_url, "the server's URL")
+        return not (same_origin(configured, url) or is_local(configured.host or ""))
+
+    def endpoint(self, address: str, what: str) -> str:
+        """The address of an authorization server's endpoint, or AddressNotAllowed.
+
+        Secrets go there and browsers are sent there, so it is https, except where it is on this machine or
+        network, or the operator allows private addresses.
+        """
+        url = read_url(address, what)
+        if url.scheme != "https" and not is_local(url.host or "") and not self.private_addresses:
+            raise AddressNotAllowed(
+                f"{what} {url.with_query(None)} is not encrypted",
+                hint="only https is accepted, except on this machine",
+            )
+        return address
+
+
+def read_url(address: str, what: str) -> URL:
+    """A web address, or AddressNotAllowed."""
+    hint = "ask those who run the server to correct its metadata"
+    try:
+        url = URL(address[:4096])
+        wrong = url.scheme not in ("http", "https") or not url.host or url.user is not None
+    except ValueError:
+        wrong, url = True, URL()
+    if wrong or any(char <= " " or char == "\x7f" for char in address):
+        raise AddressNotAllowed(f"{what} is not a web address", hint=hint)
+    return url
+
+
+def is_local(host: str) -> bool:
+    """Whether a host is this machine, or a private address written out."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return is_private(host)

@@ -1,0 +1,84 @@
+"""What is kept about sign-ins. Secrets never show in a repr; whoever stores these encrypts them."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["AuthMethod", "Client", "Grant", "Pending", "new_serial"]
+
+
+def new_serial() -> str:
+    """A name for one state of a grant."""
+    return secrets.token_hex(8)
+
+
+AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client id, and the one authorization server that it may be shown to."""
+
+    issuer: str
+    client_id: str
+    redirect_uri: str
+    origin: Literal["entered", "document", "dynamic"]
+    auth_method: AuthMethod = "none"
+    secret: str | None = field(default=None, repr=False)
+    expires_at: float | None = None
+    """When the secret runs out."""
+    scopes: frozenset[str] | None = None
+    """What it was registered for: some authorization servers let a client ask for nothing else. None: for
+    no scopes in particular."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A sign-in that was begun: everything that its second half needs, in whichever process that happens."""
+
+    state: str = field(repr=False)
+    verifier: str = field(repr=False)
+    key: str
+    owner: str
+    """Who began it, e.g. user and browser session. Only the same may finish it."""
+    client: Client
+    token_endpoint: str
+    iss_promised: bool
+    resource: str | None
+    scopes: tuple[str, ...]
+    server_url: str
+    private_addresses: bool | None
+    began_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a sign-in gave us, and what its refresh needs. ``serial`` is another one after every change."""
+
+    server_url: str
+    """Whose tokens these are; they are never sent to another origin."""
+    issuer: str
+    client: Client
+    token_endpoint: str
+    resource: str | None
+    requested: tuple[str, ...]
+    scopes: tuple[str, ...]
+    access_token: str = field(repr=False)
+    refresh_token: str | None = field(repr=False)
+    issued_at: float
+    expires_at: float | None
+    """Absolute; None: the authorization server did not say."""
+    serial: str = field(default_factory=new_serial)
+
+    def valid(self, now: float) -> bool:
+        """Whether the access token has not run out."""
+        return bool(self.access_token) and (self.expires_at is None or now < self.expires_at)
+
+    def fresh(self, now: float) -> bool:
+        """Whether it is not about to run out either: a minute, or a fifth of a short life."""
+        if self.expires_at is None:
+            return bool(self.access_token)
+        margin = min(60.0, max(0.0, self.expires_at - self.issued_at) * 0.2)
+        return self.valid(now + margin)

@@ -1,0 +1,188 @@
+"""A client id for an authorization server: what the operator entered, our document, or a registration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from toolyard.auth.asking import Answer, Asker, Document, one_line
+from toolyard.auth.discovery import Found
+from toolyard.auth.errors import AuthUnavailable, RegistrationFailed, WrongAuthorizationServer
+from toolyard.auth.metadata import ServerMetadata, text
+from toolyard.auth.reach import is_local, read_url
+from toolyard.auth.records import AuthMethod, Client
+from toolyard.auth.storage import AuthStorage
+from toolyard.auth.target import Ourselves, Target
+
+__all__ = ["client_document", "client_for"]
+
+
+async def client_for(
+    asker: Asker,
+    storage: AuthStorage,
+    target: Target,
+    ourselves: Ourselves,
+    found: Found,
+    scopes: tuple[str, ...],
+    now: float,
+) -> Client:
+    """The client to use at this authorization server, registered now if need be.
+
+    Raises RegistrationFailed or AuthUnavailable.
+    """
+    server = found.server
+    if target.oauth.client_id is not None:
+        return await _entered(storage, target, ourselves, server, target.oauth.client_id)
+    document = ourselves.document_url if server.takes_documents else None
+    if document is not None and not (ourselves.dynamic_first and server.registration_endpoint):
+        return Client(server.issuer, document, ourselves.redirect_uri, "document")
+    kept = await storage.client(server.issuer, ourselves.redirect_uri)
+    if kept is not None and _fits(kept, scopes, now):
+        return kept
+    listed = set(found.scopes_supported or ()) - {"offline_access"}
+    before = frozenset[str]() if kept is None or kept.scopes is None else kept.scopes
+    client = await _register(asker, ourselves, server, sorted({*scopes, *listed, *before}))
+    await storage.put_client(client)
+    return client
+
+
+def _fits(kept: Client, scopes: tuple[str, ...], now: float) -> bool:
+    lasts = kept.expires_at is None or now < kept.expires_at
+    return lasts and (kept.scopes is None or kept.scopes >= set(scopes))
+
+
+# Entered by the operator.
+
+
+async def _entered(
+    storage: AuthStorage, target: Target, ourselves: Ourselves, server: ServerMetadata, client_id: str
+) -> Client:
+    bound = await storage.bound_issuer(target.url, client_id)
+    if bound is not None and bound != server.issuer:
+        raise WrongAuthorizationServer(
+            f"the server now signs in at {server.issuer}, but the client id that was entered "
+            f"belongs to {bound}",
+            hint="if the move is right, enter a client id of the new authorization server",
+        )
+    oauth = target.oauth
+    method: AuthMethod = "none"
+    if oauth.client_secret is not None:
+        method = _secret_method(server)
+    elif target.private_key is not None and oauth.grant == "client_credentials":
+        method = "private_key_jwt"
+    return Client(server.issuer, client_id, ourselves.redirect_uri, "entered", method, oauth.client_secret)
+
+
+def _secret_method(server: ServerMetadata) -> AuthMethod:
+    offered = server.token_auth_methods
+    if offered is not None and "client_secret_post" in offered and "client_secret_basic" not in offered:
+        return "client_secret_post"
+    return "client_secret_basic"
+
+
+# Our document.
+
+
+def client_document(ourselves: Ourselves) -> dict[str, Any]:
+    """What the deployment serves at ``document_url``, so that others can look up who we are."""
+    return {
+        "client_id": ourselves.document_url,
+        **_facts(ourselves),
+        "token_endpoint_auth_method": "none",
+    }
+
+
+def _facts(ourselves: Ourselves) -> dict[str, Any]:
+    local = is_local(read_url(ourselves.redirect_uri, "the redirect address").host or "")
+    facts: dict[str, Any] = {
+        "client_name": ourselves.client_name,
+        "redirect_uris": [ourselves.redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "application_type": "native" if local else "web",
+    }
+    if ourselves.client_uri is not None:
+        facts["client_uri"] = ourselves.client_uri
+    return facts
+
+
+# Dynamic registration.
+
+
+async def _register(asker: Asker, ourselves: Ourselves, server: ServerMetadata, scopes: list[str]) -> Client:
+    if server.registration_endpoint is None:
+        raise RegistrationFailed(
+            f"the authorization server {server.issuer} registers no clients by itself",
+            hint="register Toolyard there and enter clientId (and clientSecret) under 'oauth'",
+        )
+    facts = _facts(ourselves)
+    wanted = _wanted_method(server, public=facts["application_type"] == "native")
+    asked = {**facts, "token_endpoint_auth_method": wanted}
+    limit: frozenset[str] | None = frozenset(scopes)
+    with_scopes = {**asked, "scope": " ".join(scopes)} if scopes else asked
+    what = "the registration endpoint"
+
+    async def ask(words: dict[str, Any]) -> Answer:
+        body = orjson.dumps(words)
+        return await asker.post(server.registration_endpoint or "", what, body, "application/json")
+
+    answer = await ask(with_scopes)
+    if answer.status == 400 and scopes:
+        # Some want to hear every scope that will be asked for, others refuse those of a resource.
+        answer, limit = await ask(asked), None
+    if answer.status in (200, 201) and answer.document is not None:
+        client = _registered(answer.document, server, ourselves.redirect_uri, wanted)
+        return replace(client, scopes=limit)
+    if answer.status >= 500 or answer.status == 429:
+        raise AuthUnavailable(f"{what} answered HTTP {answer.status}", hint="try again later")
+    said = answer.document or {}
+    words = one_line(said.get("error_description")) or one_line(said.get("error"))
+    raise RegistrationFailed(
+        f"the authorization server {server.issuer} refused to register us: HTTP {answer.status}"
+        + (f", {words}" if words else ""),
+        hint="register Toolyard there by hand and enter clientId under 'oauth'",
+    )
+
+
+def _wanted_method(server: ServerMetadata, *, public: bool) -> AuthMethod:
+    """A program on somebody's machine keeps no secret, so it asks for none where it may choose."""
+    order: tuple[AuthMethod, ...] = ("client_secret_basic", "client_secret_post", "none")
+    if public:
+        order = ("none", *order[:2])
+    # RFC 8414: no list means client_secret_basic.
+    offered = server.token_auth_methods or ("client_secret_basic",)
+    for method in order:
+        if method in offered:
+            return method
+    raise RegistrationFailed(
+        f"the authorization server {server.issuer} offers no way to authenticate that we know",
+        hint="it must offer none, client_secret_basic or client_secret_post",
+    )
+
+
+def _registered(document: Document, server: ServerMetadata, redirect_uri: str, wanted: AuthMethod) -> Client:
+    client_id, secret = text(document, "client_id"), text(document, "client_secret")
+    method = _registered_method(text(document, "token_endpoint_auth_method"), secret, wanted)
+    if client_id is None or method is None:
+        raise RegistrationFailed(
+            f"the authorization server {server.issuer} registered us in a way that cannot be used",
+            hint="register Toolyard there by hand and enter clientId under 'oauth'",
+        )
+    until: object = document.get("client_secret_expires_at")
+    expires = float(until) if isinstance(until, int | float) and until > 0 else None
+    return Client(server.issuer, client_id, redirect_uri, "dynamic", method, secret, expires)
+
+
+def _registered_method(said: str | None, secret: str | None, wanted: AuthMethod) -> AuthMethod | None:
+    """What the server registered counts, not what we asked for. None: nothing that can be used."""
+    if said is None:
+        said = "none" if secret is None else "client_secret_basic" if wanted == "none" else wanted
+    if said == "none":
+        return "none"
+    if secret is None:
+        return None
+    if said == "client_secret_post":
+        return "client_secret_post"
+    return "client_secret_basic" if said == "client_secret_basic" else None

@@ -1,0 +1,135 @@
+"""Where sign-ins are kept: what this room needs of a store, and one in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+
+from toolyard.auth.records import Client, Grant, Pending
+
+__all__ = ["AuthStorage", "MemoryAuthStorage"]
+
+
+class AuthStorage(Protocol):
+    """Keeps pending sign-ins, grants and clients; shared by every replica. Encrypts what it writes down."""
+
+    async def put_pending(self, pending: Pending) -> None:
+        """Keep a sign-in that was begun, under its state."""
+        ...
+
+    async def take_pending(self, state: str) -> Pending | None:
+        """Hand it out and delete it in one step: of two who ask, one gets it."""
+        ...
+
+    async def grant(self, key: str) -> Grant | None:
+        """What is kept under a key, as it is now."""
+        ...
+
+    async def put_grant(self, key: str, grant: Grant) -> None:
+        """Keep a new sign-in, whatever was there."""
+        ...
+
+    async def swap_grant(self, key: str, serial: str, grant: Grant) -> bool:
+        """Replace the grant that has this serial. False: another one is there by now, or none."""
+        ...
+
+    async def drop_grant(self, key: str) -> None:
+        """Sign out."""
+        ...
+
+    def refreshing(self, key: str) -> AbstractAsyncContextManager[None]:
+        """Hold the right to refresh this key, alone among all tasks, processes and replicas."""
+        ...
+
+    async def client(self, issuer: str, redirect_uri: str) -> Client | None:
+        """The client that we registered at an issuer for this redirect address."""
+        ...
+
+    async def put_client(self, client: Client) -> None:
+        """Keep a client under its issuer and redirect address."""
+        ...
+
+    async def drop_client(self, client: Client) -> None:
+        """Forget it, if it is still the one that is kept."""
+        ...
+
+    async def bound_issuer(self, server_url: str, client_id: str) -> str | None:
+        """The issuer at which a client id that was entered for a server has worked."""
+        ...
+
+    async def bind(self, server_url: str, client_id: str, issuer: str | None) -> None:
+        """Remember it; None forgets it."""
+        ...
+
+
+class MemoryAuthStorage:
+    """Keeps everything for as long as the process lives, for one event loop."""
+
+    def __init__(self) -> None:
+        self._pending: dict[str, Pending] = {}
+        self._grants: dict[str, Grant] = {}
+        self._clients: dict[tuple[str, str], Client] = {}
+        self._bound: dict[tuple[str, str], str] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def put_pending(self, pending: Pending) -> None:
+        """See AuthStorage."""
+        self._pending[pending.state] = pending
+
+    async def take_pending(self, state: str) -> Pending | None:
+        """See AuthStorage."""
+        return self._pending.pop(state, None)
+
+    async def grant(self, key: str) -> Grant | None:
+        """See AuthStorage."""
+        return self._grants.get(key)
+
+    async def put_grant(self, key: str, grant: Grant) -> None:
+        """See AuthStorage."""
+        self._grants[key] = grant
+
+    async def swap_grant(self, key: str, serial: str, grant: Grant) -> bool:
+        """See AuthStorage."""
+        kept = self._grants.get(key)
+        if kept is None or kept.serial != serial:
+            return False
+        self._grants[key] = grant
+        return True
+
+    async def drop_grant(self, key: str) -> None:
+        """See AuthStorage."""
+        self._grants.pop(key, None)
+
+    @asynccontextmanager
+    async def refreshing(self, key: str) -> AsyncGenerator[None, None]:
+        """See AuthStorage."""
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            yield
+
+    async def client(self, issuer: str, redirect_uri: str) -> Client | None:
+        """See AuthStorage."""
+        return self._clients.get((issuer, redirect_uri))
+
+    async def put_client(self, client: Client) -> None:
+        """See AuthStorage."""
+        self._clients[client.issuer, client.redirect_uri] = client
+
+    async def drop_client(self, client: Client) -> None:
+        """See AuthStorage."""
+        place = (client.issuer, client.redirect_uri)
+        kept = self._clients.get(place)
+        if kept is not None and kept.client_id == client.client_id:
+            del self._clients[place]
+
+    async def bound_issuer(self, server_url: str, client_id: str) -> str | None:
+        """See AuthStorage."""
+        return self._bound.get((server_url, client_id))
+
+    async def bind(self, server_url: str, client_id: str, issuer: str | None) -> None:
+        """See AuthStorage."""
+        if issuer is None:
+            self._bound.pop((server_url, client_id), None)
+        else:
+            self._bound[server_url, client_id] = issuer

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+from typing import Any
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from toolyard.auth.flow import Flow
+from toolyard.auth.oauth import OAuthProvider
+from toolyard.auth.storage import MemoryAuthStorage
+from toolyard.auth.target import Ourselves, Target
+from toolyard.errors import ServerError
+from toolyard.model.server import HttpSpec, OAuthSpec
+from toolyard.net import Net
+from toolyard.transports.requests import Requests, refusal
+
+REDIRECT = "http://127.0.0.1:4999/callback"
+
+
+@dataclass
+class Clock:
+    """Time that passes when it is told to."""
+
+    now: float = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class World:
+    """The program ``tests/oauth/server.py``, and one client of it."""
+
+    url: str
+    origins: Mapping[str, str]
+    session: aiohttp.ClientSession
+    net: Net
+    clock: Clock = field(default_factory=Clock)
+    storage: MemoryAuthStorage = field(default_factory=MemoryAuthStorage)
+    providers: list[OAuthProvider] = field(default_factory=list)
+    urls: list[str] = field(default_factory=list)
+
+    # The program.
+
+    async def set(self, **settings: Any) -> None:
+        """Forget everything and behave like this."""
+        async with self.session.put(f"{self.url}/control", json=settings) as response:
+            assert response.status == 200
+
+    async def change(self, **settings: Any) -> None:
+        """Behave like this from now on."""
+        async with self.session.patch(f"{self.url}/control", json=settings) as response:
+            assert response.status == 200
+
+    async def forget(self, what: str) -> None:
+        async with self.session.post(f"{self.url}/forget?what={what}") as response:
+            assert response.status == 200
+
+    async def log(self, what: str, who: str | None = None) -> list[dict[str, Any]]:
+        async with self.session.get(f"{self.url}/log") as response:
+            entries = await response.json()
+        return [entry for entry in entries if entry["what"] == what and who in (None, entry["who"])]
+
+    # The client.
+
+    @property
+    def mcp(self) -> str:
+        return f"{self.url}/mcp"
+
+    def target(self, private_addresses: bool | None = None, **oauth: Any) -> Target:
+        key = oauth.pop("private_key", None)
+        return Target(self.mcp, OAuthSpec(**oauth), private_addresses, key)
+
+    async def browse(self, url: str) -> Mapping[str, str]:
+        """A person who agrees to everything."""
+        self.urls.append(url)
+        async with self.session.get(URL(url, encoded=True), allow_redirects=False) as response:
+            assert response.status == 302, await response.text()
+            return dict(URL(response.headers["Location"]).query)
+
+    def ourselves(self, **more: Any) -> Ourselves:
+        return Ourselves(**{"redirect_uri": REDIRECT, **more})
+
+    def provider(
+        self, target: Target | None = None, *, person: bool = True, who: Ourselves | None = None
+    ) -> OAuthProvider:
+        made = OAuthProvider(
+            target or self.target(),
+            net=self.net,
+            storage=self.storage,
+            ourselves=who or self.ourselves(),
+            authorize=self.browse if person else None,
+            clock=self.clock,
+        )
+        self.providers.append(made)
+        return made
+
+    def flow(self, **more: Any) -> Flow:
+        return Flow(self.net, self.storage, self.ourselves(**more), clock=self.clock)
+
+    async def call(self, provider: OAuthProvider) -> dict[str, Any]:
+        """One request as connections make it: what the resource answers, or the error."""
+        requests = Requests(HttpSpec(self.mcp), self.net, provider)
+        response = await requests.send("POST", requests.url, {}, b"{}")
+        if response.status != 200:
+            raise await refusal(response)
+        async with response:
+            return await response.json()
+
+    async def failure(self, provider: OAuthProvider) -> ServerError:
+        """The error that a request ends with."""
+        with pytest.raises(ServerError) as caught:
+            await self.call(provider)
+        return caught.value
+
+
+@pytest.fixture(scope="session")
+def oauth_program() -> Iterator[str]:
+    """The address of the resource of the program, one for all tests of a worker."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = Path(__file__).parent.parent / "oauth/server.py"
+    process = Popen([sys.executable, "-I", str(program), str(port)], stdin=DEVNULL)
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            break
+        except OSError:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    yield f"http://127.0.0.1:{port}"
+    process.kill()
+    process.wait(10)
+
+
+@pytest.fixture
+async def world(oauth_program: str, no_proxies: None) -> AsyncIterator[World]:
+    net = Net()
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{oauth_program}/control") as response:
+            origins = await response.json()
+        made = World(oauth_program, origins, session, net)
+        await made.set()
+        yield made
+        for provider in made.providers:
+            await provider.close()
+    await net.close()
+
+
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http", "https", "all", "no"):
+        monkeypatch.delenv(f"{name}_proxy", raising=False)
+        monkeypatch.delenv(f"{name.upper()}_PROXY", raising=False)
+
+
+@pytest.fixture
+def query() -> Callable[[str], dict[str, str]]:
+    """The query parameters of a URL."""
+    return lambda url: dict(URL(url, encoded=True).query)

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from toolyard.auth.errors import (
+    AddressNotAllowed,
+    AuthUnavailable,
+    DiscoveryFailed,
+    IssuerMismatch,
+    PkceMissing,
+    ResourceMismatch,
+)
+
+RESOURCE = "/.well-known/oauth-protected-resource"
+SERVER = "/.well-known/oauth-authorization-server"
+OPENID = "/.well-known/openid-configuration"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"named_in_header": None},
+        {"named_in_header": None, "metadata_places": [OPENID]},
+        {
+            "named_in_header": None,
+            "resource_places": [RESOURCE],
+            "issuer_path": "/tenant1",
+            "metadata_places": [f"{SERVER}/tenant1"],
+        },
+        {
+            "named_in_header": "/elsewhere",
+            "resource_places": ["/elsewhere"],
+            "issuer_path": "/tenant1",
+            "metadata_places": [f"/tenant1{OPENID}"],
+        },
+        {"issuer_path": "/tenant1", "metadata_places": [f"{OPENID}/tenant1"]},
+        {"named_in_header": "/nothing/here"},
+        {"named_in_header": "/elsewhere", "resource_places": ["/elsewhere"], "header_as_is": True},
+    ],
+    ids=[
+        "default",
+        "no header",
+        "var1",
+        "var2",
+        "var3",
+        "openid inserted",
+        "header names nothing",
+        "header leaves the origin out",
+    ],
+)
+async def test_every_way_to_publish_metadata_is_found(world: Any, settings: dict[str, Any]) -> None:
+    await world.set(**settings)
+    assert (await world.call(world.provider()))["client"].startswith("as1-")
+    assert (await world.log("metadata"))[-1]["path"] in settings.get("metadata_places", [SERVER])
+
+
+async def test_metadata_is_asked_for_in_the_order_of_the_specification(world: Any) -> None:
+    await world.set(
+        named_in_header=None,
+        resource_places=[RESOURCE],
+        issuer_path="/t",
+        metadata_places=[f"/t{OPENID}"],
+    )
+    await world.flow().begin("k", world.target())
+    assert [entry["path"] for entry in await world.log("resource metadata")] == [f"{RESOURCE}/mcp", RESOURCE]
+    assert [entry["path"] for entry in await world.log("metadata")] == [
+        f"{SERVER}/t",
+        f"{OPENID}/t",
+        f"/t{OPENID}",
+    ]
+
+
+async def test_the_resource_is_sent_exactly_as_the_metadata_names_it(
+    world: Any, query: Callable[[str], dict[str, str]]
+) -> None:
+    await world.set(resource_document={"resource": world.url.replace("http:", "HTTP:") + "/mcp"})
+    await world.call(world.provider())
+    sent = world.url.replace("http:", "HTTP:") + "/mcp"
+    assert query(world.urls[0])["resource"] == sent
+    assert [entry["resource"] for entry in await world.log("token")] == [sent]
+
+
+@pytest.mark.parametrize("path", ["", "/", "/mcp", "/mcp/"])
+async def test_a_resource_that_contains_the_server_is_its_own(world: Any, path: str) -> None:
+    await world.set(resource_document={"resource": world.url + path})
+    await world.call(world.provider())
+
+
+@pytest.mark.parametrize(
+    "resource", ["https://evil.example/mcp", "{url}/mc", "{url}/mcp/inner", "{url}/other", "{other}/mcp"]
+)
+async def test_metadata_of_another_resource_ends_the_sign_in(world: Any, resource: str) -> None:
+    named = resource.format(url=world.url, other=world.origins["as1"])
+    await world.set(resource_document={"resource": named})
+    assert isinstance(await world.failure(world.provider()), ResourceMismatch)
+    assert not await world.log("metadata")
+    assert not await world.log("authorize")
+
+
+async def test_the_operator_may_name_another_resource(world: Any) -> None:
+    await world.set(resource_document={"resource": "https://public.example/mcp"})
+    await world.call(world.provider(world.target(resource="https://public.example/mcp")))
+    assert (await world.log("token"))[0]["resource"] == "https://public.example/mcp"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"resource_places": []},
+        {"resource_document": {"authorization_servers": []}},
+        {"resource_document": {"authorization_servers": None}},
+        {"resource_document": {"resource": None}},
+    ],
+)
+async def test_without_metadata_the_server_is_called_not_compliant(
+    world: Any, settings: dict[str, Any]
+) -> None:
+    await world.set(**settings)
+    error = await world.failure(world.provider())
+    assert isinstance(error, DiscoveryFailed)
+    assert "not MCP-compliant" in error.cause
+    assert "legacyDiscovery" in (error.hint or "")
+    assert not await world.log("register")
+
+
+@pytest.mark.parametrize("issuer", ["https://honest.example", "{as1}/", "{as1}/x/", "{as1}/tenant", None])
+async def test_metadata_of_another_issuer_is_not_used(world: Any, issuer: str | None) -> None:
+    await world.set(
+        issuer_path="/x",
+        metadata_places=[f"{SERVER}/x"],
+        metadata={"issuer": issuer and issuer.format(as1=world.origins["as1"])},
+    )
+    assert isinstance(await world.failure(world.provider()), IssuerMismatch)
+    assert not await world.log("register")
+    assert not await world.log("authorize")
+
+
+async def test_an_origin_is_the_same_issuer_with_and_without_its_slash(world: Any) -> None:
+    await world.set(metadata={"issuer": world.origins["as1"] + "/"}, iss=world.origins["as1"] + "/")
+    await world.call(world.provider())
+
+
+async def test_a_second_authorization_server_is_used_where_the_first_has_no_metadata(world: Any) -> None:
+    await world.set(resource_document={"authorization_servers": [world.url + "/none", world.origins["as1"]]})
+    await world.call(world.provider())
+
+
+@pytest.mark.parametrize("methods", [None, [], ["plain"]])
+async def test_without_pkce_nobody_is_sent_to_sign_in(world: Any, methods: list[str] | None) -> None:
+    await world.set(metadata={"code_challenge_methods_supported": methods})
+    assert isinstance(await world.failure(world.provider()), PkceMissing)
+    assert not await world.log("register")
+    assert not world.urls
+
+
+async def test_a_server_in_trouble_is_not_called_broken(world: Any) -> None:
+    await world.set(metadata_status=503)
+    assert isinstance(await world.failure(world.provider()), AuthUnavailable)
+    await world.change(metadata_status=200)
+    await world.call(world.provider())
+
+
+# 2025-03-26.
+
+
+@pytest.mark.parametrize("places", [[SERVER], []], ids=["metadata at the origin", "no metadata at all"])
+async def test_legacy_discovery_finds_old_servers(
+    world: Any, places: list[str], query: Callable[[str], dict[str, str]]
+) -> None:
+    await world.set(
+        at_origin=True, named_in_header=None, resource_places=[], metadata_places=places, iss=None
+    )
+    assert isinstance(await world.failure(world.provider()), DiscoveryFailed)
+    await world.call(world.provider(world.target(legacy_discovery=True)))
+    assert world.urls[0].startswith(f"{world.url}/authorize?")
+    assert "resource" not in query(world.urls[0])
+    assert query(world.urls[0])["code_challenge_method"] == "S256"
+
+
+async def test_legacy_discovery_prefers_what_the_specification_says_now(world: Any) -> None:
+    await world.call(world.provider(world.target(legacy_discovery=True)))
+    assert world.urls[0].startswith(world.origins["as1"])
+
+
+# Addresses.
+
+
+async def test_no_private_address_is_asked_where_none_is_allowed(world: Any) -> None:
+    error = await world.failure(world.provider(world.target(private_addresses=False)))
+    assert isinstance(error, AddressNotAllowed)
+    assert "private" in error.cause
+    assert not await world.log("resource metadata")
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+        "http://public.example/authorize",
+        "//x",
+        "https://u:p@x.example/",
+    ],
+)
+async def test_a_browser_is_sent_to_https_only(world: Any, endpoint: str) -> None:
+    await world.set(metadata={"authorization_endpoint": endpoint})
+    assert isinstance(await world.failure(world.provider()), AddressNotAllowed)
+    assert not world.urls

@@ -1,0 +1,142 @@
+"""Against an authorization server that others wrote: its own registration, pages, consent and rotation."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import html
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from yarl import URL
+
+from toolyard.auth.oauth import OAuthProvider
+from toolyard.auth.storage import MemoryAuthStorage
+from toolyard.auth.target import Ourselves, Target
+from toolyard.model.server import HttpSpec, OAuthSpec
+from toolyard.net import Net
+from toolyard.transports.requests import Requests
+
+ROOT = Path(__file__).parent.parent.parent
+MODULES = ROOT / ".envs/node/node_modules"
+RESOURCE = "/.well-known/oauth-protected-resource"
+
+
+@dataclass
+class Resource:
+    """A server that takes the tokens of one issuer, as far as their scopes reach."""
+
+    needs: str = "read"
+    issuer: str = ""
+    url: str = ""
+    tokens: set[str] = field(default_factory=set)
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        if request.path.startswith(RESOURCE):
+            named = {"authorization_servers": [self.issuer], "scopes_supported": ["read"]}
+            return web.json_response({"resource": self.url, **named})
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not token:
+            return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"})
+        self.tokens.add(token)
+        claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+        assert (claims["aud"], claims["iss"]) == (self.url, self.issuer)
+        if self.needs not in claims["scope"].split():
+            challenge = f'Bearer error="insufficient_scope", scope="{self.needs}"'
+            return web.Response(status=403, headers={"WWW-Authenticate": challenge})
+        return web.json_response(claims)
+
+
+@pytest.fixture
+async def resource(listening: Any, no_proxies: None) -> AsyncIterator[Resource]:
+    if not (MODULES / "oidc-provider").exists():
+        pytest.skip("oidc-provider is not installed; make unit installs it")
+    made = Resource()
+    runner = web.ServerRunner(web.Server(made.answer), shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    made.issuer = listening("node", ROOT / "tests/oauth/oidc.mjs", "{port}", MODULES, made.url).url
+    yield made
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def net() -> AsyncIterator[Net]:
+    net = Net()
+    yield net
+    await net.close()
+
+
+async def person(url: str) -> Mapping[str, str]:
+    """Fills in whatever form comes, and agrees."""
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+        method, at, data = "GET", URL(url, encoded=True), dict[str, str]()
+        for _ in range(20):
+            async with session.request(method, at, data=data or None, allow_redirects=False) as response:
+                page = await response.text()
+                if response.status in (302, 303):
+                    method, at, data = "GET", at.join(URL(response.headers["Location"], encoded=True)), {}
+                    if at.path == "/callback":
+                        return dict(at.query)
+                    continue
+            form = re.search(r'<form[^>]*action="([^"]+)"', page)
+            assert form is not None, page
+            data = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page))
+            data.update({"login": "ann", "password": "x"} if 'name="login"' in page else {})
+            method, at = "POST", at.join(URL(html.unescape(form[1])))
+    raise AssertionError("the pages never end")
+
+
+async def call(resource: Resource, net: Net, provider: OAuthProvider) -> dict[str, Any]:
+    requests = Requests(HttpSpec(resource.url), net, provider)
+    async with await requests.send("POST", requests.url, {}, b"{}") as response:
+        assert response.status == 200
+        return await response.json()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("redirect", ["http://127.0.0.1:3999/callback", "http://localhost:3999/callback"])
+async def test_a_person_signs_in_refreshes_and_steps_up(resource: Resource, net: Net, redirect: str) -> None:
+    now, storage = [time.time()], MemoryAuthStorage()
+    provider = OAuthProvider(
+        Target(resource.url),
+        net=net,
+        storage=storage,
+        ourselves=Ourselves(redirect),
+        authorize=person,
+        clock=lambda: now[0],
+    )
+    assert (await call(resource, net, provider))["scope"] == "read"
+    for round_ in range(3):
+        now[0] += 28
+        await asyncio.gather(*(call(resource, net, provider) for _ in range(20)))
+        assert len(resource.tokens) == 2 + round_
+    now[0] = time.time()
+    resource.needs = "write"
+    assert (await call(resource, net, provider))["scope"] == "read write"
+    grant = await storage.grant(resource.url)
+    assert grant is not None
+    assert grant.refresh_token
+    await provider.close()
+
+
+@pytest.mark.slow
+async def test_a_program_signs_in_by_itself(resource: Resource, net: Net) -> None:
+    oauth = OAuthSpec(client_id="robot", client_secret="robot-secret", grant="client_credentials")
+    provider = OAuthProvider(
+        Target(resource.url, oauth),
+        net=net,
+        storage=MemoryAuthStorage(),
+        ourselves=Ourselves("http://127.0.0.1:3999/callback"),
+    )
+    assert (await call(resource, net, provider))["sub"] == "robot"
+    await provider.close()

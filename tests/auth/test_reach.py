@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+from yarl import URL
+
+from toolyard.auth.errors import AddressNotAllowed
+from toolyard.auth.reach import Reach, is_local
+
+PUBLIC = "https://mcp.example.com/mcp"
+
+
+@pytest.mark.parametrize(
+    ("configured", "allowed", "asked", "guarded"),
+    [
+        (PUBLIC, None, "https://mcp.example.com/.well-known/x", False),
+        (PUBLIC, None, "https://auth.example.com/token", True),
+        (PUBLIC, None, "http://127.0.0.1/token", True),
+        (PUBLIC, None, "https://mcp.example.com:8443/", True),
+        ("http://localhost:4010/mcp", None, "http://127.0.0.1:9/token", False),
+        ("http://127.0.0.1:4010/mcp", None, "https://auth.example.com/", False),
+        ("http://192.168.1.5/mcp", None, "http://192.168.1.6/", False),
+        ("http://[::1]:80/mcp", None, "http://192.168.1.6/", False),
+        ("http://8.8.8.8/mcp", None, "http://192.168.1.6/", True),
+        ("http://intranet/mcp", None, "http://intranet/x", False),
+        ("http://intranet/mcp", None, "http://other/x", True),
+        (PUBLIC, True, "http://10.0.0.1/", False),
+        (PUBLIC, False, PUBLIC, True),
+        ("http://localhost/mcp", False, "http://localhost/", True),
+    ],
+)
+def test_what_a_server_names_is_guarded_unless_the_operator_allows_it(
+    configured: str, allowed: bool | None, asked: str, guarded: bool
+) -> None:
+    assert Reach(configured, allowed).guarded(URL(asked)) is guarded
+
+
+@pytest.mark.parametrize(
+    ("allowed", "address", "fine"),
+    [
+        (None, "https://auth.example.com/token", True),
+        (None, "http://auth.example.com/token", False),
+        (None, "http://127.0.0.1:8080/token", True),
+        (None, "http://app.localhost/token", True),
+        (True, "http://auth.lan/token", True),
+        (False, "http://auth.lan/token", False),
+        (True, "ftp://auth.lan/token", False),
+        (None, "https://auth.example.com/to ken", False),
+        (None, "https://auth.example.com/\r\nx", False),
+        (None, "auth.example.com", False),
+        (None, "", False),
+    ],
+)
+def test_endpoints_are_encrypted_or_near(allowed: bool | None, address: str, fine: bool) -> None:
+    reach = Reach(PUBLIC, allowed)
+    if fine:
+        assert reach.endpoint(address, "it") == address
+    else:
+        with pytest.raises(AddressNotAllowed):
+            reach.endpoint(address, "it")
+
+
+@pytest.mark.parametrize("host", ["localhost", "a.localhost", "127.0.0.1", "10.1.2.3", "::1", "fe80::1%eth0"])
+def test_local_hosts(host: str) -> None:
+    assert is_local(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["example.com", "localhost.example.com", "8.8.8.8", "2606:4700::1111", "", "127.0.0.1.nip.io"]
+)
+def test_other_hosts(host: str) -> None:
+    assert not is_local(host)

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from toolyard.auth.errors import (
+    AuthUnavailable,
+    ClientForgotten,
+    RegistrationFailed,
+    SignInEnded,
+    TokenRefused,
+    WrongAuthorizationServer,
+)
+from toolyard.auth.registration import client_document
+
+DOCUMENT = "https://toolyard.example/client.json"
+
+
+async def test_a_client_is_registered_once_and_used_again(world: Any) -> None:
+    await world.call(world.provider())
+    await world.storage.drop_grant(world.mcp)
+    await world.call(world.provider())
+    assert len(await world.log("register")) == 1
+    assert len(world.urls) == 2
+
+
+@pytest.mark.parametrize(
+    ("redirect", "kind"),
+    [
+        ("http://127.0.0.1:4999/callback", "native"),
+        ("http://localhost:4999/callback", "native"),
+        ("https://toolyard.example/ui/auth/mcp/callback", "web"),
+    ],
+)
+async def test_a_registration_says_what_we_are(world: Any, redirect: str, kind: str) -> None:
+    await world.set(metadata={"scopes_supported": ["offline_access"]}, challenge_scope="a b")
+    await world.flow(redirect_uri=redirect).begin("k", world.target())
+    [entry] = await world.log("register")
+    assert entry["asked"] == {
+        "client_name": "Toolyard",
+        "redirect_uris": [redirect],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "application_type": kind,
+        "token_endpoint_auth_method": "none" if kind == "native" else "client_secret_basic",
+        "scope": "a b offline_access",
+    }
+
+
+@pytest.mark.parametrize("method", ["none", "client_secret_basic", "client_secret_post"])
+async def test_the_method_that_the_server_offers_is_used(world: Any, method: str) -> None:
+    await world.set(metadata={"token_endpoint_auth_methods_supported": [method]})
+    await world.call(world.provider())
+    assert [entry["method"] for entry in await world.log("token")] == [method]
+
+
+async def test_without_a_list_the_method_is_basic(world: Any) -> None:
+    await world.set(metadata={"token_endpoint_auth_methods_supported": None})
+    await world.call(world.provider())
+    assert [entry["method"] for entry in await world.log("token")] == ["client_secret_basic"]
+
+
+async def test_what_was_registered_counts_not_what_was_asked_for(world: Any) -> None:
+    changed = {"token_endpoint_auth_method": "client_secret_post", "client_secret": "a-secret"}
+    await world.set(register_answer=changed)
+    await world.call(world.provider())
+    assert [entry["method"] for entry in await world.log("token")] == ["client_secret_post"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"register_status": 400},
+        {"register_status": 403},
+        {"metadata": {"registration_endpoint": None}},
+        {"metadata": {"token_endpoint_auth_methods_supported": ["tls_client_auth"]}},
+        {"register_answer": {"token_endpoint_auth_method": "private_key_jwt"}},
+        {"register_answer": {"token_endpoint_auth_method": "client_secret_basic", "client_secret": ""}},
+    ],
+)
+async def test_a_registration_that_fails_says_so_and_leaves_nothing(
+    world: Any, settings: dict[str, Any]
+) -> None:
+    await world.set(**settings)
+    error = await world.failure(world.provider())
+    assert isinstance(error, RegistrationFailed)
+    assert error.hint
+    assert not world.urls
+    assert await world.storage.client(world.origins["as1"], "http://127.0.0.1:4999/callback") is None
+
+
+async def test_a_server_that_registers_no_scopes_of_a_resource_is_asked_without(world: Any) -> None:
+    await world.set(challenge_scope="read", register_scopes=["openid"])
+    provider = world.provider()
+    await world.call(provider)
+    await world.change(needs=["write"])
+    assert (await world.call(provider))["scope"] == "read write"
+    asked = [entry["asked"].get("scope") for entry in await world.log("register")]
+    assert asked == ["read", None]
+
+
+async def test_a_registration_endpoint_in_trouble_is_asked_again_later(world: Any) -> None:
+    await world.set(register_status=503)
+    assert isinstance(await world.failure(world.provider()), AuthUnavailable)
+    await world.change(register_status=201)
+    await world.call(world.provider())
+
+
+async def test_a_secret_that_ran_out_is_registered_anew(world: Any) -> None:
+    await world.set(register_answer={"client_secret_expires_at": world.clock.now + 100})
+    await world.call(world.provider())
+    world.clock.now += 200
+    await world.flow().begin("other", world.target())
+    assert len(await world.log("register")) == 2
+
+
+# What the operator entered.
+
+
+async def test_what_the_operator_entered_wins(world: Any, query: Callable[[str], dict[str, str]]) -> None:
+    await world.set(entered={"mine:1": "s3cr=t &x"}, metadata={"client_id_metadata_document_supported": True})
+    target = world.target(client_id="mine:1", client_secret="s3cr=t &x")
+    await world.call(world.provider(target, who=world.ourselves(document_url=DOCUMENT)))
+    assert query(world.urls[0])["client_id"] == "mine:1"
+    assert not await world.log("register")
+    assert [entry["method"] for entry in await world.log("token")] == ["client_secret_basic"]
+
+
+async def test_an_entered_secret_goes_the_way_that_the_server_offers(world: Any) -> None:
+    methods = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
+    await world.set(entered={"mine": "secret"}, metadata=methods)
+    await world.call(world.provider(world.target(client_id="mine", client_secret="secret")))
+    assert [entry["method"] for entry in await world.log("token")] == ["client_secret_post"]
+
+
+async def test_an_entered_client_is_never_shown_to_another_authorization_server(world: Any) -> None:
+    await world.set(entered={"mine": "secret"})
+    provider = world.provider(world.target(client_id="mine", client_secret="secret"))
+    await world.call(provider)
+    await world.change(servers=["as2"])
+    error = await world.failure(provider)
+    assert isinstance(error, WrongAuthorizationServer)
+    assert world.origins["as1"] in error.cause
+    assert not await world.log("authorize", "as2")
+    assert not await world.log("token", "as2")
+
+
+async def test_an_entered_client_that_is_refused_is_the_operators_matter(world: Any) -> None:
+    await world.set(entered={"mine": "other"})
+    error = await world.failure(world.provider(world.target(client_id="mine", client_secret="wrong-one")))
+    assert isinstance(error, TokenRefused)
+    assert error.code == "invalid_client"
+    assert "clientSecret" in (error.hint or "")
+    assert len(world.urls) == 1
+
+
+async def test_a_new_secret_in_the_configuration_is_used_for_the_next_refresh(world: Any) -> None:
+    await world.set(entered={"mine": "old-secret"})
+    await world.call(world.provider(world.target(client_id="mine", client_secret="old-secret")))
+    await world.change(entered={"mine": "new-secret"})
+    world.clock.now += 4000
+    await world.call(world.provider(world.target(client_id="mine", client_secret="new-secret")))
+    assert len(world.urls) == 1
+
+
+# The document.
+
+
+async def test_a_document_is_our_client_id_where_the_server_takes_it(
+    world: Any, query: Callable[[str], dict[str, str]]
+) -> None:
+    await world.set(metadata={"client_id_metadata_document_supported": True})
+    await world.call(world.provider(who=world.ourselves(document_url=DOCUMENT)))
+    assert query(world.urls[0])["client_id"] == DOCUMENT
+    assert not await world.log("register")
+    assert [entry["method"] for entry in await world.log("token")] == ["none"]
+
+
+async def test_a_setting_puts_registration_before_the_document(world: Any) -> None:
+    await world.set(metadata={"client_id_metadata_document_supported": True})
+    await world.call(world.provider(who=world.ourselves(document_url=DOCUMENT, dynamic_first=True)))
+    assert len(await world.log("register")) == 1
+
+
+async def test_the_document_is_still_used_where_registration_is_not_offered(world: Any) -> None:
+    await world.set(metadata={"client_id_metadata_document_supported": True, "registration_endpoint": None})
+    await world.call(world.provider(who=world.ourselves(document_url=DOCUMENT, dynamic_first=True)))
+
+
+async def test_without_a_public_address_there_is_no_document(world: Any) -> None:
+    await world.set(metadata={"client_id_metadata_document_supported": True})
+    await world.call(world.provider())
+    assert len(await world.log("register")) == 1
+
+
+def test_the_document_says_what_a_registration_says(world: Any) -> None:
+    document = client_document(
+        world.ourselves(document_url=DOCUMENT, redirect_uri="https://toolyard.example/cb")
+    )
+    assert document["client_id"] == DOCUMENT
+    assert document["redirect_uris"] == ["https://toolyard.example/cb"]
+    assert document["application_type"] == "web"
+    assert document["token_endpoint_auth_method"] == "none"
+
+
+# Forgotten.
+
+
+async def test_a_forgotten_client_is_registered_again_once(world: Any) -> None:
+    await world.call(world.provider())
+    await world.storage.drop_grant(world.mcp)
+    await world.forget("clients")
+    await world.call(world.provider())
+    assert len(await world.log("register")) == 2
+    assert len(world.urls) == 3
+
+
+async def test_a_server_that_forgets_every_client_is_not_asked_for_ever(world: Any) -> None:
+    await world.set(token_trouble=["invalid_client"] * 5)
+    assert isinstance(await world.failure(world.provider()), ClientForgotten)
+    assert len(await world.log("register")) == 2
+
+
+async def test_a_client_that_is_forgotten_at_a_refresh_needs_a_sign_in(world: Any) -> None:
+    await world.call(world.provider())
+    await world.forget("clients")
+    world.clock.now += 4000
+    assert isinstance(await world.failure(world.provider(person=False)), SignInEnded)
+    await world.call(world.provider())
+    assert len(await world.log("register")) == 2
+
+
+# Migration.
+
+
+async def test_after_a_move_the_new_authorization_server_never_sees_the_old_client(world: Any) -> None:
+    provider = world.provider()
+    first = await world.call(provider)
+    world.clock.now += 1000
+    await world.change(servers=["as2"])
+    second = await world.call(provider)
+    assert first["client"].startswith("as1-")
+    assert second["client"].startswith("as2-")
+    seen = [entry["client_id"] for entry in await world.log("token", "as2")]
+    assert seen == [second["client"]]
+    # The old refresh token was not offered to anyone.
+    assert [entry["grant_type"] for entry in await world.log("token")] == ["authorization_code"] * 2

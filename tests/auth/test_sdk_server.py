@@ -1,0 +1,63 @@
+"""A whole yard against an MCP server of the official SDK that wants a sign-in."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from toolyard import Toolyard
+from toolyard.auth.oauth import OAuthProvider
+from toolyard.auth.storage import MemoryAuthStorage
+from toolyard.auth.target import Ourselves, Target
+from toolyard.net import Net
+
+PROGRAM = Path(__file__).parent.parent / "oauth/sdk_server.py"
+
+
+async def person(url: str) -> Mapping[str, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(URL(url, encoded=True), allow_redirects=False) as response,
+    ):
+        return dict(URL(response.headers["Location"]).query)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("redirect", ["http://127.0.0.1:3999/callback", "https://toolyard.example/cb"])
+@pytest.mark.parametrize("protocol", ["modern", "legacy"])
+async def test_a_yard_signs_in_calls_and_refreshes(
+    listening: Any, no_proxies: None, redirect: str, protocol: str
+) -> None:
+    url = listening(sys.executable, PROGRAM, "{port}").url + "/mcp"
+    passed, net, storage = [0.0], Net(), MemoryAuthStorage()
+    provider = OAuthProvider(
+        Target(url),
+        net=net,
+        storage=storage,
+        ourselves=Ourselves(redirect),
+        authorize=person,
+        clock=lambda: time.time() + passed[0],
+    )
+    entry = {"type": "http", "url": url, "authProviderId": "oauth", "protocol": protocol}
+    settings = {"write_tools": "allow"}
+    async with Toolyard.open(
+        {"mcpServers": {"s": entry}}, auth_providers={"oauth": provider}, settings=settings
+    ) as yard:
+        assert [tool.name for tool in await yard.tools()] == ["s_hello"]
+        assert (await yard.call("s_hello", {"name": "ann"})).text == "hello ann"
+        before = await storage.grant(url)
+        passed[0] = 290.0
+        assert (await yard.call("s_hello", {"name": "bob"})).text == "hello bob"
+        after = await storage.grant(url)
+    assert before is not None
+    assert after is not None
+    assert before.refresh_token != after.refresh_token
+    await provider.close()
+    await net.close()

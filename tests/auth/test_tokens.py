@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from toolyard.auth.errors import AuthUnavailable, NeverSignedIn, SignInEnded, TokenRefused
+from toolyard.auth.records import Client, Grant
+from toolyard.auth.storage import MemoryAuthStorage
+
+LATER = 4000
+
+
+async def refreshes(world: Any) -> list[dict[str, Any]]:
+    return [entry for entry in await world.log("token") if entry["grant_type"] == "refresh_token"]
+
+
+def grant(**changes: Any) -> Grant:
+    client = Client("https://as.example", "c", "http://127.0.0.1/cb", "dynamic")
+    made = Grant(
+        "https://rs.example/mcp",
+        "https://as.example",
+        client,
+        "https://as.example/token",
+        None,
+        (),
+        (),
+        "a",
+        "r",
+        0.0,
+        1000.0,
+    )
+    return replace(made, **changes)
+
+
+@pytest.mark.parametrize(
+    ("life", "now", "fresh", "valid"),
+    [
+        (3600, 0, True, True),
+        (3600, 3539, True, True),
+        (3600, 3541, False, True),
+        (3600, 3600, False, False),
+        (10, 7, True, True),
+        (10, 9, False, True),
+        (0, 0, False, False),
+        (None, 10**9, True, True),
+    ],
+)
+def test_a_token_is_refreshed_shortly_before_it_runs_out(
+    life: float | None, now: float, fresh: bool, valid: bool
+) -> None:
+    made = grant(expires_at=life)
+    assert (made.fresh(now), made.valid(now)) == (fresh, valid)
+
+
+async def test_tokens_are_refreshed_before_they_run_out(world: Any) -> None:
+    provider = world.provider()
+    await world.call(provider)
+    world.clock.now += 3550
+    await world.call(provider)
+    [entry] = await refreshes(world)
+    assert entry["resource"] == world.mcp
+    assert entry["method"] == "none"
+    # Nobody was refused on the way.
+    assert len(await world.log("call")) == 3
+
+
+@pytest.mark.both_loops
+async def test_fifty_tasks_share_one_refresh(leaks: None, world: Any) -> None:
+    await world.set(token_delay=0.05)
+    provider = world.provider()
+    await world.call(provider)
+    world.clock.now += LATER
+    results = await asyncio.gather(*(world.call(provider) for _ in range(50)))
+    assert len(results) == 50
+    assert len(await refreshes(world)) == 1
+
+
+async def test_fifty_tasks_of_many_replicas_share_one_refresh(world: Any) -> None:
+    await world.set(token_delay=0.05)
+    await world.call(world.provider())
+    world.clock.now += LATER
+    replicas = [world.provider() for _ in range(50)]
+    await asyncio.gather(*(world.call(provider) for provider in replicas))
+    assert len(await refreshes(world)) == 1
+    assert not await world.log("reuse")
+
+
+async def test_fifty_refused_tasks_share_one_refresh(world: Any) -> None:
+    await world.set(token_delay=0.05)
+    provider = world.provider()
+    await world.call(provider)
+    await world.forget("access")
+    await asyncio.gather(*(world.call(provider) for _ in range(50)))
+    # One after the sign-in of this very provider would not be tried: the token is brand new.
+    assert len(await refreshes(world)) + len(world.urls) == 2
+
+
+async def test_a_token_that_the_server_forgot_is_refreshed_once(world: Any) -> None:
+    await world.call(world.provider())
+    await world.forget("access")
+    provider = world.provider(person=False)
+    await asyncio.gather(*(world.call(provider) for _ in range(20)))
+    assert len(await refreshes(world)) == 1
+
+
+async def test_a_rotated_token_is_never_used_twice(world: Any) -> None:
+    providers = [world.provider() for _ in range(3)]
+    for _ in range(6):
+        world.clock.now += LATER
+        for provider in providers:
+            await world.call(provider)
+    used = [entry["refresh_token"] for entry in await refreshes(world)]
+    assert len(used) == len(set(used)) == 5
+    assert not await world.log("reuse")
+    assert len(world.urls) == 1
+
+
+async def test_a_server_that_does_not_rotate_keeps_its_token(world: Any) -> None:
+    await world.set(rotate=False)
+    provider = world.provider()
+    await world.call(provider)
+    await world.change(token_answer={"refresh_token": None})
+    for _ in range(2):
+        world.clock.now += LATER
+        await world.call(provider)
+    used = [entry["refresh_token"] for entry in await refreshes(world)]
+    assert len(used) == 2
+    assert len(set(used)) == 1
+
+
+@pytest.mark.parametrize("trouble", [500, 503, 429, 404, 400, "drop", "temporarily_unavailable"])
+async def test_a_token_endpoint_in_trouble_loses_nothing(world: Any, trouble: Any) -> None:
+    provider = world.provider(person=False)
+    await world.call(world.provider())
+    world.clock.now += LATER
+    before = await world.storage.grant(world.mcp)
+    await world.change(token_trouble=[trouble] * 20)
+    for _ in range(3):
+        assert isinstance(await world.failure(provider), AuthUnavailable)
+        assert await world.storage.grant(world.mcp) == before
+    await world.change(token_trouble=[])
+    await world.call(provider)
+    assert not await world.log("reuse")
+
+
+async def test_while_a_token_still_works_trouble_is_not_noticed(world: Any) -> None:
+    provider = world.provider(person=False)
+    await world.call(world.provider())
+    await world.change(token_trouble=[503] * 9)
+    world.clock.now += 3550
+    for _ in range(5):
+        await world.call(provider)
+    # It is not asked at every request either.
+    assert len(await refreshes(world)) == 1
+    world.clock.now += 31
+    await world.call(provider)
+    assert len(await refreshes(world)) == 2
+
+
+async def test_a_refresh_that_is_refused_needs_a_sign_in(world: Any) -> None:
+    await world.call(world.provider())
+    await world.forget("refresh")
+    world.clock.now += LATER
+    provider = world.provider(person=False)
+    for _ in range(3):
+        error = await world.failure(provider)
+        assert isinstance(error, SignInEnded)
+        assert error.hint
+    assert len(await refreshes(world)) == 1
+    kept = await world.storage.grant(world.mcp)
+    assert kept is not None
+    assert kept.refresh_token is None
+
+
+@pytest.mark.parametrize("code", ["invalid_grant", "invalid_request"])
+async def test_a_refused_refresh_is_told_without_the_token(world: Any, code: str) -> None:
+    await world.call(world.provider())
+    kept = await world.storage.grant(world.mcp)
+    await world.change(token_trouble=[code] * 2)
+    world.clock.now += LATER
+    error = await world.failure(world.provider(person=False))
+    assert isinstance(error, SignInEnded)
+    assert code in str(error)
+    assert "no good" in str(error)
+    assert kept.refresh_token not in str(error)
+
+
+async def test_an_access_token_outlives_a_refused_refresh(world: Any) -> None:
+    await world.call(world.provider())
+    await world.forget("refresh")
+    world.clock.now += 3550
+    provider = world.provider(person=False)
+    for _ in range(3):
+        await world.call(provider)
+    assert len(await refreshes(world)) == 1
+
+
+async def test_who_never_signed_in_is_told_so(world: Any) -> None:
+    assert isinstance(await world.failure(world.provider(person=False)), NeverSignedIn)
+
+
+async def test_without_a_refresh_token_the_person_signs_in_again(world: Any) -> None:
+    await world.set(refresh_tokens=False)
+    provider = world.provider()
+    await world.call(provider)
+    world.clock.now += LATER
+    await world.call(provider)
+    assert len(world.urls) == 2
+
+
+async def test_a_caller_who_gives_up_does_not_lose_the_rotated_token(world: Any) -> None:
+    provider = world.provider()
+    await world.call(provider)
+    world.clock.now += LATER
+    await world.change(token_delay=0.3)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await world.call(provider)
+    await world.call(provider)
+    assert len(await refreshes(world)) == 1
+    assert not await world.log("reuse")
+
+
+async def test_closing_lets_a_refresh_finish(world: Any) -> None:
+    provider = world.provider()
+    await world.call(provider)
+    before = await world.storage.grant(world.mcp)
+    world.clock.now += LATER
+    await world.change(token_delay=0.3)
+    task = asyncio.create_task(world.call(provider))
+    while not await refreshes(world):
+        await asyncio.sleep(0.01)
+    task.cancel()
+    await provider.close()
+    after = await world.storage.grant(world.mcp)
+    assert after.refresh_token != before.refresh_token
+
+
+async def test_a_new_sign_in_during_a_refresh_is_kept(world: Any) -> None:
+    await world.call(world.provider())
+    world.clock.now += LATER
+    await world.change(token_delay=0.2)
+    provider = world.provider(person=False)
+    task = asyncio.create_task(world.call(provider))
+    while not await refreshes(world):
+        await asyncio.sleep(0.01)
+    await world.change(token_delay=0)
+    started = await world.flow().begin(world.mcp, world.target())
+    signed_in = await world.flow().finish(await world.browse(started.url))
+    await task
+    assert await world.storage.grant(world.mcp) == signed_in
+
+
+async def test_a_token_endpoint_that_cannot_be_reached_is_named(world: Any) -> None:
+    await world.call(world.provider())
+    kept = await world.storage.grant(world.mcp)
+    await world.storage.put_grant(world.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token"))
+    world.clock.now += LATER
+    error = await world.failure(world.provider(person=False))
+    assert isinstance(error, AuthUnavailable)
+    assert "127.0.0.1:9" in error.cause
+
+
+# The storage in memory.
+
+
+async def test_of_two_who_take_a_pending_sign_in_one_gets_it(world: Any) -> None:
+    started = await world.flow().begin("k", world.target())
+    taken = await asyncio.gather(*(world.storage.take_pending(started.state) for _ in range(10)))
+    assert len([pending for pending in taken if pending is not None]) == 1
+
+
+async def test_a_swap_needs_the_serial_that_is_there() -> None:
+    storage, first, second = MemoryAuthStorage(), grant(serial="1"), grant(serial="2")
+    assert not await storage.swap_grant("k", "1", second)
+    await storage.put_grant("k", first)
+    assert not await storage.swap_grant("k", "2", second)
+    assert await storage.swap_grant("k", "1", second)
+    assert await storage.grant("k") == second
+
+
+async def test_a_client_is_dropped_only_if_it_is_the_one() -> None:
+    storage, client = MemoryAuthStorage(), grant().client
+    await storage.put_client(client)
+    await storage.drop_client(replace(client, client_id="older"))
+    assert await storage.client(client.issuer, client.redirect_uri) == client
+    await storage.drop_client(client)
+    assert await storage.client(client.issuer, client.redirect_uri) is None
+
+
+async def test_a_binding_can_be_taken_back() -> None:
+    storage = MemoryAuthStorage()
+    await storage.bind("u", "c", "i")
+    assert await storage.bound_issuer("u", "c") == "i"
+    await storage.bind("u", "c", None)
+    assert await storage.bound_issuer("u", "c") is None
+
+
+# Where tokens go.
+
+
+async def test_tokens_of_a_server_whose_address_changed_are_dropped(world: Any) -> None:
+    await world.call(world.provider())
+    kept = await world.storage.grant(world.mcp)
+    await world.storage.put_grant(world.mcp, replace(kept, server_url="https://before.example/mcp"))
+    provider = world.provider(person=False)
+    assert await provider.headers() == {}
+    assert await world.storage.grant(world.mcp) is None
+    assert isinstance(await world.failure(provider), NeverSignedIn)
+
+
+async def test_a_dead_authorization_server_does_not_keep_us_from_the_new_one(world: Any) -> None:
+    await world.call(world.provider())
+    kept = await world.storage.grant(world.mcp)
+    await world.storage.put_grant(world.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token"))
+    await world.change(servers=["as2"])
+    world.clock.now += LATER
+    assert (await world.call(world.provider()))["client"].startswith("as2-")
+
+
+async def test_a_wrong_secret_in_the_configuration_costs_no_sign_in(world: Any) -> None:
+    await world.set(entered={"mine": "the-right-one"})
+    await world.call(world.provider(world.target(client_id="mine", client_secret="the-right-one")))
+    world.clock.now += LATER
+    wrong = world.provider(world.target(client_id="mine", client_secret="a-wrong-one"))
+    error = await world.failure(wrong)
+    assert isinstance(error, TokenRefused)
+    assert "clientSecret" in (error.hint or "")
+    await world.call(world.provider(world.target(client_id="mine", client_secret="the-right-one")))
+    assert len(world.urls) == 1
