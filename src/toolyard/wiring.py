@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from toolyard.auth import AuthProvider
 from toolyard.catalog.cache import Catalogues
 from toolyard.catalog.names import Naming, Templates
 from toolyard.catalog.sqlite import SqliteStorage
-from toolyard.catalog.storage import CatalogueStorage, MemoryStorage
+from toolyard.catalog.storage import CatalogueStorage, Key, MemoryStorage, Stored
 from toolyard.clients import Callbacks, ClientManager
 from toolyard.clients.call import Approve, CallPath, CallRules
 from toolyard.clients.eras import FileEras
@@ -26,6 +27,8 @@ from toolyard.model.tool import JsonObject
 from toolyard.wire.headers import HeaderParamError, header_params
 
 __all__ = ["Parts", "build"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ def build(
         eras=None if data_dir is None else FileEras(data_dir / "eras.json"),
         on_told=told,
     )
-    kept = None if data_dir is None else SqliteStorage(data_dir / "catalogue.db")
+    kept = None if data_dir is None else _Finished(SqliteStorage(data_dir / "catalogue.db"))
     storage: CatalogueStorage = kept or MemoryStorage()
     catalogues = Catalogues(Fetcher(manager), storage, check=_header_marks)
     naming = Naming(Templates(settings.naming_template, settings.instance_naming_template))
@@ -81,6 +84,41 @@ def build(
     rules = CallRules(settings.write_tools, Limits(settings.result_limit))
     calls = CallPath(manager, rosters, rules, approve=approve, record=record)
     return Parts(manager, catalogues, rosters, calls, naming, kept.close if kept is not None else None)
+
+
+class _Finished:
+    """A storage that is closed only when its work is done, also where nobody waits for that any more.
+
+    A statement whose waiter was cancelled still runs in its thread, and after a close it would open the file
+    again.
+    """
+
+    def __init__(self, storage: SqliteStorage) -> None:
+        self._storage = storage
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def load(self, keys: Sequence[Key], *, newer_than: float = 0.0) -> Stored | None:
+        return await self._finish(self._storage.load(keys, newer_than=newer_than))
+
+    async def save(self, stored: Stored) -> None:
+        await self._finish(self._storage.save(stored))
+
+    async def expire(self, server_id: str) -> None:
+        await self._finish(self._storage.expire(server_id))
+
+    async def forget(self, server_id: str, scope: str | None = None) -> None:
+        await self._finish(self._storage.forget(server_id, scope))
+
+    async def close(self) -> None:
+        while self._running:
+            await asyncio.wait(self._running)
+        await self._storage.close()
+
+    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
 
 
 def _header_marks(server: Server, input_schema: JsonObject) -> str | None:

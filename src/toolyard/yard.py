@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
-from toolyard.agents.agentsfile import agent_id, parse_agents
+from toolyard.agents.agentsfile import agent_id, agents_path, read_agents
 from toolyard.auth import AuthProvider
 from toolyard.catalog.roster import Roster
 from toolyard.clients import Callbacks
@@ -349,15 +349,8 @@ def _configuration(config: ConfigSource, data_dir: Path) -> Configuration:
 
 def _agents(agents: AgentSource, settings: Settings, data_dir: Path) -> Sequence[Agent]:
     if agents is None:
-        path = settings.agents_path or data_dir / "AGENTS.md"
-        if settings.agents_path is None and not path.is_file():
-            return ()
-    elif isinstance(agents, str | os.PathLike):
-        path = Path(agents)
-    else:
-        return agents
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise AgentsError([Problem(f"cannot be read: {error}", str(path))]) from None
-    return parse_agents(text, str(path)).agents
+        path = agents_path(settings.agents_path, data_dir)
+        return () if path is None else read_agents(path).agents
+    if isinstance(agents, str | os.PathLike):
+        return read_agents(Path(agents)).agents
+    return agents

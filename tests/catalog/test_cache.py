@@ -269,6 +269,25 @@ async def test_a_fetch_that_list_changed_overtook_does_not_count_as_fresh(
     assert names(await catalogues.get(repo, LOCAL, connected=True)) == ["new"]
 
 
+async def test_a_fetch_that_list_changed_overtook_still_replaces_an_older_copy(
+    catalogues: Catalogues, source: Any, repo: Server, listing: Any
+) -> None:
+    source.listing = listing("oldest")
+    await catalogues.get(repo, LOCAL)
+    source.started.clear()
+    source.gate.clear()
+    source.listing = listing("newer")
+    asking = asyncio.create_task(catalogues.get(repo, LOCAL, fresh=True))
+    await until_started(source)
+    await catalogues.list_changed("repo")
+    source.gate.set()
+    await asking
+    kept = await catalogues.peek(repo, LOCAL)
+    assert kept is not None
+    assert names(kept) == ["newer"]
+    assert kept.stale
+
+
 async def test_who_asks_after_list_changed_does_not_join_an_older_fetch_nor_lose_to_it(
     catalogues: Catalogues, source: Any, repo: Server, listing: Any
 ) -> None:

@@ -611,7 +611,7 @@ async def test_a_program_with_many_servers_ends_however_it_ends(
     loop: str, end: str, hostile_stdio: str, within: Within, until: Until
 ) -> None:
     # Who closes everything is not warned of anything.
-    strict = ("-X", "dev") if end == "closed" else ()
+    strict = ("-W", "default") if end == "closed" else ()
     words = (sys.executable, *strict, "-c", PROGRAM, hostile_stdio, loop, end)
     with within(15):
         program = await asyncio.create_subprocess_exec(*words, stdout=-1, stderr=-1)

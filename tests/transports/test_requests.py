@@ -121,6 +121,8 @@ KEPT = [
     (-32000, "the database is closed"),
     (-32001, "Request timed out"),
     (-32600, "obsession"),
+    (-32000, "no active session for this project: call open_session first"),
+    (-32000, "the browser session is closed"),
 ]
 
 
@@ -128,8 +130,8 @@ KEPT = [
 async def test_known_ways_to_say_that_a_session_is_gone(code: int, message: str) -> None:
     body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": message}}
     assert is_lost_session(body)
-    assert tells_lost_session(HttpStatus("", status=400, body=message.encode()), body)
-    assert not tells_lost_session(HttpStatus("", status=500, body=message.encode()), body)
+    assert tells_lost_session(HttpStatus("", status=400, body=message.encode()))
+    assert not tells_lost_session(HttpStatus("", status=500, body=message.encode()))
 
 
 @pytest.mark.parametrize(("code", "message"), KEPT)

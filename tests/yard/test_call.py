@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -345,6 +347,39 @@ async def test_a_yard_that_closes_at_any_moment_of_a_first_use_cancels_nobody_an
     async with asyncio.timeout(10):
         ends = await asyncio.gather(*uses, return_exceptions=True)
     assert all(isinstance(end, ToolyardError | list) for end in ends), ends
+
+
+async def test_a_yard_that_closes_while_its_storage_is_held_up_opens_it_no_more(
+    opened: Opened, data_dir: Path, until: Until
+) -> None:
+    held = sqlite3.connect(data_dir / "catalogue.db", isolation_level=None)
+    held.execute("BEGIN EXCLUSIVE")
+    try:
+        yard = opened({f"s{number}": {"command": "/bin/false"} for number in range(12)})
+        use = asyncio.ensure_future(yard.tools())
+        await until(lambda: sum(thread.name.startswith("asyncio_") for thread in threading.enumerate()) > 2)
+        closing = asyncio.ensure_future(yard.close())
+        with pytest.raises(Unreachable, match="the yard is closed"):
+            await use
+        assert not closing.done()
+        held.execute("ROLLBACK")
+        async with asyncio.timeout(10):
+            await closing
+    finally:
+        held.close()
+
+
+async def test_a_yard_with_more_servers_than_are_listed_at_once_closes_with_those_that_wait(
+    opened: Opened, until: Until
+) -> None:
+    yard = opened({f"s{number}": {"command": "/bin/sleep", "args": ["60"]} for number in range(20)})
+    async with yard:
+        use = asyncio.ensure_future(yard.tools())
+        await until(lambda: sum(status.pid is not None for status in yard.servers()) == 16)
+    async with asyncio.timeout(10):
+        (end,) = await asyncio.gather(use, return_exceptions=True)
+    assert end == [] or isinstance(end, Unreachable)
+    assert sum(status.connects for status in yard.servers()) == 0
 
 
 async def test_a_caller_who_is_cancelled_while_the_yard_closes_is_cancelled(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from toolyard.agents.frontmatter import Matter, read_matter
 from toolyard.agents.sections import Section, split
 from toolyard.errors import AgentsError, Problem
 from toolyard.model.agent import Agent
 
-__all__ = ["AgentsFile", "agent_id", "parse_agents"]
+__all__ = ["AgentsFile", "agent_id", "agents_path", "parse_agents", "read_agents"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,21 @@ def parse_agents(text: str, file: str | None = None) -> AgentsFile:
     if problems:
         raise AgentsError(sorted(problems, key=lambda problem: problem.line or 0))
     return AgentsFile(tuple(agents.values()), tuple(sorted(hints, key=lambda hint: hint.line or 0)))
+
+
+def agents_path(chosen: Path | None, data_dir: Path) -> Path | None:
+    """Where the file stands: where the setting says, else in the data directory, where it may be missing."""
+    own = data_dir / "AGENTS.md"
+    return chosen or (own if own.is_file() else None)
+
+
+def read_agents(path: Path) -> AgentsFile:
+    """The agents of a file. Raises AgentsError, also where it cannot be read."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise AgentsError([Problem(f"cannot be read: {error}", str(path))]) from None
+    return parse_agents(text, str(path))
 
 
 def agent_id(name: str) -> str:

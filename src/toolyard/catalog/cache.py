@@ -86,6 +86,8 @@ class Catalogues:
         self._clock = clock
         self._capacity = capacity
         self._held: OrderedDict[Key, Catalogue] = OrderedDict()
+        self._began: dict[Key, int] = {}
+        """How often a server's list had changed when what is held of it was asked for."""
         self._contents: WeakValueDictionary[tuple[str, str], Contents] = WeakValueDictionary()
         self._fetches: Flights[tuple[Key, _Era], Catalogue] = Flights()
         self._loads: Flights[tuple[Key, _Era, float], Catalogue | None] = Flights()
@@ -143,6 +145,7 @@ class Catalogues:
         self._entries.pop(server_id, None)
         for key in [key for key in self._held if key.server_id == server_id and scope in (None, key.scope)]:
             del self._held[key]
+            self._began.pop(key, None)
         await self._storage.forget(server_id, scope)
 
     async def close(self) -> None:
@@ -213,13 +216,14 @@ class Catalogues:
         if era.losses != began.losses:
             return None
         if era.changes != began.changes:
-            if key in self._held:
-                return None  # Old news replaces nothing: a fetch that began later may have ended earlier.
+            if key in self._held and self._began.get(key, 0) > began.changes:
+                return None  # A fetch that began later has ended earlier, and knows more.
             catalogue = replace(catalogue, ttl=0.0)
         self._held[key] = catalogue
+        self._began[key] = began.changes
         self._held.move_to_end(key)
         while len(self._held) > self._capacity:
-            self._held.popitem(last=False)
+            self._began.pop(self._held.popitem(last=False)[0], None)
         return catalogue
 
     def _newest(self, keys: tuple[Key, ...]) -> Catalogue | None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolyard.agents.agentsfile import AgentsFile
+from toolyard.agents.agentsfile import AgentsFile, agents_path, read_agents
 from toolyard.agents.known import validate_tools
 from toolyard.catalog.names import RESERVED, Naming, Templates
-from toolyard.cli.input.agentsmd import agents_path, read_agents
 from toolyard.cli.input.options import Options
 from toolyard.cli.pinning import unpinned_package
 from toolyard.config import load_config, load_settings
@@ -58,7 +57,7 @@ def examine_files(options: Options) -> Findings:
     except ConfigError as error:
         found.problems += error.problems
     try:
-        found.agents_file = agents_path(found.settings or Settings(), found.folder)
+        found.agents_file = agents_path((found.settings or Settings()).agents_path, found.folder)
         if found.agents_file is not None:
             found.agents = read_agents(found.agents_file)
             found.notes += found.agents.hints

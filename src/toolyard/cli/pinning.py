@@ -19,7 +19,7 @@ _RUNNERS: dict[tuple[str, ...], tuple[frozenset[str], frozenset[str]]] = {
 }
 """By runner: the options that name the package, and other options that take a value."""
 _NPM_VERSION = re.compile(r".@v?\d+\.\d+\.\d+")
-_PYPI_VERSION = re.compile(r".(==|@)\s*\d")
+_PYTHON_VERSION = re.compile(r".(==|@)\s*\d")
 _ELSEWHERE = re.compile(r"[./~]|\w+:|git\+")
 
 
@@ -29,7 +29,7 @@ def unpinned_package(spec: StdioSpec) -> str | None:
     for runner, (naming, valued) in _RUNNERS.items():
         if words[: len(runner)] == runner:
             package = _package(words[len(runner) :], naming, valued)
-            version = _NPM_VERSION if runner[0] in ("npx", "bunx") else _PYPI_VERSION
+            version = _NPM_VERSION if runner[0] in ("npx", "bunx") else _PYTHON_VERSION
             if package is None or _ELSEWHERE.match(package) or version.search(package):
                 return None
             return package

@@ -23,6 +23,7 @@ from toolyard.errors import (
     ServerError,
     SessionLost,
     SignInNeeded,
+    Throttled,
     Unreachable,
 )
 from toolyard.model.principal import Principal
@@ -124,7 +125,7 @@ class Connection:
                     if tries > 1 or not await self._recovered(link, error, repeatable):
                         raise self._named(error) from error.__cause__
                 else:
-                    if status.state is State.NEEDS_AUTH and self._link is link:
+                    if status.state in (State.NEEDS_AUTH, State.FAILED) and self._link is link:
                         self._set(State.READY)
                     return result
                 finally:
@@ -366,8 +367,12 @@ class Connection:
             return await self._relearned()
         if isinstance(error, OutcomeUnknown):
             return repeatable and self._dead is None and self._status.state is not State.CLOSED
-        if isinstance(error, SignInNeeded) and self._link is link:
-            self._set(State.NEEDS_AUTH, error)
+        if self._link is link and not link.over:
+            if isinstance(error, SignInNeeded):
+                self._set(State.NEEDS_AUTH, error)
+            elif isinstance(error, Unreachable) and not isinstance(error, Throttled):
+                # The link needs nothing to be used again, but whoever looks should see how the server is.
+                self._set(State.FAILED, error)
         return False
 
     async def _relearned(self) -> bool:

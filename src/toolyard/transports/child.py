@@ -12,7 +12,7 @@ import contextlib
 import os
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Protocol, cast
 
 __all__ = ["Child", "Parent"]
@@ -68,8 +68,8 @@ class Child:
         self._pidfd = -1
         for pipe in (self._input, self._output, self._errors):
             os.set_blocking(pipe.fileno(), False)
-        self._loop.add_reader(self._output.fileno(), self._read, self._output)
-        self._loop.add_reader(self._errors.fileno(), self._read, self._errors)
+        self._follow(self._output, parent.on_output, parent.on_output_end)
+        self._follow(self._errors, parent.on_errors, parent.on_errors_end)
         self._watch()
 
     @property
@@ -134,19 +134,22 @@ class Child:
 
     # Its output.
 
-    def _read(self, pipe: IO[bytes]) -> None:
-        try:
-            data = os.read(pipe.fileno(), _CHUNK)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._drop(pipe)
-        if pipe is self._output:
-            self._parent.on_output(data) if data else self._parent.on_output_end()
-        else:
-            self._parent.on_errors(data) if data else self._parent.on_errors_end()
+    def _follow(self, pipe: IO[bytes], on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+        def read() -> None:
+            try:
+                data = os.read(fd, _CHUNK)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if data:
+                on_data(data)
+            else:
+                self._drop(pipe)
+                on_end()
+
+        fd = pipe.fileno()
+        self._loop.add_reader(fd, read)
 
     def _drop(self, pipe: IO[bytes]) -> None:
         if not pipe.closed:

@@ -174,7 +174,7 @@ class HttpTransport:
             message: object = decode(error.body) if error.body else None
         except ValueError:
             message = None
-        if self._session is not None and tells_lost_session(error, message):
+        if self._session is not None and tells_lost_session(error):
             raise SessionLost("no longer knows our session")
         if id is None or error.status >= 500 or not is_rpc_error(message):
             return False

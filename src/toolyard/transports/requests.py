@@ -47,6 +47,13 @@ _LOST = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
+_LOST_BARE = re.compile(
+    r"(bad request: |not found: )?(mcp )?"
+    r"(session( id| with given id)?( is)? (not found|expired|invalid|unknown|terminated|missing|closed)"
+    r"|(invalid|unknown|expired|no valid)( or \w+)? session( id)?( provided)?|server not initialized)[.!]?",
+    re.IGNORECASE,
+)
+
 _DRAIN = 0.5
 """Seconds that a finished answer's stream has to end by itself, so that its connection can be used again."""
 _ERROR_BODY = 64 * 1024
@@ -228,11 +235,15 @@ def _words(response: aiohttp.ClientResponse, body: bytes) -> str:
 
 
 def is_lost_session(message: object) -> bool:
-    """Whether an answer says, in one of the known ways, that the session is gone."""
+    """Whether an answer with HTTP 200 says, in one of the known ways, that the session is gone.
+
+    Only the bare words of the known libraries count: a tool's own error that speaks of some session of its
+    own must not lead to a second call.
+    """
     if not is_rpc_error(message):
         return False
     failure = read_failure(message["error"])
-    return failure.code in (-32000, -32001, -32600, -32002) and _LOST.search(failure.message) is not None
+    return failure.code in (-32000, -32001, -32002, -32600) and _LOST_BARE.fullmatch(failure.message) is not None
 
 
 def is_rpc_error(message: object) -> TypeGuard[dict[str, Any]]:
@@ -240,9 +251,9 @@ def is_rpc_error(message: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(message, dict) and isinstance(cast("dict[str, Any]", message).get("error"), dict)
 
 
-def tells_lost_session(error: HttpStatus, message: object = None) -> bool:
+def tells_lost_session(error: HttpStatus) -> bool:
     """Whether a refusal of a request with a session says that the session is gone."""
     if error.status == 404:
         return True
     text = error.body.decode("utf-8", "replace") if len(error.body) < 2000 else ""
-    return error.status == 400 and (is_lost_session(message) or _LOST.search(text) is not None)
+    return error.status == 400 and _LOST.search(text) is not None

@@ -40,12 +40,12 @@ def complete_bundles(ctx: click.Context, param: click.Parameter, incomplete: str
 
 def complete_agents(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ids of agents."""
-    from toolyard.cli.input.agentsmd import agents_path, read_agents  # only while a shell completes
+    from toolyard.agents.agentsfile import agents_path, read_agents  # only while a shell completes
     from toolyard.config import load_settings
 
     folder = ctx.ensure_object(Options).folder
     try:
-        path = agents_path(load_settings(folder), folder)
+        path = agents_path(load_settings(folder).agents_path, folder)
         agents = () if path is None else read_agents(path).agents
     except ToolyardError:
         return []
