@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search
 BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain
 
 help:
@@ -54,6 +54,10 @@ bench-client: bench-envs
 
 bench-yard: bench-envs
 	.venv/bin/python bench/yard.py --write-docs
+
+# SEARCH_DATA names a folder of catalogues with queries; see bench/search.py.
+bench-search: bench-envs
+	.venv/bin/python bench/search.py --data $(SEARCH_DATA)
 
 setup: .venv/.run
 

@@ -1,6 +1,6 @@
 """Tool search: what is found, how fast, and what an answer costs, beside SQLite FTS5 and FastMCP's BM25.
 
-python bench/search.py --data DIR [--quick] [--json FILE] [--write-docs] [--strict]
+python bench/search.py --data DIR [--quick] [--peers …] [--json FILE] [--write-docs] [--strict]
 
 DIR holds sets: ``<set>/queries.jsonl`` with ``query`` and ``gold`` (groups of ids, any id answers its group),
 and ``<set>/tools.jsonl``, or another set's tools where DIR's README says so. None of it is part of Toolyard.
@@ -131,7 +131,7 @@ async def quality(peers: dict[str, Worker], every: list[Set], folder: Path) -> d
     return results
 
 
-async def speed(peers: dict[str, Worker], every: list[Set], folder: Path, rounds: int) -> dict[str, Any]:
+async def speed(peers: dict[str, Worker], every: list[Set], folder: Path, quick: bool) -> dict[str, Any]:
     """Index and query times by size and peer: medians of rounds, peers by turns."""
     files = list(dict.fromkeys(each.tools for each in every))
     mixed, asked, into = folder / "mixed.jsonl", folder / "asked.jsonl", folder / "found.jsonl"
@@ -146,13 +146,15 @@ async def speed(peers: dict[str, Worker], every: list[Set], folder: Path, rounds
     for size in SIZES:
         copies = math.ceil(size / len(lines))
         taken: dict[str, list[dict[str, Any]]] = {name: [] for name in peers}
-        for _ in range(rounds):
+        for _ in range(1 if quick else 3):
             for name, peer in peers.items():
                 built = await peer.ask("index", files=[[str(mixed), copies]], count=size, within=300)
-                took = await peer.ask("search", queries=str(asked), into=str(into), seconds=10, within=300)
+                took = await peer.ask(
+                    "search", queries=str(asked), into=str(into), seconds=3 if quick else 10, within=300
+                )
                 taken[name].append(took | {"index": built["cpu"]})
         results[str(size)] = {
-            name: {key: median(one[key] for one in rows) for key in ("index", "p50", "p95", "queries")}
+            name: {key: median(one[key] for one in rows) for key in ("index", "p50", "p95", "cpu", "queries")}
             for name, rows in taken.items()
         }
     return results
@@ -240,13 +242,13 @@ def bars(found: dict[str, Any], timed: dict[str, Any]) -> list[Bar]:
 
 def report(found: dict[str, Any], timed: dict[str, Any], cost: dict[str, Any], judged: list[Bar]) -> str:
     """All tables."""
-    names = list(PEERS)
+    names = list(found["macro"])
     parts = [table([["what", "bar", "measured", ""], *map(verdict, judged)])]
     for measure in MEASURES:
         rows = [[each, *(f"{row[name][measure]:.3f}" for name in names)] for each, row in found.items()]
         parts += [f"### {measure}", table([["set", *names], *rows])]
     rows = [[f"{int(size):,} tools", *(timing(row[name]) for name in names)] for size, row in timed.items()]
-    parts += ["### Index, CPU s / query p50, ms / p95, ms", table([["", *names], *rows])]
+    parts += ["### Index, CPU s; query, ms: p50 / p95, and p50 of CPU", table([["", *names], *rows])]
     how = cost["counted by"]
     rows = [
         [name, f"{row['tools']:,}", f"{row['definitions']:,}", f"{row['answer']:,}"]
@@ -258,7 +260,8 @@ def report(found: dict[str, Any], timed: dict[str, Any], cost: dict[str, Any], j
 
 
 def timing(row: dict[str, float]) -> str:
-    return f"{row['index']:.2f} / {row['p50'] * 1000:.2f} / {row['p95'] * 1000:.2f}"
+    p50, p95, cpu = (f"{row[key] * 1000:.2f}" for key in ("p50", "p95", "cpu"))
+    return f"{row['index']:.2f}; {p50} / {p95}, {cpu}"
 
 
 def verdict(bar: Bar) -> list[str]:
@@ -267,28 +270,28 @@ def verdict(bar: Bar) -> list[str]:
     return [bar.says, f"{side} {bar.limit:g}", "—" if bar.measured is None else f"{bar.measured:.3f}", word]
 
 
-async def measure(every: list[Set], quick: bool) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+async def measure(
+    every: list[Set], names: list[str], quick: bool
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Quality, times, and the peers' versions."""
     with tempfile.TemporaryDirectory() as folder:
         async with AsyncExitStack() as stack:
-            peers = {
-                name: await stack.enter_async_context(worker(name, *start)) for name, start in PEERS.items()
-            }
+            peers = {name: await stack.enter_async_context(worker(name, *PEERS[name])) for name in names}
             versions = {name: peer.hello["packages"] for name, peer in peers.items()}
             found = await quality(peers, every, Path(folder))
-            timed = await speed(peers, every, Path(folder), 1 if quick else 3)
+            timed = await speed(peers, every, Path(folder), quick)
     macro = {
-        name: {each: mean(row[name][each] for row in found.values()) for each in MEASURES} for name in PEERS
+        name: {each: mean(row[name][each] for row in found.values()) for each in MEASURES} for name in names
     }
     return found | {"macro": macro}, timed, versions
 
 
 def quickly(every: list[Set]) -> list[Set]:
-    """A hundred queries of each set at most."""
+    """Forty queries of each set at most."""
     chance = random.Random(2)
     cut = []
     for each in every:
-        some = sorted(chance.sample(range(len(each.queries)), min(100, len(each.queries))))
+        some = sorted(chance.sample(range(len(each.queries)), min(40, len(each.queries))))
         queries, gold = tuple(each.queries[at] for at in some), tuple(each.gold[at] for at in some)
         cut.append(Set(each.name, each.tools, queries, gold))
     return cut
@@ -300,6 +303,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the folder of sets")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
     parser.add_argument("--quick", action="store_true", help="fewer queries and rounds")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="only these beside us")
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/benchmarks.md")
     parser.add_argument("--strict", action="store_true", help="a missed bar fails the run")
     given = parser.parse_args()
@@ -312,9 +316,10 @@ def main() -> int:
         print(f"error: no set in {given.data}\nhint: a set is a folder with queries.jsonl", file=sys.stderr)
         return 2
     machine = describe()
+    names = [name for name in PEERS if name == "toolyard" or name in given.peers]
     every = quickly(every) if given.quick else every
     try:
-        found, timed, versions = asyncio.run(measure(every, given.quick))
+        found, timed, versions = asyncio.run(measure(every, names, given.quick))
     except Missing as error:
         print(f"error: a peer is missing: {error}\nhint: make bench-envs", file=sys.stderr)
         return 2

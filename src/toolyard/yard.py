@@ -173,7 +173,7 @@ class Toolyard:
         ``servers()`` says why. ``fresh`` asks every server again.
         """
         caller = self.caller(agent, bundles)
-        only = None if server is None else [server]
+        only = None if server is None else [self._server(server)]
         with self._while_open():
             roster = await self._parts.rosters.current(LOCAL, fresh=fresh, only=only)
         shown = self._parts.calls.shown(roster, caller)
@@ -230,13 +230,14 @@ class Toolyard:
 
     async def connect(self, servers: Iterable[str] | None = None) -> list[Status]:
         """Connect now instead of at the first call. Failures are in the records, not raised."""
+        wanted = None if servers is None else [self._server(server) for server in servers]
         with self._while_open():
-            statuses = await self._parts.manager.connect(servers)
+            statuses = await self._parts.manager.connect(wanted)
         return [self._parts.calls.hushed(status) for status in statuses]
 
     async def restart(self, server: str) -> None:
         """Close a server's connection and forget why it failed; the next call connects."""
-        await self._parts.manager.restart(server)
+        await self._parts.manager.restart(self._server(server))
 
     # Calling.
 
@@ -294,6 +295,13 @@ class Toolyard:
             agent=known,
             bundles=select_bundles(selected, self.configuration.bundles),
         )
+
+    def _server(self, server: str) -> str:
+        """The id, if there is such a server. Raises Unreachable."""
+        if server not in self.configuration.servers:
+            there = ", ".join(self.configuration.servers) or "none"
+            raise Unreachable("there is no such server", server=server, hint=f"there are: {there}")
+        return server
 
     def _made(self, roster: Roster) -> Mapping[str, Tool]:
         """All tools for programs, by name, made once for as long as there are the same ones."""

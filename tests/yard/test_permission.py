@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolyard import State, ToolRefused, Toolyard
+from toolyard import State, ToolRefused, Toolyard, Unreachable
 from toolyard.content import fence
 from toolyard.model.agent import Agent
 from toolyard.model.call import Question
@@ -264,6 +264,7 @@ async def test_there_are_no_servers_but_those_that_were_configured(
         await yard.call("one_raw", {"result": {"content": [link], "servers": {"two": {"command": "true"}}}})
         await yard.tools(fresh=True)
         assert [(status.server, status.state) for status in yard.servers()] == [("one", State.READY)]
-        assert await yard.connect(["two"]) == []
+        with pytest.raises(Unreachable, match="there is no such server"):
+            await yard.connect(["two"])
         with pytest.raises(ToolRefused):
             await yard.call("two_tool")

@@ -167,7 +167,31 @@ async def test_tools_come_ready_for_a_providers_api(
         assert [name for name, _ in tools] == names(await yard.tools())
         assert {schema["type"] for _, schema in tools} == {"object"}
         assert all("text" in schema["properties"] for _, schema in tools)
-        assert await yard.tools(provider=provider, server="other") == []
+
+
+async def test_a_server_that_there_is_not_is_named_with_those_that_there_are(
+    opened: Opened, recorder: Recorders
+) -> None:
+    async with opened({"one": recorder()}) as yard:
+        for asking in (yard.tools(server="other"), yard.connect(["other"]), yard.restart("other")):
+            with pytest.raises(Unreachable, match="there is no such server") as told:
+                await asking
+            assert told.value.hint == "there are: one"
+
+
+async def test_a_tool_of_a_disabled_server_is_not_shown_but_can_be_explained(
+    opened: Opened, recorder: Recorders
+) -> None:
+    entry = recorder().entry
+    async with opened({"one": entry}) as yard:
+        (name, *_) = names(await yard.tools())
+    async with opened({"one": {**entry, "enabled": False}}) as yard:
+        assert await yard.tools() == []
+        decision = yard.why(name)
+        assert decision.decisive is not None
+        assert decision.decisive.rule == "state"
+        with pytest.raises(ToolRefused):
+            await yard.call(name)
 
 
 # Agents.

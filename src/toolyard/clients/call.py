@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,18 +12,18 @@ from toolyard.catalog.roster import Roster
 from toolyard.clients.link import OnProgress
 from toolyard.clients.manager import ClientManager
 from toolyard.clients.rosters import Rosters
+from toolyard.clients.secrecy import hush, secrets_of
 from toolyard.content import Handles, Limits, MemoryHandles, redact, shape_and_keep
-from toolyard.content.readable import readable
-from toolyard.errors import HttpStatus, RpcError, ServerError, SignInNeeded, ToolRefused, ToolyardError
+from toolyard.errors import ServerError, ToolRefused, ToolyardError
 from toolyard.model.call import Caller, CallRecord, Question
-from toolyard.model.decision import Decision, Link, Outcome, Verdict, WriteTools
+from toolyard.model.decision import Decision, Verdict, WriteTools
 from toolyard.model.result import Result
-from toolyard.model.server import HttpSpec, Server, Timeouts, Trust
+from toolyard.model.server import Server, Timeouts, Trust
 from toolyard.model.status import State, Status
 from toolyard.model.tool import Definition
 from toolyard.policy import Candidate, Gate, Policy, refused
 
-__all__ = ["Approve", "CallPath", "CallRules", "secrets_of"]
+__all__ = ["Approve", "CallPath", "CallRules"]
 
 log = logging.getLogger("toolyard.calls")
 
@@ -35,10 +34,6 @@ _Seen: TypeAlias = tuple[Mapping[str, Definition], Mapping[str, Gate | None], Ma
 _GATES = 4096
 _SHOWN_KEPT = 64
 _SHOWN = frozenset({Verdict.ALLOW, Verdict.ASK})
-_SECRET_NAME = re.compile(r"key|token|secret|pass|auth|credential|cookie", re.IGNORECASE)
-_PLAIN_HEADERS = {"accept", "accept-language", "content-type", "origin", "referer", "user-agent"}
-_SHORTEST_SECRET = 6
-_DEEPEST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +196,6 @@ class CallPath:
                 hint="give Toolyard an approve callback, or set write_tools to 'allow'",
             )
         if not await self._approve(Question(decision, arguments, caller)):
-            decision = decision.then(Link("approval", Outcome.REFUSE, "the person said no"))
             raise ToolRefused(f"the call of '{name}' was not approved")
 
     # What is prepared once.
@@ -243,7 +237,7 @@ class CallPath:
         """Take the secrets of its server out of an error, whoever put them in."""
         server = self._manager.servers.get(error.server)
         if server is not None:
-            _hush(error, self.secrets(server))
+            hush(error, self.secrets(server))
 
     def hushed(self, status: Status) -> Status:
         """The record without the secrets of its server."""
@@ -288,42 +282,3 @@ def _repeatable(server: Server, definition: Definition) -> bool:
     if server.trust is not Trust.TRUSTED:
         return False
     return definition.read_only_hint is True or definition.idempotent_hint is True
-
-
-def secrets_of(server: Server) -> tuple[str, ...]:
-    """Values in a definition that are secrets: headers, which are there for that, and variables whose name
-    says so. Of ``Bearer abc`` also ``abc``, since that is what a server quotes."""
-    spec = server.transport
-    if isinstance(spec, HttpSpec):
-        values = [value for key, value in spec.headers.items() if key.lower() not in _PLAIN_HEADERS]
-    else:
-        values = [value for key, value in spec.env.items() if _SECRET_NAME.search(key)]
-    if server.oauth is not None and server.oauth.client_secret:
-        values.append(server.oauth.client_secret)
-    words = (word for value in values for word in (value, *value.split()[-1:]))
-    return tuple(dict.fromkeys(word for word in words if len(word) >= _SHORTEST_SECRET))
-
-
-def _hush(error: BaseException | None, secrets: tuple[str, ...], depth: int = 0) -> None:
-    """Also in the errors that led to this one: a traceback shows them."""
-    if not isinstance(error, ServerError) or depth > _DEEPEST:
-        return
-    _hush(error.__cause__, secrets, depth + 1)
-    _hush(error.__context__, secrets, depth + 1)
-    error.cause = redact(error.cause, secrets)
-    error.args = (error.cause,)
-    if error.hint is not None:
-        error.hint = redact(error.hint, secrets)
-    if isinstance(error, RpcError):
-        error.message = redact(error.message, secrets)
-        told = readable(error.data)
-        if (hushed := redact(told, secrets)) != told:
-            error.data = hushed
-    if isinstance(error, HttpStatus):
-        error.body = redact(error.body.decode("utf-8", "replace"), secrets).encode()
-    if (
-        isinstance(error, SignInNeeded)
-        and error.challenge
-        and any(word in error.challenge for word in secrets)
-    ):
-        error.challenge = redact(error.challenge, secrets)

@@ -16,6 +16,7 @@ from toolyard.clients.link import Link, OnProgress, Patience
 from toolyard.clients.listening import listen
 from toolyard.clients.listing import Listing, collect, header_rules
 from toolyard.clients.rounds import Rounds
+from toolyard.clients.secrecy import hush, secrets_of
 from toolyard.errors import (
     BadAnswer,
     OutcomeUnknown,
@@ -61,6 +62,7 @@ class Connection:
         self.server = server
         self._dialer = dialer
         self._on_told = on_told
+        self._secrets = secrets_of(server)
         self._rounds = Rounds(server.id, dialer.callbacks)
         self._link: Link | None = None
         self._making: Link | None = None
@@ -330,7 +332,7 @@ class Connection:
             self._set(State.IDLE, error)
             return
         self._set(State.FAILED, error)
-        log.error("server '%s' %s", self.server.id, error.cause)
+        log.error("server '%s' %s", self.server.id, self._status.cause)
         if self.server.restart is Restart.NEVER:
             self._dead = error.cause
             return
@@ -353,7 +355,7 @@ class Connection:
         if self._status.state is State.CLOSED:
             return
         self._set(State.NEEDS_AUTH if isinstance(error, SignInNeeded) else State.FAILED, error)
-        log.warning("server '%s' cannot be used: %s", self.server.id, error.cause)
+        log.warning("server '%s' cannot be used: %s", self.server.id, self._status.cause)
         if self._crashes and self.server.restart is Restart.ON_FAILURE:
             self._schedule_restart(error)
 
@@ -426,11 +428,14 @@ class Connection:
     def _set(self, state: State, error: ServerError | None = None) -> None:
         status = self._status
         status.state, status.since = state, time.time()
+        if error is not None:
+            hush(error, self._secrets)
         status.cause, status.hint = (error.cause, error.hint) if error is not None else (None, None)
         status.next_retry = None
         if state is not State.READY:
             status.pid = None
 
     def _named(self, error: ServerError) -> ServerError:
+        hush(error, self._secrets)
         error.server = self.server.id
         return error

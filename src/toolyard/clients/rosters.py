@@ -44,9 +44,9 @@ class Rosters:
         self._kept.clear()
 
     async def stored(self, principal: Principal) -> Roster:
-        """What is kept from earlier, of every enabled server. Starts nothing."""
+        """What is kept from earlier, of every server, disabled ones too. Starts nothing."""
         self._check()
-        servers = self._enabled()
+        servers = list(self._manager.servers.values())
         kept = await asyncio.gather(*(self._catalogues.peek(server, principal) for server in servers))
         found = {server.id: one for server, one in zip(servers, kept, strict=True) if one is not None}
         return self._keep(principal, found, {})
@@ -77,7 +77,7 @@ class Rosters:
         outcomes = await asyncio.gather(*(one(server) for server in servers))
         # Nothing is awaited from here on: another caller may be learning of other servers.
         before = self.known(principal)
-        found = dict(before.catalogues) if wanted is not None else {}
+        found = dict(before.catalogues) if wanted is not None else self._disabled(before)
         failures = dict(before.failures) if wanted is not None else {}
         for server, (catalogue, failure) in zip(servers, outcomes, strict=True):
             failures.pop(server.id, None)
@@ -123,6 +123,16 @@ class Rosters:
             return found
         unlisted = [server.id for server in self._enabled() if self._worth_asking(server, roster, principal)]
         likely = [server_id for server_id in unlisted if self.may_own(server_id, name)]
+        old = [
+            server.id
+            for server in self._enabled()
+            if self.may_own(server.id, name) and _is_old(server.id, roster)
+        ]
+        if old:
+            # Another process listed it long ago: it may well have this tool by now.
+            roster = await self.current(principal, only=old, fresh=True)
+            if (found := roster.tools.get(name)) is not None:
+                return found
         for batch in (likely, [server_id for server_id in unlisted if server_id not in likely]):
             if batch:
                 roster = await self.current(principal, only=batch)
@@ -152,6 +162,15 @@ class Rosters:
         if self._closed:
             raise Unreachable("the yard is closed")
 
+    def _disabled(self, roster: Roster) -> dict[str, Catalogue]:
+        """What is known of servers that are switched off: nobody sees it, but it can be explained."""
+        servers = self._manager.servers
+        return {
+            server_id: catalogue
+            for server_id, catalogue in roster.catalogues.items()
+            if server_id in servers and not servers[server_id].enabled
+        }
+
     def _enabled(self) -> list[Server]:
         return [server for server in self._manager.servers.values() if server.enabled]
 
@@ -161,3 +180,8 @@ class Rosters:
         roster = self.known(principal).updated(self._naming, found, failures)
         self._kept[principal.id] = roster
         return roster
+
+
+def _is_old(server_id: str, roster: Roster) -> bool:
+    held = roster.catalogues.get(server_id)
+    return held is not None and held.stale

@@ -57,7 +57,7 @@ class StdioSpec:
 
     command: str
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     cwd: str | None = None
     type: Literal["stdio"] = "stdio"
 
@@ -67,7 +67,7 @@ class HttpSpec:
     """A server behind a URL: Streamable HTTP, or the older HTTP with SSE."""
 
     url: str
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     auth_provider_id: str | None = None
     type: Literal["http", "sse"] = "http"
 

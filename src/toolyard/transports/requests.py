@@ -243,7 +243,8 @@ def is_lost_session(message: object) -> bool:
     if not is_rpc_error(message):
         return False
     failure = read_failure(message["error"])
-    return failure.code in (-32000, -32001, -32002, -32600) and _LOST_BARE.fullmatch(failure.message) is not None
+    known = failure.code in (-32000, -32001, -32002, -32600)
+    return known and _LOST_BARE.fullmatch(failure.message) is not None
 
 
 def is_rpc_error(message: object) -> TypeGuard[dict[str, Any]]:

@@ -30,7 +30,7 @@ __all__ = [
 
 def clean(text: str, server: Server | None) -> str:
     """What a server said, on one line and without its secrets."""
-    from toolyard.clients.call import secrets_of  # loaded with the yard
+    from toolyard.clients.secrecy import secrets_of  # loaded with the yard
     from toolyard.content.redaction import redact
 
     return one_line(redact(text, secrets_of(server)) if server is not None else text)

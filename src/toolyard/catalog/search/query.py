@@ -1,0 +1,147 @@
+"""A query taken apart: its terms, what each counts, and the clauses that may each want another tool.
+
+A request often names several things to do, and much that is no word of a tool: courtesies, quoted values,
+addresses, numbers. Clauses are ranked apart and merged, values and courtesies count for less. A query is read
+up to a bound, whatever its length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import lru_cache
+
+from toolyard.catalog.search.stems import stem
+from toolyard.catalog.search.stopwords import STOPPED, WEAK
+from toolyard.catalog.search.words import folded, pieces, runs
+
+__all__ = ["Asked", "ask"]
+
+_LONGEST = 8_000
+_MOST_TERMS = 64
+_MOST_CLAUSES = 12
+_CLAUSE_WEIGHT = 1.8
+_WEAK = 0.35
+_VALUE = 0.7
+_NUMBER = 0.5
+_AGAIN = 0.15
+_JOINED_PARTS = 3
+_LONGEST_PAIR = 16
+_KEPT = 4_096
+
+_TOKEN = re.compile(
+    r"""(?P<run>[^\W_]+)
+    |(?P<value>"[^"]{1,200}"|“[^”]{1,200}”|(?<!\w)'[^']{1,200}'(?!\w)|(?<!\w)(?:/[\w.\-]+){2,})
+    |(?P<end>[.?!;,]+(?=\s|$)|\n|[。；？，、]|(?<=\s)\+(?=\s))
+    """,
+    re.VERBOSE,
+)
+_ADDRESS = re.compile(r"(?:https?://|www\.)\S{1,500}|[^\s@]{1,64}@[^\s@]{1,255}")
+_ENDING = frozenset({"additionally", "after", "also", "and", "before", "finally", "or", "then", "while"})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a query asks for: each term's weight, and the terms of each clause where there are several.
+
+    ``values`` are the terms that only stand in quoted values, where no misspelling is supposed. ``pairs`` are
+    neighbours written together, for words that are one in the catalogue and two here.
+    """
+
+    weights: Mapping[str, float]
+    clauses: Sequence[Sequence[str]]
+    values: Set[str]
+    pairs: Mapping[str, float]
+
+
+class _Clauses:
+    """Gathers terms into clauses. One that weighs too little goes with its neighbour."""
+
+    def __init__(self) -> None:
+        self._all: list[list[str]] = [[]]
+        self._weight = 0.0
+
+    def end(self) -> None:
+        if self._weight >= _CLAUSE_WEIGHT and len(self._all) < _MOST_CLAUSES:
+            self._all.append([])
+            self._weight = 0.0
+
+    def add(self, term: str, weight: float) -> None:
+        self._weight += weight
+        if term not in self._all[-1]:
+            self._all[-1].append(term)
+
+    def done(self) -> list[list[str]]:
+        if len(self._all) > 1 and self._weight < _CLAUSE_WEIGHT:
+            last = self._all.pop()
+            self._all[-1] += [term for term in last if term not in self._all[-1]]
+        return self._all if len(self._all) > 1 else []
+
+
+def ask(query: str) -> Asked:
+    """Read a query. One without any word has no terms."""
+    weights: dict[str, float] = {}
+    pairs: dict[str, float] = {}
+    spoken: set[str] = set()
+    clauses = _Clauses()
+    before: tuple[str, float] | None = None
+    for term, weight, part, is_value in _terms(folded(query[:_LONGEST]).replace("’", "'")):
+        if not term:
+            clauses.end()
+            before = None
+            continue
+        if not is_value:
+            spoken.add(term)
+        known = weights.get(term)
+        if known is None and len(weights) >= _MOST_TERMS:
+            continue
+        weights[term] = weight if known is None else max(known, weight) + _AGAIN * weight
+        clauses.add(term, weight)
+        if (
+            before is not None
+            and min(before[1], weight) > _WEAK
+            and len(before[0]) + len(part) <= _LONGEST_PAIR
+        ):
+            pairs.setdefault(stem(before[0] + part), min(before[1], weight))
+        before = part, weight
+    return Asked(weights, clauses.done(), weights.keys() - spoken, pairs)
+
+
+def _terms(text: str) -> Iterator[tuple[str, float, str, bool]]:
+    """Each term with its weight, its word and whether it is of a value; an empty one where a clause ends."""
+    if "@" in text or "www." in text or "://" in text:
+        text = _ADDRESS.sub(lambda found: f'"{found[0][:198]}"', text.replace('"', "'"))
+    for found in _TOKEN.finditer(text):
+        kind = found.lastgroup
+        if kind == "run":
+            run = found[0]
+            if run.lower() in _ENDING:
+                yield "", 0.0, "", False
+            for term, weight, part in _of_run(run):
+                yield term, weight, part, False
+        elif kind == "end":
+            yield "", 0.0, "", False
+        else:
+            for run in runs(found[0]):
+                for term, weight, part in _of_run(run):
+                    yield term, weight * _VALUE, part, True
+
+
+@lru_cache(maxsize=_KEPT)
+def _of_run(run: str) -> tuple[tuple[str, float, str], ...]:
+    parts = pieces(run)
+    found = [
+        (stem(part), _weight(part), part)
+        for part in parts
+        if part not in STOPPED and (len(part) > 1 or not part.isascii())
+    ]
+    if 1 < len(parts) <= _JOINED_PARTS and run.isascii():
+        found.append((stem(run.lower()), 1.0, run.lower()))
+    return tuple(found)
+
+
+def _weight(part: str) -> float:
+    if part in WEAK:
+        return _WEAK
+    return _NUMBER if part.isdigit() else 1.0

@@ -1,0 +1,56 @@
+"""What of a server's definition is a secret, and how to take it out of what is said about the server."""
+
+from __future__ import annotations
+
+import re
+
+from toolyard.content import redact
+from toolyard.content.readable import readable
+from toolyard.errors import HttpStatus, RpcError, ServerError, SignInNeeded
+from toolyard.model.server import HttpSpec, Server
+
+__all__ = ["hush", "secrets_of"]
+
+_SECRET_NAME = re.compile(r"key|token|secret|pass|auth|credential|cookie", re.IGNORECASE)
+_PLAIN_HEADERS = {"accept", "accept-language", "content-type", "origin", "referer", "user-agent"}
+_SHORTEST_SECRET = 6
+_DEEPEST = 8
+
+
+def secrets_of(server: Server) -> tuple[str, ...]:
+    """Values in a definition that are secrets: headers, which are there for that, and variables whose name
+    says so. Of ``Bearer abc`` also ``abc``, since that is what a server quotes."""
+    spec = server.transport
+    if isinstance(spec, HttpSpec):
+        values = [value for key, value in spec.headers.items() if key.lower() not in _PLAIN_HEADERS]
+    else:
+        values = [value for key, value in spec.env.items() if _SECRET_NAME.search(key)]
+    if server.oauth is not None and server.oauth.client_secret:
+        values.append(server.oauth.client_secret)
+    words = (word for value in values for word in (value, *value.split()[-1:]))
+    return tuple(dict.fromkeys(word for word in words if len(word) >= _SHORTEST_SECRET))
+
+
+def hush(error: BaseException | None, secrets: tuple[str, ...], depth: int = 0) -> None:
+    """Take secrets out of an error, and out of those that led to it: a traceback shows them."""
+    if not isinstance(error, ServerError) or depth > _DEEPEST:
+        return
+    hush(error.__cause__, secrets, depth + 1)
+    hush(error.__context__, secrets, depth + 1)
+    error.cause = redact(error.cause, secrets)
+    error.args = (error.cause,)
+    if error.hint is not None:
+        error.hint = redact(error.hint, secrets)
+    if isinstance(error, RpcError):
+        error.message = redact(error.message, secrets)
+        told = readable(error.data)
+        if (hushed := redact(told, secrets)) != told:
+            error.data = hushed
+    if isinstance(error, HttpStatus):
+        error.body = redact(error.body.decode("utf-8", "replace"), secrets).encode()
+    if (
+        isinstance(error, SignInNeeded)
+        and error.challenge
+        and any(word in error.challenge for word in secrets)
+    ):
+        error.challenge = redact(error.challenge, secrets)

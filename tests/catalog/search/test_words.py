@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from toolyard.catalog.search.related import related
+from toolyard.catalog.search.stems import stem
+from toolyard.catalog.search.words import folded, pieces, runs, terms
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("getHTTPResponse", ["get", "http", "response"]),
+        ("get_http_response", ["get", "http", "response"]),
+        ("get-http-response", ["get", "http", "response"]),
+        ("GetHttpResponse", ["get", "http", "response"]),
+        ("listPDFs", ["list", "pdfs"]),
+        ("URLs", ["urls"]),
+        ("base64Encode", ["base", "64", "encode"]),
+        ("v2.files/list", ["v", "2", "files", "list"]),
+        ("XMLHttpRequest", ["xml", "http", "request"]),
+        ("résumé Ünïcode", ["resume", "unicode"]),
+        ("ＰＤＦ", ["pdf"]),
+        ("搜索网页", ["搜索", "索网", "网页"]),
+        ("查web页面", ["查", "web", "页面"]),
+        ("поиск Файлов", ["поиск", "фаилов"]),
+        ("검색", ["검색"]),
+        ("…!?  --__", []),
+        ("", []),
+    ],
+)
+def test_text_is_taken_apart_into_words(text: str, words: list[str]) -> None:
+    assert [piece for run in runs(folded(text)) for piece in pieces(run)] == words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "search searches searching searched",
+        "create creates creating created creation creator",
+        "query queries querying",
+        "repository repositories",
+        "translate translation translator translating",
+        "analyze analysis analyzing analyses analyser",
+        "calculate calculator calculation",
+        "convert conversion converter converting",
+        "describe description describing",
+        "manage management manager managing",
+        "category categories categorize",
+        "delivery deliver delivered deliveries",
+        "run running runs",
+        "summary summaries summarize summarizing",
+        "recommend recommendation recommended",
+    ],
+)
+def test_the_forms_of_a_word_have_one_stem(words: str) -> None:
+    assert len({stem(word) for word in words.split()}) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["news new", "general generate", "party part", "status state", "paper page", "user use", "bus business"],
+)
+def test_other_words_have_other_stems(words: str) -> None:
+    one, other = words.split()
+    assert stem(one) != stem(other)
+
+
+@pytest.mark.parametrize("word", ["", "a", "s", "ss", "ing", "64", "搜索", "x" * 500, "ed", "поиск"])
+def test_what_is_no_english_word_stays_as_it_is(word: str) -> None:
+    assert stem(word) == word
+
+
+def test_a_name_written_together_is_there_as_a_whole_and_in_parts() -> None:
+    assert set(terms("GitHub")) == {"git", "hub", "github"}
+    assert "base64" in terms("base64")
+
+
+def test_stop_words_are_left_out() -> None:
+    assert terms("the") == ()
+    assert terms("sendToUser") == (stem("send"), stem("user"), stem("sendtouser"))
+
+
+def test_relatives_are_mutual_and_never_oneself() -> None:
+    for word in ("delete", "image", "directory", "search", "天气"):
+        term = stem(word)
+        assert related(term)
+        assert term not in related(term)
+        assert all(term in related(other) for other in related(term))
+    assert related("qwertz") == ()
