@@ -72,7 +72,7 @@ types: .venv/.dev
 	.venv/bin/pyright --warnings
 
 unit: .venv/.dev .envs/legacy/.done .envs/node/.done
-	.venv/bin/python -m pytest -q -n 2 --dist loadgroup
+	.venv/bin/python -m pytest -q -n 2 --dist loadfile
 
 test: lint types unit
 

@@ -89,11 +89,12 @@ def opened(data_dir: Path) -> Callable[..., Toolyard]:
 
 @pytest.fixture
 def children() -> Callable[[], list[str]]:
-    """The programs that run below this process, each by its command line."""
+    """The programs that were started below this process since the test began, each by its command line."""
+    before = set(psutil.Process().children(recursive=True))
 
     def look() -> list[str]:
         found: list[str] = []
-        for child in psutil.Process().children(recursive=True):
+        for child in set(psutil.Process().children(recursive=True)) - before:
             with contextlib.suppress(psutil.Error):
                 if child.status() != psutil.STATUS_ZOMBIE:
                     found.append(" ".join(child.cmdline()))
