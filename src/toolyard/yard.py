@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 from toolyard.agents.agentsfile import agent_id, agents_path, read_agents
 from toolyard.auth import AuthProvider
 from toolyard.catalog.roster import Roster
+from toolyard.catalog.tokens import estimate_definition
 from toolyard.clients import Callbacks
 from toolyard.clients.call import Approve
 from toolyard.clients.link import OnProgress
@@ -65,6 +67,7 @@ class Toolyard:
         self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._costs: dict[str, int] = {}
         self._callers: dict[tuple[str | None, tuple[str, ...]], Caller] = {}
         self._listed: tuple[Mapping[str, Definition], Mapping[str, Tool]] | None = None
         self._parts = build(
@@ -225,15 +228,15 @@ class Toolyard:
         return self._parts.rosters.known(LOCAL)
 
     def servers(self) -> list[Status]:
-        """One status record a server."""
-        return [self._parts.calls.hushed(status) for status in self._parts.manager.statuses()]
+        """One status record a server, with what the definitions of its tools cost a model, estimated."""
+        return self._told(self._parts.manager.statuses())
 
     async def connect(self, servers: Iterable[str] | None = None) -> list[Status]:
         """Connect now instead of at the first call. Failures are in the records, not raised."""
         wanted = None if servers is None else [self._server(server) for server in servers]
         with self._while_open():
             statuses = await self._parts.manager.connect(wanted)
-        return [self._parts.calls.hushed(status) for status in statuses]
+        return self._told(statuses)
 
     async def restart(self, server: str) -> None:
         """Close a server's connection and forget why it failed; the next call connects."""
@@ -248,15 +251,20 @@ class Toolyard:
         *,
         agent: str | None = None,
         bundles: Iterable[str] = (),
+        provider: Provider | None = None,
         on_progress: OnProgress | None = None,
         timeouts: Timeouts | None = None,
     ) -> Result:
         """Call a tool by its exposed name.
 
-        A tool's own failure is a result with ``is_error``. Raises ToolRefused where the caller may not, or
-        there is no such tool; otherwise a ServerError that says what happened.
+        ``provider`` says for whose API the tool was shown to the model that made the arguments: what that
+        view added to the schema is taken out of them again. A tool's own failure is a result with
+        ``is_error``. Raises ToolRefused where the caller may not, or there is no such tool; otherwise a
+        ServerError that says what happened.
         """
         caller = self.caller(agent, bundles)
+        if provider is not None and arguments is not None:
+            arguments = self._undone(name, arguments, provider)
         with self._while_open():
             return await self._parts.calls.call(
                 name, arguments, caller, on_progress=on_progress, timeouts=timeouts
@@ -296,12 +304,33 @@ class Toolyard:
             bundles=select_bundles(selected, self.configuration.bundles),
         )
 
+    def _told(self, statuses: Iterable[Status]) -> list[Status]:
+        """The records for others: without secrets, and with what is known of the tools."""
+        catalogues = self.known().catalogues
+        told: list[Status] = []
+        for status in map(self._parts.calls.hushed, statuses):
+            if (catalogue := catalogues.get(status.server)) is not None:
+                tools = catalogue.definitions
+                cost = self._costs.get(catalogue.content_hash)
+                if cost is None:
+                    cost = self._costs[catalogue.content_hash] = sum(map(estimate_definition, tools))
+                status = replace(status, tool_count=len(tools), token_cost=cost)
+            told.append(status)
+        return told
+
     def _server(self, server: str) -> str:
         """The id, if there is such a server. Raises Unreachable."""
         if server not in self.configuration.servers:
             there = ", ".join(self.configuration.servers) or "none"
             raise Unreachable("there is no such server", server=server, hint=f"there are: {there}")
         return server
+
+    def _undone(self, name: str, arguments: Mapping[str, Any], provider: Provider) -> Mapping[str, Any]:
+        from toolyard.catalog.views.view import Provider as Api  # loaded by those who talk to a model
+        from toolyard.catalog.views.view import view
+
+        definition = self.known().tools.get(name)
+        return arguments if definition is None else view(definition, name, Api(provider)).arguments(arguments)
 
     def _made(self, roster: Roster) -> Mapping[str, Tool]:
         """All tools for programs, by name, made once for as long as there are the same ones."""

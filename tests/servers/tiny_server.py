@@ -29,7 +29,13 @@ for line in sys.stdin:
         info = {"name": "tiny", "version": "1"}
         answer(id, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info})
     elif method == "tools/list":
-        schema = {"type": "object"}
+        kinds = {"needed": {"type": "integer"}, "extra": {"type": "string"}}
+        schema = {
+            "type": "object",
+            "properties": kinds,
+            "required": ["needed"],
+            "additionalProperties": False,
+        }
         answer(id, {"tools": [{"name": name, "inputSchema": schema} for name in ("echo", "never", "later")]})
     elif method == "tools/call":
         name = message["params"]["name"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from toolyard.model.decision import Verdict
 
 Opened = Callable[..., Toolyard]
 Recorders = Callable[..., Any]
+TINY = Path(__file__).parent.parent / "servers" / "tiny_server.py"
 
 
 def names(tools: list[Tool]) -> list[str]:
@@ -389,3 +391,24 @@ async def test_why_names_the_tool_and_every_link_of_the_chain(opened: Opened, re
         assert decision.decisive.reason == "readOnlyHint is false, and write_tools is 'reject'"
         assert yard.why("one/touch") == decision
         assert yard.why("one_look").verdict is Verdict.ALLOW
+
+
+async def test_nulls_that_a_strict_view_asked_for_do_not_reach_the_server(opened: Opened) -> None:
+    entry = {"command": sys.executable, "args": ["-S", str(TINY)]}
+    async with opened({"tiny": entry}) as yard:
+        await yard.tools(provider="openai-strict")
+        shown = await yard.call("tiny_echo", {"needed": 1, "extra": None}, provider="openai-strict")
+        assert json.loads(shown.text) == {"needed": 1}
+        plain = await yard.call("tiny_echo", {"needed": 1, "extra": None})
+        assert json.loads(plain.text) == {"needed": 1, "extra": None}
+
+
+async def test_a_status_record_tells_what_the_tools_cost(opened: Opened) -> None:
+    async with opened({"tiny": {"command": sys.executable, "args": ["-S", str(TINY)]}}) as yard:
+        (before,) = yard.servers()
+        assert (before.tool_count, before.token_cost) == (None, None)
+        await yard.tools()
+        (after,) = yard.servers()
+        assert after.tool_count == 3
+        assert after.token_cost is not None
+        assert 10 < after.token_cost < 300

@@ -51,7 +51,6 @@ class Seen:
     status: Status
     catalogue: Catalogue | None
     failure: ServerError | None
-    tokens: int | None
 
     @property
     def state(self) -> State:
@@ -122,15 +121,12 @@ def _opened(options: Options, no_connect: bool) -> AbstractAsyncContextManager[T
 
 
 def _seen(yard: Toolyard) -> list[Seen]:
-    from toolyard.catalog.tokens import estimate_definition  # loaded with the yard
-
     roster = yard.known()
     seen: list[Seen] = []
     for status in yard.servers():
         catalogue = roster.catalogues.get(status.server)
-        tokens = None if catalogue is None else sum(map(estimate_definition, catalogue.definitions))
         server = yard.configuration.servers[status.server]
-        seen.append(Seen(server, status, catalogue, roster.failures.get(status.server), tokens))
+        seen.append(Seen(server, status, catalogue, roster.failures.get(status.server)))
     return seen
 
 
@@ -140,7 +136,7 @@ def _row(one: Seen, no_connect: bool) -> Row:
         one.server.id,
         Cell(one.state.value, _STYLES.get(one.state, "")),
         "-" if catalogue is None else str(len(catalogue.definitions)),
-        "-" if one.tokens is None else f"{one.tokens}",
+        "-" if one.status.token_cost is None else f"{one.status.token_cost}",
         one.protocol or "-",
         _about(one, no_connect),
     )
@@ -189,7 +185,7 @@ def _as_json(one: Seen) -> dict[str, Any]:
         "protocol_version": one.protocol,
         "server_info": dict(status.server_info),
         "tools": None if catalogue is None else len(catalogue.definitions),
-        "tokens_estimated": one.tokens,
+        "tokens_estimated": one.status.token_cost,
         "set_aside": [] if catalogue is None else [str(each) for each in catalogue.quarantined],
         "listed_seconds_ago": None if catalogue is None else round(catalogue.age, 3),
         "stderr": one.last_words if one.broken else [],

@@ -86,9 +86,11 @@ class ClientManager:
         meta: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The raw result of one tool call. Raises a ServerError, always within the timeouts."""
-        return await self.connection(server_id, principal).request(
+        return await self.request(
+            server_id,
             "tools/call",
             {"name": tool, "arguments": {} if arguments is None else arguments},
+            principal=principal,
             repeatable=repeatable,
             timeouts=timeouts,
             on_progress=on_progress,
