@@ -15,7 +15,38 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+import aiohttp
+from yarl import URL
+
 from toolyard import Callbacks, RpcError, Toolyard, ToolyardError
+from toolyard.auth.oauth import OAuthProvider
+from toolyard.auth.storage import MemoryAuthStorage
+from toolyard.auth.target import Ourselves, Target
+from toolyard.model.server import OAuthSpec
+from toolyard.net import Net
+
+REDIRECT = "http://localhost:3000/callback"
+
+
+async def authorize(url: str) -> dict[str, str]:
+    """The suite's authorization server redirects at once; no browser is needed to read where to."""
+    address = URL(url, encoded=True)
+    async with aiohttp.ClientSession() as session, session.get(address, allow_redirects=False) as response:
+        return dict(URL(response.headers["Location"]).query)
+
+
+def provider(url: str, context: Mapping[str, Any], net: Net) -> OAuthProvider:
+    scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
+    oauth = OAuthSpec(
+        client_id=context.get("client_id"),
+        client_secret=context.get("client_secret"),
+        legacy_discovery="2025-03-26" in scenario,
+        grant="client_credentials" if "client-credentials" in scenario else "authorization_code",
+    )
+    ourselves = Ourselves(REDIRECT, document_url="https://conformance-test.local/client-metadata.json")
+    target = Target(url, oauth, private_key=context.get("private_key_pem"))
+    storage = MemoryAuthStorage()
+    return OAuthProvider(target, net=net, storage=storage, ourselves=ourselves, authorize=authorize)
 
 
 def example(schema: Mapping[str, Any]) -> Any:
@@ -61,13 +92,16 @@ async def main(url: str) -> int:
     version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     protocol = {"": "auto", "2026-07-28": "modern", "draft": "modern"}.get(version, "legacy")
-    server = {"url": url, "type": "http", "protocol": protocol}
+    server = {"url": url, "type": "http", "protocol": protocol, "authProviderId": "oauth"}
     failures = 0
+    net = Net()
+    oauth = provider(url, context, net)
     with tempfile.TemporaryDirectory() as folder:
         async with Toolyard.open(
             {"mcpServers": {"s": server}},
             data_dir=folder,
             settings={"write_tools": "allow"},
+            auth_providers={"oauth": oauth},
             callbacks=Callbacks(elicitation=accept, sampling=sample, roots=roots),
         ) as yard:
             tools = await yard.tools()
@@ -84,6 +118,8 @@ async def main(url: str) -> int:
                 except ToolyardError as error:
                     failures += 1
                     print(name, error, file=sys.stderr)
+    await oauth.close()
+    await net.close()
     return 1 if failures else 0
 
 
