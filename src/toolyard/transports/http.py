@@ -142,20 +142,23 @@ class HttpTransport:
         if not any(is_answer(part, id) for part in batch):
             raise BadAnswer("answered the request with something else than its answer")
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes | bytearray:
         if response.content_length is not None and response.content_length > self._limit:
             raise BadAnswer(_too_long(response.content_length, self._limit))
-        parts: list[bytes] = []
-        size = 0
+        # Each piece is copied while it is still in the processor's cache, and its memory used for the next.
+        body: bytes | bytearray = b""
         try:
             async for chunk in response.content.iter_any():
-                parts.append(chunk)
-                size += len(chunk)
-                if size > self._limit:
-                    raise BadAnswer(_too_long(size, self._limit))
+                if not body:
+                    body = chunk
+                else:
+                    body = bytearray(body) if isinstance(body, bytes) else body
+                    body += chunk
+                if len(body) > self._limit:
+                    raise BadAnswer(_too_long(len(body), self._limit))
         except (aiohttp.ClientError, OSError) as error:
             raise fault(error, self._requests.url) from error
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return body
 
     async def _no_answer(self, response: aiohttp.ClientResponse) -> BadAnswer:
         if response.status != 200:
@@ -335,5 +338,5 @@ def _too_long(size: int, limit: int) -> str:
     return f"its answer is {size} bytes long or more, over the limit of {limit}"
 
 
-def _text(body: bytes) -> str:
+def _text(body: bytes | bytearray) -> str:
     return in_one_line(body[:1000].decode("utf-8", "replace"))
