@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -66,7 +65,7 @@ class Toolyard:
         self.settings = settings
         self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._open = _WhileOpen()
         self._costs: dict[str, int] = {}
         self._callers: dict[tuple[str | None, tuple[str, ...]], Caller] = {}
         self._listed: tuple[Mapping[str, Definition], Mapping[str, Tool]] | None = None
@@ -131,7 +130,7 @@ class Toolyard:
 
     async def close(self) -> None:
         """Close every connection and end every child, within a bounded time. May be called twice."""
-        self._closed = True
+        self._open.closed = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -177,7 +176,7 @@ class Toolyard:
         """
         caller = self.caller(agent, bundles)
         only = None if server is None else [self._server(server)]
-        with self._while_open():
+        with self._open:
             roster = await self._parts.rosters.current(LOCAL, fresh=fresh, only=only)
         shown = self._parts.calls.shown(roster, caller)
         if provider is None:
@@ -208,7 +207,7 @@ class Toolyard:
         """
         caller = self.caller(agent, bundles)
         calls = self._parts.calls
-        with self._while_open():
+        with self._open:
             located = await self._parts.rosters.locate(name, LOCAL)
         if located is None:
             for server_id, failure in self.known().failures.items():
@@ -234,7 +233,7 @@ class Toolyard:
     async def connect(self, servers: Iterable[str] | None = None) -> list[Status]:
         """Connect now instead of at the first call. Failures are in the records, not raised."""
         wanted = None if servers is None else [self._server(server) for server in servers]
-        with self._while_open():
+        with self._open:
             statuses = await self._parts.manager.connect(wanted)
         return self._told(statuses)
 
@@ -265,7 +264,7 @@ class Toolyard:
         caller = self.caller(agent, bundles)
         if provider is not None and arguments is not None:
             arguments = self._undone(name, arguments, provider)
-        with self._while_open():
+        with self._open:
             return await self._parts.calls.call(
                 name, arguments, caller, on_progress=on_progress, timeouts=timeouts
             )
@@ -339,21 +338,8 @@ class Toolyard:
             self._listed = (roster.tools, made)
         return self._listed[1]
 
-    @contextmanager
-    def _while_open(self) -> Generator[None]:
-        """Who still waits when the yard is closed hears that, and is not cancelled."""
-        if self._closed:
-            raise Unreachable("the yard is closed")
-        try:
-            yield
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self._closed and task is not None and not task.cancelling():
-                raise Unreachable("the yard is closed") from None
-            raise
-
     def _list_changed(self, server_id: str) -> None:
-        if self._closed:
+        if self._open.closed:
             return
         task = asyncio.get_running_loop().create_task(self._parts.catalogues.list_changed(server_id))
         self._tasks.add(task)
@@ -361,6 +347,27 @@ class Toolyard:
 
 
 _CALLERS = 256
+
+
+class _WhileOpen:
+    """Who still waits when the yard is closed hears that, and is not cancelled."""
+
+    __slots__ = ("closed",)
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def __enter__(self) -> None:
+        if self.closed:
+            raise Unreachable("the yard is closed")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.closed and isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                raise Unreachable("the yard is closed") from None
 
 
 def _tool(name: str, definition: Definition) -> Tool:

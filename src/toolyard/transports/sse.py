@@ -96,7 +96,7 @@ class SseTransport:
         if self._receiver is not None:
             self._receiver.on_message(message)
 
-    def _place(self, data: bytes) -> URL:
+    def _place(self, data: bytes | bytearray) -> URL:
         text = data.decode("utf-8", "replace").strip()
         try:
             url = self._requests.url.join(URL(text))

@@ -18,7 +18,7 @@ from toolyard.transports.nursery import Nursery, child_environment, group_alive,
 from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, Ring, TransportFacts, in_one_line
 from toolyard.wire.codec import decode, encode
 from toolyard.wire.exchange import Message, error_message
-from toolyard.wire.framing import LineFramer, Oversize
+from toolyard.wire.framing import Line, LineFramer, Oversize
 
 __all__ = ["StdioTransport"]
 
@@ -170,11 +170,11 @@ class StdioTransport:
         self._exited.set()
         self._ending()
 
-    def _last_words(self, line: bytes | Oversize) -> None:
+    def _last_words(self, line: Line) -> None:
         raw = line.head if isinstance(line, Oversize) else line
         self._ring.add(raw.decode("utf-8", "replace").rstrip())
 
-    def _line(self, line: bytes | Oversize) -> None:
+    def _line(self, line: Line) -> None:
         receiver = self._receiver
         if receiver is None:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 __all__ = ["LineFramer", "Oversize", "SseEvent", "SseParser"]
 
@@ -24,25 +25,29 @@ class Oversize:
         return Oversize(head[:_EDGE], tail[-_EDGE:], self.size + 1 + line.size)
 
 
-def _ends(data: bytes) -> Oversize:
-    return Oversize(data[:_EDGE], data[-_EDGE:], len(data))
+def _ends(data: bytes | bytearray) -> Oversize:
+    return Oversize(bytes(data[:_EDGE]), bytes(data[-_EDGE:]), len(data))
+
+
+Line: TypeAlias = bytes | bytearray | Oversize
+"""A line without its end; a long one comes as the buffer in which it was put together."""
 
 
 class LineFramer:
     """Cuts a stream of chunks at line feeds. What is longer than ``limit`` becomes :class:`Oversize`."""
 
-    __slots__ = ("_head", "_limit", "_parts", "_size", "_tail")
+    __slots__ = ("_head", "_held", "_limit", "_size", "_tail")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._parts: list[bytes] = []
+        self._held: bytes | bytearray = b""
         self._size = 0
         self._head = b""
         self._tail = b""
 
-    def feed(self, chunk: bytes) -> list[bytes | Oversize]:
+    def feed(self, chunk: bytes) -> list[Line]:
         """The lines that this chunk completes, without their line feed."""
-        lines: list[bytes | Oversize] = []
+        lines: list[Line] = []
         pieces = chunk.split(b"\n")
         last = pieces.pop()
         for piece in pieces:
@@ -57,30 +62,32 @@ class LineFramer:
             self._hold(last)
         return lines
 
-    def rest(self) -> bytes | Oversize | None:
+    def rest(self) -> Line | None:
         """What stood after the last line feed, when the stream has ended."""
         return self._take() if self._size else None
 
     def _hold(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size <= self._limit:
-            self._parts.append(piece)
+            if not self._held:
+                self._held = piece
+            else:
+                # Copied while it is hot, so that its memory serves for the next piece.
+                self._held = bytearray(self._held) if isinstance(self._held, bytes) else self._held
+                self._held += piece
             return
-        if self._parts:
-            kept = b"".join(self._parts)
-            self._parts.clear()
-            self._head, self._tail = kept[:_EDGE], kept[-_EDGE:]
+        if self._held:
+            self._head, self._tail = bytes(self._held[:_EDGE]), bytes(self._held[-_EDGE:])
+            self._held = b""
         if len(self._head) < _EDGE:
             self._head += piece[: _EDGE - len(self._head)]
         self._tail = (self._tail + piece[-_EDGE:])[-_EDGE:]
 
-    def _take(self) -> bytes | Oversize:
-        line: bytes | Oversize
+    def _take(self) -> Line:
+        line: Line = self._held
         if self._size > self._limit:
             line = Oversize(self._head, self._tail, self._size)
-        else:
-            line = b"".join(self._parts)
-        self._parts.clear()
+        self._held = b""
         self._size, self._head, self._tail = 0, b"", b""
         return line
 
@@ -89,7 +96,7 @@ class LineFramer:
 class SseEvent:
     """One server-sent event. ``data`` is None for an event that only sets ``id`` or ``retry``."""
 
-    data: bytes | Oversize | None
+    data: Line | None
     event: str = "message"
     id: str | None = None
     retry: int | None = None
@@ -119,7 +126,7 @@ class SseParser:
         self._reset()
 
     def _reset(self) -> None:
-        self._data: list[bytes] = []
+        self._data: list[bytes | bytearray] = []
         self._size = 0
         self._oversize: Oversize | None = None
         self._event = "message"
@@ -153,7 +160,7 @@ class SseParser:
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _event_of_fields(self) -> SseEvent | None:
-        data: bytes | Oversize | None = self._oversize
+        data: Line | None = self._oversize
         if data is None and self._data:
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
         empty = data is None and self._id is None and self._retry is None
@@ -161,7 +168,7 @@ class SseParser:
         self._reset()
         return event
 
-    def _field(self, line: bytes) -> None:
+    def _field(self, line: bytes | bytearray) -> None:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
