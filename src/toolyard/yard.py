@@ -341,9 +341,13 @@ class Toolyard:
     def _list_changed(self, server_id: str) -> None:
         if self._open.closed:
             return
-        task = asyncio.get_running_loop().create_task(self._parts.catalogues.list_changed(server_id))
+        task = asyncio.get_running_loop().create_task(self._forget(server_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _forget(self, server_id: str) -> None:
+        await self._parts.catalogues.list_changed(server_id)
+        self._parts.rosters.recheck()
 
 
 _CALLERS = 256

@@ -259,7 +259,8 @@ class CallPath:
             return
         agent = caller.agent.id if caller.agent is not None else None
         record = CallRecord(tool, name, caller.principal.id, agent, outcome, seconds, error)
-        log.debug("%s: %s in %.1f ms", record.tool, record.outcome, record.seconds * 1000)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s: %s in %.1f ms", record.tool, record.outcome, record.seconds * 1000)
         if self._record is not None:
             self._record(record)
 

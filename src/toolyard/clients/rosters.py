@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
 
 from toolyard.catalog.cache import Catalogues
@@ -19,6 +20,8 @@ from toolyard.model.tool import Definition
 __all__ = ["Rosters"]
 
 _PARALLEL = 16
+_RECHECK = 1.0
+"""Seconds for which a call need not look again whether the kept definition of its tool still counts."""
 
 
 class Rosters:
@@ -29,6 +32,7 @@ class Rosters:
         self._catalogues = catalogues
         self._naming = naming
         self._kept: dict[str, Roster] = {}
+        self._checked: dict[tuple[str, str], float] = {}
         self._closed = False
 
     def close(self) -> None:
@@ -42,6 +46,11 @@ class Rosters:
     def forget(self) -> None:
         """The servers changed: learn anew."""
         self._kept.clear()
+        self._checked.clear()
+
+    def recheck(self) -> None:
+        """Some server's list changed: the next call looks whether its tool is still what it was."""
+        self._checked.clear()
 
     async def stored(self, principal: Principal) -> Roster:
         """What is kept from earlier, of every server, disabled ones too. Starts nothing."""
@@ -100,8 +109,12 @@ class Rosters:
         if server is None:
             return None
         self._check()
+        checked = (principal.id, server.id)
+        if time.monotonic() < self._checked.get(checked, 0.0) and server.cache_ttl > 0:
+            return server.id, definition
         before = self.known(principal).catalogues.get(server.id)
         now = await self._for_call(server, principal)
+        self._checked[checked] = time.monotonic() + _RECHECK
         if before is None or now.contents is not before.contents:
             roster = self.known(principal)
             self._keep(principal, {**roster.catalogues, server.id: now}, roster.failures)
