@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import re
 import sys
 from collections import Counter
@@ -14,7 +15,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ROOT.parent / "shared" / "sources"
+SOURCES = Path(os.environ.get("TOOLYARD_SOURCES", "no-such-folder"))
 
 
 def _manifest() -> ModuleType:
@@ -31,7 +32,7 @@ def _manifest() -> ModuleType:
 manifest = _manifest()
 
 needs_sources = pytest.mark.skipif(
-    not SOURCES.is_dir(), reason="the source documents are not beside the checkout (../shared/sources)"
+    not SOURCES.is_dir(), reason="TOOLYARD_SOURCES names no folder with the source documents"
 )
 
 
