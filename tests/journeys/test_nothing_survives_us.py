@@ -18,16 +18,18 @@ from toolyard.transports import watchdog
 
 from .conftest import SDK_SERVER
 
+TINY_SERVER = SDK_SERVER.with_name("tiny_server.py")
+
 HOLDER = """
 import asyncio, os, signal, sys, threading
 from toolyard.clients import ClientManager
 from toolyard.model.server import Server, StdioSpec
 
 how, tag, program = sys.argv[1:4]
-script = f"{sys.executable} -c 'import sys; [None for _ in sys.stdin]' {tag}; true"
+script = f"{sys.executable} -c 'import sys, time; [None for _ in sys.stdin]; time.sleep(300)' {tag}; true"
 if how == "escape":
     script = f"setsid sleep 300 & {script}"
-real = f"{sys.executable} {program} stdio --tag {tag}; true"
+real = f"{sys.executable} -S {program} --stays {tag}; true"
 
 def servers(count):
     spec = StdioSpec("/bin/sh", ("-c", real if how == "ready" else script), env={"TAG": tag})
@@ -50,7 +52,7 @@ def spawn_in_thread():
     keep = (loop, loop.run_until_complete(hold(3)))
 
 async def main():
-    manager = await hold(10 if how != "ready" else 2)
+    manager = await hold(10)
     print("holding", flush=True)
     await asyncio.sleep(60)
 
@@ -95,7 +97,7 @@ def holder(how: str, tag: str, tmp_path: Path) -> subprocess.Popen[bytes]:
     program = tmp_path / "holder.py"
     program.write_text(HOLDER)
     process = subprocess.Popen(
-        [sys.executable, str(program), how, tag, str(SDK_SERVER)],
+        [sys.executable, str(program), how, tag, str(TINY_SERVER)],
         stdout=subprocess.PIPE,
         env={**os.environ, "TAG": tag},
     )

@@ -248,5 +248,7 @@ async def test_a_legacy_server_that_must_be_modern_says_what_to_change() -> None
 @pytest.mark.parametrize("kind", ["sdk1-stdio", "sdk2-http"])
 async def test_a_result_of_forty_megabytes_arrives_whole(kind: str, serve: Serve) -> None:
     async with ClientManager([sdk_server(serve, kind)]) as manager:
+        # The SDK sends the text twice, as content and as structured content: 40 MB in one message.
         result = await manager.call("s", "big", {"megabytes": 20})
+        assert len(result["structuredContent"]["result"]) == 20_000_000
         assert len(text_of(result)) == 20_000_000

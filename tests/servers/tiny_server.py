@@ -1,10 +1,12 @@
 """The smallest legacy server, from the standard library alone so that it starts at once.
 
 Tools: ``echo`` answers, ``never`` does not, ``later`` answers when the next message comes.
+With ``--stays`` it does not leave when its input ends, as servers that forget to look do.
 """
 
 import json
 import sys
+import time
 
 waiting: list[object] = []
 
@@ -46,3 +48,6 @@ for line in sys.stdin:
             waiting.append(id)
     elif id is not None:
         send({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "Method not found"}})
+
+if "--stays" in sys.argv:
+    time.sleep(300)
