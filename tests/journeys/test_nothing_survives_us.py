@@ -32,13 +32,13 @@ if how == "escape":
 real = f"{sys.executable} -S {program} --stays {tag}; true"
 
 def servers(count):
-    spec = StdioSpec("/bin/sh", ("-c", real if how == "ready" else script), env={"TAG": tag})
+    spec = StdioSpec("/bin/sh", ("-c", real if how in ("ready", "thread") else script), env={"TAG": tag})
     return [Server(f"s{n}", spec) for n in range(count)]
 
 async def hold(count):
     manager = ClientManager(servers(count))
     connecting = asyncio.ensure_future(manager.connect())
-    if how == "ready":
+    if how in ("ready", "thread"):
         statuses = await connecting
         assert all(s.state == "ready" for s in statuses), statuses
     else:
