@@ -24,6 +24,7 @@ ROOMS = [
     "meta",
     "agents",
     "people",
+    "registry",
     "store",
     "wiring",
     "yard",

@@ -1,0 +1,1 @@
+"""Who is calling: modes, roles, sessions, API tokens."""

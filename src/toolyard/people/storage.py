@@ -1,0 +1,119 @@
+"""What this room needs of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from toolyard.model.people import ApiToken, Invite, Role, Session, TokenScope, User
+
+__all__ = ["PeopleStorage"]
+
+
+class PeopleStorage(Protocol):
+    """Users, sessions, tokens, invites and failed sign-ins; shared by every replica.
+
+    ``digest`` is always a hash of a secret: the secret itself never gets here.
+    """
+
+    # Users.
+
+    async def user(self, user_id: str) -> User | None: ...
+
+    async def user_named(self, name: str) -> User | None:
+        """By name, without regard to case."""
+        ...
+
+    async def user_of_subject(self, subject: str) -> User | None: ...
+
+    async def users(self) -> Sequence[User]:
+        """All, by name."""
+        ...
+
+    async def add_user(
+        self, name: str, role: Role, *, user_id: str | None = None, subject: str | None = None
+    ) -> User:
+        """Raises NameTaken where there is one of that name or subject. ``user_id`` None makes a new one."""
+        ...
+
+    async def set_role(self, user_id: str, role: Role) -> None: ...
+
+    async def rename(self, user_id: str, name: str) -> None:
+        """Raises NameTaken."""
+        ...
+
+    async def disable_user(self, user_id: str, disabled: bool) -> None:
+        """Ends their sessions too, where disabled."""
+        ...
+
+    async def delete_user(self, user_id: str) -> None:
+        """With sessions, tokens, instances and their sign-ins."""
+        ...
+
+    async def touch_user(self, user_id: str, now: float) -> None: ...
+
+    async def password_hash(self, user_id: str) -> str | None: ...
+
+    async def set_password_hash(self, user_id: str, password_hash: str | None) -> None: ...
+
+    # Browsers.
+
+    async def add_session(self, digest: str, session: Session) -> None: ...
+
+    async def session(self, digest: str, now: float) -> tuple[Session, User] | None:
+        """Of a user who is not disabled, and not past its end."""
+        ...
+
+    async def end_session(self, digest: str) -> None: ...
+
+    async def end_sessions(self, user_id: str) -> None: ...
+
+    # Tokens.
+
+    async def add_token(self, digest: str, token: ApiToken) -> None: ...
+
+    async def token(self, digest: str, now: float) -> tuple[ApiToken, User] | None:
+        """Of a user who is not disabled, and not past its end."""
+        ...
+
+    async def tokens(self, user_id: str) -> Sequence[ApiToken]: ...
+
+    async def delete_token(self, user_id: str, token_id: str) -> bool:
+        """False: this user has no such token."""
+        ...
+
+    async def touch_token(self, token_id: str, now: float) -> None: ...
+
+    # Invites.
+
+    async def put_invite(self, digest: str, invite: Invite) -> None:
+        """Keep it; an earlier one for the same name is void."""
+        ...
+
+    async def invite(self, digest: str, now: float) -> Invite | None:
+        """Look without using it up."""
+        ...
+
+    async def take_invite(self, digest: str, now: float) -> Invite | None:
+        """Hand it out and delete it in one step."""
+        ...
+
+    # Failed sign-ins.
+
+    async def count_attempts(self, key: str, since: float) -> int: ...
+
+    async def add_attempt(self, key: str, now: float) -> None:
+        """Also forgets attempts that are older than a day."""
+        ...
+
+    async def clear_attempts(self, key: str) -> None: ...
+
+    # A sign-in at the identity provider that was begun.
+
+    async def put_sign_in(self, digest: str, body: bytes, now: float) -> None:
+        """Encrypted at rest."""
+        ...
+
+    async def take_sign_in(self, digest: str, newer_than: float) -> bytes | None:
+        """Hand it out and delete it in one step."""
+        ...

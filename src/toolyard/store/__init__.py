@@ -1,0 +1,1 @@
+"""SQL: tables, one repository a file, migrations, encryption."""

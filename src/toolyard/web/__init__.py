@@ -1,0 +1,1 @@
+"""The web app: pages and JSON over the same core."""
