@@ -15,7 +15,8 @@
         ├── CallTimeout              neither answer nor progress in time, or over the absolute cap
         └── OutcomeUnknown           sent, but the connection ended before the answer
 
-``exit_code`` is what the command line ends with.
+``exit_code`` is what the command line ends with. ``kind`` is a stable word for what happened to a server, for
+programs; ``toolyard.auth.errors`` has more of them.
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ class ServerError(ToolyardError):
     """A failure of one server. The others are not touched by it."""
 
     exit_code = 3
+    kind: ClassVar[str] = "failed"
 
     def __init__(self, cause: str, *, server: str = "", hint: str | None = None) -> None:
         super().__init__(cause, hint=hint)
@@ -114,9 +116,13 @@ class ServerError(ToolyardError):
 class Unreachable(ServerError):
     """The request was not executed: the server did not start, refused, exited or was closed."""
 
+    kind = "unreachable"
+
 
 class Throttled(Unreachable):
     """The server asks us to come back later."""
+
+    kind = "throttled"
 
     def __init__(self, cause: str, *, retry_after: float | None = None, hint: str | None = None) -> None:
         super().__init__(cause, hint=hint)
@@ -126,11 +132,14 @@ class Throttled(Unreachable):
 class SessionLost(Unreachable):
     """The server no longer knows our session; it executed nothing."""
 
+    kind = "session_lost"
+
 
 class SignInNeeded(ServerError):
     """The server wants credentials, or better ones. ``challenge`` is its WWW-Authenticate header."""
 
     exit_code = 5
+    kind = "sign_in_needed"
 
     def __init__(
         self, cause: str, *, status: int = 401, challenge: str | None = None, hint: str | None = None
@@ -143,9 +152,13 @@ class SignInNeeded(ServerError):
 class BadAnswer(ServerError):
     """The server answered something that is not MCP."""
 
+    kind = "bad_answer"
+
 
 class HttpStatus(BadAnswer):
     """An HTTP status that says no, with what the server said about it."""
+
+    kind = "http_status"
 
     def __init__(
         self,
@@ -166,6 +179,7 @@ class RpcError(ServerError):
     """The server understood the request and answered with a JSON-RPC error."""
 
     exit_code = 1
+    kind = "rpc_error"
 
     def __init__(self, code: int, message: str, data: object = None, *, hint: str | None = None) -> None:
         super().__init__(f"{message} (code {code})", hint=hint)
@@ -178,9 +192,11 @@ class CallTimeout(ServerError):
     """No answer in time. The server was told to stop."""
 
     exit_code = 6
+    kind = "timeout"
 
 
 class OutcomeUnknown(ServerError):
     """The request was sent and may have been executed; the connection ended before the answer."""
 
     exit_code = 6
+    kind = "outcome_unknown"

@@ -15,7 +15,7 @@ __all__ = ["CallRecord", "Caller", "Question"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Caller:
-    """Who calls, and through which glasses: an agent's patterns, selected bundles.
+    """Who calls, and through which glasses: an agent's patterns, selected bundles, a chat's choice.
 
     What is prepared for a caller is kept under the object itself, so keep it for the next call.
     """
@@ -24,6 +24,8 @@ class Caller:
     surface: Surface = Surface.OPERATOR
     agent: Agent | None = None
     bundles: tuple[Bundle, ...] = ()
+    choice: frozenset[str] | None = None
+    """Canonical ids of the tools that were chosen in a chat; None where nothing was chosen."""
 
 
 @dataclass(frozen=True, slots=True)

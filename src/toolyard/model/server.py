@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 __all__ = [
     "Bundle",
     "HttpSpec",
+    "InstanceSpec",
     "OAuthSpec",
     "Protocol",
     "Provenance",
@@ -70,6 +71,8 @@ class HttpSpec:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     auth_provider_id: str | None = None
     type: Literal["http", "sse"] = "http"
+    query: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Parameters that go with the URL of every request, e.g. a key. As secret as ``headers``."""
 
 
 TransportSpec: TypeAlias = StdioSpec | HttpSpec
@@ -113,8 +116,34 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True)
+class InstanceSpec:
+    """Whose connection to a registry server this is, and what its owner calls it.
+
+    Raises ValueError for a slug that would make the ids of two instances the same.
+    """
+
+    owner: str
+    """The principal's id. For everyone else the instance does not exist."""
+    slug: str
+    tool_filter: tuple[str, ...] | None = None
+    """The server's own names of the tools that its owner wants. None: all; empty: none."""
+
+    def __post_init__(self) -> None:
+        if not self.slug or "/" in self.slug:
+            raise ValueError(f"an instance's slug must not be empty or hold '/': {self.slug!r}")
+
+    @property
+    def server_id(self) -> str:
+        """The id of the instance's ``Server``, so that its tools are ``@owner/slug/tool``."""
+        return f"@{self.owner}/{self.slug}"
+
+
+@dataclass(frozen=True, slots=True)
 class Server:
-    """A server's definition, complete and validated."""
+    """A server's definition, complete and validated.
+
+    Raises ValueError where ``instance`` is given and ``id`` is not the instance's.
+    """
 
     id: str
     transport: TransportSpec
@@ -135,6 +164,16 @@ class Server:
     private_addresses: bool | None = None
     oauth: OAuthSpec | None = None
     provenance: Provenance = Provenance("code")
+    instance: InstanceSpec | None = None
+    """Set where this is one user's own connection."""
+
+    def __post_init__(self) -> None:
+        if self.instance is not None and self.id != self.instance.server_id:
+            raise ValueError(f"the id of an instance is '{self.instance.server_id}', not '{self.id}'")
+
+    def visible_to(self, principal_id: str) -> bool:
+        """Whether it exists at all for this principal."""
+        return self.instance is None or self.instance.owner == principal_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,8 @@ class State(StrEnum):
 class Status:
     """One record per server and principal in a process, the only truth about it.
 
-    ``cause`` is the root cause in one sentence. ``next_retry`` and ``since`` are seconds since the epoch.
+    ``cause`` is the root cause in one sentence, ``reason`` the same as a stable word for programs: the
+    ``kind`` of the error, or ``disabled``. ``next_retry`` and ``since`` are seconds since the epoch.
     """
 
     server: str
@@ -42,6 +43,7 @@ class Status:
     state: State
     since: float
     cause: str | None = None
+    reason: str | None = None
     hint: str | None = None
     protocol_version: str | None = None
     server_info: JsonObject = field(default_factory=dict[str, Any])

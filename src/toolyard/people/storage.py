@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from toolyard.model.people import ApiToken, Invite, Role, Session, TokenScope, User
+from toolyard.model.people import ApiToken, Invite, Role, Session, User
 
 __all__ = ["PeopleStorage"]
 
