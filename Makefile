@@ -40,6 +40,13 @@ UV_READY = command -v uv >/dev/null || $(PYTHON) -m uv --version >/dev/null 2>&1
 	cd .envs/node && npm ci --silent --no-audit --no-fund
 	@touch $@
 
+# A browser, from Debian, unless there is one.
+.envs/browser.done:
+	@mkdir -p .envs
+	@command -v chromium >/dev/null || (SUDO=; test "$$(id -u)" = 0 || SUDO=sudo; $$SUDO apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core)
+	@touch $@
+
 # Peers for the benchmarks, each in an environment of its own.
 .envs/bench-%/.done: requirements/bench-%.txt
 	@$(UV_READY)
@@ -71,7 +78,7 @@ lint: .venv/.dev
 types: .venv/.dev
 	.venv/bin/pyright --warnings
 
-unit: .venv/.dev .envs/legacy/.done .envs/node/.done
+unit: .venv/.dev .envs/legacy/.done .envs/node/.done .envs/browser.done
 	.venv/bin/python -m pytest -q -n 2 --dist loadfile
 
 test: lint types unit
