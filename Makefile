@@ -2,13 +2,14 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search conformance
 BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain
 
 help:
 	@echo "make run    set up and start Toolyard on embedded defaults"
 	@echo "make test   set up, then lint, types and all tests"
 	@echo "make setup  only make .venv with the package and what it needs to run"
+	@echo "make conformance    run the official conformance suite"
 	@echo "make bench-client   measure our connections beside other clients"
 	@echo "make lock   write the requirement files anew"
 
@@ -39,6 +40,16 @@ UV_READY = command -v uv >/dev/null || $(PYTHON) -m uv --version >/dev/null 2>&1
 	cp tests/servers/package.json tests/servers/package-lock.json .envs/node/
 	cd .envs/node && npm ci --silent --no-audit --no-fund
 	@touch $@
+
+# The official conformance suite, in two versions, with the Node that it needs.
+.envs/conformance/.done: tests/conformance/package.json tests/conformance/package-lock.json
+	@mkdir -p .envs/conformance
+	cp tests/conformance/package.json tests/conformance/package-lock.json .envs/conformance/
+	cd .envs/conformance && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+conformance: .venv/.dev .envs/conformance/.done
+	.venv/bin/python tests/conformance/client.py --modules .envs/conformance/node_modules --write-docs
 
 # A browser, from Debian, unless there is one.
 .envs/browser.done:
