@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
-from toolyard.catalog.views.schema import ANNOTATIONS, LIMITS, TYPES, Schema, copied, merged, shown
+from toolyard.catalog.views.schema import ANNOTATIONS, LIMITS, TYPES, Schema, copied, loses, merged, shown
 from toolyard.model.tool import JsonObject
 
 __all__ = ["normal"]
@@ -48,6 +48,8 @@ class _Expansion:
         self._root = root
         self._left = _BUDGET
         self._weights: dict[int, int] = {}
+        self._losses = 0
+        """How often two schemas became one that allows more than both."""
         self.notes: list[str] = []
 
     def schema(self, node: object, depth: int, trail: tuple[str, ...]) -> Schema:
@@ -67,10 +69,14 @@ class _Expansion:
         result = self._keywords(fields, depth, trail)
         reference = next((fields[key] for key in _REFERENCES if isinstance(fields.get(key), str)), None)
         if isinstance(reference, str):
-            result = merged(result, self._referred(reference, depth, trail))
+            result = self._merged(result, self._referred(reference, depth, trail))
         for part in cast("list[Schema]", result.pop("allOf", [])):
-            result = merged(result, part)
+            result = self._merged(result, part)
         return _tidied(result)
+
+    def _merged(self, first: Schema, second: Schema) -> Schema:
+        self._losses += loses(first, second)
+        return merged(first, second)
 
     def _referred(self, reference: str, depth: int, trail: tuple[str, ...]) -> Schema:
         if reference in trail:
@@ -88,7 +94,7 @@ class _Expansion:
     def _keywords(self, fields: dict[str, object], depth: int, trail: tuple[str, ...]) -> Schema:
         result: Schema = {}
         for key, value in fields.items():
-            told = len(self.notes)
+            told = len(self.notes) + self._losses
             if key in _TEXTS:
                 if isinstance(value, str) and self._affords(value):
                     result[key] = value
@@ -104,7 +110,7 @@ class _Expansion:
                 result[key] = value
             elif self._affords(value):
                 result.update(_simple(key, value))
-            if key in _TURNING and len(self.notes) > told:
+            if key in _TURNING and len(self.notes) + self._losses > told:
                 # Something in it was widened, which would make the whole forbid what the server allows.
                 branches = result.pop(key, None)
                 if key == "oneOf" and "anyOf" not in fields:

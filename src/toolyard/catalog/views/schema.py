@@ -12,6 +12,7 @@ __all__ = [
     "Schema",
     "alternatives",
     "copied",
+    "loses",
     "merged",
     "same",
     "shown",
@@ -103,6 +104,22 @@ def merged(first: Schema, second: Schema) -> Schema:
         elif key == "additionalProperties" and theirs is False:
             result[key] = False
     return result
+
+
+def loses(first: Schema, second: Schema) -> bool:
+    """Whether ``merged`` may allow what one of the two forbids."""
+    shared = first.keys() & second.keys()
+    if not shared <= _EXACT or not _SEALED.isdisjoint(first.keys() | second.keys()):
+        return True
+    if "enum" in shared and not any(same(one, other) for one in first["enum"] for other in second["enum"]):
+        return True
+    return "type" in shared and _common_types(first, second) is None
+
+
+_EXACT = frozenset(("type", "enum", "required", *ANNOTATIONS, *LIMITS))
+"""Keywords of which one can say what two of them mean together."""
+_SEALED = frozenset(("additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems"))
+"""Keywords about what the others in the same schema leave over: merged, they are about less."""
 
 
 def _common_types(first: Schema, second: Schema) -> str | list[str] | None:
