@@ -96,7 +96,8 @@ class Exchange:
 
     def answer(self, text: str | None = None, id: Any = None) -> dict[str, Any]:
         if text is None:
-            text = str((self.params.get("arguments") or {}).get("text", ""))
+            arguments = self.params.get("arguments") or {}
+            text = str(arguments.get("text", "")) * arguments.get("times", 1)
         result: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
         if self.options.get("era") not in ("legacy", "sse"):
             result["resultType"] = "complete"
@@ -253,7 +254,7 @@ async def resets_answer(x: Exchange) -> None:
 
 @mode
 async def closes_in_answer(x: Exchange) -> None:
-    await x.head(Content_Type="application/json", Content_Length="1000")
+    await x.head(Content_Type="application/json", Content_Length=x.options.get("length", "1000"))
     await x.raw(b'{"jsonrpc": "2.0", "id"')
     raise Hangup
 
@@ -349,6 +350,11 @@ async def no_type(x: Exchange) -> None:
 @mode
 async def bad_json(x: Exchange) -> None:
     await x.reply('{"jsonrpc": "2.0",\n \x1b[31m"result"', "application/json")
+
+
+@mode
+async def bad_json_at_length(x: Exchange) -> None:
+    await x.reply(b'{"jsonrpc": "2.0",' + b" " * 17_000_000, "application/json")
 
 
 @mode

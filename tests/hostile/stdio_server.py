@@ -89,7 +89,7 @@ class Proper:
         elif tool == "steps":
             threading.Thread(target=self.steps, args=(id, arguments, meta), daemon=True).start()
         else:
-            self.text(id, str(arguments.get("text", "")))
+            self.text(id, str(arguments.get("text", "")) * arguments.get("times", 1))
 
     def steps(self, id: Any, arguments: dict[str, Any], meta: dict[str, Any]) -> None:
         for step in range(arguments["count"]):
@@ -178,6 +178,15 @@ class NoiseBetween(Proper):
         self.write(b"".join(NOISE))
         super().send(message)
         self.write(b"".join(NOISE))
+
+
+class LargeNoise(Proper):
+    """Megabytes that are no message, and a message behind as much white space."""
+
+    def send(self, message: dict[str, Any]) -> None:
+        for start in (b"loading ", b" ", b'{"id": ', b"\xef\xbb\xbf"):
+            self.write(start + b" " * 17_000_000 + b"\n")
+        self.write(b" " * 17_000_000 + json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
 
 class OnlyNoise(Proper):

@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from toolyard.wire import codec
 from toolyard.wire.codec import decode, encode
+from toolyard.wire.gather import Raw
 
 numbers = (
     st.integers()
@@ -70,9 +74,81 @@ def test_digits_inside_a_string_do_no_harm() -> None:
     assert decode(text.encode()) == {"card": "12345678901234567890123", "n": 1}
 
 
-def test_a_bytearray_is_read_like_bytes() -> None:
-    assert decode(bytearray(b'{"a":[1,18446744073709551616]}')) == {"a": [1, 2**64]}
-    assert decode(bytearray(b'{"a":1}')) == {"a": 1}
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_whatever_holds_the_bytes_is_read_alike(kind: Callable[[bytes], Raw]) -> None:
+    assert decode(kind(b'{"a":[1,18446744073709551616]}')) == {"a": [1, 2**64]}
+    assert decode(kind(b'{"a":1}')) == {"a": 1}
+    assert decode(kind(b'["\\ud800"]')) == ["\ufffd"]
+    assert decode(kind(b'["%b"]' % (b"x" * 100_000))) == ["x" * 100_000]
+    for text in (b"{", b'["\\u0041"', b'["\xff"]', b"[" * 100_000):
+        with pytest.raises(ValueError):
+            decode(kind(text))
+
+
+# Large messages are read first, and looked at afterwards.
+
+
+@pytest.fixture
+def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "LARGE", 0)
+
+
+@pytest.mark.usefixtures("all_are_large")
+@pytest.mark.parametrize("number", [*EDGES, -(10**400), 1e300, -1e19, 0.1])
+@pytest.mark.parametrize("beside", [0, 999, 1000, 5000], ids="with {} others".format)
+def test_numbers_in_a_large_message_stay_exact(number: float, beside: int) -> None:
+    for value in (
+        [number, *[1] * beside],
+        [*[1] * beside, number],
+        {"a": [{"b": [[1]] * beside}, {"c": {"d": number}}]},
+    ):
+        read = decode(json.dumps(value).encode())
+        assert read == value
+        assert repr(read) == repr(value)
+
+
+@settings(deadline=None, max_examples=300)
+@given(values, st.integers(0, 6))
+@example({"a": [], "b": {}, "c": 2**64, "d": -(2**63) - 1}, 4)
+def test_a_large_message_is_read_like_a_small_one(value: Any, few: int) -> None:
+    data = encode(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "LARGE", 0)
+        patch.setattr(codec, "_FEW", few)
+        assert repr(decode(data)) == repr(decode(memoryview(data))) == repr(value)
+
+
+@pytest.mark.usefixtures("all_are_large")
+@pytest.mark.parametrize(
+    "text", [b"{", b'["\xff"]', b'["\\u0041"', b"[1e400]", b"[NaN]", b"9" * 5000, b"[" * 99_999]
+)
+def test_a_large_message_that_is_no_json_raises_value_error(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        decode(text)
+
+
+@pytest.mark.usefixtures("all_are_large")
+def test_a_lone_surrogate_in_a_large_message_is_replaced() -> None:
+    assert decode(b'["\\ud800", 18446744073709551617]') == ["\ufffd", 2**64 + 1]
+
+
+# A long message is searched for long numbers in pieces.
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    before=st.text(alphabet="1a,. ", max_size=60),
+    digits=st.integers(17, 24),
+    after=st.text(alphabet="1a,. ", max_size=60),
+    piece=st.integers(1, 60),
+)
+def test_no_long_number_is_missed_wherever_it_stands(
+    before: str, digits: int, after: str, piece: int
+) -> None:
+    text = f"{before}{'7' * digits}{after}".encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "_PIECE", piece)
+        assert codec._may_hold_long_number(text) == (re.search(rb"[0-9]{19}", text) is not None)
 
 
 def test_the_order_of_keys_is_kept() -> None:

@@ -1,21 +1,25 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 import re
 import tracemalloc
+import weakref
 from collections.abc import Iterable
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolyard.wire import framing
+from toolyard.wire import framing, gather
 from toolyard.wire.framing import LineFramer, Oversize, SseEvent, SseParser
 
 KB, MB = 1024, 1024 * 1024
 EDGE = 4096
 
 cuts = st.lists(st.integers(0, 400), max_size=30)
+larges = st.sampled_from([0, 3, gather.LARGE])
+"""From which size on memory is had in another way; nobody must notice."""
 
 
 def chunked(data: bytes, places: Iterable[int]) -> list[bytes]:
@@ -64,10 +68,12 @@ def test_only_a_line_feed_ends_a_line() -> None:
 
 
 @settings(deadline=None)
-@given(st.binary(max_size=400) | st.text(alphabet="ab\n", max_size=400).map(str.encode), cuts)
-def test_any_chunking_gives_the_same_lines(data: bytes, places: list[int]) -> None:
+@given(st.binary(max_size=400) | st.text(alphabet="ab\n", max_size=400).map(str.encode), cuts, larges)
+def test_any_chunking_gives_the_same_lines(data: bytes, places: list[int], large: int) -> None:
     *whole, rest = data.split(b"\n")
-    assert lines_of(chunked(data, places), 1000) == [*whole, rest or None]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gather, "LARGE", large)
+        assert lines_of(chunked(data, places), 1000) == [*whole, rest or None]
 
 
 @settings(deadline=None)
@@ -76,15 +82,20 @@ def test_any_chunking_gives_the_same_lines(data: bytes, places: list[int]) -> No
     places=cuts,
     limit=st.integers(0, 40),
     edge=st.integers(1, 12),
+    large=larges,
 )
-@example(data=b"abcdefghij\n", places=[5, 5, 6], limit=5, edge=3)
-@example(data=b"abcdefghij", places=list(range(10)), limit=0, edge=4)
-def test_any_chunking_cuts_long_lines_alike(data: bytes, places: list[int], limit: int, edge: int) -> None:
+@example(data=b"abcdefghij\n", places=[5, 5, 6], limit=5, edge=3, large=MB)
+@example(data=b"abcdefghij", places=list(range(10)), limit=0, edge=4, large=MB)
+@example(data=b"abcdefghij\nabcdefgh\n", places=[2, 4, 6], limit=8, edge=3, large=2)
+def test_any_chunking_cuts_long_lines_alike(
+    data: bytes, places: list[int], limit: int, edge: int, large: int
+) -> None:
     *whole, rest = data.split(b"\n")
     expected: list[bytes | Oversize | None] = [shortened(line, limit, edge) for line in whole]
     expected.append(shortened(rest, limit, edge) if rest else None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(framing, "_EDGE", edge)
+        patch.setattr(gather, "LARGE", large)
         assert lines_of(chunked(data, places), limit) == expected
         assert lines_of([data], limit) == expected
 
@@ -111,7 +122,7 @@ def test_a_line_of_thirty_megabytes_takes_linear_time_in_its_chunks(step: int) -
     for _ in range(30 * MB // step):
         assert framer.feed(chunk) == []
     (line,) = framer.feed(b"\n")
-    assert isinstance(line, bytes | bytearray)
+    assert isinstance(line, bytes | bytearray | memoryview)
     assert len(line) == 30 * MB
 
 
@@ -132,6 +143,31 @@ def test_a_line_without_end_is_not_kept(reader: LineFramer | SseParser) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 4 * MB
+
+
+@pytest.mark.parametrize("framer", [LineFramer(20 * MB), SseParser(20 * MB)], ids=["lines", "events"])
+def test_what_was_kept_of_a_line_goes_when_it_turns_out_too_long(
+    framer: LineFramer | SseParser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = memory_taken(monkeypatch)
+    for _ in range(19 * MB // KB):
+        assert framer.feed(b"x" * KB) == []
+    assert [memory() is None for memory in taken] == [False]
+    framer.feed(b"x" * 2 * MB)
+    assert [memory() is None for memory in taken] == [True]
+
+
+def memory_taken(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[mmap.mmap]]:
+    """What large lines are put into from now on."""
+    taken: list[weakref.ref[mmap.mmap]] = []
+
+    def take(size: int) -> mmap.mmap:
+        memory = mmap.mmap(-1, size)
+        taken.append(weakref.ref(memory))
+        return memory
+
+    monkeypatch.setattr(gather, "_huge_pages", take)
+    return taken
 
 
 # Events.
@@ -240,6 +276,11 @@ def test_unknown_fields_and_fields_in_capitals_are_ignored() -> None:
     assert events_of([b"foo: bar\nData: no\n data: no\ndata : no\nfoo\ndata: x\n\n"]) == [SseEvent(b"x")]
 
 
+def test_a_field_that_only_begins_like_a_known_one_is_ignored() -> None:
+    stream = b"events: no\nretrying: 5\nidle: 1\ndatabase: no\neventual\ndata: x\n\n"
+    assert events_of([stream]) == [SseEvent(b"x")]
+
+
 def test_text_that_is_no_utf_8_is_read_with_replacements() -> None:
     assert events_of([b"event: a\xff\nid: \xfe\ndata: x\xff\n\n"]) == [
         SseEvent(b"x\xff", "a\ufffd", "\ufffd")
@@ -282,16 +323,19 @@ streams = st.lists(st.sampled_from([*words, *ends]), max_size=60).map(b"".join)
 
 
 @settings(deadline=None, max_examples=400)
-@given(streams, cuts)
-@example(b"data: x\r\n\r\n", list(range(12)))
-@example(b"data: x\r\r\ndata: y\r\r", [9, 9, 10])
-@example(b"\xef\xbb\xbfdata: x\n\n", [1, 2])
+@given(streams, cuts, larges)
+@example(b"data: x\r\n\r\n", list(range(12)), MB)
+@example(b"data: x\r\r\ndata: y\r\r", [9, 9, 10], MB)
+@example(b"\xef\xbb\xbfdata: x\n\n", [1, 2], MB)
+@example(b"\xef\xbb\xbfdata: x\nevent: y\nid: 1\nretry: 5\ndata\n\n", list(range(50)), 0)
 def test_any_chunking_of_any_stream_gives_the_events_of_the_specification(
-    stream: bytes, places: list[int]
+    stream: bytes, places: list[int], large: int
 ) -> None:
     expected = reference(stream)
     assert events_of([stream]) == expected
-    assert events_of(chunked(stream, places)) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gather, "LARGE", large)
+        assert events_of(chunked(stream, places)) == expected
 
 
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
@@ -362,14 +406,14 @@ def test_an_event_of_thirty_megabytes_takes_linear_time_in_its_chunks(step: int)
     for _ in range(30 * MB // step):
         assert parser.feed(chunk) == []
     (event,) = parser.feed(b"\n\n")
-    assert isinstance(event.data, bytes | bytearray)
+    assert isinstance(event.data, bytes | bytearray | memoryview)
     assert len(event.data) == 30 * MB
 
 
 @pytest.mark.timeout(30)
 def test_data_of_very_many_lines_takes_linear_time() -> None:
     (event,) = events_of([b"data: x\n" * 300_000, b"\n"], 64 * MB)
-    assert isinstance(event.data, bytes | bytearray)
+    assert isinstance(event.data, bytes | bytearray | memoryview)
     assert len(event.data) == 599_999
     (event,) = events_of([b"data: x\n" * 300_000, b"\n"], KB)
     assert isinstance(event.data, Oversize)

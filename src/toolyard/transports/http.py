@@ -28,7 +28,8 @@ from toolyard.transports.requests import (
 from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line
 from toolyard.wire.codec import decode, encode
 from toolyard.wire.exchange import Id, Message, is_answer
-from toolyard.wire.framing import Oversize, SseParser
+from toolyard.wire.framing import Oversize, SseEvent, SseParser
+from toolyard.wire.gather import Gather, Raw
 from toolyard.wire.headers import standard_headers
 
 __all__ = ["HttpTransport"]
@@ -142,23 +143,22 @@ class HttpTransport:
         if not any(is_answer(part, id) for part in batch):
             raise BadAnswer("answered the request with something else than its answer")
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes | bytearray:
-        if response.content_length is not None and response.content_length > self._limit:
-            raise BadAnswer(_too_long(response.content_length, self._limit))
-        # Each piece is copied while it is still in the processor's cache, and its memory used for the next.
-        body: bytes | bytearray = b""
+    async def _read(self, response: aiohttp.ClientResponse) -> Raw:
+        expected = response.content_length or 0
+        if expected > self._limit:
+            raise BadAnswer(_too_long(expected, self._limit))
+        body = Gather(self._limit, expected)
         try:
             async for chunk in response.content.iter_any():
-                if not body:
-                    body = chunk
-                else:
-                    body = bytearray(body) if isinstance(body, bytes) else body
-                    body += chunk
-                if len(body) > self._limit:
-                    raise BadAnswer(_too_long(len(body), self._limit))
+                if body.size + len(chunk) > self._limit:
+                    raise BadAnswer(_too_long(body.size + len(chunk), self._limit))
+                body.add(chunk)
+            return body.take()
         except (aiohttp.ClientError, OSError) as error:
             raise fault(error, self._requests.url) from error
-        return body
+        finally:
+            # What came of a broken answer shall not live as long as its error.
+            body.take()
 
     async def _no_answer(self, response: aiohttp.ClientResponse) -> BadAnswer:
         if response.status != 200:
@@ -216,20 +216,24 @@ class HttpTransport:
         parser = SseParser(self._limit)
         try:
             async for chunk in response.content.iter_any():
-                for event in parser.feed(chunk):
-                    message = stream.take(event)
-                    if message is None:
-                        continue
-                    if id is not None and is_answer(message, id):
-                        stream.answered = True
-                        if self._session is not None and is_lost_session(message):
-                            raise SessionLost("no longer knows our session")
-                    self._deliver(message)
+                self._take_events(parser.feed(chunk), stream, id)
                 if stream.answered:
                     return None
         except (aiohttp.ClientError, OSError) as error:
             return fault(error, self._requests.url)
         return None
+
+    def _take_events(self, events: list[SseEvent], stream: _Stream, id: Id | None) -> None:
+        # Apart from the reading, so that no event is kept while the next one is waited for.
+        for event in events:
+            message = stream.take(event)
+            if message is None:
+                continue
+            if id is not None and is_answer(message, id):
+                stream.answered = True
+                if self._session is not None and is_lost_session(message):
+                    raise SessionLost("no longer knows our session")
+            self._deliver(message)
 
     def _finish(self, response: aiohttp.ClientResponse) -> None:
         if response.content.at_eof():
@@ -316,7 +320,7 @@ class _Stream:
         self.moved = False
         self.answered = False
 
-    def take(self, event: Any) -> object | None:
+    def take(self, event: SseEvent) -> object | None:
         """The message of an event, or None where it has none."""
         if event.id is not None:
             self.last_id = event.id
@@ -330,7 +334,7 @@ class _Stream:
         try:
             return decode(event.data)
         except ValueError:
-            log.debug("skipped an event that is not JSON: %s", event.data[:200])
+            log.debug("skipped an event that is not JSON: %s", bytes(event.data[:200]))
             return None
 
 
@@ -338,5 +342,5 @@ def _too_long(size: int, limit: int) -> str:
     return f"its answer is {size} bytes long or more, over the limit of {limit}"
 
 
-def _text(body: bytes | bytearray) -> str:
-    return in_one_line(body[:1000].decode("utf-8", "replace"))
+def _text(body: Raw) -> str:
+    return in_one_line(str(body[:1000], "utf-8", "replace"))

@@ -71,6 +71,7 @@ class Requests:
         except ValueError as error:
             raise Unreachable(f"the URL {spec.url!r} cannot be used: {error}") from None
         self._headers = CIMultiDict(spec.headers)
+        self._query = spec.query
         self._net = net
         self._auth = auth
         self._guarded = guarded
@@ -121,10 +122,13 @@ class Requests:
         session = self._net.session(guarded=self._guarded)
         # What is long is sent in pieces, so that others get their turn.
         data = io.BytesIO(body) if body is not None and len(body) > _LONG_BODY else body
+        # Added here and kept nowhere: the address that redirects and errors speak of is without it.
+        full = url.update_query(self._query) if self._query else url
         try:
-            return await session.request(method, url, headers=merged, data=data, **self._options)
+            return await session.request(method, full, headers=merged, data=data, **self._options)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise fault(error, url) from error
+            # The library's own errors quote the whole address.
+            raise fault(error, url) from (None if self._query else error)
 
 
 def _target(url: URL, location: str) -> URL:

@@ -18,6 +18,7 @@ from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFact
 from toolyard.wire.codec import decode, encode
 from toolyard.wire.exchange import Message
 from toolyard.wire.framing import Oversize, SseEvent, SseParser
+from toolyard.wire.gather import Raw
 
 __all__ = ["SseTransport"]
 
@@ -68,8 +69,7 @@ class SseTransport:
         parser = SseParser(self._limit)
         try:
             async for chunk in response.content.iter_any():
-                for event in parser.feed(chunk):
-                    self._take(event)
+                self._take_all(parser.feed(chunk))
         except ServerError as broken:
             error = broken
         except (aiohttp.ClientError, OSError) as broken:
@@ -77,6 +77,11 @@ class SseTransport:
         finally:
             response.close()
             self._end(error)
+
+    def _take_all(self, events: list[SseEvent]) -> None:
+        # Apart from the reading, so that no event is kept while the next one is waited for.
+        for event in events:
+            self._take(event)
 
     def _take(self, event: SseEvent) -> None:
         assert self._endpoint is not None
@@ -91,13 +96,13 @@ class SseTransport:
         try:
             message = decode(event.data)
         except ValueError:
-            log.debug("skipped an event that is not JSON: %s", event.data[:200])
+            log.debug("skipped an event that is not JSON: %s", bytes(event.data[:200]))
             return
         if self._receiver is not None:
             self._receiver.on_message(message)
 
-    def _place(self, data: bytes | bytearray) -> URL:
-        text = data.decode("utf-8", "replace").strip()
+    def _place(self, data: Raw) -> URL:
+        text = str(data, "utf-8", "replace").strip()
         try:
             url = self._requests.url.join(URL(text))
             if same_origin(url, self._requests.url):

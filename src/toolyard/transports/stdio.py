@@ -172,7 +172,7 @@ class StdioTransport:
 
     def _last_words(self, line: Line) -> None:
         raw = line.head if isinstance(line, Oversize) else line
-        self._ring.add(raw.decode("utf-8", "replace").rstrip())
+        self._ring.add(str(raw, "utf-8", "replace").rstrip())
 
     def _line(self, line: Line) -> None:
         receiver = self._receiver
@@ -189,7 +189,7 @@ class StdioTransport:
             else:
                 receiver.on_message(message)
                 return
-        elif not line.strip():
+        elif not (line := bytes(line)).strip():
             return
         else:
             with contextlib.suppress(ValueError):
@@ -198,7 +198,7 @@ class StdioTransport:
                     receiver.on_message(decode(line.removeprefix(b"\xef\xbb\xbf")))
                     return
         self._noise += 1
-        self._last_noise = line[:200].decode("utf-8", "replace")
+        self._last_noise = str(line[:200], "utf-8", "replace")
         if self._noise <= 3:
             log.debug("skipped a line on standard output that is no message: %s", self._last_noise)
 

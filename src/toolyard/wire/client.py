@@ -79,13 +79,17 @@ class Speaker:
         progress_token: int | None = None,
         log_level: str | None = None,
         meta: Mapping[str, Any] | None = None,
+        capabilities: Mapping[str, Any] | None = None,
     ) -> dict[str, Any] | None:
         """The parameters with the ``_meta`` that they must carry. What the caller gave is not altered.
 
         The caller's own keys, in ``meta`` or in ``_meta`` of the parameters, go along; what the protocol
-        reserves cannot be overruled by them.
+        reserves cannot be overruled by them. ``capabilities`` are those of whoever this one request is for,
+        which only the modern era can say.
         """
         stamp = dict(self._meta)
+        if self.modern and capabilities is not None:
+            stamp[CLIENT_CAPABILITIES] = capabilities
         if progress_token is not None:
             stamp["progressToken"] = progress_token
         if self.modern and log_level is not None:

@@ -5,46 +5,88 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias, cast
 
 import orjson
 
-__all__ = ["decode", "encode"]
+from toolyard.wire.gather import LARGE, Raw
+
+__all__ = ["Written", "decode", "encode", "written"]
+
+Written: TypeAlias = orjson.Fragment
+"""A JSON value that is written already; it may stand wherever ``encode`` takes one."""
 
 _DIGITS = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 _LONG_NUMBER = b"0" * 19
+_STEP = 6
 _PIECE = 64 * 1024
+_FEW = 1000
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def decode(data: bytes | bytearray) -> Any:
+def decode(data: Raw) -> Any:
     """Read one JSON value; raises ValueError where there is none.
 
     orjson turns integers beyond 64 bits into floats, so a text that may hold one is read by the
     standard library, which keeps them exact. What orjson refuses and JSON allows (a lone surrogate
     escape) is read with the broken character replaced.
     """
-    if not _may_hold_long_number(data):
+    large = len(data) > LARGE
+    if large or not _may_hold_long_number(data):
         try:
-            return orjson.loads(data)
+            value = orjson.loads(data)
         except orjson.JSONDecodeError:
-            if b"\\u" not in data:
+            if b"\\u" not in bytes(data) and not (large and _may_hold_long_number(data)):
                 raise ValueError("not JSON") from None
+        else:
+            if not large or _is_exact(value) or not _may_hold_long_number(data):
+                return value
+            del value  # It is large, and about to be made once more.
     return _decode_exactly(data)
 
 
-def _may_hold_long_number(data: bytes | bytearray) -> bool:
+def _is_exact(value: Any) -> bool:
+    """Whether these are few values, and none of them a float that was a longer integer.
+
+    Most large messages are one long text. To look at what was read spares a way through all of its memory.
+    """
+    left, waiting = _FEW, [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            parts = cast("dict[str, Any]", value).values()
+        elif isinstance(value, list):
+            parts = cast("list[Any]", value)
+        elif isinstance(value, float) and abs(value) >= 2**63:
+            return False
+        else:
+            continue
+        left -= len(parts)
+        if left < 0:
+            return False
+        waiting.extend(parts)
+    return True
+
+
+def _may_hold_long_number(data: Raw) -> bool:
     if len(data) <= _PIECE:
-        return _LONG_NUMBER in data.translate(_DIGITS)
+        return _LONG_NUMBER in bytes(data).translate(_DIGITS)
     # In pieces that stay in the processor's cache; each overlaps the next by what a number could straddle.
+    view = memoryview(data)
     return any(
-        _LONG_NUMBER in data[start : start + _PIECE + len(_LONG_NUMBER) - 1].translate(_DIGITS)
-        for start in range(0, len(data), _PIECE)
+        _piece_may_hold_long_number(bytearray(view[start : start + _PIECE + len(_LONG_NUMBER) - 1]))
+        for start in range(0, len(view), _PIECE)
     )
 
 
-def _decode_exactly(data: bytes | bytearray) -> Any:
-    text = data.decode()
+def _piece_may_hold_long_number(piece: bytearray) -> bool:
+    # So many digits in a row are met several times even in long steps, which little else is.
+    met = _LONG_NUMBER[: len(_LONG_NUMBER) // _STEP]
+    return met in piece[::_STEP].translate(_DIGITS) and _LONG_NUMBER in piece.translate(_DIGITS)
+
+
+def _decode_exactly(data: Raw) -> Any:
+    text = str(data, "utf-8")
     try:
         value = json.loads(text, parse_float=_finite, parse_constant=_no_constant)
         if _SURROGATE.search(text) is None:
@@ -77,9 +119,22 @@ def encode(message: object) -> bytes:
         return _encode_exactly(message)
 
 
+def written(value: object) -> Written:
+    """Write a value once, to be put into many messages. Raises TypeError for what is no JSON."""
+    return orjson.Fragment(encode(value))
+
+
 def _encode_exactly(message: object) -> bytes:
     try:
-        text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(
+            message, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_read_again
+        )
     except (ValueError, RecursionError) as error:
         raise TypeError(f"not JSON: {error}") from None
     return text.encode("utf-8", "replace")
+
+
+def _read_again(value: object) -> Any:
+    if isinstance(value, orjson.Fragment):
+        return _decode_exactly(orjson.dumps(value))
+    raise TypeError(f"{type(value).__name__} is no JSON")

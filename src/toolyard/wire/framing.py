@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from toolyard.wire.gather import Gather, Raw
+
 __all__ = ["LineFramer", "Oversize", "SseEvent", "SseParser"]
 
 _EDGE = 4096
@@ -25,11 +27,11 @@ class Oversize:
         return Oversize(head[:_EDGE], tail[-_EDGE:], self.size + 1 + line.size)
 
 
-def _ends(data: bytes | bytearray) -> Oversize:
+def _ends(data: Raw) -> Oversize:
     return Oversize(bytes(data[:_EDGE]), bytes(data[-_EDGE:]), len(data))
 
 
-Line: TypeAlias = bytes | bytearray | Oversize
+Line: TypeAlias = Raw | Oversize
 """A line without its end; a long one comes as the buffer in which it was put together."""
 
 
@@ -40,7 +42,7 @@ class LineFramer:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held: bytes | bytearray = b""
+        self._held = Gather(limit)
         self._size = 0
         self._head = b""
         self._tail = b""
@@ -69,25 +71,19 @@ class LineFramer:
     def _hold(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size <= self._limit:
-            if not self._held:
-                self._held = piece
-            else:
-                # Copied while it is hot, so that its memory serves for the next piece.
-                self._held = bytearray(self._held) if isinstance(self._held, bytes) else self._held
-                self._held += piece
+            self._held.add(piece)
             return
-        if self._held:
-            self._head, self._tail = bytes(self._held[:_EDGE]), bytes(self._held[-_EDGE:])
-            self._held = b""
+        if self._held.size:
+            before = _ends(self._held.take())
+            self._head, self._tail = before.head, before.tail
         if len(self._head) < _EDGE:
             self._head += piece[: _EDGE - len(self._head)]
         self._tail = (self._tail + piece[-_EDGE:])[-_EDGE:]
 
     def _take(self) -> Line:
-        line: Line = self._held
+        line: Line = self._held.take()
         if self._size > self._limit:
             line = Oversize(self._head, self._tail, self._size)
-        self._held = b""
         self._size, self._head, self._tail = 0, b"", b""
         return line
 
@@ -126,7 +122,7 @@ class SseParser:
         self._reset()
 
     def _reset(self) -> None:
-        self._data: list[bytes | bytearray] = []
+        self._data: list[Raw] = []
         self._size = 0
         self._oversize: Oversize | None = None
         self._event = "message"
@@ -141,8 +137,8 @@ class SseParser:
             if isinstance(line, Oversize):
                 self._long_field(line)
                 continue
-            if first:
-                line = line.removeprefix(b"\xef\xbb\xbf")
+            if first and line[:3] == b"\xef\xbb\xbf":
+                line = line[3:]
             if line:
                 self._field(line)
             elif (event := self._event_of_fields()) is not None:
@@ -168,9 +164,11 @@ class SseParser:
         self._reset()
         return event
 
-    def _field(self, line: bytes | bytearray) -> None:
-        name, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
+    def _field(self, line: Raw) -> None:
+        # No name that means anything is longer, and of a long line only a view is taken.
+        name = bytes(line[:6]).partition(b":")[0]
+        start = len(name) + (2 if line[len(name) + 1 : len(name) + 2] == b" " else 1)
+        value = line[start:] if isinstance(line, bytes) else memoryview(line)[start:]
         if name == b"data":
             self._size += len(value) + 1
             if self._oversize is None and self._size <= self._limit + 1:
@@ -178,11 +176,11 @@ class SseParser:
             else:
                 self._overflow(_ends(value))
         elif name == b"event":
-            self._event = value.decode("utf-8", "replace") or "message"
-        elif name == b"id" and b"\0" not in value:
-            self._id = value.decode("utf-8", "replace")
-        elif name == b"retry" and value.isdigit() and len(value) < 10:
-            self._retry = int(value)
+            self._event = str(value, "utf-8", "replace") or "message"
+        elif name == b"id" and b"\0" not in bytes(value):
+            self._id = str(value, "utf-8", "replace")
+        elif name == b"retry" and len(value) < 10 and bytes(value).isdigit():
+            self._retry = int(bytes(value))
 
     def _long_field(self, line: Oversize) -> None:
         if line.head.startswith(b"data:"):

@@ -1,0 +1,170 @@
+"""Answers so large that their memory is had in another way: each is whole, and nothing is kept of it."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from toolyard.errors import BadAnswer, OutcomeUnknown
+from toolyard.model.server import HttpSpec, StdioSpec
+from toolyard.net import Net
+from toolyard.transports.http import HttpTransport
+from toolyard.transports.nursery import Nursery
+from toolyard.transports.sse import SseTransport
+from toolyard.transports.stdio import StdioTransport
+from toolyard.wire import gather
+from toolyard.wire.exchange import Message
+
+Url = Callable[..., str]
+Spec = Callable[..., StdioSpec]
+Taken = list[weakref.ref[mmap.mmap]]
+
+TIMES = 17_000_000
+TEXTS = {1: "a", 2: "b", 3: "c"}
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
+    """All the memory that was taken for large answers."""
+    taken: Taken = []
+    real = gather._huge_pages
+
+    def take(size: int) -> mmap.mmap | None:
+        if (memory := real(size)) is None:
+            pytest.skip("this system has no such memory")
+        taken.append(weakref.ref(memory))
+        return memory
+
+    monkeypatch.setattr(gather, "_huge_pages", take)
+    return taken
+
+
+def left(taken: Taken) -> int:
+    return sum(memory() is not None for memory in taken)
+
+
+def call(id: int, text: str = "", times: int = TIMES) -> Message:
+    params = {"name": "echo", "arguments": {"text": text, "times": times}}
+    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+
+
+def texts(recorder: Any) -> dict[int, tuple[str, int]]:
+    """Of each answer the letter that it is made of, and how long it is."""
+    read = {message["id"]: message["result"]["content"][0]["text"] for message in recorder.messages}
+    assert all(text == text[:1] * len(text) for text in read.values())
+    return {id: (text[:1], len(text)) for id, text in read.items()}
+
+
+WHOLE = {id: (text, TIMES) for id, text in TEXTS.items()}
+
+
+@pytest.mark.parametrize("mode", ["good", "no-length", "packed", "sse-answers"])
+async def test_large_answers_at_once_do_not_mix_over_http(
+    mode: str, url: Url, net: Net, recorder: Any, taken: Taken
+) -> None:
+    transport = HttpTransport(HttpSpec(url(mode)), net)
+    await transport.open(recorder)
+    transport.adopt("2026-07-28", modern=True)
+    await asyncio.gather(*(transport.send(call(id, text)) for id, text in TEXTS.items()))
+    assert texts(recorder) == WHOLE
+    assert (len(taken), left(taken)) == (3, 0)
+    await transport.close()
+
+
+@pytest.mark.both_loops
+async def test_large_answers_in_a_row_do_not_mix_over_stdio(
+    spec: Spec, nursery: Nursery, recorder: Any, taken: Taken
+) -> None:
+    transport = StdioTransport(spec("good"), nursery)
+    await transport.open(recorder)
+    for id, text in TEXTS.items():
+        await transport.send(call(id, text))
+    while len(recorder.messages) < 3:
+        await recorder.next()
+    assert texts(recorder) == WHOLE
+    assert (len(taken), left(taken)) == (3, 0)
+    await transport.close()
+
+
+async def test_large_answers_in_a_row_do_not_mix_on_the_stream_of_the_older_transport(
+    url: Url, net: Net, recorder: Any, taken: Taken
+) -> None:
+    transport = SseTransport(HttpSpec(url("good", era="sse")), net)
+    await transport.open(recorder)
+    await asyncio.gather(*(transport.send(call(id, text)) for id, text in TEXTS.items()))
+    while len(recorder.messages) < 3:
+        await recorder.next()
+    assert texts(recorder) == WHOLE
+    assert (len(taken), left(taken)) == (3, 0)
+    await transport.close()
+
+
+async def test_what_came_of_a_large_answer_goes_when_the_connection_breaks(
+    url: Url, net: Net, recorder: Any, taken: Taken
+) -> None:
+    transport = HttpTransport(HttpSpec(url("closes-in-answer", length="60000000")), net)
+    await transport.open(recorder)
+    transport.adopt("2026-07-28", modern=True)
+    with pytest.raises(OutcomeUnknown, match="in the middle of its answer"):
+        await transport.send(call(1))
+    assert (len(taken), left(taken)) == (1, 0)
+    await transport.close()
+
+
+async def test_what_came_of_a_large_answer_goes_when_its_call_is_cancelled(
+    url: Url, net: Net, recorder: Any, taken: Taken
+) -> None:
+    transport = HttpTransport(HttpSpec(url("drips", every="60")), net)
+    await transport.open(recorder)
+    transport.adopt("2026-07-28", modern=True)
+    sending = asyncio.ensure_future(transport.send(call(1, "a")))
+    async with asyncio.timeout(10):
+        while not taken:
+            await asyncio.sleep(0.01)
+    assert left(taken) == 1
+    sending.cancel()
+    await asyncio.wait({sending})
+    assert left(taken) == 0
+    await transport.close()
+
+
+async def test_a_large_answer_that_is_no_json_is_an_error_with_its_beginning(
+    url: Url, net: Net, recorder: Any, taken: Taken
+) -> None:
+    transport = HttpTransport(HttpSpec(url("bad-json-at-length")), net)
+    await transport.open(recorder)
+    transport.adopt("2026-07-28", modern=True)
+    with pytest.raises(BadAnswer, match=r'something that is not JSON: \{"jsonrpc": "2.0",$'):
+        await transport.send(call(1))
+    assert (len(taken), left(taken)) == (1, 0)
+    await transport.close()
+
+
+async def test_an_answer_over_the_limit_is_not_put_together_to_its_end(
+    url: Url, net: Net, recorder: Any, taken: Taken
+) -> None:
+    transport = HttpTransport(HttpSpec(url("oversize-without-length")), net, limit=20_000_000)
+    await transport.open(recorder)
+    transport.adopt("2026-07-28", modern=True)
+    with pytest.raises(BadAnswer, match="over the limit of 20000000"):
+        await transport.send(call(1))
+    assert (len(taken), left(taken)) == (1, 0)
+    await transport.close()
+
+
+async def test_large_lines_that_are_no_messages_are_noise_like_any_other(
+    spec: Spec, nursery: Nursery, recorder: Any, taken: Taken
+) -> None:
+    transport = StdioTransport(spec("large-noise"), nursery)
+    await transport.open(recorder)
+    await transport.send(call(1, "hello", times=1))
+    await recorder.next()
+    assert [message["result"]["content"][0]["text"] for message in recorder.messages] == ["hello"]
+    assert transport.facts().noise == 3
+    assert left(taken) == 0
+    await transport.close()
