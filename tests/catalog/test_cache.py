@@ -392,16 +392,30 @@ async def test_forgetting_a_principal_drops_what_its_credentials_fetched(
     assert await catalogues.peek(repo, BOB) is None
 
 
+@pytest.mark.parametrize("whose", [ANN, None], ids=["one principal's", "all"])
 async def test_a_fetch_that_was_under_way_when_it_was_forgotten_is_not_kept(
-    catalogues: Catalogues, source: Any, repo: Server
+    catalogues: Catalogues, source: Any, repo: Server, whose: Principal | None
 ) -> None:
     source.gate.clear()
     asking = asyncio.create_task(catalogues.get(repo, ANN))
     await until_started(source)
-    await catalogues.forget("repo", ANN)
+    await catalogues.forget("repo", whose)
     source.gate.set()
     await asking
     assert await catalogues.peek(repo, ANN) is None
+
+
+async def test_a_server_that_was_forgotten_leaves_no_trace(
+    catalogues: Catalogues, source: Any, repo: Server
+) -> None:
+    for number in range(10):
+        for ttl in (60.0, 0.0):
+            one = replace(repo, id=f"one{number}", cache_ttl=ttl)
+            await catalogues.get(one, ANN)
+            await catalogues.list_changed(one.id)
+            await catalogues.forget(one.id)
+    kept = vars(catalogues)
+    assert [name for name in ("_eras", "_entries", "_held", "_began") if kept[name]] == []
 
 
 async def test_a_copy_from_the_future_is_stale_and_has_no_negative_age(

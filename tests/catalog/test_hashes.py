@@ -110,6 +110,7 @@ def test_no_text_is_too_odd_to_be_hashed(description: str, schema: dict[str, Any
     [
         {"transport": HttpSpec("http://localhost:4011/mcp")},
         {"transport": HttpSpec("http://localhost:4010/mcp", {"X-Key": "1"})},
+        {"transport": HttpSpec("http://localhost:4010/mcp", query={"key": "1"})},
         {"transport": HttpSpec("http://localhost:4010/mcp", type="sse")},
         {"transport": HttpSpec("http://localhost:4010/mcp", auth_provider_id="p")},
         {"transport": StdioSpec("server")},

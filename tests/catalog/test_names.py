@@ -245,3 +245,21 @@ def test_a_name_changes_its_meaning_only_in_favour_of_an_exact_claimant(
 @given(st.lists(groups, max_size=5))
 def test_no_reserved_name_is_ever_given(some: list[Group]) -> None:
     assert RESERVED.isdisjoint(Naming().names(some).targets)
+
+
+@pytest.mark.parametrize(
+    ("label", "instance", "templates", "prefix"),
+    [
+        ("git.hub", False, Templates(), "git_hub_"),
+        ("my-desk", True, Templates(), "mcp_my-desk__"),
+        ("my-desk", True, Templates(instance="{slug}.{tool}"), "my-desk_"),
+        ("my-desk", False, Templates(server="{slug}:{tool}"), "my-desk_"),
+    ],
+)
+def test_a_prefix_is_what_the_names_begin_with(
+    label: str, instance: bool, templates: Templates, prefix: str
+) -> None:
+    naming = Naming(templates)
+    assert naming.prefix(label, instance=instance) == prefix
+    (name,) = exposed(Group("id", label, ("t",), instance=instance), naming=naming).values()
+    assert name == f"{prefix}t"

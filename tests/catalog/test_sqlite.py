@@ -274,3 +274,31 @@ async def test_the_event_loop_runs_on_while_a_statement_waits(path: Path, storag
     writer.close()
     async with asyncio.timeout(10):
         await saving
+
+
+async def test_closing_waits_for_what_nobody_waits_for_any_more(path: Path) -> None:
+    storage = SqliteStorage(path)
+    await storage.save(STORED)
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    newer = replace(STORED, fetched_at=STORED.fetched_at + 1)
+    saving = asyncio.create_task(storage.save(newer))
+    await asyncio.sleep(0.05)
+    saving.cancel()
+    await asyncio.gather(saving, return_exceptions=True)
+    closing = asyncio.create_task(storage.close())
+    await asyncio.sleep(0.05)
+    assert not closing.done()
+    writer.execute("ROLLBACK")
+    writer.close()
+    async with asyncio.timeout(10):
+        await closing
+    assert not [each for each in os.listdir("/proc/self/fd") if _target(each) == str(path)]
+    assert await loaded(path) == newer
+
+
+def _target(descriptor: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import secrets
@@ -15,11 +16,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import aiohttp.web
 import pytest
 
 from toolyard.clients import ClientManager
 from toolyard.errors import ServerError
-from toolyard.model.server import HttpSpec, Server, StdioSpec, Timeouts
+from toolyard.model.server import HttpSpec, InstanceSpec, Protocol, Server, StdioSpec, Timeouts
 from toolyard.model.status import State, Status
 
 
@@ -166,3 +168,110 @@ def says() -> Callable[[Status | ServerError, str], None]:
             assert told.server == "bad"
 
     return check
+
+
+# A server with accounts.
+
+
+@dataclass
+class Accounts:
+    """A legacy server over HTTP that knows its users by the header ``X-Key``, and what came in, by user.
+
+    Everyone has ``whoami``, ``complain`` and a tool of their own, ``only_NAME``; each connection a session.
+    """
+
+    url: str = ""
+    users: dict[str, str] = field(default_factory=dict[str, str])
+    """Names, by key."""
+    methods: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    sessions: dict[str, str] = field(default_factory=dict[str, str])
+    """Names, by the sessions that are open."""
+    more: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Further tools, for everyone."""
+    failing: set[str] = field(default_factory=set[str])
+    """Users whose lists cannot be had."""
+    held: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict[Any, asyncio.Event])
+    """What waits until it is set: a user's ``tools/list`` or ``DELETE``."""
+
+    def key(self, name: str) -> str:
+        """A key that is this user's."""
+        key = f"key-of-{name}-{secrets.token_hex(4)}"
+        self.users[key] = name
+        return key
+
+    def server(self, id: str, **keys: Any) -> Server:
+        """A definition for everyone, of the user ``common``."""
+        spec = HttpSpec(self.url, {"X-Key": self.key("common")})
+        return Server(id, spec, **{"protocol": Protocol.LEGACY, "timeouts": PATIENT, **keys})
+
+    def instance(self, owner: str, slug: str = "desk", **keys: Any) -> Server:
+        """An owner's instance, with a key of their own."""
+        spec = InstanceSpec(owner, slug, keys.pop("tool_filter", None))
+        keys = {"protocol": Protocol.LEGACY, "timeouts": PATIENT, "cache_ttl": 0.0, **keys}
+        headers = {"X-Key": self.key(owner)}
+        return Server(spec.server_id, HttpSpec(self.url, headers), instance=spec, **keys)
+
+    def opened(self, name: str) -> list[str]:
+        return sorted(session for session, user in self.sessions.items() if user == name)
+
+    def count(self, name: str, method: str) -> int:
+        return self.methods.get(name, []).count(method)
+
+    async def answer(self, request: aiohttp.web.Request) -> aiohttp.web.Response:
+        key = request.headers.get("X-Key", "")
+        name = self.users.get(key)
+        if name is None:
+            return aiohttp.web.Response(status=401, text=f"the key {key} is wrong")
+        session = request.headers.get("Mcp-Session-Id", "")
+        if request.method == "DELETE":
+            await self._wait(name, "DELETE")
+            self.sessions.pop(session, None)
+            return aiohttp.web.Response()
+        if request.method != "POST":
+            return aiohttp.web.Response(status=405)
+        message = await request.json()
+        method, id, headers = message["method"], message.get("id"), {}
+        if method == "initialize":
+            session = secrets.token_hex(8)
+            self.sessions[session] = name
+            headers["Mcp-Session-Id"] = session
+        elif self.sessions.get(session) != name:
+            return aiohttp.web.Response(status=404)
+        self.methods.setdefault(name, []).append(method)
+        if id is None:
+            return aiohttp.web.Response(status=202)
+        await self._wait(name, method)
+        outcome = self._outcome(method, name, key, message.get("params") or {})
+        return aiohttp.web.json_response({"jsonrpc": "2.0", "id": id, **outcome}, headers=headers)
+
+    async def _wait(self, name: str, what: str) -> None:
+        if (event := self.held.get((name, what))) is not None:
+            await event.wait()
+
+    def _outcome(self, method: str, name: str, key: str, params: dict[str, Any]) -> dict[str, Any]:
+        if method == "initialize":
+            info = {"name": "accounts", "version": "1"}
+            offer = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+            return {"result": offer}
+        if method == "tools/list" and name not in self.failing:
+            names = ("whoami", "complain", f"only_{name}")
+            tools = [{"name": each, "inputSchema": {"type": "object"}} for each in names]
+            return {"result": {"tools": [*tools, *self.more]}}
+        if method == "tools/call" and params["name"] != "complain":
+            return {"result": {"content": [{"type": "text", "text": f"{name} {params['name']}"}]}}
+        return {"error": {"code": -32000, "message": f"{name} may not with {key}"}}
+
+
+@pytest.fixture
+async def accounts() -> AsyncIterator[Accounts]:
+    """A server with accounts that listens on loopback."""
+    found = Accounts()
+    app = aiohttp.web.Application()
+    app.router.add_route("*", "/mcp", found.answer)
+    runner = aiohttp.web.AppRunner(app)
+    await runner.setup()
+    site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    yield found
+    await runner.cleanup()

@@ -140,8 +140,12 @@ class Catalogues:
     async def forget(self, server_id: str, principal: Principal | None = None) -> None:
         """Drop what is kept: all of it, or what one principal fetched with credentials that changed."""
         scope = None if principal is None else _private(principal)
-        era = self._era(server_id)
-        self._eras[server_id] = era._replace(losses=era.losses + 1)
+        if scope is None and not self._under_way(server_id):
+            # Nobody is left who could bring it back, so there is nothing to remember either.
+            self._eras.pop(server_id, None)
+        else:
+            era = self._era(server_id)
+            self._eras[server_id] = era._replace(losses=era.losses + 1)
         self._entries.pop(server_id, None)
         for key in [key for key in self._held if key.server_id == server_id and scope in (None, key.scope)]:
             del self._held[key]
@@ -255,6 +259,10 @@ class Catalogues:
     def _writable(self, server: Server, principal: Principal, listing: Listing) -> Key:
         places = self._readable(server, principal)
         return places[-1] if listing.scope is Scope.PUBLIC else places[0]
+
+    def _under_way(self, server_id: str) -> bool:
+        fetches = self._fetches.any(lambda key: key[0].server_id == server_id)
+        return fetches or self._loads.any(lambda key: key[0].server_id == server_id)
 
     def _era(self, server_id: str) -> _Era:
         return self._eras.get(server_id, _Era())

@@ -47,6 +47,10 @@ class Flights(Generic[_K, _T]):
                 self._drop(key, flight.task)
                 flight.task.cancel()
 
+    def any(self, wanted: Callable[[_K], bool]) -> bool:
+        """Whether work is under way under such a key."""
+        return any(map(wanted, self._flights))
+
     async def close(self) -> None:
         """Cancel what is under way and wait for its end."""
         tasks = list(self._tasks)

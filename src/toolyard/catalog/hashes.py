@@ -41,6 +41,7 @@ def entry_hash(server: Server) -> str:
         transport = {
             "url": server.transport.url,
             "headers": dict(server.transport.headers),
+            "query": dict(server.transport.query),
             "authProviderId": server.transport.auth_provider_id,
         }
     else:

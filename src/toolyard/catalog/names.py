@@ -155,10 +155,12 @@ class Naming:
         """A name for every tool of every group: unique, and reversible by the map."""
         return self._remembered(tuple(sorted(set(groups), key=lambda group: (group.id, group.tools))))
 
-    def prefix(self, label: str) -> str:
-        """What the names of a server's tools begin with, where none of them had to be changed."""
-        filled = self._templates.server.replace("{server}", _REFUSED.sub("_", label))
-        return _REFUSED.sub("_", filled.partition("{tool}")[0])
+    def prefix(self, label: str, *, instance: bool = False) -> str:
+        """What the names of a server's or an instance's tools begin with, where none had to be changed.
+
+        ``label`` is the server's id or the instance's slug.
+        """
+        return _frame(self._templates, _REFUSED.sub("_", label), instance)[0]
 
     def _assign(self, groups: tuple[Group, ...]) -> Names:
         claims = _claims(groups, self._templates)
@@ -185,10 +187,7 @@ def _claims(groups: tuple[Group, ...], templates: Templates) -> _Claims:
     seen: set[Target] = set()
     for group in groups:
         label = _REFUSED.sub("_", group.label)
-        template = templates.instance if group.instance else templates.server
-        filled = template.replace("{server}", "{slug}").replace("{slug}", label)
-        before, _, after = filled.partition("{tool}")
-        before, after = _REFUSED.sub("_", before), _REFUSED.sub("_", after)
+        before, after = _frame(templates, label, group.instance)
         for tool in group.tools:
             target = Target(group.id, tool)
             if target in seen:
@@ -199,6 +198,14 @@ def _claims(groups: tuple[Group, ...], templates: Templates) -> _Claims:
             claims.wanted.append(f"{before}{clean}{after}")
             claims.exact.append(clean == tool and label == group.label)
     return claims
+
+
+def _frame(templates: Templates, label: str, instance: bool) -> tuple[str, str]:
+    """What stands before and after the tool's own name."""
+    template = templates.instance if instance else templates.server
+    filled = template.replace("{server}", "{slug}").replace("{slug}", label)
+    before, _, after = filled.partition("{tool}")
+    return _REFUSED.sub("_", before), _REFUSED.sub("_", after)
 
 
 def _settle(claims: _Claims, reserved: frozenset[str]) -> tuple[list[str], list[int]]:

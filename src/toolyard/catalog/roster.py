@@ -27,11 +27,21 @@ class Roster:
 
     @classmethod
     def of(
-        cls, naming: Naming, catalogues: Mapping[str, Catalogue], failures: Mapping[str, ServerError]
+        cls,
+        naming: Naming,
+        catalogues: Mapping[str, Catalogue],
+        failures: Mapping[str, ServerError],
+        slugs: Mapping[str, str] | None = None,
     ) -> Roster:
-        """Name all tools of these catalogues."""
+        """Name all tools of these catalogues. ``slugs`` has those servers that are instances."""
+        slugs = slugs or {}
         groups = (
-            Group(server_id, server_id, tuple(each.name for each in catalogue.definitions))
+            Group(
+                server_id,
+                slugs.get(server_id, server_id),
+                tuple(each.name for each in catalogue.definitions),
+                instance=server_id in slugs,
+            )
             for server_id, catalogue in catalogues.items()
         )
         names = naming.names(groups)
@@ -44,7 +54,11 @@ class Roster:
         return cls(names, catalogues, failures, tools)
 
     def updated(
-        self, naming: Naming, catalogues: Mapping[str, Catalogue], failures: Mapping[str, ServerError]
+        self,
+        naming: Naming,
+        catalogues: Mapping[str, Catalogue],
+        failures: Mapping[str, ServerError],
+        slugs: Mapping[str, str] | None = None,
     ) -> Roster:
         """The roster of these catalogues; this one's names where no server's tools differ."""
         same = self.catalogues.keys() == catalogues.keys() and all(
@@ -52,7 +66,7 @@ class Roster:
             for server_id, catalogue in catalogues.items()
         )
         if not same:
-            return Roster.of(naming, catalogues, failures)
+            return Roster.of(naming, catalogues, failures, slugs)
         return Roster(self.names, catalogues, failures, self.tools)
 
     def quarantined(self) -> Iterator[Quarantined]:

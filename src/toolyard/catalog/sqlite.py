@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from toolyard.catalog.storage import Key, Stored
 
@@ -64,24 +64,35 @@ class SqliteStorage:
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._warned_of_version = False
+        self._running: set[asyncio.Task[Any]] = set()
 
     async def load(self, keys: Sequence[Key], *, newer_than: float = 0.0) -> Stored | None:
-        return await asyncio.to_thread(self._use, lambda db: _load(db, keys, newer_than), None)
+        return await self._run(lambda db: _load(db, keys, newer_than))
 
     async def save(self, stored: Stored) -> None:
-        await asyncio.to_thread(self._use, lambda db: _save(db, stored), None)
+        await self._run(lambda db: _save(db, stored))
 
     async def expire(self, server_id: str) -> None:
-        await asyncio.to_thread(self._use, lambda db: _expire(db, server_id), None)
+        await self._run(lambda db: _expire(db, server_id))
 
     async def forget(self, server_id: str, scope: str | None = None) -> None:
-        await asyncio.to_thread(self._use, lambda db: _forget(db, server_id, scope), None)
+        await self._run(lambda db: _forget(db, server_id, scope))
 
     async def close(self) -> None:
-        """Let go of the file. A later use opens it again."""
+        """Let go of the file, when all that was begun is done. A later use opens it again."""
+        while self._running:
+            await asyncio.wait(self._running)
         await asyncio.to_thread(self._close)
 
-    def _use(self, work: Callable[[sqlite3.Connection], _T], otherwise: _T) -> _T:
+    async def _run(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
+        # A statement whose waiter was cancelled still runs in its thread, and after a close it would open the
+        # file again: so it is a task of its own, for which closing can wait.
+        task = asyncio.create_task(asyncio.to_thread(self._use, work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    def _use(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
         with self._lock:
             try:
                 try:
@@ -92,10 +103,10 @@ class SqliteStorage:
                     self._set_aside(error)
                     return work(self._open())
             except _Newer:
-                return otherwise
+                return None
             except (sqlite3.Error, OSError) as error:
                 _log.warning("the catalogue file %s cannot be used: %s", self._path, error)
-                return otherwise
+                return None
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None:

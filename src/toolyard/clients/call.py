@@ -4,35 +4,56 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+from toolyard.catalog.lock import LockKeeper
 from toolyard.catalog.roster import Roster
 from toolyard.clients.link import OnProgress
 from toolyard.clients.manager import ClientManager
 from toolyard.clients.rosters import Rosters
 from toolyard.clients.secrecy import hush, secrets_of
-from toolyard.content import Handles, Limits, MemoryHandles, redact, shape_and_keep
+from toolyard.content import Handles, Limits, MemoryHandles, failed, redact, shape_and_keep
 from toolyard.errors import ServerError, ToolRefused, ToolyardError
 from toolyard.model.call import Caller, CallRecord, Question
-from toolyard.model.decision import Decision, Verdict, WriteTools
+from toolyard.model.decision import Decision, Surface, Verdict, WriteTools
+from toolyard.model.principal import LOCAL, Principal
 from toolyard.model.result import Result
 from toolyard.model.server import Server, Timeouts, Trust
 from toolyard.model.status import State, Status
 from toolyard.model.tool import Definition
 from toolyard.policy import Candidate, Gate, Policy, refused
 
-__all__ = ["Approve", "CallPath", "CallRules"]
+__all__ = ["Approve", "CallPath", "CallRules", "HandlesFor", "Via"]
 
 log = logging.getLogger("toolyard.calls")
 
 Approve: TypeAlias = Callable[[Question], Awaitable[bool]]
 """Asks somebody whether a call may be made."""
 
-_Seen: TypeAlias = tuple[Mapping[str, Definition], Mapping[str, Gate | None], Mapping[str, Definition]]
+Via: TypeAlias = Callable[[Server, Definition, Mapping[str, Any], bool], Awaitable[dict[str, Any]]]
+"""Takes a call that may be made to its server, for doors whose clients have connections of their own: the
+server, the tool, the arguments, and whether it may be executed twice. The result may be ``input_required``,
+where whoever asks answers that."""
+
+HandlesFor: TypeAlias = Callable[[Principal], Handles]
+"""Gives the store of one principal for results that were too long. A handle is no secret, the store is."""
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+_Seen: TypeAlias = tuple[
+    Mapping[str, Definition],
+    Mapping[str, Gate | None],
+    Mapping[str, Definition],
+    Mapping[str, Mapping[str, str]],
+]
 _GATES = 4096
-_SHOWN_KEPT = 64
+_SHOWN_KEPT = 256
+_HANDLES = 64
+_HANDLES_LENGTH = 4_000_000
+"""Characters, for each of many. The local user, who is alone as a rule, has the usual room."""
 _SHOWN = frozenset({Verdict.ALLOW, Verdict.ASK})
 
 
@@ -55,34 +76,53 @@ class CallPath:
         *,
         approve: Approve | None = None,
         record: Callable[[CallRecord], None] | None = None,
-        handles: Handles | None = None,
+        handles: HandlesFor | None = None,
+        lock: LockKeeper | None = None,
     ) -> None:
+        self._lock = lock
         self._manager = manager
         self._rosters = rosters
         self._rules = rules
         self._approve = approve
         self._record = record
-        self._handles = handles or MemoryHandles()
-        self._policies: dict[Caller, Policy] = {}
-        self._gates: dict[tuple[Caller, str, State], Gate] = {}
-        self._shown: dict[Caller, _Seen] = {}
-        self._secrets: dict[str, tuple[str, ...]] = {}
+        self._handles_for = handles or _memory
+        self._handles: OrderedDict[str, Handles] = OrderedDict()
+        self._policies: OrderedDict[Caller, Policy] = OrderedDict()
+        self._gates: OrderedDict[tuple[Caller, str, State], tuple[Server, Gate]] = OrderedDict()
+        self._shown: OrderedDict[Caller, _Seen] = OrderedDict()
+        self._secrets: dict[str, tuple[Server, tuple[str, ...]]] = {}
 
-    def servers_changed(self) -> None:
-        """Forget what was prepared for earlier definitions."""
-        self._policies.clear()
-        self._gates.clear()
-        self._shown.clear()
-        self._secrets.clear()
-        self._rosters.forget()
+    def servers_changed(self, server_ids: Collection[str]) -> None:
+        """Forget what was prepared for earlier definitions of these.
+
+        Nothing of it would be used any more, since it says which definition it is of; this is for what has
+        been removed.
+        """
+        for key in [key for key in self._gates if key[1] in server_ids]:
+            del self._gates[key]
+        for server_id in server_ids:
+            self._secrets.pop(server_id, None)
+        self._rosters.forget(server_ids)
+
+    def leave(self, principal_id: str) -> None:
+        """Forget what was prepared and kept for a principal."""
+        for caller in [each for each in self._policies if each.principal.id == principal_id]:
+            del self._policies[caller]
+        for key in [each for each in self._gates if each[0].principal.id == principal_id]:
+            del self._gates[key]
+        for caller in [each for each in self._shown if each.principal.id == principal_id]:
+            del self._shown[caller]
+        self._handles.pop(principal_id, None)
+        self._rosters.leave(principal_id)
 
     # Seeing.
 
     def shown(self, roster: Roster, caller: Caller) -> Mapping[str, Definition]:
         """The tools of a roster that this caller gets to see, sorted by name."""
         gates = {server_id: self._gate(caller, server_id) for server_id in roster.catalogues}
+        aside = self._aside(roster)
         before = self._shown.get(caller)
-        if before is not None and before[0] is roster.tools and before[1] == gates:
+        if before is not None and before[0] is roster.tools and before[1] == gates and before[3] == aside:
             return before[2]
         verdicts = {id: gate.verdict for id, gate in gates.items() if gate is not None and not gate.shut}
         shown = {
@@ -90,11 +130,24 @@ class CallPath:
             for name, definition in roster.tools.items()
             if (verdict := verdicts.get(definition.server_id)) is not None
             and verdict(Candidate(definition, name)) in _SHOWN
+            and definition.name not in aside.get(definition.server_id, ())
         }
-        if len(self._shown) >= _SHOWN_KEPT:
-            self._shown.clear()
-        self._shown[caller] = (roster.tools, gates, shown)
+        _put(self._shown, caller, (roster.tools, gates, shown, aside), _SHOWN_KEPT)
         return shown
+
+    def _aside(self, roster: Roster) -> Mapping[str, Mapping[str, str]]:
+        """What the lock sets aside: for each server its own names, with the reason."""
+        if self._lock is None:
+            return {}
+        found = {id: self._lock.reasons(one.contents) for id, one in roster.catalogues.items()}
+        return {id: reasons for id, reasons in found.items() if reasons}
+
+    def _judged(self, definition: Definition, name: str, roster: Roster) -> Candidate:
+        """The tool with what the lock says of it."""
+        catalogue = roster.catalogues.get(definition.server_id)
+        if self._lock is None or catalogue is None:
+            return Candidate(definition, name)
+        return Candidate(definition, name, self._lock.reasons(catalogue.contents).get(definition.name))
 
     def explain(self, name: str, caller: Caller) -> Decision:
         """The decision about a tool that is known, by its exposed name or its canonical id.
@@ -102,11 +155,24 @@ class CallPath:
         Raises ToolRefused where no such tool is known.
         """
         roster = self._rosters.known(caller.principal)
-        candidate = _candidate(roster, name)
+        candidate = self._candidate(roster, name)
         gate = None if candidate is None else self._gate(caller, candidate.definition.server_id)
         if candidate is None or gate is None:
             raise refused(name, self.shown(roster, caller))
         return gate.explain(candidate)
+
+    def _candidate(self, roster: Roster, name: str) -> Candidate | None:
+        definition = roster.tools.get(name)
+        if definition is not None:
+            return self._judged(definition, name, roster)
+        for exposed, definition in roster.tools.items():
+            if definition.id == name:
+                return self._judged(definition, exposed, roster)
+        for one in roster.quarantined():
+            own = self._rosters.own_name(one.server_id, name)
+            if one.name is not None and (own == one.name or name == f"{one.server_id}/{one.name}"):
+                return Candidate(Definition(one.server_id, one.name), name, quarantine=one.reason)
+        return None
 
     # Calling.
 
@@ -118,38 +184,71 @@ class CallPath:
         *,
         on_progress: OnProgress | None = None,
         timeouts: Timeouts | None = None,
+        limits: Limits | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> Result:
-        """Call a tool by its exposed name.
+        """Call a tool by its exposed name. ``limits`` bounds the result in place of the settings.
 
         A tool's own failure is a result with ``is_error``. Raises ToolRefused, or a ServerError.
         """
+        server, raw = await self._pass(name, arguments, caller, None, on_progress, timeouts, meta)
+        return await shape_and_keep(
+            raw,
+            limits or self._rules.limits,
+            server.trust,
+            self._handles.get(caller.principal.id) or self.handles(caller.principal),
+            server=server.id,
+            secrets=self.secrets(server),
+        )
+
+    async def pass_on(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        caller: Caller,
+        *,
+        via: Via | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """As ``call``, but what the server sent, untouched and unshaped: for whoever is no model.
+
+        Raises ToolRefused, or a ServerError.
+        """
+        return (await self._pass(name, arguments, caller, via, on_progress, None, meta))[1]
+
+    async def _pass(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        caller: Caller,
+        via: Via | None,
+        on_progress: OnProgress | None,
+        timeouts: Timeouts | None,
+        meta: Mapping[str, Any] | None,
+    ) -> tuple[Server, dict[str, Any]]:
+        """The server, and what it sent; whatever happens is recorded."""
         began = time.perf_counter()
         tool, outcome, told = name, "cancelled", None
         try:
             server, definition = await self._resolve(name, caller)
             tool = definition.id
             await self._decide(server, definition, name, arguments or {}, caller)
-            raw = await self._manager.call(
-                server.id,
-                definition.name,
-                arguments,
-                principal=caller.principal,
-                repeatable=_repeatable(server, definition),
-                timeouts=timeouts,
-                on_progress=on_progress,
-                meta=meta,
-            )
-            result = await shape_and_keep(
-                raw,
-                self._rules.limits,
-                server.trust,
-                self._handles,
-                server=server.id,
-                secrets=self.secrets(server),
-            )
-            outcome = "tool error" if result.is_error else "ok"
-            return result
+            if via is not None:
+                raw = await via(server, definition, arguments or {}, _repeatable(server, definition))
+            else:
+                raw = await self._manager.call(
+                    server.id,
+                    definition.name,
+                    arguments,
+                    principal=caller.principal,
+                    repeatable=_repeatable(server, definition),
+                    timeouts=timeouts,
+                    on_progress=on_progress,
+                    meta=meta,
+                )
+            outcome = _outcome(raw)
+            return server, raw
         except ToolyardError as error:
             if isinstance(error, ServerError):
                 self.hush(error)
@@ -158,10 +257,15 @@ class CallPath:
         finally:
             self._note(tool, name, caller, outcome, time.perf_counter() - began, told)
 
+    def reaches(self, server_id: str, caller: Caller) -> bool:
+        """Whether a server is there for this caller at all: only then are its prompts and resources."""
+        gate = self._gate(caller, server_id)
+        return gate is not None and not gate.shut
+
     async def _resolve(self, name: str, caller: Caller) -> tuple[Server, Definition]:
         located = await self._rosters.locate(name, caller.principal)
         if located is not None:
-            return self._manager.servers[located[0]], located[1]
+            return located
         roster = self._rosters.known(caller.principal)
         for server_id, failure in roster.failures.items():
             # The tool is not known because its server could not be asked; that is the thing to say.
@@ -183,11 +287,15 @@ class CallPath:
     ) -> None:
         gate = self._gate(caller, server.id)
         candidate = Candidate(definition, name)
+        if self._lock is not None:
+            candidate = self._judged(definition, name, self._rosters.known(caller.principal))
         verdict = gate.verdict(candidate) if gate is not None else Verdict.HIDE
         if verdict is Verdict.ALLOW:
             return
         if verdict is not Verdict.ASK or gate is None:
             roster = self._rosters.known(caller.principal)
+            if gate is not None and candidate.quarantine is not None:
+                self._refuse_unaccepted(gate, candidate, roster, caller)
             raise refused(name, self.shown(roster, caller))
         decision = gate.explain(candidate)
         if self._approve is None:
@@ -198,40 +306,79 @@ class CallPath:
         if not await self._approve(Question(decision, arguments, caller)):
             raise ToolRefused(f"the call of '{name}' was not approved")
 
+    def _refuse_unaccepted(self, gate: Gate, candidate: Candidate, roster: Roster, caller: Caller) -> None:
+        """Raise what there is to say about a tool that only the lock keeps from this caller.
+
+        A model does not get the server's new words: they are what the lock is for.
+        """
+        definition, name, reason = candidate
+        if self._lock is None or gate.verdict(Candidate(definition, name)) not in _SHOWN:
+            return
+        told = f"'{name}' is in quarantine: {reason}"
+        change = self._lock.change(roster.catalogues[definition.server_id].contents, definition.name)
+        if change is not None and caller.surface is Surface.OPERATOR:
+            told = "\n".join((told, *(f"  {line}" for line in change.diff())))
+        hint = (
+            f"look at it with `toolyard lock --diff`, accept it with `toolyard lock --accept {definition.id}`"
+        )
+        raise ToolRefused(told, hint=hint if change is not None else None)
+
     # What is prepared once.
 
     def _gate(self, caller: Caller, server_id: str) -> Gate | None:
-        server = self._manager.servers.get(server_id)
+        server = self._manager.find(server_id, caller.principal)
         if server is None:
             return None
         state = self._manager.state(server_id, caller.principal)
         key = (caller, server_id, state)
-        gate = self._gates.get(key)
-        if gate is None:
-            if len(self._gates) >= _GATES:
-                self._gates.clear()
-            gate = self._gates[key] = self._policy(caller).gate(server, state)
+        made = self._gates.get(key)
+        if made is not None and made[0] is server:
+            return made[1]
+        picked = None if server.instance is None else server.instance.tool_filter
+        gate = self._policy(caller).gate(server, state, instance_filter=picked)
+        _put(self._gates, key, (server, gate), _GATES)
         return gate
 
     def _policy(self, caller: Caller) -> Policy:
         policy = self._policies.get(caller)
         if policy is None:
-            if len(self._policies) >= _GATES:
-                self._policies.clear()
-            policy = self._policies[caller] = Policy.prepare(
+            policy = Policy.prepare(
                 caller.surface,
                 write_tools=self._rules.write_tools,
                 bundles=caller.bundles,
                 agent=caller.agent,
+                choice=caller.choice,
+                scope=caller.scope,
             )
+            _put(self._policies, caller, policy, _GATES)
         return policy
+
+    def trust(self, server_id: str, caller: Caller) -> Trust:
+        """How far the words of a server are believed; one that is gone is not."""
+        server = self._manager.find(server_id, caller.principal)
+        return Trust.UNTRUSTED if server is None else server.trust
+
+    def failed(self, error: ToolyardError, caller: Caller, limits: Limits | None = None) -> Result:
+        """The result that stands for an error, without secrets and fenced where its server is untrusted."""
+        server = self._manager.find(getattr(error, "server", ""), caller.principal)
+        trust = Trust.TRUSTED if server is None else server.trust
+        secrets = () if server is None else self.secrets(server)
+        return failed(error, limits or self._rules.limits, trust, secrets=secrets)
+
+    def handles(self, principal: Principal) -> Handles:
+        """Where results of this principal's calls are kept that were too long."""
+        found = self._handles.get(principal.id)
+        if found is None:
+            found = self._handles_for(principal)
+            _put(self._handles, principal.id, found, _HANDLES)
+        return found
 
     def secrets(self, server: Server) -> tuple[str, ...]:
         """The values that must not show up in an error about this server."""
         found = self._secrets.get(server.id)
-        if found is None:
-            found = self._secrets[server.id] = secrets_of(server)
-        return found
+        if found is None or found[0] is not server:
+            found = self._secrets[server.id] = (server, secrets_of(server))
+        return found[1]
 
     def hush(self, error: ServerError) -> None:
         """Take the secrets of its server out of an error, whoever put them in."""
@@ -265,17 +412,22 @@ class CallPath:
             self._record(record)
 
 
-def _candidate(roster: Roster, name: str) -> Candidate | None:
-    definition = roster.tools.get(name)
-    if definition is not None:
-        return Candidate(definition, name)
-    for exposed, definition in roster.tools.items():
-        if definition.id == name:
-            return Candidate(definition, exposed)
-    for one in roster.quarantined():
-        if one.name is not None and name in (f"{one.server_id}/{one.name}", f"{one.server_id}_{one.name}"):
-            return Candidate(Definition(one.server_id, one.name), name, quarantine=one.reason)
-    return None
+def _memory(principal: Principal) -> Handles:
+    return MemoryHandles() if principal.id == LOCAL.id else MemoryHandles(_HANDLES_LENGTH)
+
+
+def _put(kept: OrderedDict[_K, _V], key: _K, value: _V, most: int) -> None:
+    """Keep it; the oldest make room."""
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > most:
+        kept.popitem(last=False)
+
+
+def _outcome(raw: Mapping[str, Any]) -> str:
+    if raw.get("resultType") == "input_required":
+        return "input required"
+    return "tool error" if raw.get("isError") is True else "ok"
 
 
 def _repeatable(server: Server, definition: Definition) -> bool:

@@ -6,7 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = ["Answerer", "Callbacks", "NotOffered"]
+__all__ = ["INPUT_NAME", "Answerer", "Callbacks", "NotOffered"]
+
+INPUT_NAME = "toolyard/inputName"
+"""The key in ``_meta`` of a legacy question that says what it is called in the modern era. Those who carry
+questions from one era to the other and back lose nothing by it."""
 
 Answerer: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Takes the server's id and the parameters of its request, gives the result."""
@@ -32,9 +36,15 @@ class Callbacks:
     """Told each log message of a server."""
     notification: Callable[[str, str, Mapping[str, Any]], None] | None = None
     """Told each other notification: the server's id, the method, the parameters."""
+    offers: Mapping[str, Any] | None = None
+    """What servers are told in place of what follows from the rest, for whoever speaks for somebody else."""
+    name_inputs: bool = False
+    """Whether ``_meta`` of a question says under which name (``INPUT_NAME``) a modern server asks it."""
 
     def capabilities(self) -> dict[str, Any]:
         """What servers are told that we can do: what was given, and nothing else."""
+        if self.offers is not None:
+            return dict(self.offers)
         offered: dict[str, Any] = {}
         if self.elicitation is not None:
             offered["elicitation"] = {"form": {}, "url": {}} if self.elicitation_urls else {"form": {}}

@@ -7,10 +7,12 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from toolyard.auth import AuthProvider
+from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.dialing import Dialer
 from toolyard.clients.link import Link, OnProgress, Patience
 from toolyard.clients.listening import listen
@@ -35,7 +37,7 @@ from toolyard.wire.client import Facts
 from toolyard.wire.headers import HeaderParam, param_headers
 from toolyard.wire.versions import HEADER_MISMATCH, UNSUPPORTED_VERSION
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "unused"]
 
 log = logging.getLogger("toolyard.connection")
 
@@ -58,12 +60,19 @@ class Connection:
         principal: Principal,
         dialer: Dialer,
         on_told: Callable[[str, str, Mapping[str, Any]], None] | None = None,
+        *,
+        stop_when_idle: float | None = None,
+        callbacks: Callbacks | None = None,
     ) -> None:
+        """``stop_when_idle`` counts where the definition sets none. ``callbacks`` are its own, where what
+        the server is told must not be what everyone else's connections tell it."""
         self.server = server
+        self._principal = principal
         self._dialer = dialer
         self._on_told = on_told
         self._secrets = secrets_of(server)
-        self._rounds = Rounds(server.id, dialer.callbacks)
+        self._callbacks = callbacks or dialer.callbacks
+        self._rounds = Rounds(server.id, self._callbacks)
         self._link: Link | None = None
         self._making: Link | None = None
         self._opening: asyncio.Future[Link] | None = None
@@ -77,8 +86,11 @@ class Connection:
         self._crashes = 0
         self._restart: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
-        state = State.IDLE if server.enabled else State.DISABLED
-        self._status = Status(server.id, principal.id, state, time.time(), cause=server.disabled_reason)
+        self._idle_after = stop_when_idle if server.stop_when_idle is None else server.stop_when_idle
+        self._rested = 0.0
+        """When the last call ended, on the clock of the event loop."""
+        self._auth: AuthProvider | None = None
+        self._status = unused(server, principal)
 
     # What others call.
 
@@ -92,11 +104,14 @@ class Connection:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
         log_level: str | None = None,
+        capabilities: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The result of one request; connects first where needed.
 
         ``repeatable``: executing it twice does no harm, so it is sent again when its outcome is
-        unknown. Raises a ServerError, always within the timeouts.
+        unknown. ``capabilities`` are those of whoever it is for, as a modern server is told them; its
+        questions are then theirs, and come back as the result. Raises a ServerError, always within the
+        timeouts.
         """
         limits = timeouts or self.server.timeouts
         patience = Patience(limits.silence, limits.call)
@@ -121,6 +136,7 @@ class Connection:
                         headers=self._headers(method, params) if self._rules else None,
                         meta=meta,
                         log_level=log_level,
+                        capabilities=capabilities,
                     )
                 except ServerError as error:
                     tries += 1
@@ -136,8 +152,8 @@ class Connection:
                         link.on_lost(Unreachable("was replaced"))
         finally:
             status.in_flight -= 1
-            if self.server.stop_when_idle is not None and status.in_flight == 0:
-                self._rest()
+            if self._idle_after is not None and status.in_flight == 0:
+                self._rest(self._idle_after)
 
     async def ready(self) -> Facts:
         """Connect where needed, and give what the server said about itself."""
@@ -146,6 +162,19 @@ class Connection:
             link = await self._ready()
         assert link.facts is not None
         return link.facts
+
+    @property
+    def facts(self) -> Facts | None:
+        """What the server said about itself; None while it is not connected."""
+        link = self._link
+        return None if link is None else link.facts
+
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Tell the server something, if it is connected and of the legacy era. Failures are nobody's
+        concern."""
+        link = self._link
+        if link is not None and link.facts is not None and not link.facts.modern:
+            link.notify(method, None if params is None else dict(params))
 
     async def list_tools(self) -> Listing:
         """All tools. Over HTTP in the modern era this also learns which parameters go into headers."""
@@ -173,6 +202,12 @@ class Connection:
     def state(self) -> State:
         return self._status.state
 
+    @property
+    def spare(self) -> bool:
+        """Nobody uses it and nothing is lost with it but a record: another one can be made in its place."""
+        busy = self._status.in_flight or self._owners or self._link is not None or self._restart is not None
+        return not busy and self._dead is None
+
     def status(self) -> Status:
         """A copy of the record."""
         record = self._status
@@ -187,8 +222,13 @@ class Connection:
         for name, value in changes.items():
             setattr(self._status, name, value)
 
+    @property
+    def used(self) -> float:
+        """When it was last used or changed its state, in seconds since the epoch."""
+        return max(self._status.since, self._status.last_call or 0.0)
+
     async def restart(self) -> None:
-        """Close what is there and forget why it failed. The next call connects."""
+        """Close what is there, forget why it failed and who we were. The next call connects."""
         await self._end("was restarted")
         self._crashes = 0
         self._dead = None
@@ -201,6 +241,10 @@ class Connection:
         if self._status.state is not State.DISABLED:
             self._set(State.CLOSED)
         await self._end("the connection is closed")
+
+    def adopt(self, server: Server) -> None:
+        """Take over a definition that differs in nothing that a connection goes by."""
+        self.server = server
 
     # Connecting.
 
@@ -283,12 +327,20 @@ class Connection:
         self._set(State.CONNECTING)
         try:
             async with asyncio.timeout(seconds):
-                return await self._dialer.dial(self.server, functools.partial(self._began, begun))
+                return await self._dialer.dial(
+                    self.server, functools.partial(self._began, begun), self._credentials(), self._callbacks
+                )
         except TimeoutError:
             raise Unreachable(
                 f"did not answer within {seconds:g} s{self._last_words()}",
                 hint="raise 'timeouts.connect' if it needs longer to start",
             ) from None
+
+    def _credentials(self) -> AuthProvider | None:
+        """Asked for once: what it learned about tokens outlives the link."""
+        if self._auth is None:
+            self._auth = self._dialer.lookup_auth(self.server, self._principal)
+        return self._auth
 
     def _began(self, begun: list[Link], link: Link) -> None:
         begun.append(link)
@@ -305,7 +357,7 @@ class Connection:
 
     def _become_ready(self, link: Link) -> None:
         self._link, self._making = link, None
-        callbacks = self._dialer.callbacks
+        callbacks = self._callbacks
         if self._on_told is not None or callbacks.notification is not None or callbacks.capabilities():
             listen(link)
         status = self._status
@@ -315,8 +367,8 @@ class Connection:
             status.protocol_version = facts.version
             status.server_info, status.capabilities = facts.info, facts.capabilities
             status.instructions = facts.instructions
-        if self.server.stop_when_idle is not None and status.in_flight == 0:
-            self._rest()
+        if self._idle_after is not None and status.in_flight == 0:
+            self._rest(self._idle_after)
 
     # Losing.
 
@@ -399,6 +451,8 @@ class Connection:
             if timer is not None:
                 timer.cancel()
         self._restart = self._idle = None
+        # Whoever connects from now on asks for credentials of its own.
+        provider, self._auth = self._auth, None
         links = list(self._leaving)
         if self._link is not None:
             links.append(self._link)
@@ -407,21 +461,35 @@ class Connection:
             link.on_lost(Unreachable(reason))
         if self._opening is not None and not self._opening.done() and self._connecting is not None:
             self._connecting.cancel()
-        if self._owners:
-            await asyncio.wait(self._owners)
+        try:
+            if self._owners:
+                await asyncio.wait(self._owners)
+        finally:
+            # After the links: closing a session is a request that needs credentials too.
+            close: Callable[[], Awaitable[None]] | None = getattr(provider, "close", None)
+            if close is not None:
+                await close()
 
-    def _rest(self) -> None:
+    def _rest(self, seconds: float) -> None:
         """Nobody calls: stop after a while."""
-        if self._idle is not None:
-            self._idle.cancel()
-        seconds = self.server.stop_when_idle or 0.0
-        self._idle = asyncio.get_running_loop().call_later(seconds, self._stop_if_idle)
+        loop = asyncio.get_running_loop()
+        self._rested = loop.time()
+        # One timer looks again when it ends, instead of a new one for each call.
+        if self._idle is None:
+            self._idle = loop.call_later(seconds, self._stop_if_idle, seconds)
 
-    def _stop_if_idle(self) -> None:
-        if self._status.in_flight == 0 and self._link is not None:
-            link, self._link = self._link, None
-            self._set(State.IDLE)
-            link.on_lost(Unreachable("was stopped because nobody used it"))
+    def _stop_if_idle(self, seconds: float) -> None:
+        self._idle = None
+        if self._status.in_flight or self._link is None:
+            return
+        loop = asyncio.get_running_loop()
+        left = self._rested + seconds - loop.time()
+        if left > 0:
+            self._idle = loop.call_later(left, self._stop_if_idle, seconds)
+            return
+        link, self._link = self._link, None
+        self._set(State.IDLE)
+        link.on_lost(Unreachable("was stopped because nobody used it"))
 
     # The record.
 
@@ -430,7 +498,9 @@ class Connection:
         status.state, status.since = state, time.time()
         if error is not None:
             hush(error, self._secrets)
-        status.cause, status.hint = (error.cause, error.hint) if error is not None else (None, None)
+            status.cause, status.reason, status.hint = error.cause, error.kind, error.hint
+        else:
+            status.cause = status.reason = status.hint = None
         status.next_retry = None
         if state is not State.READY:
             status.pid = None
@@ -439,3 +509,11 @@ class Connection:
         hush(error, self._secrets)
         error.server = self.server.id
         return error
+
+
+def unused(server: Server, principal: Principal) -> Status:
+    """The record of a connection that was never used."""
+    state = State.IDLE if server.enabled else State.DISABLED
+    cause = server.disabled_reason
+    reason = None if cause is None else "disabled"
+    return Status(server.id, principal.id, state, time.time(), cause=cause, reason=reason)

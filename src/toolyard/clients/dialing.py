@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
@@ -21,6 +21,7 @@ from toolyard.clients.handshake import (
 )
 from toolyard.clients.link import Link, Patience
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, RpcError, ServerError, Unreachable
+from toolyard.model.principal import Principal
 from toolyard.model.server import HttpSpec, Protocol, Server, StdioSpec
 from toolyard.net import Net
 from toolyard.transports.http import HttpTransport
@@ -30,28 +31,52 @@ from toolyard.transports.stdio import StdioTransport
 from toolyard.transports.transport import MESSAGE_LIMIT, Transport
 from toolyard.wire.client import Facts, Speaker
 
-__all__ = ["Dialer", "fingerprint"]
+__all__ = ["AuthFor", "Dialer", "fingerprint"]
+
+AuthFor: TypeAlias = Callable[[Server, Principal], AuthProvider | None]
+"""Gives the credentials of a principal for a server; None where it needs none. What has a ``close`` is closed
+with the connection that asked."""
 
 
 @dataclass(slots=True)
 class Dialer:
-    """Everything that links share. One for a manager."""
+    """Everything that links share. One for a manager. A ``net`` that is given is left open by ``close``."""
 
     info: Mapping[str, Any]
     callbacks: Callbacks = field(default_factory=Callbacks)
     auth_providers: Mapping[str, AuthProvider] = field(default_factory=dict[str, AuthProvider])
+    auth_for: AuthFor | None = None
     eras: EraMemory = field(default_factory=Eras)
-    net: Net = field(default_factory=Net)
+    net: Net | None = None
     nursery: Nursery = field(default_factory=Nursery)
     message_limit: int = MESSAGE_LIMIT
     memory_servers: Mapping[str, Callable[[], Transport]] = field(
         default_factory=dict[str, Callable[[], Transport]]
     )
     """Transports of servers in this process, by server id."""
+    _net: Net = field(init=False)
 
-    async def dial(self, server: Server, began: Callable[[Link], None]) -> Link:
+    def __post_init__(self) -> None:
+        self._net = self.net or Net()
+
+    def lookup_auth(self, server: Server, principal: Principal) -> AuthProvider | None:
+        """The credentials that this principal has for a server and that are its connection's own, to be
+        closed with it; None where there are none, or they belong to the program."""
+        spec = server.transport
+        if self.auth_for is None or not isinstance(spec, HttpSpec) or spec.auth_provider_id is not None:
+            return None
+        return self.auth_for(server, principal)
+
+    async def dial(
+        self,
+        server: Server,
+        began: Callable[[Link], None],
+        auth: AuthProvider | None = None,
+        callbacks: Callbacks | None = None,
+    ) -> Link:
         """A link that has agreed on its era. ``began`` is told of each link before it is opened, and
-        whoever is told must close it, made or not.
+        whoever is told must close it, made or not. ``auth`` is what ``lookup_auth`` gave; ``callbacks`` are
+        those of a connection that has its own.
 
         Raises a ServerError that means that nothing was executed.
         """
@@ -61,7 +86,7 @@ class Dialer:
         patience = Patience(server.timeouts.connect, server.timeouts.connect)
         first: ServerError | None = None
         while True:
-            link = self._link(server, era)
+            link = self._link(server, era, auth, callbacks or self.callbacks)
             began(link)
             try:
                 await link.open()
@@ -91,11 +116,11 @@ class Dialer:
             raise BadAnswer("does not speak protocol version 2026-07-28", hint=hint)
         return await negotiate(link, patience)
 
-    def _link(self, server: Server, era: Era | None) -> Link:
-        speaker = Speaker(self.info, self.callbacks.capabilities())
-        return Link(server.id, self._transport(server, era), speaker, self.callbacks)
+    def _link(self, server: Server, era: Era | None, auth: AuthProvider | None, callbacks: Callbacks) -> Link:
+        speaker = Speaker(self.info, callbacks.capabilities())
+        return Link(server.id, self._transport(server, era, auth), speaker, callbacks)
 
-    def _transport(self, server: Server, era: Era | None) -> Transport:
+    def _transport(self, server: Server, era: Era | None, auth: AuthProvider | None) -> Transport:
         if (make := self.memory_servers.get(server.id)) is not None:
             return make()
         spec = server.transport
@@ -103,22 +128,22 @@ class Dialer:
             return StdioTransport(spec, self.nursery, limit=self.message_limit)
         kind = SseTransport if era == "sse" else HttpTransport
         guarded = server.private_addresses is False
-        return kind(spec, self.net, self._auth(spec), guarded=guarded, limit=self.message_limit)
+        provider = self._given(spec.auth_provider_id) if spec.auth_provider_id is not None else auth
+        return kind(spec, self._net, provider, guarded=guarded, limit=self.message_limit)
 
-    def _auth(self, spec: HttpSpec) -> AuthProvider | None:
-        if spec.auth_provider_id is None:
-            return None
-        provider = self.auth_providers.get(spec.auth_provider_id)
+    def _given(self, provider_id: str) -> AuthProvider:
+        provider = self.auth_providers.get(provider_id)
         if provider is None:
             raise Unreachable(
-                f"no auth provider '{spec.auth_provider_id}' was given",
+                f"no auth provider '{provider_id}' was given",
                 hint="pass it in auth_providers under that id",
             )
         return provider
 
     async def close(self) -> None:
         """Close what links shared, after the links."""
-        await self.net.close()
+        if self.net is None:
+            await self._net.close()
         await self.nursery.close()
 
 

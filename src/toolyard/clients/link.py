@@ -127,6 +127,7 @@ class Link:
         headers: Mapping[str, str] | None = None,
         meta: Mapping[str, Any] | None = None,
         log_level: str | None = None,
+        capabilities: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The result of one request. Ends with a ServerError at the latest when patience does."""
         if self._over is not None:
@@ -137,7 +138,9 @@ class Link:
             stamped = dict(params or {})
         else:
             token = id if progress or on_progress is not None else None
-            stamped = self.speaker.params(params, progress_token=token, log_level=log_level, meta=meta)
+            stamped = self.speaker.params(
+                params, progress_token=token, log_level=log_level, meta=meta, capabilities=capabilities
+            )
         now = self._loop.time()
         call.cap = now + patience.cap
         try:

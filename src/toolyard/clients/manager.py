@@ -1,17 +1,19 @@
-"""Many connections: made when first used, shared by their users, closed for certain."""
+"""Many connections: made when first used, one for each principal, closed for certain."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
 
 from toolyard import __version__
 from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
-from toolyard.clients.connection import Connection
-from toolyard.clients.dialing import Dialer
+from toolyard.clients.connection import Connection, unused
+from toolyard.clients.definitions import Change, Definitions
+from toolyard.clients.dialing import AuthFor, Dialer
 from toolyard.clients.handshake import EraMemory, Eras
 from toolyard.clients.link import OnProgress
 from toolyard.clients.listing import Listing
@@ -19,16 +21,28 @@ from toolyard.errors import ServerError, Unreachable
 from toolyard.model.principal import LOCAL, Principal
 from toolyard.model.server import Server, Timeouts
 from toolyard.model.status import State, Status
+from toolyard.net import Net
 from toolyard.transports.transport import MESSAGE_LIMIT, Transport
 from toolyard.wire.client import Facts
 
-__all__ = ["ClientManager"]
+__all__ = ["ClientManager", "Heard"]
+
+Heard: TypeAlias = Callable[[str, str, str, Mapping[str, Any]], None]
+"""Told what servers say unasked: the server's id, the principal's id, the method, the parameters."""
 
 _PARALLEL = 16
+_STOP_WHEN_IDLE = 300.0
+"""Seconds. For the connections of others than the local user to servers that set nothing: people leave
+without a word."""
+_SPARE = 1024
+"""Connections to keep; beyond them those go that are not connected and whose user is not the local one."""
 
 
 class ClientManager:
     """One connection for each server and principal, made when first used.
+
+    A server with ``shared`` has one for everyone, the local user's. A server with ``instance`` exists for its
+    owner only: for anyone else it answers like one that there is not.
 
     Belongs to the event loop that first uses it. ``close_all`` must be awaited at the end, or use it
     as an async context manager.
@@ -39,6 +53,8 @@ class ClientManager:
         servers: Iterable[Server],
         *,
         auth_providers: Mapping[str, AuthProvider] | None = None,
+        auth_for: AuthFor | None = None,
+        net: Net | None = None,
         callbacks: Callbacks | None = None,
         eras: EraMemory | None = None,
         parallel: int = _PARALLEL,
@@ -47,8 +63,16 @@ class ClientManager:
         memory_servers: Mapping[str, Callable[[], Transport]] | None = None,
         on_told: Callable[[str, str, Mapping[str, Any]], None] | None = None,
     ) -> None:
-        self._servers = {server.id: server for server in servers}
+        """``auth_for`` gives credentials by principal, for HTTP servers that name no auth provider. A ``net``
+        that is given is not closed here."""
+        self._definitions = Definitions(servers)
+        self._servers: Mapping[str, Server] = self._definitions.all
         self._connections: dict[tuple[str, str], Connection] = {}
+        """By server and principal. What is in here its principal may use: a call need not ask again."""
+        self._lanes: dict[tuple[str, str, str], Connection] = {}
+        """Connections beside these, by the key of whoever has them to himself as well."""
+        self._heard: list[Heard] = []
+        self._dropping: set[asyncio.Task[None]] = set()
         self._closed = False
         self._parallel = parallel
         self._on_told = on_told
@@ -56,6 +80,8 @@ class ClientManager:
             info=client_info or {"name": "toolyard", "version": __version__},
             callbacks=callbacks or Callbacks(),
             auth_providers=auth_providers or {},
+            auth_for=auth_for,
+            net=net,
             eras=eras or Eras(),
             message_limit=message_limit,
             memory_servers=memory_servers or {},
@@ -69,7 +95,20 @@ class ClientManager:
 
     @property
     def servers(self) -> Mapping[str, Server]:
+        """Every definition, with the instances of everyone: for the operator."""
         return self._servers
+
+    def visible(self, principal: Principal) -> Mapping[str, Server]:
+        """The definitions that exist for this principal."""
+        return self._definitions.visible(principal.id)
+
+    def find(self, server_id: str, principal: Principal) -> Server | None:
+        """The definition, where it exists for this principal."""
+        server = self._servers.get(server_id)
+        # Not by visible_to(): every call comes through here.
+        if server is None or server.instance is None or server.instance.owner == principal.id:
+            return server
+        return None
 
     # Using servers.
 
@@ -137,92 +176,217 @@ class ClientManager:
         self, server_ids: Iterable[str] | None = None, *, principal: Principal = LOCAL
     ) -> list[Status]:
         """Connect many in parallel, a bounded number at a time. Failures are in the records, not raised."""
+        there = self.visible(principal)
         wanted = [
-            self.connection(id, principal)
-            for id in (self._servers if server_ids is None else server_ids)
-            if id in self._servers and self._servers[id].enabled
+            id for id in (there if server_ids is None else server_ids) if id in there and there[id].enabled
         ]
         gate = asyncio.Semaphore(self._parallel)
 
-        async def one(connection: Connection) -> Status:
+        async def one(server_id: str) -> Status | None:
             async with gate:
                 with contextlib.suppress(ServerError):
-                    await connection.ready()
-            return connection.status()
+                    connection = self.connection(server_id, principal)
+                    with contextlib.suppress(ServerError):
+                        await connection.ready()
+                    return connection.status()
+            return None  # Taken away while it waited for its turn.
 
-        return list(await asyncio.gather(*(one(connection) for connection in wanted)))
+        statuses = await asyncio.gather(*(one(server_id) for server_id in wanted))
+        return [status for status in statuses if status is not None]
 
     def connection(self, server_id: str, principal: Principal = LOCAL) -> Connection:
-        """The connection of this server and principal. Nothing is started."""
-        key = (server_id, principal.id)
-        connection = self._connections.get(key)
-        if connection is None:
-            connection = self._connections[key] = self._make(server_id, principal)
-        return connection
+        """The connection of this server and principal. Nothing is started.
+
+        For use at once: one that nobody uses may be replaced by another.
+        """
+        connection = self._connections.get((server_id, principal.id))
+        return self._make(server_id, principal) if connection is None else connection
 
     def _make(self, server_id: str, principal: Principal) -> Connection:
-        server = self._servers.get(server_id)
+        server = self.find(server_id, principal)
         if server is None:
-            cause, hint = "there is no such server", "`toolyard servers` lists them"
-            raise Unreachable(cause, server=server_id, hint=hint)
+            raise _no_server(server_id)
+        if server.shared and principal.id != LOCAL.id:
+            return self.connection(server_id, LOCAL)
         if self._closed:
             raise Unreachable("the connection is closed", server=server_id)
-        return Connection(server, principal, self._dialer, self._on_told)
+        if len(self._connections) >= _SPARE:
+            self._drop_spare()
+        idle = None if principal.id == LOCAL.id or server.instance is not None else _STOP_WHEN_IDLE
+        told = self._ear(principal)
+        made = Connection(server, principal, self._dialer, told, stop_when_idle=idle)
+        self._connections[server_id, principal.id] = made
+        return made
+
+    def lane(self, server_id: str, principal: Principal, key: str, callbacks: Callbacks) -> Connection:
+        """A connection beside the usual one, whose questions and logs are those of ``key`` alone, and whose
+        server is told what ``callbacks`` can do. Nothing is started; it stops by itself when idle, and
+        ``end_lanes`` ends it. Raises Unreachable where there is no such server for this principal."""
+        found = self._lanes.get((server_id, principal.id, key))
+        if found is not None:
+            return found
+        server = self.find(server_id, principal)
+        if server is None:
+            raise _no_server(server_id)
+        if self._closed:
+            raise Unreachable("the connection is closed", server=server_id)
+        whose = LOCAL if server.shared else principal
+        ear, idle = self._ear(whose), _STOP_WHEN_IDLE
+        made = Connection(server, whose, self._dialer, ear, stop_when_idle=idle, callbacks=callbacks)
+        self._lanes[server_id, principal.id, key] = made
+        return made
+
+    def lanes(self, key: str) -> list[Connection]:
+        """Those that were made for a key and are still there."""
+        return [lane for each, lane in self._lanes.items() if each[2] == key]
+
+    async def end_lanes(self, key: str) -> None:
+        """Close the lanes of a key. A later call makes new ones."""
+        await _close(self._take_lanes(lambda each: each[2] == key))
+
+    def hear(self, heard: Heard) -> Callable[[], None]:
+        """Tell somebody what servers say unasked on the connections that are made from now on; call what
+        comes back to end that."""
+        self._heard.append(heard)
+        return lambda: self._heard.remove(heard)
+
+    def _ear(self, principal: Principal) -> Callable[[str, str, Mapping[str, Any]], None] | None:
+        return None if self._on_told is None and not self._heard else partial(self._hear, principal.id)
+
+    def _hear(self, principal_id: str, server_id: str, method: str, params: Mapping[str, Any]) -> None:
+        if self._on_told is not None:
+            self._on_told(server_id, method, params)
+        for heard in self._heard:
+            heard(server_id, principal_id, method, params)
+
+    def _drop_spare(self) -> None:
+        """Let go of half of those that nobody uses, the longest unused first."""
+        spare = [
+            key for key, connection in self._connections.items() if key[1] != LOCAL.id and connection.spare
+        ]
+        spare.sort(key=lambda key: self._connections[key].used)
+        dropped = [self._connections.pop(key) for key in spare[: (len(spare) + 1) // 2]]
+        if dropped:
+            task = asyncio.get_running_loop().create_task(_close(dropped))
+            self._dropping.add(task)
+            task.add_done_callback(self._dropping.discard)
 
     # Watching.
 
     def status(self, server_id: str, *, principal: Principal = LOCAL) -> Status:
-        """The record of this server and principal."""
-        return self.connection(server_id, principal).status()
+        """The record of this server and principal; looking makes no connection.
+
+        Raises Unreachable where there is no such server for them.
+        """
+        server = self.find(server_id, principal)
+        if server is None:
+            raise _no_server(server_id)
+        return self._status(server, principal)
 
     def state(self, server_id: str, principal: Principal = LOCAL) -> State:
         """The state alone, without making a record."""
         connection = self._connections.get((server_id, principal.id))
         if connection is not None:
             return connection.state
-        server = self._servers.get(server_id)
-        return State.IDLE if server is not None and server.enabled else State.DISABLED
+        server = self.find(server_id, principal)
+        if server is None or not server.enabled:
+            return State.DISABLED
+        shared = self._connections.get((server_id, LOCAL.id)) if server.shared else None
+        return State.IDLE if shared is None else shared.state
 
-    def statuses(self) -> list[Status]:
-        """Every record there is, and a fresh one for each server that nobody has used."""
+    def statuses(self, principal: Principal | None = None) -> list[Status]:
+        """The records of all servers that exist for a principal. Without one, for the operator: every record
+        there is, of everyone, and a fresh one for each server of the configuration that nobody has used."""
+        if principal is not None:
+            there = self.visible(principal)
+            return [self._status(there[server_id], principal) for server_id in sorted(there)]
         used = {server_id for server_id, _ in self._connections}
-        for server_id in self._servers:
-            if server_id not in used and not self._closed:
-                self.connection(server_id)
+        for server in self.servers.values():
+            if server.id not in used and server.instance is None and not self._closed:
+                self.connection(server.id)
         return [connection.status() for _, connection in sorted(self._connections.items())]
+
+    def _status(self, server: Server, principal: Principal) -> Status:
+        whose = LOCAL if server.shared else principal
+        connection = self._connections.get((server.id, whose.id))
+        return unused(server, whose) if connection is None else connection.status()
 
     # Changing and closing.
 
-    async def restart(self, server_id: str) -> None:
-        """Close this server's connections; the next call connects anew, whatever happened before."""
-        await _all(connection.restart() for connection in self._of(server_id))
+    async def restart(self, server_id: str, principal: Principal | None = None) -> None:
+        """Close this server's connections; the next call connects anew, whatever happened before.
+
+        With a principal only the one that they use. Raises Unreachable where the server does not exist for
+        them.
+        """
+        if principal is not None:
+            lanes = self._take_lanes(lambda key: key[:2] == (server_id, principal.id))
+            await _all((self.connection(server_id, principal).restart(), _close(lanes)))
+            return
+        lanes = self._take_lanes(lambda key: key[0] == server_id)
+        await _all((*(self._connections[key].restart() for key in self._of({server_id})), _close(lanes)))
 
     async def update(self, servers: Iterable[Server]) -> set[str]:
-        """Take over new definitions. Only servers whose definition changed are closed; their ids."""
-        new = {server.id: server for server in servers}
-        touched = {
-            server_id
-            for server_id in self._servers.keys() | new.keys()
-            if self._servers.get(server_id) != new.get(server_id)
-        }
-        self._servers = new
-        await _all(self.close(server_id) for server_id in touched)
-        return touched
+        """Take over new definitions of the configuration; instances stay. The ids of those that changed.
+
+        Only connections that depend on what changed are closed.
+        """
+        return await self._apply(self._definitions.update(servers))
+
+    async def sync(self, owner: str, servers: Iterable[Server]) -> set[str]:
+        """Take over the instances of one owner: all that there are now. The ids of those that were added,
+        changed or removed; the connections of the last two are closed, where they depend on it.
+
+        Raises ValueError for a server that is no instance of this owner.
+        """
+        return await self._apply(self._definitions.sync(owner, servers))
+
+    async def _apply(self, changes: Mapping[str, Change]) -> set[str]:
+        """Nothing is awaited before all that has to close is out of reach."""
+        closing: list[Connection] = []
+        for key in self._of(changes):
+            change = changes[key[0]]
+            if change.after is not None and change.same_way:
+                self._connections[key].adopt(change.after)
+            else:
+                closing.append(self._connections.pop(key))
+        # Whoever has a lane gets another one; what it goes by may be anything of the definition.
+        closing += self._take_lanes(lambda key: key[0] in changes)
+        await _close(closing)
+        return set(changes)
+
+    def _take_lanes(self, which: Callable[[tuple[str, str, str]], bool]) -> list[Connection]:
+        return [self._lanes.pop(key) for key in list(self._lanes) if which(key)]
 
     async def close(self, server_id: str) -> None:
         """Close this server's connections. A later call makes new ones."""
-        keys = [key for key in self._connections if key[0] == server_id]
-        await _all(self._connections.pop(key).close() for key in keys)
+        lanes = self._take_lanes(lambda key: key[0] == server_id)
+        await _close([*(self._connections.pop(key) for key in self._of({server_id})), *lanes])
+
+    async def close_principal(self, principal_id: str) -> None:
+        """Close the connections that are one principal's own. A later call makes new ones."""
+        keys = [key for key in self._connections if key[1] == principal_id]
+        lanes = self._take_lanes(lambda key: key[1] == principal_id)
+        await _close([*(self._connections.pop(key) for key in keys), *lanes])
 
     async def close_all(self) -> None:
         """Close everything for good: connections, children, sockets. Bounded; may be called twice."""
         self._closed = True
-        connections, self._connections = list(self._connections.values()), {}
-        await _all(connection.close() for connection in connections)
+        connections, self._connections = [*self._connections.values(), *self._lanes.values()], {}
+        self._lanes = {}
+        await _all((_close(connections), *self._dropping))
         await self._dialer.close()
 
-    def _of(self, server_id: str) -> list[Connection]:
-        return [connection for key, connection in self._connections.items() if key[0] == server_id]
+    def _of(self, server_ids: Collection[str]) -> list[tuple[str, str]]:
+        return [key for key in self._connections if key[0] in server_ids]
+
+
+def _no_server(server_id: str) -> Unreachable:
+    return Unreachable("there is no such server", server=server_id, hint="`toolyard servers` lists them")
+
+
+async def _close(connections: Iterable[Connection]) -> None:
+    await _all(connection.close() for connection in connections)
 
 
 async def _all(work: Iterable[Any]) -> None:

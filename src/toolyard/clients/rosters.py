@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from toolyard.catalog.cache import Catalogues
 from toolyard.catalog.names import Naming
@@ -22,17 +24,31 @@ __all__ = ["Rosters"]
 _PARALLEL = 16
 _RECHECK = 1.0
 """Seconds for which a call need not look again whether the kept definition of its tool still counts."""
+_PRINCIPALS = 512
+"""Rosters that stay in memory. Who comes back after that is listed anew, from catalogues where there are."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is known for one principal."""
+
+    roster: Roster
+    checked: dict[str, float] = field(default_factory=dict[str, float])
+    """Until when a call to each server need not look again."""
 
 
 class Rosters:
-    """What tools there are for each principal: from what is kept, from servers where that is not enough."""
+    """What tools there are for each principal: from what is kept, from servers where that is not enough.
+
+    A roster has only servers that exist for its principal.
+    """
 
     def __init__(self, manager: ClientManager, catalogues: Catalogues, naming: Naming) -> None:
         self._manager = manager
         self._catalogues = catalogues
         self._naming = naming
-        self._kept: dict[str, Roster] = {}
-        self._checked: dict[tuple[str, str], float] = {}
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._empty = Roster.of(naming, {}, {})
         self._closed = False
 
     def close(self) -> None:
@@ -41,24 +57,43 @@ class Rosters:
 
     def known(self, principal: Principal) -> Roster:
         """What was learned so far. Asks nobody."""
-        return self._kept.get(principal.id) or Roster.of(self._naming, {}, {})
+        kept = self._kept.get(principal.id)
+        return self._empty if kept is None else kept.roster
 
-    def forget(self) -> None:
-        """The servers changed: learn anew."""
-        self._kept.clear()
-        self._checked.clear()
+    def forget(self, server_ids: Collection[str], principal: Principal | None = None) -> None:
+        """These servers changed or are gone, for everyone or for one: learn of them anew."""
+        for principal_id, kept in self._kept.items():
+            if principal is not None and principal_id != principal.id:
+                continue
+            before = kept.roster
+            if (before.catalogues.keys() | before.failures.keys()).isdisjoint(server_ids):
+                continue
+            found = {id: one for id, one in before.catalogues.items() if id not in server_ids}
+            failures = {id: one for id, one in before.failures.items() if id not in server_ids}
+            self._renew(kept, found, failures)
+        self.recheck(server_ids)
 
-    def recheck(self) -> None:
-        """Some server's list changed: the next call looks whether its tool is still what it was."""
-        self._checked.clear()
+    def leave(self, principal_id: str) -> None:
+        """Forget what is known for a principal."""
+        self._kept.pop(principal_id, None)
+
+    def recheck(self, server_ids: Collection[str]) -> None:
+        """The lists of these changed: the next call looks whether its tool is still what it was."""
+        for kept in self._kept.values():
+            for server_id in server_ids:
+                kept.checked.pop(server_id, None)
 
     async def stored(self, principal: Principal) -> Roster:
         """What is kept from earlier, of every server, disabled ones too. Starts nothing."""
         self._check()
-        servers = list(self._manager.servers.values())
+        servers = list(self._manager.visible(principal).values())
         kept = await asyncio.gather(*(self._catalogues.peek(server, principal) for server in servers))
         found = {server.id: one for server, one in zip(servers, kept, strict=True) if one is not None}
-        return self._keep(principal, found, {})
+        # Of servers that nothing may be kept of, there is what was listed last: enough to name their tools.
+        before = self.known(principal).catalogues
+        unkept = {server.id for server in servers if server.cache_ttl <= 0}
+        last = {id: catalogue for id, catalogue in before.items() if id in unkept}
+        return self._keep(principal, {**found, **last}, {})
 
     async def current(
         self, principal: Principal, *, fresh: bool = False, only: Iterable[str] | None = None
@@ -66,7 +101,7 @@ class Rosters:
         """What every enabled server has now. One that was never listed is connected to; one that was is
         asked again only while it is connected and its copy is old. ``fresh`` asks all of them."""
         wanted = None if only is None else set(only)
-        servers = [server for server in self._enabled() if wanted is None or server.id in wanted]
+        servers = [server for server in self._enabled(principal) if wanted is None or server.id in wanted]
         gate = asyncio.Semaphore(_PARALLEL)
 
         async def one(server: Server) -> tuple[Catalogue | None, ServerError | None]:
@@ -86,7 +121,7 @@ class Rosters:
         outcomes = await asyncio.gather(*(one(server) for server in servers))
         # Nothing is awaited from here on: another caller may be learning of other servers.
         before = self.known(principal)
-        found = dict(before.catalogues) if wanted is not None else self._disabled(before)
+        found = dict(before.catalogues) if wanted is not None else self._disabled(before, principal)
         failures = dict(before.failures) if wanted is not None else {}
         for server, (catalogue, failure) in zip(servers, outcomes, strict=True):
             failures.pop(server.id, None)
@@ -98,28 +133,40 @@ class Rosters:
                 found[server.id] = catalogue
         return self._keep(principal, found, failures)
 
-    async def locate(self, name: str, principal: Principal) -> tuple[str, Definition] | None:
+    async def locate(self, name: str, principal: Principal) -> tuple[Server, Definition] | None:
         """The server and the tool of an exposed name, connecting to no more servers than that takes."""
-        definition = self.known(principal).tools.get(name)
-        if definition is None:
-            definition = await self._search(name, principal)
-        if definition is None:
+        kept = self._kept.get(principal.id)
+        definition = None if kept is None else kept.roster.tools.get(name)
+        fresh = False
+        if kept is None or definition is None:
+            definition, fresh = await self._search(name, principal)
+            kept = self._kept.get(principal.id)
+        if kept is None or definition is None:
             return None
-        server = self._manager.servers.get(definition.server_id)
+        server = self._manager.find(definition.server_id, principal)
         if server is None:
             return None
         self._check()
-        checked = (principal.id, server.id)
-        if time.monotonic() < self._checked.get(checked, 0.0) and server.cache_ttl > 0:
-            return server.id, definition
-        before = self.known(principal).catalogues.get(server.id)
+        if fresh or (time.monotonic() < kept.checked.get(server.id, 0.0) and server.cache_ttl > 0):
+            return server, definition
         now = await self._for_call(server, principal)
-        self._checked[checked] = time.monotonic() + _RECHECK
+        definition = self._learned(principal, server, now).tools.get(name)
+        # It may have been replaced or taken away while it was asked.
+        server = self._manager.find(server.id, principal)
+        return None if server is None or definition is None else (server, definition)
+
+    def _learned(self, principal: Principal, server: Server, now: Catalogue) -> Roster:
+        """The roster with what a server has now. Awaits nothing: others learn at the same time."""
+        roster = self.known(principal)
+        before = roster.catalogues.get(server.id)
         if before is None or now.contents is not before.contents:
-            roster = self.known(principal)
-            self._keep(principal, {**roster.catalogues, server.id: now}, roster.failures)
-            definition = self.known(principal).tools.get(name)
-        return None if definition is None else (server.id, definition)
+            failures = {id: failure for id, failure in roster.failures.items() if id != server.id}
+            roster = self._keep(principal, {**roster.catalogues, server.id: now}, failures)
+        kept = self._kept.get(principal.id)
+        if kept is not None:
+            kept.checked[server.id] = time.monotonic() + _RECHECK
+            self._kept.move_to_end(principal.id)
+        return roster
 
     async def _for_call(self, server: Server, principal: Principal) -> Catalogue:
         """The catalogue that a call goes by. Servers that say that a listing is stale at once (many do,
@@ -130,36 +177,41 @@ class Rosters:
         connected = self._manager.state(server.id, principal) is State.READY
         return await self._catalogues.get(server, principal, connected=connected)
 
-    async def _search(self, name: str, principal: Principal) -> Definition | None:
+    async def _search(self, name: str, principal: Principal) -> tuple[Definition | None, bool]:
+        """The tool of this name, and whether its server listed it just now."""
         roster = await self.stored(principal)
         if (found := roster.tools.get(name)) is not None:
-            return found
-        unlisted = [server.id for server in self._enabled() if self._worth_asking(server, roster, principal)]
-        likely = [server_id for server_id in unlisted if self.may_own(server_id, name)]
-        old = [
+            return found, False
+        enabled = self._enabled(principal)
+        likely = {server.id for server in enabled if self.may_own(server.id, name)}
+        unlisted = [
             server.id
-            for server in self._enabled()
-            if self.may_own(server.id, name) and _is_old(server.id, roster)
+            for server in enabled
+            if self._worth_asking(server, roster, principal, server.id in likely)
         ]
+        old = [server.id for server in enabled if server.id in likely and _is_old(server.id, roster)]
         if old:
             # Another process listed it long ago: it may well have this tool by now.
             roster = await self.current(principal, only=old, fresh=True)
             if (found := roster.tools.get(name)) is not None:
-                return found
-        for batch in (likely, [server_id for server_id in unlisted if server_id not in likely]):
+                return found, True
+        first = [server_id for server_id in unlisted if server_id in likely]
+        for batch in (first, [server_id for server_id in unlisted if server_id not in likely]):
             if batch:
                 roster = await self.current(principal, only=batch)
                 if (found := roster.tools.get(name)) is not None:
-                    return found
-            if likely and any(server_id in roster.failures for server_id in likely):
+                    return found, True
+            if any(server_id in roster.failures for server_id in first):
                 # Its server is most likely the one that is down: others need not start for nothing.
-                return None
-        return None
+                return None, False
+        return None, False
 
-    def _worth_asking(self, server: Server, roster: Roster, principal: Principal) -> bool:
-        """Never listed; or connected, with a copy that no longer counts."""
+    def _worth_asking(self, server: Server, roster: Roster, principal: Principal, likely: bool) -> bool:
+        """Never listed; or connected, with a copy that no longer counts; or nothing may be kept of it."""
         held = roster.catalogues.get(server.id)
-        return held is None or (held.stale and self._manager.state(server.id, principal) is State.READY)
+        if held is None or (server.cache_ttl <= 0 and likely):
+            return True
+        return held.stale and self._manager.state(server.id, principal) is State.READY
 
     def may_own(self, server_id: str, name: str) -> bool:
         """Whether a name looks like one of this server's, for a first guess and no more."""
@@ -168,31 +220,63 @@ class Rosters:
     def own_name(self, server_id: str, name: str) -> str | None:
         """What the server itself may call a tool of this exposed name; None where it looks like no tool of
         its. A guess, for tools that are not known."""
-        prefix = self._naming.prefix(server_id)
+        server = self._manager.servers.get(server_id)
+        if server is None or server.instance is None:
+            prefix = self._naming.prefix(server_id)
+        else:
+            prefix = self._naming.prefix(server.instance.slug, instance=True)
         return name.removeprefix(prefix) if name.startswith(prefix) else None
 
     def _check(self) -> None:
         if self._closed:
             raise Unreachable("the yard is closed")
 
-    def _disabled(self, roster: Roster) -> dict[str, Catalogue]:
+    def _disabled(self, roster: Roster, principal: Principal) -> dict[str, Catalogue]:
         """What is known of servers that are switched off: nobody sees it, but it can be explained."""
-        servers = self._manager.servers
+        servers = self._manager.visible(principal)
         return {
             server_id: catalogue
             for server_id, catalogue in roster.catalogues.items()
             if server_id in servers and not servers[server_id].enabled
         }
 
-    def _enabled(self) -> list[Server]:
-        return [server for server in self._manager.servers.values() if server.enabled]
+    def _enabled(self, principal: Principal) -> list[Server]:
+        return [server for server in self._manager.visible(principal).values() if server.enabled]
 
     def _keep(
         self, principal: Principal, found: Mapping[str, Catalogue], failures: Mapping[str, ServerError]
     ) -> Roster:
-        roster = self.known(principal).updated(self._naming, found, failures)
-        self._kept[principal.id] = roster
-        return roster
+        # A server may have been taken away while it was asked.
+        there = self._manager.visible(principal)
+        found = {id: catalogue for id, catalogue in found.items() if id in there}
+        failures = {id: failure for id, failure in failures.items() if id in there}
+        kept = self._kept.get(principal.id)
+        if kept is None:
+            kept = self._kept[principal.id] = _Kept(self._empty)
+        self._kept.move_to_end(principal.id)
+        while len(self._kept) > _PRINCIPALS:
+            self._kept.popitem(last=False)
+        return self._renew(kept, found, failures)
+
+    def _renew(
+        self, kept: _Kept, found: Mapping[str, Catalogue], failures: Mapping[str, ServerError]
+    ) -> Roster:
+        before = kept.roster.catalogues
+        # A list that was fetched again and is still the same keeps its names and what was decided of it.
+        found = {id: _as_before(one, before.get(id)) for id, one in found.items()}
+        slugs = {
+            id: server.instance.slug
+            for id in found
+            if (server := self._manager.servers.get(id)) is not None and server.instance is not None
+        }
+        kept.roster = kept.roster.updated(self._naming, found, failures, slugs)
+        return kept.roster
+
+
+def _as_before(now: Catalogue, before: Catalogue | None) -> Catalogue:
+    if before is None or now.contents is before.contents or now.content_hash != before.content_hash:
+        return now
+    return replace(now, contents=before.contents)
 
 
 def _is_old(server_id: str, roster: Roster) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
-from toolyard.clients.callbacks import Callbacks, NotOffered
+from toolyard.clients.callbacks import INPUT_NAME, Callbacks, NotOffered
 from toolyard.clients.link import Link, Patience
 from toolyard.errors import BadAnswer
 
@@ -30,6 +30,9 @@ class Rounds:
         kind = result.get("resultType")
         if kind is None or kind == "complete":
             return result
+        if kind == "input_required" and options.get("capabilities") is not None:
+            # Whoever it is for answers by asking again.
+            return result
         for _ in range(_MOST):
             if kind != "input_required":
                 raise BadAnswer(f"answered {method} with a result of the unknown type {str(kind)[:60]!r}")
@@ -46,7 +49,7 @@ class Rounds:
         requests, state = result.get("inputRequests"), result.get("requestState")
         if isinstance(requests, dict) and requests:
             asked = cast("dict[str, Any]", requests)
-            answers = await asyncio.gather(*(self._answer(method, one) for one in asked.values()))
+            answers = await asyncio.gather(*(self._answer(method, name, one) for name, one in asked.items()))
             more["inputResponses"] = dict(zip(asked, answers, strict=True))
         if isinstance(state, str):
             more["requestState"] = state
@@ -54,13 +57,16 @@ class Rounds:
             raise BadAnswer(f"wants input for {method} but does not say which")
         return more
 
-    async def _answer(self, method: str, asked: object) -> dict[str, Any]:
+    async def _answer(self, method: str, name: str, asked: object) -> dict[str, Any]:
         request = cast("dict[str, Any]", asked) if isinstance(asked, dict) else {}
-        kind, params = request.get("method"), request.get("params")
+        kind, given = request.get("method"), request.get("params")
+        params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        if self._callbacks.name_inputs:
+            meta = params.get("_meta")
+            known = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+            params = {**params, "_meta": {**known, INPUT_NAME: name}}
         try:
-            return await self._callbacks.answer(
-                self._server, str(kind), cast("dict[str, Any]", params) if isinstance(params, dict) else {}
-            )
+            return await self._callbacks.answer(self._server, str(kind), params)
         except NotOffered:
             cause = f"asked for {str(kind)[:60]} during {method}, which was not offered"
             raise BadAnswer(cause, hint="this needs a client that can answer it") from None

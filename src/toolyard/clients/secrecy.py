@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from yarl import URL
+
 from toolyard.content import redact
 from toolyard.content.readable import readable
 from toolyard.errors import HttpStatus, RpcError, ServerError, SignInNeeded
@@ -18,11 +20,14 @@ _DEEPEST = 8
 
 
 def secrets_of(server: Server) -> tuple[str, ...]:
-    """Values in a definition that are secrets: headers, which are there for that, and variables whose name
-    says so. Of ``Bearer abc`` also ``abc``, since that is what a server quotes."""
+    """Values in a definition that are secrets: headers and query parameters, which are there for that, and
+    variables whose name says so. Of ``Bearer abc`` also ``abc``, since that is what a server quotes; of a
+    query parameter also how it stands in the URL."""
     spec = server.transport
     if isinstance(spec, HttpSpec):
         values = [value for key, value in spec.headers.items() if key.lower() not in _PLAIN_HEADERS]
+        for value in spec.query.values():
+            values += (value, URL.build(query={"": value}).raw_query_string.removeprefix("="))
     else:
         values = [value for key, value in spec.env.items() if _SECRET_NAME.search(key)]
     if server.oauth is not None and server.oauth.client_secret:

@@ -23,7 +23,8 @@ class Agent:
     """Patterns on exposed names, as written. None: all tools; empty: none."""
     bundles: tuple[str, ...] = ()
     """Ids of the bundles it selects. Empty: nothing is selected, servers are as they are."""
-    mode: Literal["direct", "meta"] = "direct"
+    mode: Literal["direct", "meta"] | None = None
+    """None: meta where the definitions of its tools cost more than the settings allow."""
     max_steps: int | None = None
     """None: the limit that the settings name."""
     file: str | None = None

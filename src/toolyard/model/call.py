@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from toolyard.model.agent import Agent
 from toolyard.model.decision import Decision, Surface
+from toolyard.model.people import TokenScope
 from toolyard.model.principal import LOCAL, Principal
 from toolyard.model.server import Bundle
 from toolyard.model.tool import JsonObject
@@ -26,6 +27,8 @@ class Caller:
     bundles: tuple[Bundle, ...] = ()
     choice: frozenset[str] | None = None
     """Canonical ids of the tools that were chosen in a chat; None where nothing was chosen."""
+    scope: TokenScope | None = None
+    """What the API token is limited to that the call came with; None where it was none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,12 @@ __all__ = [
     "InstanceState",
     "Registration",
     "RegistryServer",
+    "grant_key",
+    "instance_of",
 ]
+
+
+_GRANT = "instance:"
 
 
 class AuthKind(StrEnum):
@@ -126,4 +131,14 @@ class Instance:
     @property
     def grant_key(self) -> str:
         """The key under which its sign-in is kept."""
-        return f"instance:{self.id}"
+        return grant_key(self.id)
+
+
+def grant_key(instance_id: str) -> str:
+    """The key under which an instance's sign-in is kept."""
+    return f"{_GRANT}{instance_id}"
+
+
+def instance_of(key: str) -> str:
+    """The id of the instance whose sign-in is kept under a key."""
+    return key.removeprefix(_GRANT)

@@ -127,6 +127,8 @@ class InstanceSpec:
     slug: str
     tool_filter: tuple[str, ...] | None = None
     """The server's own names of the tools that its owner wants. None: all; empty: none."""
+    id: str = ""
+    """The instance's own id, under which its sign-in is kept: a later one of the same slug is another."""
 
     def __post_init__(self) -> None:
         if not self.slug or "/" in self.slug:

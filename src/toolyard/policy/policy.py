@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from toolyard.model.agent import Agent
 from toolyard.model.decision import Surface, WriteTools
+from toolyard.model.people import TokenScope
 from toolyard.model.server import Bundle, Server
 from toolyard.model.status import State
 from toolyard.policy.gate import Gate
@@ -16,6 +17,7 @@ from toolyard.policy.rules.definition import DefinitionRule
 from toolyard.policy.rules.picked import choice_rule, instance_rule
 from toolyard.policy.rules.server import server_rule
 from toolyard.policy.rules.state import state_rule
+from toolyard.policy.rules.token import token_rule
 from toolyard.policy.rules.trust import trust_rule
 from toolyard.policy.rules.write_guard import write_rule
 
@@ -31,6 +33,7 @@ class Policy:
     bundles: tuple[Bundle, ...]
     agent: Agent | None
     choice: frozenset[str] | None
+    scope: TokenScope | None = None
 
     @classmethod
     def prepare(
@@ -41,14 +44,16 @@ class Policy:
         bundles: Iterable[Bundle] = (),
         agent: Agent | None = None,
         choice: Iterable[str] | None = None,
+        scope: TokenScope | None = None,
     ) -> Policy:
         """Prepare the chain for a caller.
 
         ``bundles`` are the selected ones; none selected leaves servers as they are. ``choice`` holds the
-        canonical ids that were chosen in the chat; None where nothing was chosen.
+        canonical ids that were chosen in the chat; None where nothing was chosen. ``scope`` is that of the
+        API token that the caller came with; None where it was none.
         """
         chosen = None if choice is None else frozenset(choice)
-        return cls(surface, write_tools, tuple(bundles), agent, chosen)
+        return cls(surface, write_tools, tuple(bundles), agent, chosen, scope)
 
     def gate(self, server: Server, state: State, *, instance_filter: Iterable[str] | None = None) -> Gate:
         """The chain for one server's tools, in the order of the design.
@@ -67,5 +72,6 @@ class Policy:
                 agent_rule(self.agent, self.surface),
                 instance_rule(instance_filter),
                 choice_rule(server.id, self.choice),
+                *(() if self.scope is None else (token_rule(self.scope, server, self.agent),)),
             )
         )

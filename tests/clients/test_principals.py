@@ -1,0 +1,417 @@
+"""Many principals in one manager: whose connection is whose, and what closes when something changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from toolyard.auth.errors import NeverSignedIn, SignInEnded
+from toolyard.auth.provider import Challenge
+from toolyard.clients import ClientManager
+from toolyard.clients import manager as managing
+from toolyard.errors import ServerError, Unreachable
+from toolyard.model.principal import LOCAL, Principal
+from toolyard.model.server import HttpSpec, InstanceSpec, Provenance, Server, StdioSpec
+from toolyard.model.status import State
+from toolyard.net import Net
+
+Until = Callable[..., Awaitable[None]]
+
+ANN = Principal("ann")
+BOB = Principal("bob")
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    return result["content"][0]["text"]
+
+
+async def who(manager: ClientManager, server_id: str, principal: Principal) -> str:
+    return text_of(await manager.call(server_id, "whoami", principal=principal))
+
+
+async def use(manager: ClientManager, server_id: str, principals: Iterable[Principal]) -> None:
+    await asyncio.gather(*(manager.call(server_id, "whoami", principal=each) for each in principals))
+
+
+# Whose connection.
+
+
+async def test_a_server_has_a_connection_for_each_principal(accounts: Any) -> None:
+    async with ClientManager([accounts.server("one")]) as manager:
+        await use(manager, "one", [LOCAL, ANN, BOB, ANN])
+        assert len(accounts.opened("common")) == 3
+        assert {status.principal for status in manager.statuses()} == {"local", "ann", "bob"}
+    assert accounts.sessions == {}
+
+
+async def test_a_shared_server_has_one_connection_for_all(accounts: Any) -> None:
+    async with ClientManager([accounts.server("one", shared=True)]) as manager:
+        await use(manager, "one", [ANN, BOB])
+        await use(manager, "one", [LOCAL])
+        assert len(accounts.opened("common")) == 1
+        assert [status.principal for status in manager.statuses()] == ["local"]
+        assert [status.state for status in manager.statuses(ANN)] == [State.READY]
+        assert manager.state("one", BOB) is State.READY
+
+
+async def test_two_instances_of_the_same_slug_have_their_own_credentials(accounts: Any) -> None:
+    async with ClientManager([accounts.instance("ann"), accounts.instance("bob")]) as manager:
+        assert await who(manager, "@ann/desk", ANN) == "ann whoami"
+        assert await who(manager, "@bob/desk", BOB) == "bob whoami"
+        assert set(accounts.methods) == {"ann", "bob"}
+
+
+@pytest.mark.parametrize("principal", [LOCAL, BOB])
+async def test_for_others_an_instance_is_a_server_that_does_not_exist(
+    accounts: Any, principal: Principal
+) -> None:
+    async with ClientManager([accounts.server("one"), accounts.instance("ann")]) as manager:
+        await who(manager, "@ann/desk", ANN)
+        for use_it in (
+            lambda id: manager.call(id, "whoami", principal=principal),
+            lambda id: manager.facts(id, principal=principal),
+            lambda id: manager.list_tools(id, principal=principal),
+            lambda id: manager.restart(id, principal),
+            lambda id: asyncio.to_thread(manager.status, id, principal=principal),
+        ):
+            with pytest.raises(Unreachable) as foreign:
+                await use_it("@ann/desk")
+            with pytest.raises(Unreachable) as unknown:
+                await use_it("@ann/nope")
+            assert str(foreign.value) == str(unknown.value).replace("nope", "desk")
+        assert manager.state("@ann/desk", principal) is manager.state("@ann/nope", principal)
+        assert manager.find("@ann/desk", principal) is None
+        assert [status.server for status in manager.statuses(principal)] == ["one"]
+        assert [status.server for status in await manager.connect(principal=principal)] == ["one"]
+        assert await manager.connect(["@ann/desk"], principal=principal) == []
+        assert list(manager.visible(principal)) == ["one"]
+        assert manager.state("@ann/desk", ANN) is State.READY
+
+
+async def test_statuses_of_a_principal_are_those_of_their_own_connections(accounts: Any) -> None:
+    off = accounts.server("off", enabled=False, disabled_reason="a variable is missing")
+    servers = [accounts.server("one"), off, accounts.instance("ann"), accounts.instance("bob")]
+    async with ClientManager(servers) as manager:
+        await use(manager, "one", [BOB])
+        await who(manager, "@bob/desk", BOB)
+        seen = {status.server: status for status in manager.statuses(ANN)}
+        assert {id: status.state for id, status in seen.items()} == {
+            "@ann/desk": State.IDLE,
+            "off": State.DISABLED,
+            "one": State.IDLE,
+        }
+        assert {status.principal for status in seen.values()} == {"ann"}
+        assert (seen["off"].cause, seen["off"].reason) == ("a variable is missing", "disabled")
+        assert len(manager.statuses(ANN)) == 3
+        everyone = [(status.server, status.principal) for status in manager.statuses()]
+        assert everyone == [("@bob/desk", "bob"), ("off", "local"), ("one", "bob")]
+
+
+@pytest.mark.parametrize(("id", "slug"), [("@ann/desk", "door"), ("desk", "desk"), ("@bob/desk", "desk")])
+def test_an_instance_has_the_id_of_its_owner_and_slug(id: str, slug: str) -> None:
+    with pytest.raises(ValueError, match="the id of an instance is '@ann/"):
+        Server(id, HttpSpec("http://a/"), instance=InstanceSpec("ann", slug))
+
+
+@pytest.mark.parametrize("slug", ["", "a/b"])
+def test_a_slug_cannot_make_two_ids_the_same(slug: str) -> None:
+    with pytest.raises(ValueError, match="slug"):
+        InstanceSpec("ann", slug)
+
+
+# Changing.
+
+
+async def test_sync_closes_only_what_changed_and_is_the_owners(accounts: Any) -> None:
+    ann = [accounts.instance("ann", slug) for slug in ("same", "other", "gone")]
+    bob = accounts.instance("bob", "same")
+    async with ClientManager([accounts.server("one"), *ann, bob]) as manager:
+        await use(manager, "one", [ANN, BOB])
+        for server in ann:
+            await who(manager, server.id, ANN)
+        await who(manager, bob.id, BOB)
+        before = dict(accounts.sessions)
+        assert len(before) == 6
+
+        changed = replace(ann[1], transport=HttpSpec(accounts.url, {"X-Key": accounts.key("ann2")}))
+        touched = await manager.sync("ann", [replace(ann[0]), changed, accounts.instance("ann", "new")])
+
+        assert touched == {"@ann/other", "@ann/gone", "@ann/new"}
+        assert manager.servers["@ann/same"] is ann[0]
+        assert len(accounts.opened("ann")) == 1
+        assert accounts.opened("bob") == [id for id, name in before.items() if name == "bob"]
+        assert len(accounts.opened("common")) == 2
+        assert await who(manager, "@ann/other", ANN) == "ann2 whoami"
+        assert await who(manager, "@ann/new", ANN) == "ann whoami"
+        with pytest.raises(Unreachable, match="there is no such server"):
+            await who(manager, "@ann/gone", ANN)
+        assert set(manager.visible(ANN)) == {"one", "@ann/same", "@ann/other", "@ann/new"}
+        assert await manager.sync(
+            "ann", [manager.servers[id] for id in manager.visible(ANN) if id != "one"]
+        ) == (set())
+        assert await manager.sync("ann", []) == {"@ann/same", "@ann/other", "@ann/new"}
+        assert set(manager.servers) == {"one", "@bob/same"}
+        assert accounts.opened("ann") == accounts.opened("ann2") == []
+
+
+async def test_sync_takes_instances_of_that_owner_only(accounts: Any) -> None:
+    async with ClientManager([accounts.server("one")]) as manager:
+        for server in (accounts.instance("bob"), accounts.server("two")):
+            with pytest.raises(ValueError, match="is no instance of 'ann'"):
+                await manager.sync("ann", [accounts.instance("ann"), server])
+        assert set(manager.servers) == {"one"}
+
+
+async def test_an_update_leaves_instances_alone_and_closes_only_what_a_connection_goes_by(
+    accounts: Any,
+) -> None:
+    one, two = accounts.server("one"), accounts.server("two")
+    three, four = accounts.server("three"), accounts.server("four")
+    async with ClientManager([one, two, three, four, accounts.instance("ann")]) as manager:
+        await who(manager, "@ann/desk", ANN)
+        for server_id in ("one", "two", "three", "four"):
+            await use(manager, server_id, [LOCAL, ANN])
+        touched = await manager.update(
+            [
+                replace(one, provenance=Provenance("file", "mcp.json", 7)),
+                replace(two, deny_tools=("x",), label="Two"),
+                replace(three, transport=HttpSpec(accounts.url, {"X-Key": accounts.key("three")})),
+            ]
+        )
+        assert touched == {"two", "three", "four"}
+        assert manager.servers["one"].provenance.line == 7
+        assert len(accounts.opened("common")) == 4
+        assert len(accounts.opened("ann")) == 1
+        assert manager.connection("two", ANN).server.label == "Two"
+        assert await who(manager, "three", ANN) == "three whoami"
+        with pytest.raises(ValueError, match="sync"):
+            await manager.update([accounts.instance("ann")])
+
+
+async def test_another_tool_filter_leaves_the_connection_open(accounts: Any) -> None:
+    server = accounts.instance("ann")
+    async with ClientManager([server]) as manager:
+        await who(manager, server.id, ANN)
+        assert server.instance is not None
+        picked = replace(server, instance=replace(server.instance, tool_filter=("whoami",)))
+        assert await manager.sync("ann", [picked]) == {server.id}
+        assert await who(manager, server.id, ANN) == "ann whoami"
+        assert accounts.count("ann", "initialize") == 1
+
+
+async def test_one_principal_leaves_and_the_others_stay(accounts: Any) -> None:
+    servers = [accounts.server("one"), accounts.server("all", shared=True), accounts.instance("ann")]
+    async with ClientManager(servers) as manager:
+        await use(manager, "one", [LOCAL, ANN, BOB])
+        await use(manager, "all", [ANN])
+        await who(manager, "@ann/desk", ANN)
+        await manager.close_principal("ann")
+        assert accounts.opened("ann") == []
+        assert len(accounts.opened("common")) == 3
+        assert {status.principal for status in manager.statuses()} == {"local", "bob"}
+        assert await who(manager, "@ann/desk", ANN) == "ann whoami"
+
+
+async def test_a_restart_may_be_for_one_principal_alone(accounts: Any) -> None:
+    async with ClientManager([accounts.server("one")]) as manager:
+        await use(manager, "one", [ANN, BOB])
+        await manager.restart("one", ANN)
+        assert (manager.state("one", ANN), manager.state("one", BOB)) == (State.IDLE, State.READY)
+        await manager.restart("one")
+        assert accounts.sessions == {}
+
+
+# Not for ever.
+
+
+async def test_connections_of_others_close_when_nobody_uses_them(
+    accounts: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managing, "_STOP_WHEN_IDLE", 0.2)
+    servers = [accounts.server("one"), accounts.server("long", stop_when_idle=60), accounts.instance("ann")]
+    async with ClientManager(servers) as manager:
+        await use(manager, "one", [LOCAL, ANN, BOB])
+        await use(manager, "long", [ANN])
+        await who(manager, "@ann/desk", ANN)
+        await until(lambda: len(accounts.sessions) == 3)
+        assert manager.state("one", LOCAL) is State.READY
+        assert manager.state("long", ANN) is State.READY
+        assert manager.state("@ann/desk", ANN) is State.READY
+        assert manager.state("one", ANN) is manager.state("one", BOB) is State.IDLE
+        assert await who(manager, "one", ANN) == "common whoami"
+
+
+async def test_a_connection_that_is_used_again_and_again_stays(
+    accounts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managing, "_STOP_WHEN_IDLE", 0.4)
+    async with ClientManager([accounts.server("one")]) as manager:
+        for _ in range(12):
+            await use(manager, "one", [ANN])
+            await asyncio.sleep(0.1)
+        assert accounts.count("common", "initialize") == 1
+
+
+async def test_connections_that_nobody_uses_make_room_for_others(
+    accounts: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managing, "_SPARE", 8)
+    keys = Keyring(accounts)
+    open_server = Server("one", HttpSpec(accounts.url))
+    async with ClientManager([open_server], auth_for=keys) as manager:
+        await use(manager, "one", [LOCAL, ANN])
+        for number in range(40):
+            principal = Principal(f"p{number}")
+            await use(manager, "one", [principal])
+            await manager.restart("one", principal)
+        kept = {status.principal for status in manager.statuses()}
+        assert len(kept) <= 8
+        assert {"local", "ann", "p39"} <= kept
+        assert manager.state("one", ANN) is State.READY
+        await until(lambda: keys.open() == ["ann", "local"])
+        assert await who(manager, "one", Principal("p0")) == "p0 whoami"
+    assert keys.open() == []
+
+
+# Credentials.
+
+
+class Key:
+    """An auth provider with one key, which knows whether it was closed."""
+
+    def __init__(self, name: str, key: str) -> None:
+        self.name, self.key, self.closed = name, key, 0
+
+    async def headers(self) -> Mapping[str, str]:
+        return {"X-Key": self.key}
+
+    async def challenged(self, challenge: Challenge) -> bool:
+        return False
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+        self.closed += 1
+
+
+class Keyring:
+    """``auth_for``: a key of its own for each principal."""
+
+    def __init__(self, accounts: Any) -> None:
+        self.accounts = accounts
+        self.asked: list[tuple[str, str]] = []
+        self.given: list[Key] = []
+
+    def __call__(self, server: Server, principal: Principal) -> Key:
+        self.asked.append((server.id, principal.id))
+        self.given.append(Key(principal.id, self.accounts.key(principal.id)))
+        return self.given[-1]
+
+    def open(self) -> list[str]:
+        assert all(key.closed <= 1 for key in self.given)
+        return sorted(key.name for key in self.given if not key.closed)
+
+
+async def test_each_principal_is_asked_for_once_and_closed_with_the_connection(accounts: Any) -> None:
+    keys = Keyring(accounts)
+    instance = replace(accounts.instance("ann"), transport=HttpSpec(accounts.url))
+    servers = [Server("one", HttpSpec(accounts.url)), Server("all", HttpSpec(accounts.url), shared=True)]
+    async with ClientManager([*servers, instance], auth_for=keys) as manager:
+        assert await who(manager, "one", ANN) == "ann whoami"
+        assert await who(manager, "one", BOB) == "bob whoami"
+        assert await who(manager, "all", BOB) == "local whoami"
+        assert await who(manager, "@ann/desk", ANN) == "ann whoami"
+        assert keys.asked == [("one", "ann"), ("one", "bob"), ("all", "local"), ("@ann/desk", "ann")]
+        accounts.sessions.clear()
+        assert await who(manager, "one", ANN) == "ann whoami"
+        assert accounts.count("ann", "initialize") == 3
+        assert len(keys.asked) == 4
+        await manager.restart("one", ANN)
+        assert keys.open() == ["ann", "bob", "local"]
+        assert await who(manager, "one", ANN) == "ann whoami"
+        assert keys.asked[4:] == [("one", "ann")]
+        await manager.sync("ann", [])
+        assert keys.open() == ["ann", "bob", "local"]
+        await manager.close_principal("bob")
+        assert keys.open() == ["ann", "local"]
+    assert keys.open() == []
+
+
+async def test_nobody_is_asked_for_servers_that_name_a_provider_or_have_no_url(
+    accounts: Any, hostile_stdio: str, good: Server
+) -> None:
+    keys = Keyring(accounts)
+    named = Key("named", accounts.key("named"))
+    server = Server("one", HttpSpec(accounts.url, auth_provider_id="named"))
+    assert isinstance(good.transport, StdioSpec)
+    async with ClientManager([server, good], auth_for=keys, auth_providers={"named": named}) as manager:
+        assert await who(manager, "one", ANN) == "named whoami"
+        await manager.call("good", "echo", {"text": "x"}, principal=ANN)
+    assert keys.asked == []
+    assert named.closed == 0
+
+
+class CountingNet(Net):
+    """Counts how often it is used."""
+
+    used = 0
+
+    def session(self, *, guarded: bool) -> aiohttp.ClientSession:
+        self.used += 1
+        return super().session(guarded=guarded)
+
+
+async def test_a_net_that_is_given_is_used_and_stays_open(accounts: Any) -> None:
+    net = CountingNet()
+    try:
+        async with ClientManager([accounts.server("one")], net=net) as manager:
+            await use(manager, "one", [ANN])
+            assert net.used >= 3
+            session = net.session(guarded=False)
+        assert not session.closed
+        assert net.session(guarded=False) is session
+    finally:
+        await net.close()
+
+
+class Refusing(Key):
+    """A provider whose sign-in is missing or over."""
+
+    def __init__(self, error: ServerError) -> None:
+        super().__init__("nobody", "wrong")
+        self.error = error
+
+    async def challenged(self, challenge: Challenge) -> bool:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "reason"),
+    [
+        (NeverSignedIn("the server wants you to sign in"), State.NEEDS_AUTH, "never_signed_in"),
+        (SignInEnded("the sign-in has run out"), State.NEEDS_AUTH, "sign_in_ended"),
+        (Unreachable("no way"), State.FAILED, "unreachable"),
+    ],
+)
+async def test_a_record_has_a_word_for_why(
+    accounts: Any, error: ServerError, state: State, reason: str
+) -> None:
+    server = Server("one", HttpSpec(accounts.url))
+    async with ClientManager([server], auth_for=lambda *_: Refusing(error)) as manager:
+        (status,) = await manager.connect(principal=ANN)
+        assert (status.state, status.reason, status.cause) == (state, reason, error.cause)
+        assert manager.status("one", principal=BOB).reason is None
+        await manager.restart("one", ANN)
+        assert manager.status("one", principal=ANN).reason is None
+
+
+async def test_a_wrong_key_needs_a_sign_in(accounts: Any) -> None:
+    server = Server("one", HttpSpec(accounts.url, {"X-Key": "a-wrong-key"}))
+    async with ClientManager([server]) as manager:
+        (status,) = await manager.connect()
+        assert (status.state, status.reason) == (State.NEEDS_AUTH, "sign_in_needed")
+        assert "a-wrong-key" not in repr(status)

@@ -1,0 +1,106 @@
+"""The link of the chain for API tokens: a token narrows, and never widens."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolyard.model.agent import Agent
+from toolyard.model.decision import Surface, Verdict, WriteTools
+from toolyard.model.people import Right, TokenScope
+from toolyard.model.server import HttpSpec, InstanceSpec, Server
+from toolyard.model.status import State
+from toolyard.model.tool import Definition
+from toolyard.policy import Candidate, Policy
+from toolyard.policy.rules.token import covers
+
+SERVER = Server("github", HttpSpec("https://x.example"))
+INSTANCE = Server("@ada/work", HttpSpec("https://x.example"), instance=InstanceSpec("ada", "work"))
+PLANNER = Agent("planner", "Planner")
+RIGHTS = frozenset({Right.CALL})
+
+
+def verdict(
+    scope: TokenScope | None, name: str = "github_search", server: Server = SERVER, agent: Agent | None = None
+) -> Verdict:
+    surface = Surface.OPERATOR if agent is None else Surface.MODEL_DIRECT
+    policy = Policy.prepare(surface, write_tools=WriteTools.ALLOW, agent=agent, scope=scope)
+    return policy.gate(server, State.READY).verdict(Candidate(Definition(server.id, "search"), name))
+
+
+@pytest.mark.parametrize(
+    ("limits", "allowed"),
+    [
+        ({}, True),
+        ({"servers": ("github",)}, True),
+        ({"servers": ("git*",)}, True),
+        ({"servers": ("gitlab",)}, False),
+        ({"servers": ()}, False),
+        ({"tools": ("github_*",)}, True),
+        ({"tools": ("github_*", "!github_search")}, False),
+        ({"tools": ("!github_search", "github_*")}, True),
+        ({"tools": ()}, False),
+        ({"agents": ("planner",)}, False),
+        ({"servers": ("github",), "tools": ("other",)}, False),
+    ],
+)
+def test_what_a_token_leaves_out_is_hidden(limits: dict[str, tuple[str, ...]], allowed: bool) -> None:
+    assert verdict(TokenScope(RIGHTS, **limits)) is (Verdict.ALLOW if allowed else Verdict.HIDE)
+
+
+def test_an_instance_goes_by_its_slug() -> None:
+    name = "mcp_work__search"
+    assert verdict(TokenScope(RIGHTS, servers=("work",)), name, INSTANCE) is Verdict.ALLOW
+    assert verdict(TokenScope(RIGHTS, servers=("@ada/work",)), name, INSTANCE) is Verdict.HIDE
+    assert covers(None, INSTANCE)
+    assert not covers(TokenScope(RIGHTS, servers=("github",)), INSTANCE)
+
+
+def test_a_token_for_agents_is_for_them_alone() -> None:
+    scope = TokenScope(RIGHTS, agents=("plan*",))
+    assert verdict(scope, agent=PLANNER) is Verdict.ALLOW
+    assert verdict(scope, agent=Agent("other", "Other")) is Verdict.HIDE
+    assert verdict(scope) is Verdict.HIDE
+
+
+def test_without_a_token_the_chain_has_no_such_link() -> None:
+    gate = Policy.prepare(Surface.OPERATOR).gate(SERVER, State.READY)
+    assert "token" not in [rule.title for rule in gate.rules]
+
+
+def test_the_reason_is_told() -> None:
+    gate = Policy.prepare(Surface.OPERATOR, scope=TokenScope(RIGHTS, tools=("a*", "!ab*"))).gate(
+        SERVER, State.READY
+    )
+    reasons = [
+        gate.explain(Candidate(Definition("github", "x"), name)).chain[-1].reason
+        for name in ("ax", "abx", "c")
+    ]
+    assert reasons == [
+        "'a*' is the last pattern of the token that matches 'ax'",
+        "'!ab*' is the last pattern of the token that matches 'abx'",
+        "no pattern of the token matches 'c'",
+    ]
+
+
+words = st.text("ab_*", max_size=4)
+entries = st.none() | st.lists(words, max_size=3).map(tuple)
+
+
+@given(entries, entries, entries, st.text("ab_", min_size=1, max_size=5), st.booleans())
+def test_a_token_never_widens(
+    servers: tuple[str, ...] | None,
+    tools: tuple[str, ...] | None,
+    agents: tuple[str, ...] | None,
+    name: str,
+    reads: bool,
+) -> None:
+    server = Server("ab", HttpSpec("https://x.example"), allow_tools=("a*",))
+    candidate = Candidate(Definition("ab", name, annotations={"readOnlyHint": reads}), f"ab_{name}")
+    scope = TokenScope(RIGHTS, servers, tools, agents)
+    plain = Policy.prepare(Surface.OPERATOR).gate(server, State.READY)
+    limited = Policy.prepare(Surface.OPERATOR, scope=scope).gate(server, State.READY)
+    if not plain.verdict(candidate).shown:
+        assert limited.verdict(candidate) is plain.verdict(candidate)
+    assert limited.verdict(candidate) is limited.explain(candidate).verdict
