@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import os
 import shutil
 import signal
@@ -37,6 +38,12 @@ LEGACY = ROOT / ".envs/legacy/bin"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "both_loops: run on asyncio's own loop and on uvloop")
+    spec = importlib.util.spec_from_file_location("toolyard_postgres", ROOT / "tests/postgres.py")
+    assert spec is not None
+    assert spec.loader is not None
+    fixtures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fixtures)
+    config.pluginmanager.register(fixtures, "toolyard_postgres")
 
 
 def pytest_asyncio_loop_factories(

@@ -1,0 +1,188 @@
+"""The audit log: noted at once, written soon, in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import orjson
+from sqlalchemy import func, select
+
+from toolyard.model.audit import AuditEntry
+from toolyard.store.columns import clean_text
+from toolyard.store.errors import StoreError
+from toolyard.store.tables import audit
+from toolyard.store.working import Workshop
+
+__all__ = ["SqlAudit"]
+
+_WAITING = 20_000
+"""Entries that wait to be written, at most."""
+_BATCH = 500
+_SOON = 0.05
+"""Seconds in which entries gather, so that one write to the disk serves many."""
+_PAUSE = 1.0
+"""Seconds between tries while the database is away."""
+_DETAILS = 100_000
+_PAGE = 1_000
+_LAST_ID = 2**63 - 1
+_LAST = 10.0
+"""Seconds that closing gives to entries which are still waiting."""
+
+_log = logging.getLogger(__name__)
+
+
+class SqlAudit:
+    """An Audit. When the database is away for too long the oldest entries are lost, and their number is
+    recorded; nobody waits for it."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self._workshop = workshop
+        self._waiting: deque[AuditEntry] = deque()
+        self._lost = 0
+        self._one_writes = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+        self._hurry = asyncio.Event()
+
+    def note(self, entry: AuditEntry) -> None:
+        """See Audit. Call it from the event loop."""
+        if self._closed:
+            _log.warning("not in the audit log, which is closed: %s by %s", entry.action, entry.actor)
+            return
+        if len(self._waiting) >= _WAITING:
+            self._waiting.popleft()
+            self._lost += 1
+        self._waiting.append(entry)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._write_soon(), name="toolyard-audit")
+
+    async def write(self, entry: AuditEntry) -> None:
+        """Write it, after all that was noted before; it is on the disk afterwards. Raises StoreError."""
+        async with self._one_writes:
+            due = len(self._waiting)
+            while due > 0:
+                due -= await self._write_some()
+            await self._insert([entry])
+
+    async def entries(
+        self, *, before: int | None, limit: int, action: str | None, actor: str | None
+    ) -> Sequence[AuditEntry]:
+        """The newest first, at most ``limit`` of them; ``before`` is the id of the last one seen."""
+        query = select(audit).order_by(audit.c.id.desc()).limit(max(0, min(limit, _PAGE)))
+        if before is not None and before <= _LAST_ID:
+            query = query.where(audit.c.id < max(0, before))
+        if action is not None:
+            query = query.where(audit.c.action == action)
+        if actor is not None:
+            query = query.where(audit.c.actor == actor)
+        rows = await self._workshop.find(lambda connection: connection.execute(query).all(), ())
+        return [_entry(row) for row in rows]
+
+    async def export(self) -> AsyncIterator[AuditEntry]:
+        """All that is there now, the oldest first, a part at a time."""
+        newest = select(func.max(audit.c.id))
+        last = await self._workshop.read(lambda connection: connection.execute(newest).scalar()) or 0
+        after = 0
+        while after < last:
+            within = (audit.c.id > after) & (audit.c.id <= last)
+            query = select(audit).where(within).order_by(audit.c.id).limit(_BATCH)
+            rows = await self._workshop.read(lambda connection, query=query: connection.execute(query).all())
+            for row in rows:
+                yield _entry(row)
+            after = rows[-1].id if rows else last
+
+    async def close(self) -> None:
+        """Write what was noted; what cannot be written in some seconds is counted in the log."""
+        self._closed = True
+        self._hurry.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._write_soon(), name="toolyard-audit")
+        await asyncio.wait([self._task], timeout=_LAST)
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if self._waiting:
+            _log.error("%d entries of the audit log could not be written", len(self._waiting))
+
+    async def _write_soon(self) -> None:
+        pause = _SOON
+        while self._waiting:
+            await self._rest(pause)
+            try:
+                async with self._one_writes:
+                    await self._write_some()
+                pause = _SOON
+            except StoreError as error:
+                _log.warning("the audit log waits with %d entries: %s", len(self._waiting), error.cause)
+                pause = _PAUSE
+                if self._closed:
+                    await asyncio.sleep(_SOON)
+
+    async def _rest(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), seconds)
+
+    async def _write_some(self) -> int:
+        """How many of those that wait were written."""
+        batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
+        lost, self._lost = self._lost, 0
+        try:
+            await self._insert([*_loss(lost), *batch])
+        except BaseException:
+            self._lost += lost
+            self._waiting.extendleft(reversed(batch))
+            raise
+        return len(batch)
+
+    async def _insert(self, entries: Sequence[AuditEntry]) -> None:
+        rows = [_row(entry) for entry in entries]
+        if rows:
+            await self._workshop.write(lambda connection: connection.execute(audit.insert(), rows))
+
+
+def _loss(count: int) -> list[AuditEntry]:
+    if not count:
+        return []
+    return [AuditEntry(time.time(), "audit.lost", "", outcome="lost", details={"count": count})]
+
+
+def _row(entry: AuditEntry) -> dict[str, Any]:
+    return {
+        "at": entry.at,
+        "action": clean_text(entry.action, 100),
+        "actor": clean_text(entry.actor, 500),
+        "actor_name": clean_text(entry.actor_name, 500),
+        "target": clean_text(entry.target, 2_000),
+        "outcome": clean_text(entry.outcome, 500),
+        "address": clean_text(entry.address, 200),
+        "details": _details(entry),
+    }
+
+
+def _details(entry: AuditEntry) -> str:
+    try:
+        body = orjson.dumps(entry.details, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError as error:
+        body = orjson.dumps({"not_kept": str(error)})
+    if len(body) > _DETAILS:
+        body = orjson.dumps({"not_kept": f"{len(body):,} bytes of details are too many"})
+    return body.decode()
+
+
+def _entry(row: Any) -> AuditEntry:
+    return AuditEntry(
+        at=row.at,
+        action=row.action,
+        actor=row.actor,
+        actor_name=row.actor_name,
+        target=row.target,
+        outcome=row.outcome,
+        address=row.address,
+        details=orjson.loads(row.details),
+        id=row.id,
+    )

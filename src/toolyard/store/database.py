@@ -1,0 +1,73 @@
+"""The database of one process, with a repository for each room that needs one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sqlalchemy import text
+
+from toolyard.store.audit import SqlAudit
+from toolyard.store.auth import SqlAuthStorage
+from toolyard.store.catalogues import SqlCatalogues
+from toolyard.store.cipher import Cipher
+from toolyard.store.dialects import Engines
+from toolyard.store.locks import Locks, locks_for
+from toolyard.store.opening import open_database
+from toolyard.store.people import SqlPeople
+from toolyard.store.registry import SqlRegistry
+from toolyard.store.working import Workshop
+
+__all__ = ["Database"]
+
+
+class Database:
+    """SQLite in the data directory, or PostgreSQL. Everything that it keeps is shared by all who open it."""
+
+    def __init__(self, workshop: Workshop, cipher: Cipher, locks: Locks, clock: Callable[[], float]) -> None:
+        self._workshop = workshop
+        self.cipher = cipher
+        self.people = SqlPeople(workshop, cipher, clock)
+        self.registry = SqlRegistry(workshop, cipher)
+        self.auth = SqlAuthStorage(workshop, cipher, locks)
+        self.catalogues = SqlCatalogues(workshop)
+        self.audit = SqlAudit(workshop)
+
+    @classmethod
+    async def open(
+        cls,
+        data_dir: Path,
+        *,
+        url: str | None,
+        secret_key: str | None,
+        clock: Callable[[], float] = time.time,
+    ) -> Database:
+        """Open it, and make or update its tables where that is needed.
+
+        ``url`` None is SQLite in the data directory. Raises DatabaseUnavailable, DatabaseUnusable,
+        KeyMissing, KeyUnusable and WrongKey; then nothing was changed.
+        """
+        opening = asyncio.ensure_future(asyncio.to_thread(open_database, data_dir, url, secret_key))
+        try:
+            engines, cipher = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_let_go)
+            raise
+        return cls(Workshop(engines), cipher, locks_for(engines, data_dir), clock)
+
+    async def ready(self) -> None:
+        """Whether it answers. Raises StoreError."""
+        await self._workshop.read(lambda connection: connection.execute(text("SELECT 1")).scalar())
+
+    async def close(self) -> None:
+        """Finish what was begun, write down what was noted, and let go of everything."""
+        await self.audit.close()
+        await self._workshop.close()
+
+
+def _let_go(opening: asyncio.Future[tuple[Engines, Cipher]]) -> None:
+    """Nobody waits for it any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result()[0].dispose()

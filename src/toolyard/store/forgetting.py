@@ -1,0 +1,59 @@
+"""Deleting what belongs to somebody or something, with the sign-ins that no foreign key reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, or_, select
+
+from toolyard.model.registry import grant_key
+from toolyard.store.digests import digest
+from toolyard.store.folding import folded
+from toolyard.store.tables import auth_grants, auth_pending, catalogues, instances, invites, servers, users
+
+__all__ = ["forget_grants", "forget_server", "forget_user", "instances_where"]
+
+_AT_ONCE = 500
+
+
+def instances_where(connection: Connection, condition: Any) -> Sequence[str]:
+    """The ids of instances."""
+    return connection.execute(select(instances.c.id).where(condition)).scalars().all()
+
+
+def forget_grants(connection: Connection, instance_ids: Sequence[str]) -> None:
+    """Drop the sign-ins of instances, and those that were begun."""
+    digests = [digest(grant_key(instance_id)) for instance_id in instance_ids]
+    for start in range(0, len(digests), _AT_ONCE):
+        some = digests[start : start + _AT_ONCE]
+        connection.execute(delete(auth_grants).where(auth_grants.c.digest.in_(some)))
+        connection.execute(delete(auth_pending).where(auth_pending.c.key_digest.in_(some)))
+
+
+def forget_server(connection: Connection, server_id: str) -> bool:
+    """With its instances. False: there is none."""
+    forget_grants(connection, instances_where(connection, instances.c.server_id == server_id))
+    return connection.execute(delete(servers).where(servers.c.id == server_id)).rowcount > 0
+
+
+def forget_user(connection: Connection, user_id: str) -> None:
+    """With everything of theirs; the audit log stays."""
+    forget_grants(connection, instances_where(connection, instances.c.user_id == user_id))
+    # Sign-ins to servers of a configuration file, which each person has for themselves.
+    theirs = f"user:{user_id}:"
+    for table in (auth_grants, auth_pending):
+        connection.execute(delete(table).where(_begins(table.c.key, theirs)))
+    connection.execute(
+        delete(catalogues).where(
+            or_(_begins(catalogues.c.server_id, f"@{user_id}/"), catalogues.c.scope == f"principal:{user_id}")
+        )
+    )
+    name = connection.execute(delete(users).where(users.c.id == user_id).returning(users.c.name)).scalar()
+    if name is not None:
+        connection.execute(delete(invites).where(invites.c.name_key == folded(name)))
+
+
+def _begins(column: Any, prefix: str) -> Any:
+    """Not LIKE: that is blind for case in one of the databases, and has characters of its own."""
+    return func.substr(column, 1, len(prefix)) == prefix

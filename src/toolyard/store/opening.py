@@ -1,0 +1,129 @@
+"""From a folder or a URL to a database whose tables and key are right."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from toolyard.store.cipher import Cipher
+from toolyard.store.dialects import (
+    Engines,
+    add,
+    postgresql_engines,
+    postgresql_url,
+    rebuilding,
+    sqlite_engines,
+    write_ahead,
+)
+from toolyard.store.errors import DatabaseUnavailable, KeyMissing, Unreadable, WrongKey
+from toolyard.store.filelocks import holding
+from toolyard.store.keyfile import FILE_NAME as KEY_FILE
+from toolyard.store.keyfile import make_key, read_key
+from toolyard.store.lazy import FILE_NAME
+from toolyard.store.migrating import HEAD, migrate, version
+from toolyard.store.tables import keys
+from toolyard.store.working import unavailable
+
+__all__ = ["FILE_NAME", "open_database"]
+
+_LOCK_FILE = "toolyard.db.lock"
+_LONGEST_WAIT = 60.0
+_CANARY = "canary"
+_SONG = b"toolyard"
+
+
+def open_database(data_dir: Path, url: str | None, secret_key: str | None) -> tuple[Engines, Cipher]:
+    """Everything that has to be true before the first repository is used. Blocks; for a worker thread."""
+    if url is not None:
+        engines = postgresql_engines(postgresql_url(url))
+        if secret_key is None:
+            raise KeyMissing(
+                "PostgreSQL is set, but no secret key to encrypt with",
+                hint="set TOOLYARD_SECRET_KEY, to the same text for every replica",
+            )
+        cipher = Cipher(secret_key)
+    else:
+        try:
+            _make_file(data_dir)
+        except OSError as error:
+            raise DatabaseUnavailable(
+                f"the data directory {data_dir} cannot be used: {error}",
+                hint="make it writable for the user who runs Toolyard, or choose another with"
+                " TOOLYARD_DATA_DIR",
+            ) from None
+        engines = sqlite_engines(data_dir / FILE_NAME)
+        cipher = Cipher(secret_key) if secret_key is not None else None
+    try:
+        return engines, _checked(engines, data_dir, cipher)
+    except SQLAlchemyError as error:
+        engines.dispose()
+        raise unavailable(engines, error) from error
+    except BaseException:
+        engines.dispose()
+        raise
+
+
+def _make_file(data_dir: Path) -> None:
+    """The file is made before SQLite sees it, so that it is never readable by others, not even empty; SQLite
+    gives its side files the same mode."""
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = data_dir / FILE_NAME
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if os.name != "nt" and os.fstat(descriptor).st_mode & 0o077:
+            os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+
+
+def _checked(engines: Engines, data_dir: Path, cipher: Cipher | None) -> Cipher:
+    with engines.reader.connect() as connection:
+        found, canary = version(connection), _canary(connection)
+    if canary is not None:
+        # Before anything is written, even before the tables are changed.
+        cipher = cipher or Cipher(read_key(data_dir / KEY_FILE))
+        _check(cipher, canary)
+        if found == HEAD:
+            return cipher
+    if engines.kind == "postgresql":
+        assert cipher is not None
+        return _prepare(engines, cipher)
+    with holding(data_dir / _LOCK_FILE, _LONGEST_WAIT):
+        # Whoever held the lock may have finished all of this; then the key file is there by now.
+        if cipher is None:
+            make_key(data_dir / KEY_FILE)
+            cipher = Cipher(read_key(data_dir / KEY_FILE))
+        write_ahead(engines)
+        return _prepare(engines, cipher)
+
+
+def _prepare(engines: Engines, cipher: Cipher) -> Cipher:
+    """Make or change the tables, and leave a word by which a wrong key is known."""
+    with rebuilding(engines) as connection:
+        migrate(connection)
+        add(connection, keys, {"id": _CANARY, "body": cipher.seal(_SONG, _CANARY)})
+        kept = _canary(connection)
+        assert kept is not None
+        # Whoever came first may have had another key; then nothing of ours is kept.
+        _check(cipher, kept)
+    return cipher
+
+
+def _canary(connection: Connection) -> bytes | None:
+    if not inspect(connection).has_table("keys"):
+        return None
+    return connection.execute(select(keys.c.body).where(keys.c.id == _CANARY)).scalar()
+
+
+def _check(cipher: Cipher, canary: bytes) -> None:
+    try:
+        cipher.open(bytes(canary), _CANARY)
+    except Unreadable:
+        raise WrongKey(
+            "the database was encrypted with another secret key",
+            hint="set TOOLYARD_SECRET_KEY to the key that was used before, or unset it to use the key file"
+            f" {KEY_FILE} in the data directory again",
+        ) from None

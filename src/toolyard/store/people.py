@@ -1,0 +1,356 @@
+"""Users, sessions, tokens, invites and failed sign-ins."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from toolyard.model.people import ApiToken, Invite, Right, Role, Session, TokenScope, User
+from toolyard.people.errors import NameTaken
+from toolyard.store.cipher import Cipher
+from toolyard.store.dialects import add, clash, insert
+from toolyard.store.digests import digest as digest_of
+from toolyard.store.folding import folded
+from toolyard.store.forgetting import forget_user
+from toolyard.store.tables import api_tokens, attempts, invites, sessions, sign_ins, users
+from toolyard.store.working import Workshop
+
+__all__ = ["SqlPeople"]
+
+_DAY = 86_400.0
+
+_USER = (
+    users.c.id,
+    users.c.name,
+    users.c.role,
+    users.c.created_at,
+    users.c.disabled,
+    users.c.password_hash.is_not(None).label("has_password"),
+    users.c.subject,
+    users.c.last_seen,
+)
+_SESSION = tuple(column.label(f"session_{column.name}") for column in sessions.c if column.name != "digest")
+_TOKEN = tuple(column.label(f"token_{column.name}") for column in api_tokens.c if column.name != "digest")
+
+# Asked with every request.
+_BY_SESSION = (
+    select(*_SESSION, *_USER)
+    .join(users, users.c.id == sessions.c.user_id)
+    .where(sessions.c.digest == bindparam("of"), sessions.c.expires_at > bindparam("now"))
+    .where(users.c.disabled.is_(False))
+)
+_BY_TOKEN = (
+    select(*_TOKEN, *_USER)
+    .join(users, users.c.id == api_tokens.c.user_id)
+    .where(api_tokens.c.digest == bindparam("of"))
+    .where(or_(api_tokens.c.expires_at.is_(None), api_tokens.c.expires_at > bindparam("now")))
+    .where(users.c.disabled.is_(False))
+)
+
+
+class SqlPeople:
+    """A PeopleStorage."""
+
+    def __init__(self, workshop: Workshop, cipher: Cipher, clock: Callable[[], float]) -> None:
+        self._workshop = workshop
+        self._cipher = cipher
+        self._clock = clock
+
+    # Users.
+
+    async def user(self, user_id: str) -> User | None:
+        """See PeopleStorage."""
+        return await self._one_user(users.c.id == user_id)
+
+    async def user_named(self, name: str) -> User | None:
+        """See PeopleStorage."""
+        return await self._one_user(users.c.name_key == folded(name))
+
+    async def user_of_subject(self, subject: str) -> User | None:
+        """See PeopleStorage."""
+        return await self._one_user(users.c.subject == subject)
+
+    async def users(self) -> Sequence[User]:
+        """See PeopleStorage."""
+        found = await self._workshop.read(lambda connection: connection.execute(select(*_USER)).all())
+        return sorted(map(_user, found), key=lambda user: (folded(user.name), user.name))
+
+    async def add_user(
+        self, name: str, role: Role, *, user_id: str | None = None, subject: str | None = None
+    ) -> User:
+        """See PeopleStorage."""
+        user = User(user_id or secrets.token_hex(12), name, role, self._clock(), subject=subject)
+
+        def work(connection: Connection) -> None:
+            values = {
+                "id": user.id,
+                "name": name,
+                "name_key": folded(name),
+                "role": role.value,
+                "created_at": user.created_at,
+                "disabled": False,
+                "subject": subject,
+            }
+            if not add(connection, users, values):
+                raise _taken(name)
+
+        await self._workshop.write(work)
+        return user
+
+    async def set_role(self, user_id: str, role: Role) -> None:
+        """See PeopleStorage."""
+        await self._update_user(user_id, role=role.value)
+
+    async def rename(self, user_id: str, name: str) -> None:
+        """See PeopleStorage."""
+
+        def work(connection: Connection) -> None:
+            renaming = update(users).where(users.c.id == user_id).values(name=name, name_key=folded(name))
+            try:
+                connection.execute(renaming)
+            except IntegrityError as error:
+                if clash(error) != "unique":
+                    raise
+                raise _taken(name) from None
+
+        await self._workshop.write(work)
+
+    async def disable_user(self, user_id: str, disabled: bool) -> None:
+        """See PeopleStorage."""
+
+        def work(connection: Connection) -> None:
+            connection.execute(update(users).where(users.c.id == user_id).values(disabled=disabled))
+            if disabled:
+                connection.execute(delete(sessions).where(sessions.c.user_id == user_id))
+
+        await self._workshop.change(work, None)
+
+    async def delete_user(self, user_id: str) -> None:
+        """See PeopleStorage."""
+        await self._workshop.change(lambda connection: forget_user(connection, user_id), None)
+
+    async def touch_user(self, user_id: str, now: float) -> None:
+        """See PeopleStorage."""
+        await self._update_user(user_id, last_seen=now)
+
+    async def password_hash(self, user_id: str) -> str | None:
+        """See PeopleStorage."""
+        query = select(users.c.password_hash).where(users.c.id == user_id)
+        return await self._workshop.find(lambda connection: connection.execute(query).scalar(), None)
+
+    async def set_password_hash(self, user_id: str, password_hash: str | None) -> None:
+        """See PeopleStorage."""
+        await self._update_user(user_id, password_hash=password_hash)
+
+    async def _one_user(self, condition: Any) -> User | None:
+        query = select(*_USER).where(condition)
+        row = await self._workshop.find(lambda connection: connection.execute(query).one_or_none(), None)
+        return None if row is None else _user(row)
+
+    async def _update_user(self, user_id: str, **values: Any) -> None:
+        await self._execute(update(users).where(users.c.id == user_id).values(**values))
+
+    async def _execute(self, statement: Any) -> int:
+        return await self._workshop.change(lambda connection: connection.execute(statement).rowcount, 0)
+
+    # Browsers.
+
+    async def add_session(self, digest: str, session: Session) -> None:
+        """See PeopleStorage. Forgets sessions that have ended."""
+
+        def work(connection: Connection) -> None:
+            connection.execute(delete(sessions).where(sessions.c.expires_at < self._clock()))
+            connection.execute(
+                sessions.insert().values(
+                    digest=digest,
+                    id=session.id,
+                    user_id=session.user_id,
+                    created_at=session.created_at,
+                    expires_at=session.expires_at,
+                )
+            )
+
+        await self._workshop.write(work)
+
+    async def session(self, digest: str, now: float) -> tuple[Session, User] | None:
+        """See PeopleStorage."""
+        row = await self._row(_BY_SESSION, of=digest, now=now)
+        if row is None:
+            return None
+        session = Session(row.session_id, row.session_user_id, row.session_created_at, row.session_expires_at)
+        return session, _user(row)
+
+    async def extend_session(self, digest: str, expires_at: float) -> None:
+        """See PeopleStorage."""
+        await self._execute(update(sessions).where(sessions.c.digest == digest).values(expires_at=expires_at))
+
+    async def end_session(self, digest: str) -> None:
+        """See PeopleStorage."""
+        await self._execute(delete(sessions).where(sessions.c.digest == digest))
+
+    async def end_sessions(self, user_id: str) -> None:
+        """See PeopleStorage."""
+        await self._execute(delete(sessions).where(sessions.c.user_id == user_id))
+
+    async def _row(self, query: Any, **values: Any) -> Any:
+        return await self._workshop.find(
+            lambda connection: connection.execute(query, values).one_or_none(), None
+        )
+
+    # Tokens.
+
+    async def add_token(self, digest: str, token: ApiToken) -> None:
+        """See PeopleStorage."""
+        adding = api_tokens.insert().values(
+            digest=digest,
+            id=token.id,
+            user_id=token.user_id,
+            name=token.name,
+            rights=sorted(right.value for right in token.scope.rights),
+            servers=token.scope.servers,
+            tools=token.scope.tools,
+            agents=token.scope.agents,
+            created_at=token.created_at,
+            expires_at=token.expires_at,
+            last_used_at=token.last_used_at,
+        )
+        await self._workshop.write(lambda connection: connection.execute(adding))
+
+    async def token(self, digest: str, now: float) -> tuple[ApiToken, User] | None:
+        """See PeopleStorage."""
+        row = await self._row(_BY_TOKEN, of=digest, now=now)
+        return None if row is None else (_token(row), _user(row))
+
+    async def tokens(self, user_id: str) -> Sequence[ApiToken]:
+        """See PeopleStorage. The newest first."""
+        query = select(*_TOKEN).where(api_tokens.c.user_id == user_id)
+        rows = await self._workshop.find(lambda connection: connection.execute(query).all(), ())
+        return sorted(map(_token, rows), key=lambda token: (-token.created_at, token.id))
+
+    async def delete_token(self, user_id: str, token_id: str) -> bool:
+        """See PeopleStorage."""
+        mine = (api_tokens.c.user_id == user_id) & (api_tokens.c.id == token_id)
+        return await self._execute(delete(api_tokens).where(mine)) > 0
+
+    async def touch_token(self, token_id: str, now: float) -> None:
+        """See PeopleStorage."""
+        await self._execute(update(api_tokens).where(api_tokens.c.id == token_id).values(last_used_at=now))
+
+    # Invites.
+
+    async def put_invite(self, digest: str, invite: Invite) -> None:
+        """See PeopleStorage. Forgets invites that have run out."""
+        values = {
+            "digest": digest,
+            "user_name": invite.user_name,
+            "role": invite.role.value,
+            "expires_at": invite.expires_at,
+        }
+
+        def work(connection: Connection) -> None:
+            connection.execute(delete(invites).where(invites.c.expires_at < self._clock()))
+            adding = insert(connection, invites).values(name_key=folded(invite.user_name), **values)
+            connection.execute(adding.on_conflict_do_update(index_elements=["name_key"], set_=values))
+
+        await self._workshop.write(work)
+
+    async def invite(self, digest: str, now: float) -> Invite | None:
+        """See PeopleStorage."""
+        query = select(invites).where(invites.c.digest == digest, invites.c.expires_at > now)
+        row = await self._row(query)
+        return None if row is None else _invite(row)
+
+    async def take_invite(self, digest: str, now: float) -> Invite | None:
+        """See PeopleStorage."""
+        taking = delete(invites).where(invites.c.digest == digest, invites.c.expires_at > now)
+        row = await self._take(taking.returning(invites))
+        return None if row is None else _invite(row)
+
+    async def _take(self, statement: Any) -> Any:
+        return await self._workshop.change(
+            lambda connection: connection.execute(statement).one_or_none(), None
+        )
+
+    # Failed sign-ins. Their keys hold what somebody typed, so only a digest is kept.
+
+    async def count_attempts(self, key: str, since: float) -> int:
+        """See PeopleStorage."""
+        query = select(func.count()).where(attempts.c.digest == digest_of(key), attempts.c.at >= since)
+        return await self._workshop.read(lambda connection: connection.execute(query).scalar_one())
+
+    async def add_attempt(self, key: str, now: float) -> None:
+        """See PeopleStorage."""
+
+        def work(connection: Connection) -> None:
+            connection.execute(delete(attempts).where(attempts.c.at < now - _DAY))
+            connection.execute(attempts.insert().values(digest=digest_of(key), at=now))
+
+        await self._workshop.write(work)
+
+    async def clear_attempts(self, key: str) -> None:
+        """See PeopleStorage."""
+        await self._execute(delete(attempts).where(attempts.c.digest == digest_of(key)))
+
+    # Sign-ins at the identity provider.
+
+    async def put_sign_in(self, digest: str, body: bytes, now: float) -> None:
+        """See PeopleStorage. Forgets those that were begun more than a day ago."""
+        values = {"body": self._cipher.seal(body, _sign_in_place(digest)), "at": now}
+
+        def work(connection: Connection) -> None:
+            connection.execute(delete(sign_ins).where(sign_ins.c.at < now - _DAY))
+            adding = insert(connection, sign_ins).values(digest=digest, **values)
+            connection.execute(adding.on_conflict_do_update(index_elements=["digest"], set_=values))
+
+        await self._workshop.write(work)
+
+    async def take_sign_in(self, digest: str, newer_than: float) -> bytes | None:
+        """See PeopleStorage."""
+        taking = delete(sign_ins).where(sign_ins.c.digest == digest).returning(sign_ins.c.body, sign_ins.c.at)
+        row = await self._take(taking)
+        if row is None or row.at <= newer_than:
+            return None
+        return self._cipher.open(row.body, _sign_in_place(digest))
+
+
+def _sign_in_place(digest: str) -> str:
+    return f"sign_ins.body:{digest}"
+
+
+def _taken(name: str) -> NameTaken:
+    return NameTaken(f"there is a user '{name}' already", hint="names differ in more than case")
+
+
+def _user(row: Any) -> User:
+    return User(
+        id=row.id,
+        name=row.name,
+        role=Role(row.role),
+        created_at=row.created_at,
+        disabled=row.disabled,
+        has_password=row.has_password,
+        subject=row.subject,
+        last_seen=row.last_seen,
+    )
+
+
+def _token(row: Any) -> ApiToken:
+    return ApiToken(
+        id=row.token_id,
+        user_id=row.token_user_id,
+        name=row.token_name,
+        scope=TokenScope(
+            frozenset(map(Right, row.token_rights)), row.token_servers, row.token_tools, row.token_agents
+        ),
+        created_at=row.token_created_at,
+        expires_at=row.token_expires_at,
+        last_used_at=row.token_last_used_at,
+    )
+
+
+def _invite(row: Any) -> Invite:
+    return Invite(row.user_name, Role(row.role), row.expires_at)

@@ -1,0 +1,140 @@
+"""The one way to the database: pieces of work, each run in a thread that has a connection.
+
+The drivers are the plain ones. A piece of work costs one change of thread however many statements it has,
+which is less than the asynchronous drivers cost, with SQLite by far; and work that was begun is finished,
+whoever stops waiting for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
+
+from toolyard.errors import ToolyardError
+from toolyard.store.dialects import Engines, clash, hint_for, passing
+from toolyard.store.errors import Conflict, DatabaseUnavailable, StoreClosed, StoreError, Unstorable
+
+__all__ = ["Work", "Workshop"]
+
+_T = TypeVar("_T")
+_D = TypeVar("_D")
+
+Work = Callable[[Connection], _T]
+"""Statements, one after the other. It may run twice, so it must change nothing but the database."""
+
+_TRIES = 3
+_CONFLICTS = {"unique": "there is one like it already", "reference": "what this belongs to is gone"}
+
+
+class Workshop:
+    """Runs work for every repository of one database."""
+
+    def __init__(self, engines: Engines) -> None:
+        self.engines = engines
+        self._readers = ThreadPoolExecutor(engines.readers, "toolyard-read")
+        self._writers = self._readers
+        if engines.writers is not None:
+            self._writers = ThreadPoolExecutor(engines.writers, "toolyard-write")
+        self._closed = False
+
+    async def read(self, work: Work[_T]) -> _T:
+        """Run what only reads. Each statement sees what was written before it. Raises StoreError."""
+        return await self._run(self._readers, self._reading, work)
+
+    async def find(self, work: Work[_T], otherwise: _D) -> _T | _D:
+        """The same for what somebody named: a name that cannot be stored is the name of nothing."""
+        try:
+            return await self.read(work)
+        except Unstorable:
+            return otherwise
+
+    async def write(self, work: Work[_T]) -> _T:
+        """Run a transaction: all of it is on the disk afterwards, or nothing was done. Raises StoreError, and
+        what the work itself raises."""
+        return await self._run(self._writers, self._writing, work)
+
+    async def change(self, work: Work[_T], otherwise: _D) -> _T | _D:
+        """The same for what somebody named: a name that cannot be stored is the name of nothing."""
+        try:
+            return await self.write(work)
+        except Unstorable:
+            return otherwise
+
+    async def close(self) -> None:
+        """Finish what was begun, then close every connection."""
+        self._closed = True
+        await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
+        self._readers.shutdown()
+        self._writers.shutdown()
+        self.engines.dispose()
+
+    async def _run(self, threads: ThreadPoolExecutor, how: Callable[[Work[_T]], _T], work: Work[_T]) -> _T:
+        if self._closed:
+            raise StoreClosed("the store was closed", hint="this process is stopping")
+        return await asyncio.get_running_loop().run_in_executor(threads, self._told, how, work)
+
+    def _reading(self, work: Work[_T]) -> _T:
+        with self.engines.reader.connect() as connection:
+            return work(connection)
+
+    def _writing(self, work: Work[_T]) -> _T:
+        with self.engines.writer.connect() as connection:
+            transaction = connection.begin()
+            try:
+                done = work(connection)
+            except BaseException:
+                transaction.rollback()
+                raise
+            try:
+                transaction.commit()
+            except DBAPIError as error:
+                raise self._unavailable(error, "it is not known whether the last change was kept") from error
+            return done
+
+    def _told(self, how: Callable[[Work[_T]], _T], work: Work[_T]) -> _T:
+        """Run it, and say in our words what went wrong."""
+        for _ in range(_TRIES - 1):
+            try:
+                return self._once(how, work)
+            except DBAPIError as error:
+                if not passing(error):
+                    raise self._unavailable(error) from error
+        try:
+            return self._once(how, work)
+        except DBAPIError as error:
+            raise self._unavailable(error) from error
+
+    def _once(self, how: Callable[[Work[_T]], _T], work: Work[_T]) -> _T:
+        try:
+            return how(work)
+        except DBAPIError as error:
+            if (what := clash(error)) is not None:
+                raise Conflict(_CONFLICTS[what], hint="look again, and try again") from error
+            raise
+        except UnicodeEncodeError:
+            raise Unstorable("a text holds half a character (a lone surrogate)", hint="remove it") from None
+        except StatementError as error:
+            if isinstance(error.orig, ToolyardError):
+                raise error.orig from None
+            raise StoreError(f"a value cannot be stored: {error.orig}") from error
+        except SQLAlchemyError as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: SQLAlchemyError, more: str = "") -> DatabaseUnavailable:
+        return unavailable(self.engines, error, more)
+
+
+def unavailable(engines: Engines, error: Exception, more: str = "") -> DatabaseUnavailable:
+    """The database's own words in one line, with what to do."""
+    words = " ".join(str(getattr(error, "orig", None) or error).split())
+    return DatabaseUnavailable(
+        f"the database {engines.where} cannot be used: {words}{f'; {more}' if more else ''}",
+        hint=hint_for(engines, error),
+    )

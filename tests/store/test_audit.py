@@ -1,0 +1,165 @@
+"""The audit log, in both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from toolyard.model.audit import AuditEntry
+from toolyard.store import Database, audit
+from toolyard.store.errors import DatabaseUnavailable, StoreClosed
+
+NOW = 1_800_000_000.0
+
+
+def entry(number: int = 0, **more: Any) -> AuditEntry:
+    return AuditEntry(**{"at": NOW + number, "action": "tool.call", "actor": "ann", **more})
+
+
+async def page(database: Database, **more: Any) -> list[AuditEntry]:
+    words: dict[str, Any] = {"before": None, "limit": 100, "action": None, "actor": None, **more}
+    return list(await database.audit.entries(**words))
+
+
+async def test_what_was_written_is_there_at_once(database: Database) -> None:
+    full = entry(
+        actor_name="Ann",
+        target="github/search",
+        outcome="error",
+        address="192.0.2.1",
+        details={"duration": 1.5, "tags": ["a", None, True]},
+    )
+    await database.audit.write(full)
+    (found,) = await page(database)
+    assert found.id > 0
+    assert AuditEntry(**{**{n: getattr(found, n) for n in AuditEntry.__slots__}, "id": 0}) == full
+
+
+async def test_what_was_noted_is_there_soon_and_in_order(database: Database) -> None:
+    for number in range(900):
+        database.audit.note(entry(number))
+    seen: list[AuditEntry] = []
+    async with asyncio.timeout(20):
+        while len(seen) < 900:
+            await asyncio.sleep(0.02)
+            seen = await page(database, limit=1_000)
+    assert [one.at - NOW for one in seen] == list(range(899, -1, -1))
+
+
+async def test_a_written_entry_comes_after_all_that_was_noted_before(database: Database) -> None:
+    for number in range(700):
+        database.audit.note(entry(number))
+    await database.audit.write(entry(700, action="sign_in"))
+    exported = [one async for one in database.audit.export()]
+    assert [one.at - NOW for one in exported] == list(range(701))
+
+
+async def test_pages_go_back_in_time(database: Database) -> None:
+    for number in range(10):
+        actor = "ann" if number % 2 else "bob"
+        await database.audit.write(entry(number, actor=actor, action=f"a{number % 3}"))
+    first = await page(database, limit=4)
+    second = await page(database, limit=4, before=first[-1].id)
+    assert [one.at - NOW for one in first + second] == [9, 8, 7, 6, 5, 4, 3, 2]
+    assert [one.at - NOW for one in await page(database, actor="bob", action="a0")] == [6, 0]
+    assert await page(database, actor="nobody") == []
+
+
+@pytest.mark.parametrize(
+    "odd", [{"before": 10**40}, {"before": -5}, {"limit": 10**40}, {"limit": -1}, {"actor": "a\0"}]
+)
+async def test_odd_questions_get_an_answer(database: Database, odd: dict[str, Any]) -> None:
+    await database.audit.write(entry())
+    expected = 1 if "limit" in odd or odd.get("before", 0) > 0 else 0
+    assert len(await page(database, **odd)) == (0 if odd.get("limit") == -1 else expected)
+
+
+async def test_an_entry_is_kept_whatever_is_in_it(database: Database) -> None:
+    hostile = "\0\ud800" + "x" * 200_000
+    odd = entry(
+        action=hostile,
+        actor=hostile,
+        actor_name=hostile,
+        target=hostile,
+        outcome=hostile,
+        address=hostile,
+        details={"words": hostile[2:], "object": object()},
+    )
+    database.audit.note(odd)
+    database.audit.note(entry(1, details={hostile[:2]: 1, "deep": {"x": "\0"}}))
+    await database.audit.write(entry(2))
+    found = await page(database)
+    assert [one.at - NOW for one in found] == [2, 1, 0]
+    assert found[2].target.startswith("\ufffd?xxx")
+    assert len(found[2].target) < 5_000
+    assert all("not_kept" in one.details for one in found[1:])
+
+
+async def test_closing_writes_what_was_noted(database: Database, reopen: Callable[..., Any]) -> None:
+    for number in range(1_500):
+        database.audit.note(entry(number))
+    await database.close()
+    again: Database = await reopen()
+    assert len([one async for one in again.audit.export()]) == 1_500
+
+
+async def test_after_closing_nothing_is_taken_and_nothing_raised(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    await database.close()
+    with caplog.at_level(logging.WARNING):
+        database.audit.note(entry())
+    assert "closed" in caplog.text
+    with pytest.raises(StoreClosed):
+        await database.audit.write(entry())
+
+
+async def test_when_too_many_wait_the_oldest_are_lost_and_counted(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_WAITING", 10)
+    for number in range(25):
+        database.audit.note(entry(number))
+    await database.audit.write(entry(99))
+    exported = [one async for one in database.audit.export()]
+    assert (exported[0].action, exported[0].details) == ("audit.lost", {"count": 15})
+    assert [one.at - NOW for one in exported[1:]] == [*range(15, 25), 99]
+
+
+async def test_entries_wait_while_the_database_is_away(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(audit, "_PAUSE", 0.01)
+    away = True
+    write = database._workshop.write
+
+    async def sometimes(work: Any) -> Any:
+        if away:
+            raise DatabaseUnavailable("it is away")
+        return await write(work)
+
+    monkeypatch.setattr(database._workshop, "write", sometimes)
+    database.audit.note(entry(1))
+    with pytest.raises(DatabaseUnavailable):
+        await database.audit.write(entry(2))
+    await asyncio.sleep(0.1)
+    assert "the audit log waits with 1 entries: it is away" in caplog.text
+    away = False
+    await database.audit.write(entry(3))
+    assert [one.at - NOW for one in await page(database)] == [3, 1]
+
+
+async def test_an_export_ends_though_entries_keep_coming(database: Database) -> None:
+    for number in range(1_100):
+        database.audit.note(entry(number))
+    await database.audit.write(entry(1_100))
+    count = 0
+    async for _ in database.audit.export():
+        count += 1
+        if count % 100 == 0:
+            await database.audit.write(entry(9_000))
+    assert count == 1_101

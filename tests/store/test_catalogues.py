@@ -1,0 +1,94 @@
+"""Listings in the store, in both databases: the same promises as the file of the command line."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from toolyard.catalog.storage import Key, Stored
+from toolyard.store import Database
+
+NOW = 1_800_000_000.0
+KEY = Key("files", "entry", "principal:ann")
+STORED = Stored(KEY, "hash", NOW, 60.0, b"\0body\xff")
+
+
+async def test_a_listing_comes_back_as_it_was_saved(database: Database) -> None:
+    catalogues = database.catalogues
+    await catalogues.save(STORED)
+    assert await catalogues.load([KEY]) == STORED
+    assert await catalogues.load([KEY], newer_than=NOW) is None
+    assert await catalogues.load([KEY._replace(scope="public")]) is None
+    assert await catalogues.load([KEY._replace(entry_hash="other")]) is None
+    assert await catalogues.load([]) is None
+
+
+async def test_of_several_keys_the_newest_counts(database: Database) -> None:
+    public = replace(STORED, key=KEY._replace(scope="public"), fetched_at=NOW + 1)
+    await database.catalogues.save(STORED)
+    await database.catalogues.save(public)
+    assert await database.catalogues.load([KEY, public.key]) == public
+    assert await database.catalogues.load([KEY]) == STORED
+
+
+async def test_an_older_listing_does_not_replace_a_newer(database: Database) -> None:
+    newer = replace(STORED, fetched_at=NOW + 1, body=b"newer")
+    await database.catalogues.save(newer)
+    await database.catalogues.save(STORED)
+    assert await database.catalogues.load([KEY]) == newer
+
+
+async def test_listings_expire_and_are_forgotten(database: Database) -> None:
+    catalogues = database.catalogues
+    bob = replace(STORED, key=KEY._replace(scope="principal:bob"))
+    other = replace(STORED, key=KEY._replace(server_id="Files"))
+    for stored in (STORED, bob, other):
+        await catalogues.save(stored)
+    await catalogues.expire("files")
+    assert await catalogues.load([KEY]) == replace(STORED, ttl=0.0)
+    await catalogues.forget("files", "principal:bob")
+    assert await catalogues.load([bob.key]) is None
+    assert await catalogues.load([KEY]) is not None
+    await catalogues.forget("files")
+    assert await catalogues.load([KEY]) is None
+    assert await catalogues.load([other.key]) == other
+
+
+async def test_listings_of_a_season_ago_are_dropped(database: Database) -> None:
+    await database.catalogues.save(STORED)
+    later = replace(STORED, key=KEY._replace(server_id="new"), fetched_at=NOW + 91 * 86_400)
+    await database.catalogues.save(later)
+    assert await database.catalogues.load([KEY]) is None
+
+
+async def test_a_large_listing_is_kept(database: Database) -> None:
+    large = replace(STORED, body=b"x" * 30_000_000)
+    await database.catalogues.save(large)
+    assert await database.catalogues.load([KEY]) == large
+
+
+async def test_a_fault_is_logged_and_counts_as_nothing(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalogues = database.catalogues
+    await catalogues.save(replace(STORED, key=KEY._replace(server_id="a\0b")))
+    await database.close()
+    with caplog.at_level(logging.WARNING):
+        assert await catalogues.load([KEY]) is None
+        await catalogues.save(STORED)
+        await catalogues.expire("files")
+        await catalogues.forget("files")
+    assert caplog.text.count("the store was closed") == 4
+    assert "NUL" in caplog.text
+
+
+async def test_a_deleted_user_takes_their_listings_along(database: Database) -> None:
+    mine = replace(STORED, key=KEY._replace(server_id="@ann/github"))
+    theirs = replace(STORED, key=KEY._replace(server_id="@anna/github", scope="principal:anna"))
+    for stored in (STORED, mine, theirs):
+        await database.catalogues.save(stored)
+    await database.people.delete_user("ann")
+    assert await database.catalogues.load([KEY, mine.key]) is None
+    assert await database.catalogues.load([theirs.key]) == theirs

@@ -1,0 +1,158 @@
+"""Databases that fail: what is tried again, and what is said."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import text, update
+
+from toolyard.model.people import Role, User
+from toolyard.store import Database, dialects, locks
+from toolyard.store.errors import DatabaseUnavailable
+from toolyard.store.tables import users
+
+KEY = "a key for tests, long enough"
+
+
+# PostgreSQL.
+
+
+@pytest.fixture
+async def replica(postgres_url: str, tmp_path: Path) -> Any:
+    opened = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
+    yield opened
+    await opened.close()
+
+
+def end_all(postgres_url: str) -> int:
+    """What a restart of PostgreSQL, or a firewall, does to connections that wait in the pool."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        found = connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        ).fetchall()
+    return len(found)
+
+
+async def test_every_connection_is_bounded(replica: Database) -> None:
+    for run in (replica._workshop.read, replica._workshop.write):
+        for name, value in (("statement_timeout", "30s"), ("idle_in_transaction_session_timeout", "1min")):
+            assert await run(lambda c, name=name: c.execute(text(f"SHOW {name}")).scalar()) == value
+
+
+async def test_connections_that_ended_meanwhile_are_replaced(replica: Database, postgres_url: str) -> None:
+    for number in range(3):
+        await asyncio.gather(*(replica.people.users() for _ in range(20)))
+        assert end_all(postgres_url) > 1
+        await replica.people.add_user(f"written {number}", Role.USER)
+        assert end_all(postgres_url) >= 1
+        assert len(await replica.people.users()) == number + 1
+
+
+async def test_transactions_that_block_each_other_are_tried_again(replica: Database) -> None:
+    ann, bob = [await replica.people.add_user(name, Role.USER) for name in ("Ann", "Bob")]
+    tries = 0
+
+    def both(first: User, second: User) -> Any:
+        def work(connection: Any) -> None:
+            nonlocal tries
+            tries += 1
+            connection.execute(update(users).where(users.c.id == first.id).values(last_seen=1.0))
+            connection.execute(text("SELECT pg_sleep(0.2)"))
+            connection.execute(update(users).where(users.c.id == second.id).values(last_seen=2.0))
+
+        return work
+
+    await asyncio.gather(replica._workshop.write(both(ann, bob)), replica._workshop.write(both(bob, ann)))
+    assert tries > 2
+
+
+async def test_a_database_that_goes_away_is_said_and_comes_back(
+    replica: Database, postgres_url: str, postgres_server: str
+) -> None:
+    name = postgres_url.split("/")[3].split("?")[0]
+
+    def allow(yes: bool) -> None:
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS {'true' if yes else 'false'}")
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
+            )
+
+    allow(False)
+    for work in (replica.ready, replica.people.users, lambda: replica.people.add_user("Ann", Role.USER)):
+        with pytest.raises(DatabaseUnavailable, match="cannot be used") as caught:
+            await work()
+        assert caught.value.hint
+    with pytest.raises(DatabaseUnavailable, match="not currently accepting"):
+        async with replica.auth.refreshing("k"):
+            pass
+    allow(True)
+    await replica.ready()
+    await replica.people.add_user("Ann", Role.USER)
+    async with replica.auth.refreshing("k"):
+        pass
+
+
+async def test_a_lock_that_is_held_for_too_long_is_said(
+    database: Database, reopen: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other: Database = await reopen()
+    monkeypatch.setattr(locks, "_LONGEST_WAIT", 0.2)
+    async with database.auth.refreshing("k"):
+        with pytest.raises(DatabaseUnavailable, match=r"has held the lock .* for more than 0.2 s") as caught:
+            async with other.auth.refreshing("k"):
+                pass
+        assert "hangs" in str(caught.value.hint)
+
+
+# SQLite.
+
+
+async def test_a_database_that_is_locked_for_too_long_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialects, "_BUSY_SECONDS", 0.2)
+    database = await Database.open(tmp_path, url=None, secret_key=KEY)
+    other = sqlite3.connect(tmp_path / "toolyard.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(DatabaseUnavailable, match="locked") as caught:
+        await database.people.add_user("Ann", Role.USER)
+    assert "another process holds it" in str(caught.value.hint)
+    # Who reads does not wait for who writes.
+    assert await database.people.users() == []
+    other.execute("COMMIT")
+    other.close()
+    await database.people.add_user("Ann", Role.USER)
+    await database.close()
+
+
+async def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
+    database = await Database.open(tmp_path, url=None, secret_key=KEY)
+    await database.people.add_user("Ann", Role.USER)
+    pages = await database._workshop.write(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar())
+    await database._workshop.write(lambda c: c.exec_driver_sql(f"PRAGMA max_page_count = {pages}").scalar())
+    from toolyard.model.registry import RegistryServer
+
+    large = RegistryServer("s", "S", "http://x", description="x" * 900_000)
+    with pytest.raises(DatabaseUnavailable, match="full") as caught:
+        await database.registry.add_server(large)
+    assert "make room" in str(caught.value.hint)
+    assert [user.name for user in await database.people.users()] == ["Ann"]
+    assert await database.registry.servers() == []
+    await database._workshop.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 100000").scalar())
+    await database.registry.add_server(large)
+    await database.close()
+
+
+async def test_readers_cannot_write(tmp_path: Path) -> None:
+    """A change that is run as a read would skip the queue of the one writer."""
+    database = await Database.open(tmp_path, url=None, secret_key=KEY)
+    with pytest.raises(DatabaseUnavailable, match="readonly"):
+        await database._workshop.read(lambda c: c.execute(users.delete()))
+    await database.close()

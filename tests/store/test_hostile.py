@@ -1,0 +1,166 @@
+"""Values that a database refuses, or takes for something else: the same answer from both."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from toolyard.model.people import ApiToken, Invite, Right, Role, TokenScope, User
+from toolyard.model.registry import AuthChoice, AuthKind, Instance, InstanceState, RegistryServer
+from toolyard.store import Database
+from toolyard.store.errors import Unstorable
+
+STRANGE = [
+    "'; DROP TABLE users; --",
+    '"quoted" \\ back',
+    "%like_ :bind ? $1 {format}",
+    "\u202egnirts\u2066",
+    "👩‍👩‍👧‍👦" * 10,
+    "tab\tline\nreturn\r\x01\x7f",
+    " leading and trailing ",
+    "\ufeff\ufffe\uffff",
+    "\U0010ffff",
+]
+REFUSED = {"NUL": "a\0b", "half a character": "a\ud800b"}
+
+
+@pytest.mark.parametrize("text", STRANGE)
+async def test_strange_texts_come_back_as_they_were(database: Database, ann: User, text: str) -> None:
+    added = await database.people.add_user(text, Role.USER, subject=text)
+    assert await database.people.user_named(text) == added
+    assert await database.people.user_of_subject(text) == added
+    server = RegistryServer(
+        text,
+        text,
+        text,
+        description=text,
+        allow_tools=(text, ""),
+        choices=(AuthChoice(text, AuthKind.HEADER, text),),
+    )
+    await database.registry.add_server(server)
+    assert await database.registry.server(text) == server
+    instance = Instance(text, ann.id, text, text, text, text, value=text, tool_filter=(text,), reason=text)
+    await database.registry.add_instance(instance)
+    assert await database.registry.instances(ann.id) == [(instance, server)]
+    assert await database.registry.delete_instance(ann.id, text)
+    assert await database.registry.delete_server(text)
+
+
+@pytest.mark.parametrize(("why", "text"), REFUSED.items())
+async def test_what_cannot_be_stored_is_refused_in_words(
+    database: Database, ann: User, server: RegistryServer, instance: Instance, why: str, text: str
+) -> None:
+    token = ApiToken("t", ann.id, text, TokenScope(frozenset({Right.READ})), 1.0)
+    scoped = replace(token, name="x", scope=TokenScope(frozenset({Right.READ}), tools=("ok", text)))
+    twin = replace(instance, id="two", slug="two")
+    attempts: list[Callable[[], Awaitable[Any]]] = [
+        lambda: database.people.add_user(text, Role.USER),
+        lambda: database.people.add_user("x", Role.USER, subject=text),
+        lambda: database.people.rename(ann.id, text),
+        lambda: database.people.add_token("d", token),
+        lambda: database.people.add_token("d", scoped),
+        lambda: database.people.put_invite("d", Invite(text, Role.USER, 1e12)),
+        lambda: database.registry.add_server(replace(server, id="two", name=text)),
+        lambda: database.registry.save_server(replace(server, url=text)),
+        lambda: database.registry.save_server(replace(server, deny_tools=(text,))),
+        lambda: database.registry.save_server(
+            replace(server, choices=(replace(server.choices[0], label=text), *server.choices[1:]))
+        ),
+        lambda: database.registry.add_instance(replace(twin, slug=text)),
+        lambda: database.registry.add_instance(replace(twin, tool_filter=(text,))),
+        lambda: database.registry.save_instance(replace(instance, name=text)),
+        lambda: database.auth.bind("https://x.example", "us", text),
+    ]
+    for attempt in attempts:
+        with pytest.raises(Unstorable, match=why) as caught:
+            await attempt()
+        assert text not in str(caught.value)
+    # Nothing of it was written, not even in part.
+    assert [user.name for user in await database.people.users()] == ["Ann"]
+    assert await database.registry.servers() == [server]
+    assert await database.registry.instances(ann.id) == [(instance, server)]
+    assert await database.people.tokens(ann.id) == []
+
+
+@pytest.mark.parametrize("text", REFUSED.values())
+async def test_what_cannot_be_stored_is_the_name_of_nothing(
+    database: Database, ann: User, instance: Instance, text: str
+) -> None:
+    people, registry, auth = database.people, database.registry, database.auth
+    for missing in (
+        people.user(text),
+        people.user_named(text),
+        people.user_of_subject(text),
+        people.password_hash(text),
+        people.session(text, 1.0),
+        people.token(text, 1.0),
+        people.invite(text, 1.0),
+        people.take_invite(text, 1.0),
+        people.take_sign_in(text, 1.0),
+        registry.server(text),
+        registry.instance(text, instance.id),
+        registry.instance(ann.id, text),
+        auth.take_pending(text),
+        auth.grant(text),
+        auth.client(text, text),
+        auth.bound_issuer(text, text),
+    ):
+        assert await missing is None
+    for nothing in (people.tokens(text), registry.instances(text)):
+        assert list(await nothing) == []
+    for refused in (
+        people.delete_token(ann.id, text),
+        registry.delete_server(text),
+        registry.delete_instance(ann.id, text),
+    ):
+        assert await refused is False
+    for quiet in (
+        people.set_role(text, Role.ADMIN),
+        people.disable_user(text, True),
+        people.delete_user(text),
+        people.touch_user(text, 1.0),
+        people.touch_token(text, 1.0),
+        people.end_session(text),
+        people.end_sessions(text),
+        registry.set_state(text, InstanceState.READY, None),
+        registry.drop_grants(text),
+        auth.drop_grant(text),
+    ):
+        await quiet
+    async with auth.refreshing(text):
+        pass
+
+
+async def test_names_that_are_too_long_are_refused_alike(
+    database: Database, ann: User, server: RegistryServer, instance: Instance
+) -> None:
+    """An index of PostgreSQL takes 2,704 bytes; SQLite would take anything."""
+    long, huge = "é" * 600, "x" * 1_000_001
+    for attempt in (
+        lambda: database.people.add_user(long, Role.USER),
+        lambda: database.people.rename(ann.id, long),
+        lambda: database.registry.add_server(replace(server, id="two", name=long)),
+        lambda: database.registry.save_server(replace(server, description=huge)),
+        lambda: database.registry.add_instance(replace(instance, id="two", slug=long)),
+    ):
+        with pytest.raises(Unstorable, match="at most"):
+            await attempt()
+    # The longest that is allowed fits into every index, though each of its characters has four bytes.
+    name = "".join(chr(0x20000 + number) for number in range(500))
+    added = await database.people.add_user(name, Role.USER)
+    assert await database.people.user_named(name) == added
+    assert await database.people.user_named(long) is None
+
+
+async def test_large_values_come_back(
+    database: Database, ann: User, server: RegistryServer, instance: Instance
+) -> None:
+    large = "v" * 900_000
+    many = tuple(f"tool {number}" for number in range(20_000))
+    changed = replace(instance, value=large, tool_filter=many)
+    assert await database.registry.save_instance(changed)
+    found = await database.registry.instance(ann.id, instance.id)
+    assert found == (changed, server)

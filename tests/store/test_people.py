@@ -1,0 +1,291 @@
+"""The people of the store, in both databases."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from toolyard.auth.records import Grant, Pending
+from toolyard.model.people import ApiToken, Invite, Right, Role, Session, TokenScope, User
+from toolyard.model.registry import Instance
+from toolyard.people.errors import NameTaken
+from toolyard.store import Database
+from toolyard.store.errors import Conflict
+
+NOW = 1_800_000_000.0
+DAY = 86_400.0
+
+
+def session(user: User, **more: Any) -> Session:
+    return Session(**{"id": "s-1", "user_id": user.id, "created_at": NOW, "expires_at": NOW + 60, **more})
+
+
+def token(user: User, **more: Any) -> ApiToken:
+    scope = TokenScope(frozenset({Right.READ, Right.CALL}), ("github",), ("get_*", "!get_secret"), ())
+    return ApiToken(
+        **{"id": "t-1", "user_id": user.id, "name": "CI", "scope": scope, "created_at": NOW, **more}
+    )
+
+
+# Users.
+
+
+async def test_a_user_comes_back_as_they_were_added(database: Database) -> None:
+    added = await database.people.add_user("Ann", Role.ADMIN, user_id="local", subject="https://idp|1")
+    assert added.id == "local"
+    assert await database.people.user("local") == added
+    assert await database.people.user_of_subject("https://idp|1") == added
+    assert await database.people.user_of_subject("https://idp|2") is None
+    assert added.role is Role.ADMIN
+    assert not added.has_password
+    assert not added.disabled
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("Ann", "aNN"),
+        ("Straße", "STRASSE"),
+        ("Ärger", "A\u0308rger"),
+        ("ﬁle", "FILE"),
+        ("ΣΊΣΥΦΟΣ", "σίσυφος"),
+        ("Ｗｉｄｅ", "wide"),
+    ],
+)
+async def test_names_that_look_the_same_are_the_same(database: Database, name: str, same: str) -> None:
+    added = await database.people.add_user(name, Role.USER)
+    assert await database.people.user_named(same) == added
+    with pytest.raises(NameTaken, match="there is a user"):
+        await database.people.add_user(same, Role.USER)
+    other = await database.people.add_user("Other", Role.USER)
+    with pytest.raises(NameTaken):
+        await database.people.rename(other.id, same)
+    # One's own name in another spelling is no clash.
+    await database.people.rename(added.id, same)
+    assert [user.name for user in await database.people.users()] == sorted(["Other", same], key=str.lower)
+
+
+async def test_a_subject_is_one_person(database: Database) -> None:
+    await database.people.add_user("Ann", Role.USER, subject="idp|1")
+    with pytest.raises(NameTaken):
+        await database.people.add_user("Bob", Role.USER, subject="idp|1")
+    # Many have none.
+    await database.people.add_user("Bob", Role.USER)
+    await database.people.add_user("Cid", Role.USER)
+
+
+async def test_of_many_who_take_a_name_at_once_one_gets_it(database: Database) -> None:
+    async def take(number: int) -> bool:
+        try:
+            await database.people.add_user("ann" if number % 2 else "ANN", Role.USER)
+        except NameTaken:
+            return False
+        return True
+
+    assert sum(await asyncio.gather(*map(take, range(20)))) == 1
+
+
+async def test_changes_to_a_user_are_seen(database: Database, ann: User) -> None:
+    people = database.people
+    await people.set_role(ann.id, Role.ADMIN)
+    await people.rename(ann.id, "Anna")
+    await people.touch_user(ann.id, NOW)
+    await people.set_password_hash(ann.id, "$argon2id$x")
+    await people.disable_user(ann.id, True)
+    assert await people.user(ann.id) == replace(
+        ann, role=Role.ADMIN, name="Anna", last_seen=NOW, has_password=True, disabled=True
+    )
+    assert await people.password_hash(ann.id) == "$argon2id$x"
+    assert await people.user_named("ann") is None
+    await people.set_password_hash(ann.id, None)
+    assert await people.password_hash(ann.id) is None
+
+
+async def test_changes_to_nobody_change_nothing(database: Database, ann: User) -> None:
+    people = database.people
+    await people.set_role("nobody", Role.ADMIN)
+    await people.rename("nobody", "Ann")
+    await people.delete_user("nobody")
+    await people.disable_user("nobody", True)
+    assert await people.password_hash("nobody") is None
+    assert await people.users() == [ann]
+
+
+# Browsers.
+
+
+async def test_a_session_is_found_by_its_digest_until_it_ends(database: Database, ann: User) -> None:
+    people = database.people
+    await people.add_session("d1", session(ann))
+    assert await people.session("d1", NOW) == (session(ann), ann)
+    assert await people.session("d1", NOW + 60) is None
+    assert await people.session("d2", NOW) is None
+    await people.extend_session("d1", NOW + 120)
+    assert await people.session("d1", NOW + 60) == (session(ann, expires_at=NOW + 120), ann)
+    await people.end_session("d1")
+    await people.extend_session("d1", NOW + 240)
+    assert await people.session("d1", NOW) is None
+
+
+async def test_sessions_end_with_the_user_disabled_or_all_at_once(
+    database: Database, ann: User, bob: User
+) -> None:
+    people = database.people
+    for number, user in enumerate((ann, ann, bob)):
+        await people.add_session(f"d{number}", session(user, id=f"s{number}"))
+    await people.disable_user(ann.id, True)
+    assert await people.session("d0", NOW) is None
+    await people.disable_user(ann.id, False)
+    assert await people.session("d0", NOW) is None
+    assert await people.session("d2", NOW) is not None
+    await people.end_sessions(bob.id)
+    assert await people.session("d2", NOW) is None
+
+
+async def test_sessions_that_have_ended_are_forgotten(
+    database: Database, ann: User, rows: Callable[[str], Any]
+) -> None:
+    await database.people.add_session("old", session(ann, id="old", expires_at=1.0))
+    await database.people.add_session("new", session(ann, id="new", expires_at=NOW * 2))
+    assert [row["digest"] for row in await rows("sessions")] == ["new"]
+
+
+async def test_a_session_of_somebody_who_is_gone_is_a_conflict(database: Database, ann: User) -> None:
+    await database.people.delete_user(ann.id)
+    with pytest.raises(Conflict, match="what this belongs to is gone"):
+        await database.people.add_session("d1", session(ann))
+
+
+# Tokens.
+
+
+async def test_a_token_comes_back_with_its_scope(database: Database, ann: User) -> None:
+    people = database.people
+    wide = token(ann, id="t-2", scope=TokenScope(frozenset(Right)), created_at=NOW + 1, expires_at=NOW + 60)
+    await people.add_token("d1", token(ann))
+    await people.add_token("d2", wide)
+    assert await people.token("d1", NOW * 2) == (token(ann), ann)
+    assert await people.token("d2", NOW) == (wide, ann)
+    assert await people.token("d2", NOW + 60) is None
+    assert await people.tokens(ann.id) == [wide, token(ann)]
+    await people.touch_token("t-1", NOW + 5)
+    assert (await people.tokens(ann.id))[1].last_used_at == NOW + 5
+
+
+async def test_a_token_can_be_deleted_by_its_owner_only(database: Database, ann: User, bob: User) -> None:
+    people = database.people
+    await people.add_token("d1", token(ann))
+    assert not await people.delete_token(bob.id, "t-1")
+    assert await people.tokens(bob.id) == []
+    assert await people.delete_token(ann.id, "t-1")
+    assert not await people.delete_token(ann.id, "t-1")
+    assert await people.token("d1", NOW) is None
+
+
+async def test_a_disabled_user_has_tokens_that_do_not_count(database: Database, ann: User) -> None:
+    people = database.people
+    await people.add_token("d1", token(ann))
+    await people.disable_user(ann.id, True)
+    assert await people.token("d1", NOW) is None
+    await people.disable_user(ann.id, False)
+    assert await people.token("d1", NOW) is not None
+
+
+# Invites.
+
+
+async def test_an_invite_is_looked_at_often_and_taken_once(database: Database) -> None:
+    people = database.people
+    invite = Invite("Cid", Role.ADMIN, NOW + 60)
+    await people.put_invite("d1", invite)
+    assert await people.invite("d1", NOW) == invite
+    assert await people.take_invite("d1", NOW + 61) is None
+    taken = await asyncio.gather(*(people.take_invite("d1", NOW) for _ in range(10)))
+    assert [one for one in taken if one] == [invite]
+    assert await people.invite("d1", NOW) is None
+
+
+async def test_a_later_invite_for_the_same_name_voids_the_earlier(database: Database) -> None:
+    people = database.people
+    await people.put_invite("d1", Invite("Cid", Role.USER, NOW * 2))
+    await people.put_invite("d2", Invite("CID", Role.ADMIN, NOW * 2))
+    assert await people.invite("d1", NOW) is None
+    assert await people.invite("d2", NOW) == Invite("CID", Role.ADMIN, NOW * 2)
+
+
+# Failed sign-ins.
+
+
+async def test_attempts_are_counted_by_key_and_time(database: Database) -> None:
+    people = database.people
+    for at in (NOW, NOW + 1, NOW + 2):
+        await people.add_attempt("name:ann", at)
+    await people.add_attempt("name:bob", NOW)
+    assert await people.count_attempts("name:ann", NOW) == 3
+    assert await people.count_attempts("name:ann", NOW + 1) == 2
+    await people.add_attempt("name:bob", NOW + 1 + DAY)
+    assert await people.count_attempts("name:ann", 0.0) == 2
+    await people.clear_attempts("name:ann")
+    assert await people.count_attempts("name:ann", 0.0) == 0
+    assert await people.count_attempts("name:bob", NOW + 1 + DAY) == 1
+
+
+async def test_the_key_of_an_attempt_may_be_anything(database: Database, rows: Callable[[str], Any]) -> None:
+    for key in ("a\0b", "\ud800", "x" * 100_000):
+        await database.people.add_attempt(key, NOW)
+        assert await database.people.count_attempts(key, NOW) == 1
+    assert all(len(row["digest"]) == 64 for row in await rows("attempts"))
+
+
+# Sign-ins at the identity provider.
+
+
+async def test_a_sign_in_that_was_begun_is_taken_once(database: Database) -> None:
+    people = database.people
+    await people.put_sign_in("d1", b"\0nonce\xff", NOW)
+    taken = await asyncio.gather(*(people.take_sign_in("d1", NOW - 1) for _ in range(10)))
+    assert [one for one in taken if one] == [b"\0nonce\xff"]
+
+
+async def test_an_old_sign_in_is_of_no_use(database: Database, rows: Callable[[str], Any]) -> None:
+    people = database.people
+    await people.put_sign_in("d1", b"x", NOW)
+    assert await people.take_sign_in("d1", NOW + 1) is None
+    await people.put_sign_in("d2", b"x", NOW)
+    await people.put_sign_in("d3", b"x", NOW + DAY + 1)
+    assert [row["digest"] for row in await rows("sign_ins")] == ["d3"]
+
+
+# Leaving.
+
+
+async def test_a_deleted_user_leaves_nothing_but_the_audit_log(
+    database: Database,
+    ann: User,
+    bob: User,
+    instance: Instance,
+    grant: Grant,
+    pending: Pending,
+    rows: Callable[[str], Any],
+) -> None:
+    people, auth = database.people, database.auth
+    await people.add_session("d1", session(ann))
+    await people.add_token("d1", token(ann))
+    await people.put_invite("d1", Invite("ANN", Role.USER, NOW * 2))
+    keys = [instance.grant_key, f"user:{ann.id}:files", f"user:{ann.id}0:files", f"user:{bob.id}:files"]
+    for key in keys:
+        await auth.put_grant(key, grant)
+        await auth.put_pending(replace(pending, key=key, state=key))
+
+    await people.delete_user(ann.id)
+
+    assert await people.users() == [bob]
+    assert {row["key"] for row in await rows("auth_grants")} == set(keys[2:])
+    assert {row["key"] for row in await rows("auth_pending")} == set(keys[2:])
+    for table in ("sessions", "api_tokens", "invites", "instances"):
+        assert await rows(table) == []
+    assert await database.registry.server(instance.server_id) is not None

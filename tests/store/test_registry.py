@@ -1,0 +1,342 @@
+"""Servers and instances in the store, in both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from toolyard.auth.records import Grant, Pending
+from toolyard.model.people import User
+from toolyard.model.registry import Instance, InstanceState, RegistryServer
+from toolyard.registry.errors import NotFound, Taken
+from toolyard.store import Database
+from toolyard.store import registry as stored
+
+# Servers.
+
+
+async def test_a_server_comes_back_as_it_was_added(database: Database, server: RegistryServer) -> None:
+    plain = RegistryServer("server-2", "a plain one", "http://plain.example")
+    await database.registry.add_server(server)
+    await database.registry.add_server(plain)
+    assert await database.registry.server(server.id) == server
+    assert await database.registry.servers() == [plain, server]
+    assert await database.registry.server("server-3") is None
+
+
+@pytest.mark.parametrize("same", ["GITHUB", "ｇｉｔｈｕｂ"])
+async def test_a_server_name_is_taken_once(database: Database, server: RegistryServer, same: str) -> None:
+    await database.registry.add_server(server)
+    other = RegistryServer("server-2", same, "http://other.example")
+    with pytest.raises(Taken, match="there is a server") as caught:
+        await database.registry.add_server(other)
+    assert caught.value.field == "name"
+    await database.registry.add_server(replace(other, name="Other"))
+    with pytest.raises(Taken):
+        await database.registry.save_server(other)
+    # Nothing of either was written.
+    assert (await database.registry.server("server-2")) == replace(other, name="Other")
+
+
+async def test_a_saved_server_is_replaced_whole(database: Database, server: RegistryServer) -> None:
+    await database.registry.add_server(server)
+    secret = replace(server.choices[2], client_secret="another")
+    changed = replace(server, name="GITHUB", allow_tools=None, choices=(secret, server.choices[0]))
+    assert await database.registry.save_server(changed)
+    assert await database.registry.server(server.id) == changed
+    assert not await database.registry.save_server(replace(server, id="server-2", name="New"))
+    assert await database.registry.server("server-2") is None
+
+
+async def test_two_servers_may_use_the_same_ids_for_their_choices(
+    database: Database, server: RegistryServer
+) -> None:
+    twin = replace(server, id="server-2", name="Twin")
+    await database.registry.add_server(server)
+    await database.registry.add_server(twin)
+    assert await database.registry.server("server-2") == twin
+
+
+async def test_a_deleted_server_takes_its_instances_and_sign_ins_along(
+    database: Database, instance: Instance, grant: Grant, pending: Pending, rows: Callable[[str], Any]
+) -> None:
+    await database.auth.put_grant(instance.grant_key, grant)
+    await database.auth.put_grant("user:x:files", grant)
+    await database.auth.put_pending(pending)
+    assert await database.registry.count_instances() == {instance.server_id: 1}
+    assert await database.registry.delete_server(instance.server_id)
+    assert not await database.registry.delete_server(instance.server_id)
+    assert await database.registry.instances(instance.user_id) == []
+    assert await database.registry.count_instances() == {}
+    assert [row["key"] for row in await rows("auth_grants")] == ["user:x:files"]
+    for table in ("auth_pending", "auth_choices", "instances"):
+        assert await rows(table) == []
+
+
+# Choices that are gone.
+
+
+async def test_instances_of_a_choice_that_is_gone_start_again(
+    database: Database, ann: User, server: RegistryServer, instance: Instance, grant: Grant, pending: Pending
+) -> None:
+    kept = Instance(
+        "instance-2", ann.id, server.id, "c-oauth", "work", "Work", state=InstanceState.READY, reason="fine"
+    )
+    await database.registry.add_instance(kept)
+    for key in (instance.grant_key, kept.grant_key):
+        await database.auth.put_grant(key, grant)
+    await database.auth.put_pending(pending)
+
+    await database.registry.save_server(replace(server, choices=server.choices[2:]))
+
+    found = {one.id: one for one, _ in await database.registry.instances(ann.id)}
+    assert found[kept.id] == kept
+    gone = found[instance.id]
+    assert (gone.state, gone.value, gone.choice_id) == (InstanceState.PENDING, None, "c-header")
+    assert gone.reason is not None
+    assert await database.auth.grant(instance.grant_key) is None
+    assert await database.auth.take_pending(pending.state) is None
+    assert await database.auth.grant(kept.grant_key) == grant
+
+
+async def test_a_server_without_choices_is_possible(
+    database: Database, server: RegistryServer, instance: Instance
+) -> None:
+    await database.registry.save_server(replace(server, choices=()))
+    found = await database.registry.instance(instance.user_id, instance.id)
+    assert found is not None
+    assert found[0].state is InstanceState.PENDING
+    assert found[1].choices == ()
+
+
+# Instances.
+
+
+async def test_an_instance_comes_back_with_its_server(
+    database: Database, ann: User, server: RegistryServer, instance: Instance
+) -> None:
+    full = Instance(
+        "instance-2",
+        ann.id,
+        server.id,
+        "c-public",
+        "Alpha",
+        "First",
+        enabled=False,
+        tool_filter=(),
+        value="",
+        state=InstanceState.FAILED,
+        reason="it was down",
+        created_at=3.5,
+        updated_at=4.5,
+    )
+    await database.registry.add_instance(full)
+    some = replace(full, id="instance-3", slug="beta", tool_filter=("read", "list"), value=None)
+    await database.registry.add_instance(some)
+    found = await database.registry.instances(ann.id)
+    assert found == [(full, server), (some, server), (instance, server)]
+    assert await database.registry.instance(ann.id, full.id) == (full, server)
+
+
+async def test_nobody_sees_or_changes_the_instances_of_others(
+    database: Database, bob: User, instance: Instance
+) -> None:
+    registry = database.registry
+    assert await registry.instances(bob.id) == []
+    assert await registry.instance(bob.id, instance.id) is None
+    assert not await registry.delete_instance(bob.id, instance.id)
+    assert not await registry.save_instance(replace(instance, user_id=bob.id, name="Mine"))
+    found = await registry.instance(instance.user_id, instance.id)
+    assert found is not None
+    assert found[0] == instance
+
+
+async def test_a_slug_is_taken_once_by_each_user(
+    database: Database, ann: User, bob: User, instance: Instance
+) -> None:
+    same = replace(instance, id="instance-2", slug="GITHUB")
+    with pytest.raises(Taken, match="you have an instance") as caught:
+        await database.registry.add_instance(same)
+    assert caught.value.field == "slug"
+    await database.registry.add_instance(replace(same, user_id=bob.id))
+    other = replace(instance, id="instance-3", slug="other")
+    await database.registry.add_instance(other)
+    with pytest.raises(Taken):
+        await database.registry.save_instance(replace(other, slug="gitHub"))
+    assert await database.registry.save_instance(replace(other, slug="OTHER"))
+    assert [one.slug for one, _ in await database.registry.instances(ann.id)] == ["GitHub", "OTHER"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"server_id": "server-9"}, "no such server"),
+        ({"choice_id": "c-9"}, "no longer offers"),
+        ({"user_id": "nobody"}, "no such user"),
+    ],
+)
+async def test_an_instance_of_nothing_cannot_be_added(
+    database: Database, instance: Instance, change: dict[str, str], words: str
+) -> None:
+    with pytest.raises(NotFound, match=words):
+        await database.registry.add_instance(replace(instance, id="instance-2", slug="two", **change))
+
+
+async def test_a_saved_instance_is_replaced_but_not_moved(
+    database: Database, server: RegistryServer, instance: Instance
+) -> None:
+    registry = database.registry
+    changed = replace(
+        instance, name="New", slug="new", enabled=False, tool_filter=("a",), value="other", updated_at=9.0
+    )
+    assert await registry.save_instance(changed)
+    assert await registry.instance(instance.user_id, instance.id) == (changed, server)
+    twin = replace(server, id="server-2", name="Twin")
+    await registry.add_server(twin)
+    assert not await registry.save_instance(replace(changed, server_id="server-2"))
+    with pytest.raises(NotFound):
+        await registry.save_instance(replace(changed, choice_id="c-9"))
+    await registry.delete_instance(instance.user_id, instance.id)
+    assert not await registry.save_instance(changed)
+
+
+async def test_another_choice_drops_the_sign_in_of_the_first(
+    database: Database, instance: Instance, grant: Grant, pending: Pending
+) -> None:
+    await database.auth.put_grant(instance.grant_key, grant)
+    await database.registry.save_instance(replace(instance, name="Same choice"))
+    assert await database.auth.grant(instance.grant_key) == grant
+    await database.auth.put_pending(pending)
+    await database.registry.save_instance(replace(instance, choice_id="c-oauth", value=None))
+    assert await database.auth.grant(instance.grant_key) is None
+    assert await database.auth.take_pending(pending.state) is None
+
+
+async def test_what_was_learned_is_noted(database: Database, instance: Instance) -> None:
+    registry = database.registry
+    await registry.set_state(instance.id, InstanceState.NEEDS_REAUTH, "refused\0 \ud800" + "x" * 50_000)
+    found = await registry.instance(instance.user_id, instance.id)
+    assert found is not None
+    assert found[0].state is InstanceState.NEEDS_REAUTH
+    assert found[0].reason is not None
+    assert found[0].reason.startswith("refused\ufffd ?xxx")
+    assert found[0].value == instance.value
+    await registry.set_state("instance-9", InstanceState.READY, None)
+
+
+async def test_a_deleted_instance_takes_its_sign_ins_along(
+    database: Database, instance: Instance, grant: Grant, pending: Pending, rows: Callable[[str], Any]
+) -> None:
+    await database.auth.put_grant(instance.grant_key, grant)
+    await database.auth.put_pending(pending)
+    await database.auth.put_pending(replace(pending, state="second tab"))
+    assert await database.registry.delete_instance(instance.user_id, instance.id)
+    assert await rows("auth_grants") == []
+    assert await rows("auth_pending") == []
+
+
+async def test_a_new_host_drops_what_was_given_to_the_old_one(
+    database: Database, ann: User, server: RegistryServer, instance: Instance, grant: Grant
+) -> None:
+    public = Instance("instance-2", ann.id, server.id, "c-public", "p", "P", state=InstanceState.READY)
+    await database.registry.add_instance(public)
+    await database.registry.set_state(instance.id, InstanceState.READY, None)
+    await database.auth.put_grant(instance.grant_key, grant)
+    await database.registry.drop_grants(server.id)
+    found = {one.id: one for one, _ in await database.registry.instances(ann.id)}
+    assert found[public.id] == public
+    assert (found[instance.id].state, found[instance.id].value) == (InstanceState.PENDING, None)
+    assert await database.auth.grant(instance.grant_key) is None
+
+
+# At once.
+
+
+async def test_of_many_who_take_a_slug_at_once_one_gets_it(database: Database, instance: Instance) -> None:
+    async def take(number: int) -> bool:
+        try:
+            await database.registry.add_instance(replace(instance, id=f"i{number}", slug="Fresh"))
+        except Taken:
+            return False
+        return True
+
+    assert sum(await asyncio.gather(*map(take, range(20)))) == 1
+
+
+async def test_no_instance_gets_a_choice_that_is_being_removed(
+    database: Database, server: RegistryServer, instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reset, entered, go_on = stored._reset, threading.Event(), threading.Event()
+
+    def slowly(*words: Any) -> None:
+        entered.set()
+        assert go_on.wait(20)
+        reset(*words)
+
+    monkeypatch.setattr(stored, "_reset", slowly)
+    registry = database.registry
+    saving = asyncio.create_task(registry.save_server(replace(server, choices=server.choices[1:])))
+    assert await asyncio.to_thread(entered.wait, 20)
+    late = replace(instance, id="late", slug="late", choice_id="c-public")
+    changed = replace(instance, choice_id="c-public")
+    attempts = [
+        asyncio.create_task(registry.add_instance(late)),
+        asyncio.create_task(registry.save_instance(changed)),
+    ]
+    await asyncio.sleep(0.3)
+    go_on.set()
+    assert await saving
+    for outcome in await asyncio.gather(*attempts, return_exceptions=True):
+        assert isinstance(outcome, NotFound)
+
+
+async def test_listing_survives_servers_that_are_deleted_meanwhile(
+    database: Database, server: RegistryServer, instance: Instance
+) -> None:
+    registry = database.registry
+
+    async def come_and_go() -> None:
+        for number in range(20):
+            twin = replace(server, id=f"twin-{number}", name=f"Twin {number}")
+            await registry.add_server(twin)
+            await registry.add_instance(
+                replace(instance, id=f"i{number}", slug=f"s{number}", server_id=twin.id)
+            )
+            await registry.delete_server(twin.id)
+
+    async def look() -> None:
+        for _ in range(60):
+            for one, of in await registry.instances(instance.user_id):
+                assert one.server_id == of.id
+
+    await asyncio.gather(come_and_go(), look(), look())
+
+
+async def test_a_list_takes_the_same_few_queries_however_long_it_is(
+    database: Database, ann: User, server: RegistryServer, instance: Instance
+) -> None:
+    for number in range(30):
+        await database.registry.add_server(replace(server, id=f"s{number}", name=f"S {number}"))
+        await database.registry.add_instance(
+            replace(instance, id=f"i{number}", slug=f"i{number}", server_id=f"s{number}")
+        )
+    statements: list[str] = []
+
+    def count(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    reader = database._workshop.engines.reader
+    event.listen(reader, "before_cursor_execute", count)
+    assert len(await database.registry.instances(ann.id)) == 31
+    assert len(statements) == 3
+    assert len(await database.registry.servers()) == 31
+    assert len(statements) == 5
+    assert await database.registry.instance(ann.id, "i5") is not None
+    assert len(statements) == 8
+    event.remove(reader, "before_cursor_execute", count)
