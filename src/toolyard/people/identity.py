@@ -1,0 +1,28 @@
+"""What an identity provider's claims say about a person, made fit for an account of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolyard.people.errors import SignInRefused
+from toolyard.people.names import LONGEST_NAME, as_name
+from toolyard.people.standing import Identity
+
+__all__ = ["identity_of"]
+
+_LONGEST_SUB = 255
+"""OpenID Connect Core, section 2."""
+
+
+def identity_of(issuer: str, claims: Mapping[str, Any]) -> Identity:
+    """Who it is. Raises SignInRefused where the provider does not say."""
+    sub = claims.get("sub")
+    if not isinstance(sub, str) or not sub or len(sub) > _LONGEST_SUB or not sub.isprintable():
+        raise SignInRefused("the identity provider does not say who you are: its 'sub' cannot be used")
+    email = claims.get("email")
+    verified = claims.get("email_verified") is True and isinstance(email, str)
+    named = (claims.get(key) for key in ("preferred_username", "email"))
+    fit = (as_name(name[:LONGEST_NAME]) for name in (*named, sub) if isinstance(name, str))
+    name = next((each for each in fit if each is not None), "user")
+    return Identity(issuer, sub, name, email if verified else None)

@@ -1,0 +1,163 @@
+"""Signing in at an identity provider: the code flow with PKCE, state and nonce, in two requests."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import orjson
+
+from toolyard.auth.asking import one_line
+from toolyard.config.settings import Settings
+from toolyard.model.people import Role, User
+from toolyard.net import Net
+from toolyard.people.digests import digest, is_secret, new_secret
+from toolyard.people.errors import NameTaken, NeverBegun, NotAllowed, ProviderFailed, SignInRefused
+from toolyard.people.id_token import Expected, UnknownKey, checked_claims
+from toolyard.people.identity import identity_of
+from toolyard.people.limits import Limits
+from toolyard.people.names import free_names
+from toolyard.people.provider import Provider, Tokens
+from toolyard.people.standing import Identity, is_admin_by_provider
+from toolyard.people.storage import PeopleStorage
+
+__all__ = ["Oidc"]
+
+_PATIENCE = 900.0
+"""Seconds that somebody has at the provider's pages."""
+_SCOPE = "openid profile email"
+
+
+class Oidc:
+    """The identity provider of the settings. Nothing is kept of a sign-in that fails."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        storage: PeopleStorage,
+        net: Net,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if settings.oidc_issuer is None or settings.oidc_client_id is None:
+            raise NotAllowed("no identity provider is set", hint="set oidc_issuer and oidc_client_id")
+        self._admins = settings.admins
+        self._storage = storage
+        self._clock = clock
+        self._limits = Limits(storage, clock)
+        self._provider = Provider(
+            settings.oidc_issuer, settings.oidc_client_id, settings.oidc_client_secret, net, clock
+        )
+
+    async def begin(self, next_path: str, *, browser: str, redirect_uri: str, address: str) -> str:
+        """Where to send the person. They must come back with the same browser.
+
+        Raises TooManySignIns or ProviderFailed.
+        """
+        await self._limits.begun(address)
+        metadata = await self._provider.metadata()
+        state, nonce, verifier = new_secret(), new_secret(), new_secret()
+        kept = {
+            "nonce": nonce,
+            "verifier": verifier,
+            "next": next_path,
+            "browser": digest(browser),
+            "redirect_uri": redirect_uri,
+        }
+        await self._storage.put_sign_in(digest(state), orjson.dumps(kept), self._clock())
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=")
+        query = {
+            "response_type": "code",
+            "client_id": self._provider.client_id,
+            "redirect_uri": redirect_uri,
+            "scope": _SCOPE,
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": challenge.decode(),
+            "code_challenge_method": "S256",
+        }
+        base = metadata.authorization_endpoint.partition("#")[0]
+        return f"{base}{'&' if '?' in base else '?'}{urlencode(query, quote_via=quote)}"
+
+    async def finish(self, answer: Mapping[str, str], *, browser: str) -> tuple[User, str]:
+        """Who came back, and where they wanted to go. Each state works once, and in its own browser.
+
+        Raises SignInRefused, NotAllowed or ProviderFailed.
+        """
+        kept = await self._begun(answer.get("state", ""), browser)
+        metadata = await self._provider.metadata()
+        named = answer.get("iss")
+        if named != metadata.issuer and (named is not None or metadata.iss_promised):
+            raise SignInRefused(
+                "the answer does not come from our identity provider",
+                hint="do not sign in again before you know why",
+            )
+        if "error" in answer:
+            raise _denied(answer)
+        if not (code := answer.get("code")):
+            raise SignInRefused("the identity provider sent back neither code nor error", hint="begin again")
+        tokens = await self._provider.exchange(code, kept["verifier"], kept["redirect_uri"])
+        claims = await self._claims(tokens, kept["nonce"])
+        more = await self._provider.userinfo(tokens, claims["sub"])
+        # What is signed wins.
+        identity = identity_of(metadata.issuer, {**more, **claims})
+        return await self._user(identity), kept["next"]
+
+    async def _begun(self, state: str, browser: str) -> dict[str, str]:
+        body = None
+        if is_secret(state):
+            body = await self._storage.take_sign_in(digest(state), self._clock() - _PATIENCE)
+        if body is None:
+            raise NeverBegun(
+                "this sign-in is unknown, was finished before, or took too long", hint="begin again"
+            )
+        kept: dict[str, str] = orjson.loads(body)
+        if not browser or not hmac.compare_digest(kept["browser"], digest(browser)):
+            raise NeverBegun("this sign-in was begun in another browser", hint="begin again")
+        return kept
+
+    async def _claims(self, tokens: Tokens, nonce: str) -> dict[str, Any]:
+        metadata = await self._provider.metadata()
+        expected = Expected(
+            metadata.issuer, self._provider.client_id, nonce, tokens.access_token, metadata.algorithms
+        )
+        for again in (False, True):
+            keys = await self._provider.keys(again=again)
+            try:
+                return checked_claims(tokens.id_token, keys, expected, self._clock())
+            except UnknownKey:
+                continue
+        raise ProviderFailed(
+            "the identity provider signed with a key that is not in its key set", hint="try again later"
+        )
+
+    async def _user(self, identity: Identity) -> User:
+        role = Role.ADMIN if is_admin_by_provider(identity, self._admins) else Role.USER
+        user = await self._storage.user_of_subject(identity.subject) or await self._add(identity, role)
+        if user.disabled:
+            raise NotAllowed("this account is disabled", hint="ask an admin")
+        if user.role is not role:
+            await self._storage.set_role(user.id, role)
+            user = await self._storage.user(user.id) or user
+        return user
+
+    async def _add(self, identity: Identity, role: Role) -> User:
+        for name in free_names(identity.name):
+            try:
+                return await self._storage.add_user(name, role, subject=identity.subject)
+            except NameTaken:
+                # Two first sign-ins at once: the other one made it.
+                if (known := await self._storage.user_of_subject(identity.subject)) is not None:
+                    return known
+        raise NameTaken(f"every name like '{identity.name}' is taken")
+
+
+def _denied(answer: Mapping[str, str]) -> SignInRefused:
+    code, words = one_line(answer.get("error"), width=60), one_line(answer.get("error_description"))
+    said = f"{code} ({words})" if words else code
+    return SignInRefused(f"the identity provider refused: {said}", hint="begin again")

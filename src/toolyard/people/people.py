@@ -1,0 +1,296 @@
+"""People: signing in and out, sessions, tokens, links; the one place that decides who is calling."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from toolyard.config.setting_choices import PeopleMode
+from toolyard.config.settings import Settings
+from toolyard.errors import Problem
+from toolyard.model.people import ApiToken, Invite, Right, Role, Session, TokenScope, User
+from toolyard.model.principal import LOCAL
+from toolyard.people.digests import digest, is_secret, new_secret
+from toolyard.people.errors import Invalid, NameTaken, NotAllowed, SignInRefused
+from toolyard.people.limits import Limits
+from toolyard.people.names import as_name, checked_name, free_names
+from toolyard.people.passwords import Passwords, check_password
+from toolyard.people.sessions import new_session, slid
+from toolyard.people.standing import is_admin_by_name, standing
+from toolyard.people.storage import PeopleStorage
+from toolyard.people.tokens import check_scope, is_token, new_token
+
+__all__ = ["INVITE_LIFE", "People"]
+
+INVITE_LIFE = 86_400.0
+"""Seconds for which a link works."""
+
+_WITH_SESSIONS = (PeopleMode.PASSWORD, PeopleMode.OIDC)
+_TOUCH_USER = 300.0
+_TOUCH_TOKEN = 60.0
+_MOST_TOKENS = 200
+_LONGEST_TOKEN_NAME = 100
+_LONGEST_TOKEN_LIFE = 10 * 366 * 86_400.0
+
+
+class People:
+    """Who is calling. What is presented is looked up by its hash; whoever it names counts as far as the mode
+    and the settings let them, and no further."""
+
+    def __init__(
+        self,
+        storage: PeopleStorage,
+        settings: Settings,
+        *,
+        clock: Callable[[], float] = time.time,
+        passwords: Passwords | None = None,
+    ) -> None:
+        self._storage = storage
+        self._settings = settings
+        self._clock = clock
+        self._passwords = passwords or Passwords()
+        self._limits = Limits(storage, clock)
+        self._local: User | None = None
+
+    # Passwords.
+
+    async def sign_in(self, name: str, password: str, address: str) -> tuple[User, str]:
+        """The user and the text of a new cookie.
+
+        Raises TooManySignIns, or SignInRefused, which does not say what was wrong.
+        """
+        self._only_with_passwords()
+        await self._limits.check(name, address)
+        async with self._passwords.turn:
+            # Again: a crowd that was let in at once must not all get a guess.
+            await self._limits.check(name, address)
+            user = await self.find(name)
+            stored = await self._storage.password_hash(user.id if user is not None else "")
+            fits = await self._passwords.verify(password, stored)
+            if not fits or user is None or stored is None or user.disabled:
+                await self._limits.failed(name, address)
+                raise SignInRefused("name or password is wrong", hint="check both, and try again")
+            if self._passwords.is_outdated(stored):
+                await self._storage.set_password_hash(user.id, await self._passwords.hash(password))
+        await self._limits.succeeded(name, address)
+        return user, await self.begin_session(user)
+
+    async def change_password(self, user: User, old: str, new: str, address: str) -> str:
+        """Set another password; every browser is signed out, and this one gets the cookie that is returned.
+
+        Raises Invalid, SignInRefused or TooManySignIns.
+        """
+        self._only_with_passwords()
+        check_password(new, "new_password")
+        await self._limits.check(user.name, address)
+        async with self._passwords.turn:
+            await self._limits.check(user.name, address)
+            if not await self._passwords.verify(old, await self._storage.password_hash(user.id)):
+                await self._limits.failed(user.name, address)
+                raise SignInRefused("the old password is wrong", hint="check it, and try again")
+            hashed = await self._passwords.hash(new)
+        return await self._renewed(user, hashed)
+
+    async def invite(self, name: str, role: Role) -> str:
+        """A text that works once, for a day: whoever has it sets the password of this user.
+
+        Somebody new gets the role; one who exists already keeps theirs. Raises Invalid or NotAllowed.
+        """
+        self._only_with_passwords()
+        name = checked_name(name)
+        user = await self._storage.user_named(name) or await self._storage.add_user(name, role)
+        if user.id == LOCAL.id:
+            raise NotAllowed(f"'{user.name}' is whoever sits at this machine, and has no password")
+        text = new_secret()
+        await self._storage.put_invite(
+            digest(text), Invite(user.name, user.role, self._clock() + INVITE_LIFE)
+        )
+        return text
+
+    async def invited(self, text: str) -> Invite | None:
+        """What a link is for, without using it up."""
+        if not is_secret(text) or self._settings.people_mode is not PeopleMode.PASSWORD:
+            return None
+        invite = await self._storage.invite(digest(text), self._clock())
+        user = None if invite is None else await self._storage.user_named(invite.user_name)
+        return invite if user is not None and not user.disabled else None
+
+    async def accept(self, text: str, password: str) -> tuple[User, str]:
+        """Set the password of whom the link is for; the user and the text of a new cookie.
+
+        Raises Invalid, and keeps the link; or SignInRefused.
+        """
+        self._only_with_passwords()
+        check_password(password)
+        refused = SignInRefused(
+            "this link is unknown, was used before, or is older than a day", hint="ask an admin for a new one"
+        )
+        if not is_secret(text):
+            raise refused
+        async with self._passwords.turn:
+            hashed = await self._passwords.hash(password)
+        invite = await self._storage.take_invite(digest(text), self._clock())
+        # The account was made with the link. One that was deleted since does not come back by it.
+        user = None if invite is None else await self._storage.user_named(invite.user_name)
+        if user is None or user.disabled:
+            raise refused
+        cookie = await self._renewed(user, hashed)
+        return await self._storage.user(user.id) or user, cookie
+
+    async def has_admin(self) -> bool:
+        """Whether an admin could sign in with a password."""
+        users = await self._storage.users()
+        return any(each.role is Role.ADMIN and each.has_password and not each.disabled for each in users)
+
+    # Browsers.
+
+    async def begin_session(self, user: User) -> str:
+        """Sign in a browser; the text of its cookie, which is nowhere else."""
+        now, text = self._clock(), new_secret()
+        await self._storage.add_session(digest(text), new_session(text, user, now))
+        await self._storage.touch_user(user.id, now)
+        return text
+
+    async def from_cookie(self, text: str) -> tuple[Session, User] | None:
+        """Who is signed in with this cookie, if anybody."""
+        if not is_secret(text) or self._settings.people_mode not in _WITH_SESSIONS:
+            return None
+        now, key = self._clock(), digest(text)
+        found = await self._storage.session(key, now)
+        if found is None:
+            return None
+        session, user = found
+        counted = standing(user, self._settings)
+        if counted is None:
+            return None
+        later = slid(session, now)
+        if later is not session:
+            await self._storage.extend_session(key, later.expires_at)
+        await self._touch(counted, now)
+        return later, counted
+
+    async def sign_out(self, text: str) -> None:
+        """End the session of this cookie."""
+        await self._storage.end_session(digest(text))
+
+    async def sign_out_everywhere(self, user: User) -> None:
+        """End every session of a user. Tokens stay."""
+        await self._storage.end_sessions(user.id)
+
+    # Tokens.
+
+    async def make_token(
+        self, user: User, name: str, scope: TokenScope, expires_in: float | None
+    ) -> tuple[ApiToken, str]:
+        """A new token and its text, which is shown this once. Raises Invalid or NotAllowed."""
+        problems: list[Problem] = []
+        label = " ".join(name.split())
+        if not label or len(label) > _LONGEST_TOKEN_NAME or not label.isprintable():
+            message = f"a token has a name of 1 to {_LONGEST_TOKEN_NAME} characters"
+            problems.append(Problem(message, path="name"))
+        if expires_in is not None and not 0 < expires_in <= _LONGEST_TOKEN_LIFE:
+            problems.append(Problem("a token lives for up to ten years, or for ever", path="expires_in"))
+        if problems:
+            raise Invalid(problems)
+        check_scope(scope)
+        if Right.ADMIN in scope.rights and user.role is not Role.ADMIN:
+            raise NotAllowed("only admins can make tokens with the right admin")
+        if len(await self._storage.tokens(user.id)) >= _MOST_TOKENS:
+            hint = "delete those that nobody uses"
+            raise Invalid([Problem(f"there are {_MOST_TOKENS} tokens already", path="name", hint=hint)])
+        now, text = self._clock(), new_token()
+        expires_at = None if expires_in is None else now + expires_in
+        token = ApiToken(new_secret()[:16], user.id, label, scope, now, expires_at)
+        await self._storage.add_token(digest(text), token)
+        return token, text
+
+    async def from_token(self, text: str) -> tuple[ApiToken, User] | None:
+        """Whose token this is, if anybody's."""
+        if not is_token(text):
+            return None
+        now = self._clock()
+        found = await self._storage.token(digest(text), now)
+        if found is None:
+            return None
+        token, user = found
+        counted = standing(user, self._settings)
+        if counted is None:
+            return None
+        if token.last_used_at is None or now - token.last_used_at > _TOUCH_TOKEN:
+            await self._storage.touch_token(token.id, now)
+        await self._touch(counted, now)
+        return token, counted
+
+    # Those who prove nothing to us themselves.
+
+    async def local_user(self) -> User:
+        """Whoever sits at this machine, in the mode none."""
+        if self._local is None:
+            known = await self._storage.user(LOCAL.id) or await self._add(LOCAL.name, Role.ADMIN, LOCAL.id)
+            self._local = standing(known, self._settings)
+        if self._local is None:
+            raise NotAllowed("there is a local user in the mode none only")
+        return self._local
+
+    async def from_proxy(self, name: str) -> User:
+        """Whom the proxy names; an account is made at first sight. Raises NotAllowed.
+
+        The proxy tells people apart, so its spelling counts: what is another name there must not be the same
+        account here.
+        """
+        if self._settings.people_mode is not PeopleMode.PROXY:
+            raise NotAllowed("a proxy names people in the mode proxy only")
+        if as_name(name) != name:
+            raise NotAllowed(
+                "the proxy sent a name that cannot be used", hint="names have 1 to 100 visible characters"
+            )
+        role = Role.ADMIN if is_admin_by_name(name, self._settings.admins) else Role.USER
+        user = await self._storage.user_named(name) or await self._add(name, role)
+        counted = standing(user, self._settings)
+        if counted is None or user.name != name:
+            raise NotAllowed(
+                f"the name '{name}' belongs to another account, '{user.name}'",
+                hint="have the proxy send each name in one spelling, or delete that account: "
+                f"toolyard users delete '{user.name}'",
+            )
+        if user.disabled:
+            raise NotAllowed("this account is disabled", hint="ask an admin")
+        if user.role is not counted.role:
+            await self._storage.set_role(user.id, counted.role)
+        await self._touch(counted, self._clock())
+        return counted
+
+    async def find(self, name: str) -> User | None:
+        """The user of that name, whatever their standing."""
+        fit = as_name(name)
+        return None if fit is None else await self._storage.user_named(fit)
+
+    async def _add(self, name: str, role: Role, user_id: str | None = None) -> User:
+        """Make an account that is identified by something else than its name, or by its name alone."""
+        for free in free_names(name):
+            try:
+                return await self._storage.add_user(free, role, user_id=user_id)
+            except NameTaken:
+                # Two first requests at once: the other one made it.
+                known = await (
+                    self._storage.user_named(name) if user_id is None else self._storage.user(user_id)
+                )
+                if known is not None:
+                    return known
+        raise NameTaken(f"every name like '{name}' is taken")
+
+    async def _renewed(self, user: User, hashed: str) -> str:
+        await self._storage.set_password_hash(user.id, hashed)
+        await self._storage.end_sessions(user.id)
+        return await self.begin_session(user)
+
+    async def _touch(self, user: User, now: float) -> None:
+        if user.last_seen is None or now - user.last_seen > _TOUCH_USER:
+            await self._storage.touch_user(user.id, now)
+
+    def _only_with_passwords(self) -> None:
+        if self._settings.people_mode is not PeopleMode.PASSWORD:
+            raise NotAllowed(
+                f"passwords do not count in the mode {self._settings.people_mode}",
+                hint="set people_mode to password to use them",
+            )

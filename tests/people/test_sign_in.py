@@ -1,0 +1,334 @@
+"""Names and passwords: signing in, links, changing the password, on each database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from argon2 import PasswordHasher
+
+from toolyard.config.setting_choices import PeopleMode
+from toolyard.config.settings import Settings
+from toolyard.model.people import Role, User
+from toolyard.people import People
+from toolyard.people.errors import Invalid, NotAllowed, SignInRefused, TooManySignIns
+from toolyard.people.passwords import Passwords
+from toolyard.people.startup import first_admin
+
+HERE, THERE = "192.0.2.1", "198.51.100.7"
+PASSWORD = "correct horse battery"
+
+
+async def _ann(people: People, role: Role = Role.USER) -> User:
+    user, _ = await people.accept(await people.invite("Ann", role), PASSWORD)
+    return user
+
+
+async def test_somebody_signs_in_without_regard_to_case(people: People) -> None:
+    ann = await _ann(people)
+    user, cookie = await people.sign_in(" aNN ", PASSWORD, HERE)
+    assert user.id == ann.id
+    found = await people.from_cookie(cookie)
+    assert found is not None
+    assert found[1].id == ann.id
+
+
+@pytest.mark.parametrize(
+    ("name", "password"),
+    [
+        ("Ann", "wrong"),
+        ("Ann", ""),
+        ("Bob", PASSWORD),
+        ("", PASSWORD),
+        ("\0", "x" * 5000),
+        ("x" * 5000, "\ud800"),
+    ],
+)
+async def test_whatever_is_wrong_the_words_are_the_same(people: People, name: str, password: str) -> None:
+    await _ann(people)
+    with pytest.raises(SignInRefused, match=r"^name or password is wrong\nhint: check both, and try again$"):
+        await people.sign_in(name, password, HERE)
+
+
+async def test_a_disabled_account_is_refused_in_the_same_words(people: People, database: Any) -> None:
+    ann = await _ann(people)
+    await database.people.disable_user(ann.id, True)
+    with pytest.raises(SignInRefused, match="name or password is wrong"):
+        await people.sign_in("Ann", PASSWORD, HERE)
+
+
+async def test_an_account_without_a_password_opens_to_none(people: People) -> None:
+    await people.invite("Bob", Role.USER)
+    for password in ("", "None", PASSWORD):
+        with pytest.raises(SignInRefused):
+            await people.sign_in("Bob", password, HERE)
+
+
+async def test_a_password_is_hashed_anew_when_the_parameters_have_changed(
+    people: People, database: Any, clock: Any
+) -> None:
+    ann = await _ann(people)
+    before = await database.people.password_hash(ann.id)
+    dearer = Passwords(PasswordHasher(time_cost=2, memory_cost=16, parallelism=1))
+    later = People(database.people, Settings(people_mode=PeopleMode.PASSWORD), clock=clock, passwords=dearer)
+    with pytest.raises(SignInRefused):
+        await later.sign_in("Ann", "wrong", HERE)
+    assert await database.people.password_hash(ann.id) == before
+    await later.sign_in("Ann", PASSWORD, HERE)
+    assert "m=16,t=2" in await database.people.password_hash(ann.id)
+    await later.sign_in("Ann", PASSWORD, HERE)
+
+
+@pytest.mark.parametrize("mode", ["none", "proxy", "oidc"])
+async def test_passwords_count_in_no_other_mode(make_people: Callable[..., People], mode: str) -> None:
+    await _ann(make_people())
+    people = make_people(mode, oidc_issuer="https://id.example", oidc_client_id="x")
+    for doing in (
+        people.sign_in("Ann", PASSWORD, HERE),
+        people.invite("Ann", Role.USER),
+        people.accept("x", PASSWORD),
+    ):
+        with pytest.raises(NotAllowed, match=f"in the mode {mode}"):
+            await doing
+
+
+# How often.
+
+
+async def _fail(people: People, name: str, address: str, times: int) -> None:
+    for _ in range(times):
+        with pytest.raises(SignInRefused):
+            await people.sign_in(name, "wrong", address)
+
+
+async def test_after_ten_failures_a_name_is_closed_to_that_address_alone(people: People, clock: Any) -> None:
+    await _ann(people)
+    await _fail(people, "Ann", THERE, 10)
+    with pytest.raises(TooManySignIns) as caught:
+        await people.sign_in("aNN", PASSWORD, THERE)
+    assert 0 < caught.value.retry_after <= 900
+    await people.sign_in("Ann", PASSWORD, HERE)
+    # Refused attempts do not count: the way is free in minutes, however often somebody knocks.
+    for _ in range(30):
+        clock.now += 10
+        if clock.now - 1_800_000_000.0 < 300:
+            with pytest.raises(TooManySignIns):
+                await people.sign_in("Ann", PASSWORD, THERE)
+    clock.now += 1
+    await people.sign_in("Ann", PASSWORD, THERE)
+
+
+async def test_names_that_nobody_has_are_limited_too(people: People) -> None:
+    await _fail(people, "nobody", THERE, 10)
+    with pytest.raises(TooManySignIns):
+        await people.sign_in("nobody", "wrong", THERE)
+
+
+async def test_an_address_that_tries_many_names_is_closed_whatever_the_name(people: People) -> None:
+    await _ann(people)
+    for number in range(30):
+        await _fail(people, f"name {number}", f"2001:db8:0:1::{number:x}", 1)
+    with pytest.raises(TooManySignIns):
+        await people.sign_in("Ann", PASSWORD, "2001:db8:0:1::ffff")
+    await people.sign_in("Ann", PASSWORD, "2001:db8:0:2::1")
+
+
+async def test_an_account_of_ones_own_does_not_free_the_address(people: People) -> None:
+    await _ann(people)
+    for number in range(30):
+        await _fail(people, f"name {number}", THERE, 1)
+        if number % 5 == 0:
+            await people.sign_in("Ann", PASSWORD, THERE)
+    with pytest.raises(TooManySignIns):
+        await people.sign_in("Ann", PASSWORD, THERE)
+
+
+async def test_guessing_from_many_places_closes_the_name_for_a_while_and_a_link_still_opens_it(
+    people: People, clock: Any
+) -> None:
+    await _ann(people)
+    for number in range(100):
+        await _fail(people, "Ann", f"203.0.113.{number}", 1)
+    with pytest.raises(TooManySignIns):
+        await people.sign_in("Ann", PASSWORD, HERE)
+    assert await people.accept(await people.invite("Ann", Role.USER), "another password")
+    clock.now += 901
+    await people.sign_in("Ann", "another password", HERE)
+
+
+async def test_the_count_is_shared_by_processes_and_outlives_them(make_people: Callable[..., People]) -> None:
+    one, other = make_people(), make_people()
+    await _ann(one)
+    await _fail(one, "Ann", THERE, 5)
+    await _fail(other, "Ann", THERE, 5)
+    with pytest.raises(TooManySignIns):
+        await make_people().sign_in("Ann", PASSWORD, THERE)
+
+
+async def test_a_crowd_at_once_gets_no_more_guesses_than_one_after_another(people: People) -> None:
+    await _ann(people)
+    outcomes = await asyncio.gather(
+        *(people.sign_in("Ann", "wrong", THERE) for _ in range(60)), return_exceptions=True
+    )
+    heard = sum(isinstance(each, SignInRefused) for each in outcomes)
+    assert 10 <= heard <= 11, "each process may let as many slip through as it hashes at once"
+    assert all(isinstance(each, SignInRefused | TooManySignIns) for each in outcomes)
+
+
+async def test_a_success_forgets_the_failures_of_its_name(people: People) -> None:
+    await _ann(people)
+    for _ in range(3):
+        await _fail(people, "Ann", HERE, 9)
+        await people.sign_in("Ann", PASSWORD, HERE)
+
+
+# Links.
+
+
+async def test_a_link_works_once(people: People) -> None:
+    text = await people.invite("Ann", Role.ADMIN)
+    invited = await people.invited(text)
+    assert invited is not None
+    assert (invited.user_name, invited.role) == ("Ann", Role.ADMIN)
+    user, cookie = await people.accept(text, PASSWORD)
+    assert (user.role, user.has_password) == (Role.ADMIN, True)
+    assert await people.from_cookie(cookie)
+    assert await people.invited(text) is None
+    with pytest.raises(SignInRefused, match="was used before"):
+        await people.accept(text, "another password")
+    await people.sign_in("Ann", PASSWORD, HERE)
+
+
+async def test_two_who_use_a_link_at_once_are_one(people: People) -> None:
+    text = await people.invite("Ann", Role.USER)
+    outcomes = await asyncio.gather(
+        *(people.accept(text, f"password number {number}") for number in range(5)), return_exceptions=True
+    )
+    assert sum(not isinstance(each, BaseException) for each in outcomes) == 1
+
+
+async def test_a_link_ends_after_a_day_and_with_the_next_one(people: People, clock: Any) -> None:
+    first = await people.invite("Ann", Role.USER)
+    second = await people.invite("ann", Role.USER)
+    assert await people.invited(first) is None
+    clock.now += 86_401
+    assert await people.invited(second) is None
+    with pytest.raises(SignInRefused):
+        await people.accept(second, PASSWORD)
+
+
+async def test_a_password_that_is_refused_does_not_use_the_link_up(people: People) -> None:
+    text = await people.invite("Ann", Role.USER)
+    with pytest.raises(Invalid):
+        await people.accept(text, "short")
+    await people.accept(text, PASSWORD)
+
+
+@pytest.mark.parametrize("text", ["", "x", "../../etc", "A" * 43, "ä" * 43, "x" * 100_000])
+async def test_a_link_that_was_never_made(people: People, text: str) -> None:
+    assert await people.invited(text) is None
+    with pytest.raises(SignInRefused):
+        await people.accept(text, PASSWORD)
+
+
+async def test_a_link_gives_no_role_to_one_who_exists(people: People, database: Any) -> None:
+    ann = await _ann(people, Role.ADMIN)
+    text = await people.invite("Ann", Role.ADMIN)
+    await database.people.set_role(ann.id, Role.USER)
+    user, _ = await people.accept(text, "another password")
+    assert (user.id, user.role) == (ann.id, Role.USER)
+
+
+async def test_a_link_brings_nobody_back_who_was_deleted_or_disabled(people: People, database: Any) -> None:
+    ann = await _ann(people)
+    text = await people.invite("Ann", Role.USER)
+    await database.people.disable_user(ann.id, True)
+    assert await people.invited(text) is None
+    with pytest.raises(SignInRefused):
+        await people.accept(text, "another password")
+    await database.people.disable_user(ann.id, False)
+    text = await people.invite("Ann", Role.USER)
+    await database.people.delete_user(ann.id)
+    with pytest.raises(SignInRefused):
+        await people.accept(text, "another password")
+    assert await people.find("Ann") is None
+
+
+async def test_a_new_password_by_link_ends_every_session(people: People) -> None:
+    await _ann(people)
+    _, old = await people.sign_in("Ann", PASSWORD, HERE)
+    _, new = await people.accept(await people.invite("Ann", Role.USER), "another password")
+    assert await people.from_cookie(old) is None
+    assert await people.from_cookie(new)
+
+
+@pytest.mark.parametrize("name", ["", "   ", "a\nb", "a\0b", "x" * 101, "two  spaces", "\u202eevil"])
+async def test_names_that_cannot_be_one(people: People, name: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        await people.invite(name, Role.USER)
+    assert caught.value.problems[0].path == "name"
+
+
+# Changing the password.
+
+
+async def test_changing_the_password_needs_the_old_one_and_signs_other_browsers_out(people: People) -> None:
+    ann = await _ann(people)
+    _, other = await people.sign_in("Ann", PASSWORD, HERE)
+    with pytest.raises(SignInRefused, match="the old password is wrong"):
+        await people.change_password(ann, "wrong", "another password", HERE)
+    with pytest.raises(Invalid):
+        await people.change_password(ann, PASSWORD, "short", HERE)
+    assert await people.from_cookie(other)
+    cookie = await people.change_password(ann, PASSWORD, "another password", HERE)
+    assert await people.from_cookie(other) is None
+    assert await people.from_cookie(cookie)
+    await people.sign_in("Ann", "another password", HERE)
+
+
+async def test_a_stolen_session_cannot_guess_the_old_password(people: People) -> None:
+    ann = await _ann(people)
+    for _ in range(10):
+        with pytest.raises(SignInRefused):
+            await people.change_password(ann, "wrong", "another password", THERE)
+    with pytest.raises(TooManySignIns):
+        await people.change_password(ann, PASSWORD, "another password", THERE)
+
+
+# The first admin.
+
+
+async def test_the_first_admin_comes_by_a_link_until_one_can_sign_in(people: People, database: Any) -> None:
+    settings, base = Settings(people_mode=PeopleMode.PASSWORD), "http://127.0.0.1:8420"
+    first, second = [await first_admin(people, settings, base) for _ in range(2)]
+    assert first is not None
+    assert second is not None
+    assert first.startswith(f"{base}/ui/invite/")
+    assert await people.invited(first.rpartition("/")[2]) is None, "a new start, a new link"
+    user, _ = await people.accept(second.rpartition("/")[2], PASSWORD)
+    assert (user.name, user.role) == ("admin", Role.ADMIN)
+    assert await first_admin(people, settings, base) is None
+    await database.people.disable_user(user.id, True)
+    third = await first_admin(people, settings, base)
+    assert third is not None
+    other, _ = await people.accept(third.rpartition("/")[2], PASSWORD)
+    assert (other.name, other.role) == ("admin-2", Role.ADMIN)
+
+
+async def test_a_user_who_is_called_admin_does_not_become_one(people: People) -> None:
+    await people.accept(await people.invite("Admin", Role.USER), PASSWORD)
+    link = await first_admin(people, Settings(people_mode=PeopleMode.PASSWORD), "http://x")
+    assert link is not None
+    user, _ = await people.accept(link.rpartition("/")[2], PASSWORD)
+    assert user.name == "admin-2"
+
+
+async def test_the_local_user_of_another_mode_is_no_admin_here(make_people: Callable[..., People]) -> None:
+    local = await make_people("none").local_user()
+    assert local.role is Role.ADMIN
+    people = make_people()
+    assert not await people.has_admin()
+    with pytest.raises(NotAllowed):
+        await people.invite(local.name, Role.USER)
