@@ -7,6 +7,7 @@ from toolyard.auth.errors import AddressNotAllowed
 from toolyard.auth.reach import Reach, is_local
 
 PUBLIC = "https://mcp.example.com/mcp"
+OLD_FORMS = ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "127.0.0.1.", "localhost.", "LOCALHOST"]
 
 
 @pytest.mark.parametrize(
@@ -39,8 +40,13 @@ def test_what_a_server_names_is_guarded_unless_the_operator_allows_it(
     [
         (None, "https://auth.example.com/token", True),
         (None, "http://auth.example.com/token", False),
-        (None, "http://127.0.0.1:8080/token", True),
-        (None, "http://app.localhost/token", True),
+        (None, "http://127.0.0.1:8080/token", False),
+        (None, "http://app.localhost/token", False),
+        (None, "https://10.0.0.1/token", False),
+        (None, "https://2130706433/token", False),
+        (False, "https://169.254.169.254/token", False),
+        (False, "https://[::ffff:10.0.0.1]/token", False),
+        (True, "http://127.0.0.1:8080/token", True),
         (True, "http://auth.lan/token", True),
         (False, "http://auth.lan/token", False),
         (True, "ftp://auth.lan/token", False),
@@ -50,7 +56,9 @@ def test_what_a_server_names_is_guarded_unless_the_operator_allows_it(
         (None, "", False),
     ],
 )
-def test_endpoints_are_encrypted_or_near(allowed: bool | None, address: str, fine: bool) -> None:
+def test_endpoints_are_encrypted_and_near_ones_allowed_by_the_operator(
+    allowed: bool | None, address: str, fine: bool
+) -> None:
     reach = Reach(PUBLIC, allowed)
     if fine:
         assert reach.endpoint(address, "it") == address
@@ -59,13 +67,30 @@ def test_endpoints_are_encrypted_or_near(allowed: bool | None, address: str, fin
             reach.endpoint(address, "it")
 
 
-@pytest.mark.parametrize("host", ["localhost", "a.localhost", "127.0.0.1", "10.1.2.3", "::1", "fe80::1%eth0"])
+def test_a_server_on_this_machine_may_name_others_here() -> None:
+    assert Reach("http://localhost:1/mcp").endpoint("http://127.0.0.1:2/token", "it")
+    with pytest.raises(AddressNotAllowed):
+        Reach("http://localhost:1/mcp", False).endpoint("http://127.0.0.1:2/token", "it")
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "a.localhost", "127.0.0.1", "10.1.2.3", "::1", "fe80::1%eth0", *OLD_FORMS]
+)
 def test_local_hosts(host: str) -> None:
     assert is_local(host)
 
 
 @pytest.mark.parametrize(
-    "host", ["example.com", "localhost.example.com", "8.8.8.8", "2606:4700::1111", "", "127.0.0.1.nip.io"]
+    "host",
+    [
+        "example.com",
+        "localhost.example.com",
+        "8.8.8.8",
+        "2606:4700::1111",
+        "",
+        "127.0.0.1.nip.io",
+        "134744072",
+    ],
 )
 def test_other_hosts(host: str) -> None:
     assert not is_local(host)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from toolyard.auth.errors import (
     WrongAuthorizationServer,
 )
 from toolyard.auth.registration import client_document
+from toolyard.model.registry import Registration
 
 DOCUMENT = "https://toolyard.example/client.json"
 
@@ -214,7 +216,17 @@ async def test_a_forgotten_client_is_registered_again_once(world: Any) -> None:
     await world.forget("clients")
     await world.call(world.provider())
     assert len(await world.log("register")) == 2
-    assert len(world.urls) == 3
+    # Nobody was sent there in vain.
+    assert len(world.urls) == 2
+
+
+async def test_a_client_that_is_forgotten_while_somebody_signs_in_is_registered_again_once(
+    world: Any,
+) -> None:
+    await world.set(token_trouble=["invalid_client"])
+    await world.call(world.provider())
+    assert len(await world.log("register")) == 2
+    assert len(world.urls) == 2
 
 
 async def test_a_server_that_forgets_every_client_is_not_asked_for_ever(world: Any) -> None:
@@ -247,3 +259,32 @@ async def test_after_a_move_the_new_authorization_server_never_sees_the_old_clie
     assert seen == [second["client"]]
     # The old refresh token was not offered to anyone.
     assert [entry["grant_type"] for entry in await world.log("token")] == ["authorization_code"] * 2
+
+
+@pytest.mark.parametrize("way", [Registration.ENTERED, Registration.DOCUMENT, Registration.DYNAMIC])
+async def test_a_registration_that_was_asked_for_is_used_or_none(world: Any, way: Registration) -> None:
+    await world.set(metadata={"registration_endpoint": None})
+    target = replace(world.target(), registration=way)
+    with pytest.raises(RegistrationFailed):
+        await world.flow().begin("k", target)
+    assert not await world.log("register")
+
+
+async def test_a_registration_that_was_lost_is_made_anew_before_anybody_is_sent_there(world: Any) -> None:
+    first = await world.flow().begin("k", world.target())
+    again = await world.flow().begin("k", world.target())
+    assert len(await world.log("register")) == 1
+    await world.forget("clients")
+    last = await world.flow().begin("k", world.target())
+    assert len(await world.log("register")) == 2
+    assert (await world.flow().finish(await world.browse(last.url))).access_token
+    assert first.state != again.state != last.state
+
+
+async def test_an_authorization_endpoint_that_is_slow_or_away_is_not_held_against_the_registration(
+    world: Any,
+) -> None:
+    await world.flow().begin("k", world.target())
+    await world.change(metadata={"authorization_endpoint": "http://127.0.0.1:1/authorize"})
+    await world.flow().begin("k", world.target())
+    assert len(await world.log("register")) == 1

@@ -11,7 +11,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolyard.net import AddressRefused, Net, is_private
+from toolyard.errors import ConfigError
+from toolyard.net import AddressRefused, Guard, Net, is_private
 
 PUBLIC = [
     "1.1.1.1",
@@ -285,3 +286,43 @@ async def test_a_connection_of_the_unguarded_session_is_no_way_around_the_guard(
     assert "is private" in await refused(net, server.url)
     assert await get(net, server.url, guarded=False) == "hello"
     assert len(server.seen) == 2
+
+
+# What the operator says about it.
+
+
+def test_deny_wins_over_allow_and_allow_over_private() -> None:
+    guard = Guard.of(["10.0.0.0/8", "fd00::/8"], ["10.9.0.0/16", "93.184.216.34", "2001:db8::/32"])
+    for address in ("10.1.2.3", "fd00::1", "8.8.8.8", "::ffff:10.1.2.3"):
+        assert guard.refusal(address) is None
+    for address in ("10.9.1.1", "93.184.216.34", "::ffff:10.9.1.1", "192.168.1.1", "fe80::1", "nonsense"):
+        assert guard.refusal(address) is not None
+    assert "denied" in (guard.refusal("93.184.216.34") or "")
+
+
+def test_every_public_address_may_be_denied() -> None:
+    guard = Guard.of([], ["0.0.0.0/0", "::/0"])
+    for address in ("8.8.8.8", "2606:4700::1111"):
+        assert not is_private(address)
+        assert guard.refusal(address) is not None
+
+
+def test_what_is_no_address_is_told_with_its_setting() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Guard.of(["10.0.0.0/8", "intranet"], ["10.0.0.1/8", ""])
+    assert [problem.path for problem in caught.value.problems] == ["guard_allow", "guard_deny", "guard_deny"]
+
+
+async def test_an_allowed_address_is_dialled_and_a_denied_one_is_not(server: Any) -> None:
+    for guard, reached in (
+        (Guard.of(["127.0.0.1"], []), True),
+        (Guard.of(["127.0.0.0/8"], ["127.0.0.1"]), False),
+    ):
+        net = Net(guard)
+        try:
+            if reached:
+                assert await get(net, server.url, guarded=True) == "hello"
+            else:
+                assert "is denied" in await refused(net, server.url)
+        finally:
+            await net.close()

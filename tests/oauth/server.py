@@ -1,8 +1,9 @@
 """A protected resource and two authorization servers in one program: ``server.py PORT``.
 
-The resource listens on PORT at ``/mcp``; the authorization servers on ports of their own. They implement
-RFC 9728, RFC 8414, OpenID discovery, dynamic registration, PKCE, refresh rotation with reuse detection,
-RFC 9207, resource indicators and client authentication, and misbehave where they are told to.
+The resource listens on PORT at ``/mcp`` and is a small MCP server with the tools ``whoami`` and ``write``, of
+which the second needs the scope of its name; the authorization servers listen on ports of their own. They
+implement RFC 9728, RFC 8414, OpenID discovery, dynamic registration, PKCE, refresh rotation with reuse
+detection, RFC 9207, resource indicators and client authentication, and misbehave where they are told to.
 
 ``GET /control`` tells the addresses, ``PUT /control`` resets everything and sets what is in the body,
 ``PATCH /control`` changes settings and keeps the state, ``GET /log`` tells what was asked.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import json
 import secrets
 import sys
 import time
@@ -38,6 +40,9 @@ DEFAULTS: dict[str, Any] = {
     "needs": [],
     "refuse": None,
     "at_origin": False,
+    "call_delay": 0,
+    # The person who signs in.
+    "person": "somebody",
     # The authorization servers.
     "issuer_path": "",
     "metadata_places": [SERVER],
@@ -50,6 +55,7 @@ DEFAULTS: dict[str, Any] = {
     "refresh_tokens": True,
     "token_trouble": [],
     "token_delay": 0,
+    "token_waits": False,
     "token_answer": {},
     "register_status": 201,
     "register_answer": {},
@@ -149,7 +155,34 @@ def resource_routes(world: World) -> list[web.RouteDef]:
             return refusal(403, "insufficient_scope", " ".join(settings["needs"]))
         if not set(settings["needs"]) <= set(known["scope"].split()):
             return refusal(403, "insufficient_scope", " ".join(settings["needs"]))
+        body = await request.read()
+        message = json.loads(body) if body else {}
+        if "method" in message:
+            await asyncio.sleep(settings["call_delay"])
+            return answered(message, known)
         return web.json_response({"scope": known["scope"], "client": known["client_id"]})
+
+    def answered(message: dict[str, Any], known: dict[str, Any]) -> web.Response:
+        method, params = message["method"], message.get("params", {})
+        if "id" not in message:
+            return web.Response(status=202)
+        if method == "initialize":
+            info = {"name": "guarded", "version": "1"}
+            version = params["protocolVersion"]
+            result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+        elif method == "tools/list":
+            hints = {"readOnlyHint": True}
+            schema = {"type": "object", "properties": {}}
+            names = ("whoami", "write")
+            result = {"tools": [{"name": n, "inputSchema": schema, "annotations": hints} for n in names]}
+        elif method == "tools/call":
+            if params["name"] == "write" and "write" not in known["scope"].split():
+                return refusal(403, "insufficient_scope", "write")
+            result = {"content": [{"type": "text", "text": known["person"]}]}
+        else:
+            error = {"code": -32601, "message": "method not found"}
+            return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error})
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     async def metadata(request: web.Request) -> web.Response:
         world.note("rs", "resource metadata", path=request.path)
@@ -223,7 +256,11 @@ class AuthorizationServer:
 
     async def authorize(self, request: web.Request) -> web.Response:
         settings, query = self.world.settings, dict(request.query)
-        self.world.note(self.name, "authorize", query=query)
+        self.world.note(self.name, "authorize" if "resource" in query else "look", query=query)
+        known = self.world.clients.keys() | settings["entered"].keys()
+        if query["client_id"] not in known and not query["client_id"].startswith("https://"):
+            # As RFC 6749 wants it: nobody is sent to an address that may be a stranger's.
+            return web.Response(status=400, text="unknown client")
         back: dict[str, str] = {"state": query["state"]}
         issuer = self.world.issuer(self.name)
         if (iss := {"right": issuer}.get(settings["iss"] or "", settings["iss"])) is not None:
@@ -232,7 +269,7 @@ class AuthorizationServer:
             back.update(error=settings["authorize_error"], error_description="said no")
         else:
             back["code"] = secrets.token_urlsafe(16)
-            self.world.codes[back["code"]] = {**query, "issuer": issuer}
+            self.world.codes[back["code"]] = {**query, "issuer": issuer, "person": settings["person"]}
         raise web.HTTPFound(f"{query['redirect_uri']}?{urlencode(back)}")
 
     async def token(self, request: web.Request) -> web.Response:
@@ -241,6 +278,8 @@ class AuthorizationServer:
         facts = {name: form.get(name) for name in ("grant_type", "resource", "scope", "refresh_token")}
         self.world.note(self.name, "token", client_id=client_id, method=method, **facts)
         await asyncio.sleep(settings["token_delay"])
+        while self.world.settings["token_waits"]:
+            await asyncio.sleep(0.01)
         if settings["token_trouble"]:
             trouble = settings["token_trouble"].pop(0)
             if trouble == "drop":
@@ -297,7 +336,12 @@ class AuthorizationServer:
         same = (known["client_id"], known["redirect_uri"], known.get("resource"))
         if same != (client_id, form["redirect_uri"], form.get("resource")):
             return "another client, redirect address or resource"
-        return {"client_id": client_id, "scope": known.get("scope", ""), "family": secrets.token_hex(4)}
+        return {
+            "client_id": client_id,
+            "scope": known.get("scope", ""),
+            "family": secrets.token_hex(4),
+            "person": known["person"],
+        }
 
     def _by_refresh(self, form: dict[str, Any], client_id: str) -> dict[str, Any] | str:
         token = form["refresh_token"]
@@ -313,7 +357,7 @@ class AuthorizationServer:
         return known
 
     def _by_client(self, form: dict[str, Any], client_id: str) -> dict[str, Any] | str:
-        return {"client_id": client_id, "scope": form.get("scope", ""), "family": ""}
+        return {"client_id": client_id, "scope": form.get("scope", ""), "family": "", "person": client_id}
 
     def _issue(self, grant: dict[str, Any]) -> web.Response:
         settings = self.world.settings

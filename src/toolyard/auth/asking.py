@@ -59,6 +59,15 @@ class Asker:
             url = target
         raise AddressNotAllowed(f"{what} redirects more than {_REDIRECTS} times")
 
+    async def status(self, address: str, what: str, seconds: float) -> int | None:
+        """Only whether a page is there; a redirect is not followed. None: it cannot be told in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                answer, _ = await self._once("GET", read_url(address, what), what)
+        except (AuthUnavailable, AddressNotAllowed, TimeoutError):
+            return None
+        return answer.status
+
     async def post(
         self,
         address: str,
@@ -132,7 +141,12 @@ def _fault(error: Exception, url: URL, what: str) -> AuthUnavailable | AddressNo
     if isinstance(error, aiohttp.ClientConnectorError) and " is private" in str(error.os_error):
         return AddressNotAllowed(
             f"{what} is at {_place(url)}, a private address, which is not allowed for this server",
-            hint="set privateAddresses to true for it if you trust it",
+            hint="allow private addresses for it (privateAddresses) if you trust it",
+        )
+    if isinstance(error, aiohttp.ClientConnectorError) and " is denied" in str(error.os_error):
+        return AddressNotAllowed(
+            f"{what} is at {_place(url)}, an address that the operator has denied",
+            hint="the setting guard_deny names it",
         )
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         words = f"the host name {url.host} cannot be resolved"

@@ -106,7 +106,7 @@ def _check_resource(resource: str, server: URL, target: Target) -> None:
     raise ResourceMismatch(
         f"the metadata found for {server.origin()}{server.raw_path} is that of another resource, "
         f"{named.with_query(None)}",
-        hint="if that is right, enter it as 'resource' under 'oauth'",
+        hint="if that is right, enter it as the resource in the server's entry",
     )
 
 
@@ -118,7 +118,7 @@ def _not_compliant(target: Target, resource: ResourceMetadata | None) -> Discove
     )
     return DiscoveryFailed(
         f"the server wants a sign-in but is not MCP-compliant: it {lack}",
-        hint="an old server may work with 'legacyDiscovery': true under 'oauth'; others need a header",
+        hint="an old server may work with legacyDiscovery in its entry; others need a header",
     )
 
 

@@ -43,6 +43,9 @@ class Started:
 
     url: str = field(repr=False)
     state: str = field(repr=False)
+    issuer: str = ""
+    iss_promised: bool = False
+    """Whether the answer must name the issuer: a bare code is then not enough to finish."""
 
 
 class Flow:
@@ -64,18 +67,21 @@ class Flow:
         challenge: Challenge | None = None,
         more_scopes: tuple[str, ...] = (),
         owner: str = "",
+        ourselves: Ourselves | None = None,
     ) -> Started:
         """The first step: where to send the person. What the second step needs is stored under the state.
 
         ``challenge`` is how the server refused, if it was asked already; ``owner`` names who begins, and must
-        be the same at the end. Raises AuthError or AuthUnavailable.
+        be the same at the end; ``ourselves`` is who we are this time, where that depends on the address by
+        which the person reached us. Raises AuthError or AuthUnavailable.
         """
+        who = ourselves or self._ourselves
         asker = Asker(self._net, target.reach)
         challenge = challenge or await probe(asker, target)
         found = await self._discover(asker, key, target, challenge)
         endpoint = _authorization_endpoint(found, legacy=target.oauth.legacy_discovery)
         scopes = choose_scopes(target.oauth.scopes, challenge, found, more_scopes)
-        client = await client_for(asker, self._storage, target, self._ourselves, found, scopes, self._clock())
+        client = await client_for(asker, self._storage, target, who, found, scopes, self._clock())
         pending = Pending(
             state=secrets.token_urlsafe(32),
             verifier=secrets.token_urlsafe(48),
@@ -91,20 +97,34 @@ class Flow:
             began_at=self._clock(),
         )
         await self._storage.put_pending(pending)
-        return Started(_authorization_url(endpoint, pending), pending.state)
+        url = _authorization_url(endpoint, pending)
+        return Started(url, pending.state, client.issuer, pending.iss_promised)
 
     async def finish(self, answer: Mapping[str, str], *, owner: str = "") -> Grant:
         """The second step: the query parameters with which the person came back. Each state works once.
 
         Raises AnswerRejected, AuthorizationDenied, TokenRefused, ClientForgotten or AuthUnavailable.
         """
-        pending = await self._storage.take_pending(answer.get("state", ""))
+        return await self.complete(await self.take(answer, owner=owner), answer)
+
+    async def take(self, answer: Mapping[str, str], *, owner: str = "") -> Pending:
+        """What was begun, handed out once, if this answer belongs to it and comes from its owner.
+
+        Raises AnswerRejected.
+        """
+        if not (state := answer.get("state")):
+            raise AnswerRejected("the answer does not say which sign-in it belongs to", hint="begin it again")
+        pending = await self._storage.take_pending(state)
         if pending is None:
             raise AnswerRejected("this sign-in is unknown or was finished before", hint="begin it again")
         if not hmac.compare_digest(pending.owner.encode(), owner.encode()):
             raise AnswerRejected("this sign-in was begun by somebody else", hint="begin it again")
         if self._clock() - pending.began_at > _LONGEST:
             raise AnswerRejected("this sign-in was begun too long ago", hint="begin it again")
+        return pending
+
+    async def complete(self, pending: Pending, answer: Mapping[str, str]) -> Grant:
+        """Get and keep what the sign-in gives. Raises what ``finish`` raises."""
         _check_issuer(pending, answer.get("iss"))
         if "error" in answer:
             _deny(pending, answer)

@@ -7,6 +7,7 @@ import hmac
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from toolyard.auth.asking import Asker
@@ -75,6 +76,11 @@ class OAuthProvider:
         self._made: str | None = None
         self._attempts: list[float] = []
 
+    @property
+    def token(self) -> str | None:
+        """The access token that is held right now; None where there is none."""
+        return self._keeper.token
+
     async def headers(self) -> Mapping[str, str]:
         """The bearer token, refreshed where it was about to run out; nothing where there is none."""
         grant = await self._keeper.current()
@@ -142,7 +148,7 @@ class OAuthProvider:
         if grant is not None and self._is_new(grant):
             raise SignInEnded(
                 "the server refuses the token that was just issued for it",
-                hint="check clientId, scopes and resource under 'oauth'",
+                hint="check client id, scopes and resource in the server's entry",
             )
         await self._obtain(challenge)
         return True
@@ -175,12 +181,13 @@ class OAuthProvider:
             raise ScopeNeeded(
                 f"this needs the scopes {' '.join(asked) or '(not named)'}",
                 scopes=asked,
-                hint="enter them as 'scopes' under 'oauth'",
+                hint="enter them as scopes in the server's entry",
             )
         return await self._sign_in(grant, challenge, tuple(dict.fromkeys((*had, *asked))))
 
     async def _sign_in(self, grant: Grant | None, challenge: Challenge, scopes: tuple[str, ...]) -> bool:
         if self._authorize is None:
+            await self._remember(grant, challenge)
             raise _wanted(grant, challenge, scopes, self._keeper.refusal)
         for last in (False, True):
             self._check_attempts()
@@ -196,6 +203,17 @@ class OAuthProvider:
             await self._use(grant)
             break
         return True
+
+    async def _remember(self, grant: Grant | None, challenge: Challenge) -> None:
+        """Keep the scopes that the server asks for, so that the next sign-in asks for them, too."""
+        asked = challenged_scopes(challenge)
+        if grant is None or challenge.params.get("error") != "insufficient_scope":
+            return
+        wanted = tuple(dict.fromkeys((*grant.wanted, *asked)))
+        if not set(wanted) <= {*grant.wanted, *grant.requested}:
+            # Its serial stays: its tokens are the same.
+            async with self._storage.refreshing(self._key):
+                await self._storage.swap_grant(self._key, grant.serial, replace(grant, wanted=wanted))
 
     async def _finish(self, started: Started, answer: Mapping[str, str]) -> Grant:
         if not hmac.compare_digest(answer.get("state", "").encode(), started.state.encode()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from dataclasses import dataclass
 
 from yarl import URL
@@ -38,6 +39,12 @@ class Reach:
         network, or the operator allows private addresses.
         """
         url = read_url(address, what)
+        if is_local(url.host or "") and self.guarded(url):
+            # Whoever signs in would be sent to an address of their own network by a stranger's words.
+            raise AddressNotAllowed(
+                f"{what} is at {url.host}, a private address, which is not allowed for this server",
+                hint="allow private addresses for it (privateAddresses) if you trust it",
+            )
         if url.scheme != "https" and not is_local(url.host or "") and not self.private_addresses:
             raise AddressNotAllowed(
                 f"{what} {url.with_query(None)} is not encrypted",
@@ -60,11 +67,20 @@ def read_url(address: str, what: str) -> URL:
 
 
 def is_local(host: str) -> bool:
-    """Whether a host is this machine, or a private address written out."""
+    """Whether a host is this machine, or a private address written out, in whichever way browsers read."""
+    host = host.rstrip(".").lower()
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return False
+        return _is_old_form_of_private(host)
     return is_private(host)
+
+
+def _is_old_form_of_private(host: str) -> bool:
+    """Numbers that are no address to us, but to browsers: ``2130706433``, ``0x7f.1``, ``0177.0.0.1``."""
+    try:
+        return bool(host) and is_private(socket.inet_ntoa(socket.inet_aton(host)))
+    except (OSError, ValueError):
+        return False

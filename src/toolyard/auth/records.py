@@ -71,6 +71,8 @@ class Grant:
     expires_at: float | None
     """Absolute; None: the authorization server did not say."""
     serial: str = field(default_factory=new_serial)
+    wanted: tuple[str, ...] = ()
+    """Scopes that the server asked for since, for which somebody must sign in again."""
 
     def valid(self, now: float) -> bool:
         """Whether the access token has not run out."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import orjson
 
@@ -15,8 +17,13 @@ from toolyard.auth.reach import is_local, read_url
 from toolyard.auth.records import AuthMethod, Client
 from toolyard.auth.storage import AuthStorage
 from toolyard.auth.target import Ourselves, Target
+from toolyard.model.registry import Registration
 
 __all__ = ["client_document", "client_for"]
+
+_LOOK = 5.0
+"""Seconds for a look at the authorization endpoint."""
+_BY_HAND = "register Toolyard there by hand, and enter its client id (and secret) in the server's entry"
 
 
 async def client_for(
@@ -32,14 +39,17 @@ async def client_for(
 
     Raises RegistrationFailed or AuthUnavailable.
     """
-    server = found.server
-    if target.oauth.client_id is not None:
+    server, way = found.server, target.registration
+    if target.oauth.client_id is not None and way in (Registration.ENTERED, Registration.AUTO):
         return await _entered(storage, target, ourselves, server, target.oauth.client_id)
-    document = ourselves.document_url if server.takes_documents else None
-    if document is not None and not (ourselves.dynamic_first and server.registration_endpoint):
-        return Client(server.issuer, document, ourselves.redirect_uri, "document")
+    if way is Registration.ENTERED:
+        raise RegistrationFailed(
+            f"no client id was entered for the authorization server {server.issuer}", hint=_BY_HAND
+        )
+    if way is Registration.DOCUMENT or (way is Registration.AUTO and _by_document(ourselves, server)):
+        return _documented(ourselves, server)
     kept = await storage.client(server.issuer, ourselves.redirect_uri)
-    if kept is not None and _fits(kept, scopes, now):
+    if kept is not None and _fits(kept, scopes, now) and not await _forgotten(asker, server, kept):
         return kept
     listed = set(found.scopes_supported or ()) - {"offline_access"}
     before = frozenset[str]() if kept is None or kept.scopes is None else kept.scopes
@@ -51,6 +61,25 @@ async def client_for(
 def _fits(kept: Client, scopes: tuple[str, ...], now: float) -> bool:
     lasts = kept.expires_at is None or now < kept.expires_at
     return lasts and (kept.scopes is None or kept.scopes >= set(scopes))
+
+
+async def _forgotten(asker: Asker, server: ServerMetadata, kept: Client) -> bool:
+    """Whether the authorization server has lost our registration. It would tell only the person whom we send
+    there, on a page from which no way leads back; so we look first, with a question of no consequence."""
+    if server.authorization_endpoint is None:
+        return False
+    query = {
+        "response_type": "code",
+        "client_id": kept.client_id,
+        "redirect_uri": kept.redirect_uri,
+        "state": secrets.token_urlsafe(16),
+        "code_challenge": secrets.token_urlsafe(32),
+        "code_challenge_method": "S256",
+    }
+    base = server.authorization_endpoint.partition("#")[0]
+    address = f"{base}{'&' if '?' in base else '?'}{urlencode(query, quote_via=quote)}"
+    status = await asker.status(address, "the authorization endpoint", _LOOK)
+    return status in (400, 401)
 
 
 # Entered by the operator.
@@ -85,6 +114,26 @@ def _secret_method(server: ServerMetadata) -> AuthMethod:
 # Our document.
 
 
+def _by_document(ourselves: Ourselves, server: ServerMetadata) -> bool:
+    """Whether a document is the way to go where the operator leaves it to us."""
+    possible = ourselves.document_url is not None and server.takes_documents
+    return possible and not (ourselves.dynamic_first and server.registration_endpoint is not None)
+
+
+def _documented(ourselves: Ourselves, server: ServerMetadata) -> Client:
+    if ourselves.document_url is None:
+        raise RegistrationFailed(
+            "this deployment has no public address at which a client id metadata document could be read",
+            hint="set public_url to its https address, or choose another registration",
+        )
+    if not server.takes_documents:
+        raise RegistrationFailed(
+            f"the authorization server {server.issuer} takes no client id metadata documents",
+            hint="choose another registration for this server",
+        )
+    return Client(server.issuer, ourselves.document_url, ourselves.redirect_uri, "document")
+
+
 def client_document(ourselves: Ourselves) -> dict[str, Any]:
     """What the deployment serves at ``document_url``, so that others can look up who we are."""
     return {
@@ -95,7 +144,9 @@ def client_document(ourselves: Ourselves) -> dict[str, Any]:
 
 
 def _facts(ourselves: Ourselves) -> dict[str, Any]:
-    local = is_local(read_url(ourselves.redirect_uri, "the redirect address").host or "")
+    redirect = read_url(ourselves.redirect_uri, "the redirect address")
+    # Only a native client may come back without encryption, and only to its own machine.
+    local = redirect.scheme == "http" and is_local(redirect.host or "")
     facts: dict[str, Any] = {
         "client_name": ourselves.client_name,
         "redirect_uris": [ourselves.redirect_uri],
@@ -115,7 +166,7 @@ async def _register(asker: Asker, ourselves: Ourselves, server: ServerMetadata, 
     if server.registration_endpoint is None:
         raise RegistrationFailed(
             f"the authorization server {server.issuer} registers no clients by itself",
-            hint="register Toolyard there and enter clientId (and clientSecret) under 'oauth'",
+            hint=_BY_HAND,
         )
     facts = _facts(ourselves)
     wanted = _wanted_method(server, public=facts["application_type"] == "native")
@@ -142,7 +193,7 @@ async def _register(asker: Asker, ourselves: Ourselves, server: ServerMetadata, 
     raise RegistrationFailed(
         f"the authorization server {server.issuer} refused to register us: HTTP {answer.status}"
         + (f", {words}" if words else ""),
-        hint="register Toolyard there by hand and enter clientId under 'oauth'",
+        hint=_BY_HAND,
     )
 
 
@@ -168,7 +219,7 @@ def _registered(document: Document, server: ServerMetadata, redirect_uri: str, w
     if client_id is None or method is None:
         raise RegistrationFailed(
             f"the authorization server {server.issuer} registered us in a way that cannot be used",
-            hint="register Toolyard there by hand and enter clientId under 'oauth'",
+            hint=_BY_HAND,
         )
     until: object = document.get("client_secret_expires_at")
     expires = float(until) if isinstance(until, int | float) and until > 0 else None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from toolyard.auth.discovery import Found
 from toolyard.auth.provider import Challenge
+from toolyard.auth.records import Grant
 
-__all__ = ["challenged_scopes", "choose_scopes"]
+__all__ = ["asked_before", "challenged_scopes", "choose_scopes"]
 
 _OFFLINE = "offline_access"
 
@@ -13,6 +14,17 @@ _OFFLINE = "offline_access"
 def challenged_scopes(challenge: Challenge | None) -> tuple[str, ...]:
     """The scopes that a server named when it refused."""
     return () if challenge is None else tuple(challenge.params.get("scope", "").split())
+
+
+def asked_before(grant: Grant | None, entered: tuple[str, ...]) -> tuple[str, ...]:
+    """What to ask for again at the next sign-in, so that nothing is lost, and what the server wanted since.
+
+    Where the operator entered the scopes, those alone are asked for again: a scope that is gone at the
+    authorization server could not be got rid of otherwise.
+    """
+    if grant is None:
+        return ()
+    return tuple(dict.fromkeys((*(() if entered else grant.requested), *grant.wanted)))
 
 
 def choose_scopes(

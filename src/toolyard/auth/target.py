@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from toolyard.auth.reach import Reach
+from toolyard.model.registry import Registration
 from toolyard.model.server import OAuthSpec
 
 __all__ = ["Ourselves", "Target"]
@@ -19,6 +20,8 @@ class Target:
     private_addresses: bool | None = None
     private_key: str | None = field(default=None, repr=False)
     """The text of ``oauth.private_key_file``, in PEM; this room reads no files."""
+    registration: Registration = Registration.AUTO
+    """How the operator wants us to get a client id."""
 
     @property
     def reach(self) -> Reach:

@@ -98,7 +98,7 @@ def _refusal(answer: Answer, client: Client, secrets: list[str | None]) -> Token
     if code == "invalid_client" and client.origin == "dynamic":
         return ClientForgotten(cause, code=code, hint="sign in again: Toolyard registers itself anew")
     entered = code == "invalid_client" and client.origin == "entered"
-    hint = "check clientId and clientSecret under 'oauth'" if entered else "sign in again"
+    hint = "check clientId and clientSecret in the server's entry" if entered else "sign in again"
     return TokenRefused(cause, code=code, hint=hint)
 
 

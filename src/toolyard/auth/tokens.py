@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,6 +19,10 @@ from toolyard.net import same_origin
 
 __all__ = ["Keeper", "can_renew", "renew"]
 
+_ABSENT = 10.0
+"""Seconds for which nobody looks again whether there is a sign-in by now, unless the server refuses."""
+_HELD = 60.0
+"""Seconds for which a sign-in that is held is not looked up again: somebody may have signed out since."""
 _PAUSE = 30.0
 """Seconds without another try before a request, after a refresh could not be had."""
 _FINISH = 5.0
@@ -36,10 +41,16 @@ class Keeper:
         self._asker = asker
         self._clock = clock
         self._held: Grant | None = None
+        self._looked = -_HELD
         self._flight: Flight[Grant | None] = Flight()
         self._not_before = 0.0
         self.refusal: SignInEnded | None = None
         """Why the last refresh was refused."""
+
+    @property
+    def token(self) -> str | None:
+        """The access token that is held, whether it can be sent or not."""
+        return None if self._held is None else self._held.access_token
 
     async def current(self) -> Grant | None:
         """A grant whose access token can be sent, refreshed where it was about to run out. None: there is
@@ -47,18 +58,28 @@ class Keeper:
 
         Raises TokenRefused where what the operator entered is wrong.
         """
-        grant = self._held or await self.reread()
         now = self._clock()
+        if not 0 <= now - self._looked < (_ABSENT if self._held is None else _HELD):
+            # Without the storage we go on with what we have. A server that wants more refuses, and then it
+            # is asked again, and its trouble told.
+            with contextlib.suppress(AuthUnavailable):
+                await self.reread()
+        grant = self._held
         if grant is None or grant.fresh(now):
             return grant
         if not can_renew(grant, self._target):
-            grant = grant if grant.valid(now) else await self.reread()
+            if not grant.valid(now) and not 0 <= now - self._looked < _ABSENT:
+                grant = await self.reread()
         elif now >= self._not_before:
             grant = await self._renewed(grant, now)
         return grant if grant is not None and grant.valid(now) else None
 
     async def reread(self) -> Grant | None:
-        """What is stored by now, by whomever. Tokens of another origin are dropped: the URL was changed."""
+        """What is stored by now, by whomever. Tokens of another origin are dropped: the URL was changed.
+
+        Raises AuthUnavailable where the storage cannot be read.
+        """
+        self._looked = self._clock()
         grant = await self._storage.grant(self._key)
         if grant is not None and not same_origin(URL(grant.server_url), URL(self._target.url)):
             await self._storage.drop_grant(self._key)

@@ -6,7 +6,9 @@ from toolyard.config.documents import Steps
 from toolyard.config.entry import Entry
 from toolyard.config.report import Report
 
-__all__ = ["read_allow_tools", "report_bare_stars"]
+__all__ = ["BARE_STAR_HINT", "is_bare_star", "read_allow_tools", "report_bare_stars"]
+
+BARE_STAR_HINT = "an untrusted server may not be allowed everything: name the tools you need"
 
 _KEY = "allowTools"
 
@@ -22,12 +24,17 @@ def read_allow_tools(entry: Entry) -> tuple[str, ...] | None:
     return entry.patterns(_KEY)
 
 
+def is_bare_star(pattern: str) -> bool:
+    """Whether a pattern matches every name."""
+    return bool(pattern) and not pattern.strip("*")
+
+
 def report_bare_stars(patterns: tuple[str, ...] | None, path: Steps, report: Report) -> None:
     """An untrusted server's tools are named, or matched by something narrower than everything."""
     for index, pattern in enumerate(patterns or ()):
-        if pattern and not pattern.strip("*"):
+        if is_bare_star(pattern):
             report.problem(
                 (*path, _KEY, index),
                 f'expected a tool\'s name or a narrower glob, found "{pattern}"',
-                hint="an untrusted server may not be allowed everything: name the tools you need",
+                hint=BARE_STAR_HINT,
             )

@@ -20,7 +20,12 @@ from toolyard.errors import ConfigError, Problem
 __all__ = ["load_settings"]
 
 _ROWS = {row.name: row for row in SETTINGS}
-_NOT_SETTINGS = {"TOOLYARD_DATA_DIR", "TOOLYARD_CONFIG_PATH", "TOOLYARD_CONFIG_JSON"}
+_NOT_SETTINGS = {
+    "TOOLYARD_DATA_DIR",
+    "TOOLYARD_CONFIG_PATH",
+    "TOOLYARD_CONFIG_JSON",
+    "TOOLYARD_REMOTE_TOKEN",
+}
 _LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
 

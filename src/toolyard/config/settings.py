@@ -61,7 +61,9 @@ class Settings:
     people_mode: PeopleMode = _row(
         PeopleMode.NONE, kind.choice(PeopleMode), "who is calling, and how they prove it"
     )
-    admins: tuple[str, ...] = _row((), kind.texts(), "names that are admins, in the modes proxy and oidc")
+    admins: tuple[str, ...] = _row(
+        (), kind.texts(), "admins: names in the mode proxy; subs or verified email addresses in the mode oidc"
+    )
     proxy_header: str = _row("Remote-User", kind.text(), "the header that names the user, in the mode proxy")
     trusted_proxies: tuple[str, ...] = _row(
         (), kind.texts(), "addresses or networks whose proxy header is believed"
@@ -110,6 +112,17 @@ class Settings:
     meta_result_limit: int = _row(64_000, kind.integer(1_000), "characters of a result in meta mode")
     meta_description_limit: int = _row(400, kind.integer(20), "characters of a description in meta mode")
     meta_call_timeout: float = _row(30.0, kind.number(0), "seconds for one call in meta mode")
+    meta_threshold: int = _row(
+        20_000,
+        kind.integer(0),
+        "tokens of definitions above which an agent without a mode gets the meta tools instead; 0: never",
+    )
+    result_keep: float = _row(
+        86_400.0, kind.number(0), "seconds for which a result that was too long is kept"
+    )
+    result_store_limit: int = _row(
+        256_000_000, kind.integer(1_000_000), "bytes of such results on disk, of everyone together"
+    )
     max_stdio_servers: int = _row(64, kind.integer(1), "stdio servers that may run at the same time")
     max_steps: int = _row(30, kind.integer(1), "model requests in one chat turn, where the agent sets none")
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-__all__ = ["AddressRefused", "guarded_socket", "is_private"]
+from toolyard.errors import ConfigError, Problem
+
+__all__ = ["AddressRefused", "Guard", "MakeSocket", "is_private"]
 
 # Special blocks that Python's own flags leave out or judge differently from version to version.
 _BLOCKS = (
@@ -15,28 +19,79 @@ _BLOCKS = (
 )
 _SPECIAL = tuple(ipaddress.ip_network(block) for block in _BLOCKS.split())
 
+MakeSocket: TypeAlias = Callable[[int, int, int], socket.socket]
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
 
 class AddressRefused(OSError):
-    """The address is private, and nobody allowed private addresses for this request."""
+    """The address is private or denied, and nobody allowed it for this request."""
 
 
 def is_private(address: str) -> bool:
     """Whether an IP address is anything but a public unicast one. What cannot be read counts as private."""
+    ip = _read(address)
+    if ip is None or not ip.is_global or ip.is_multicast or ip.is_reserved or ip.is_unspecified:
+        return True
+    return _within(ip, _SPECIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Judges every address that a guarded request is about to dial. ``deny`` wins over ``allow``.
+
+    ``make_socket`` makes the socket of an address that passed.
+    """
+
+    allow: tuple[Network, ...] = ()
+    deny: tuple[Network, ...] = ()
+    make_socket: MakeSocket = socket.socket
+
+    @classmethod
+    def of(cls, allow: Iterable[str], deny: Iterable[str]) -> Guard:
+        """From addresses and networks as the operator writes them. Raises ConfigError."""
+        problems: list[Problem] = []
+        allowed = _networks(allow, "guard_allow", problems)
+        denied = _networks(deny, "guard_deny", problems)
+        if problems:
+            raise ConfigError(problems)
+        return cls(allowed, denied)
+
+    def refusal(self, address: str) -> str | None:
+        """Why an IP address may not be dialled; None where it may."""
+        ip = _read(address)
+        if ip is not None and _within(ip, self.deny):
+            return f"the address {address} is denied"
+        if is_private(address) and not (ip is not None and _within(ip, self.allow)):
+            return f"the address {address} is private"
+        return None
+
+    def checked_socket(self, info: tuple[Any, ...]) -> socket.socket:
+        """The socket for one address of a host, or AddressRefused. aiohttp calls this for each it tries."""
+        family, kind, proto, _, address = info
+        if (reason := self.refusal(str(address[0]))) is not None:
+            raise AddressRefused(reason)
+        return self.make_socket(family, kind, proto)
+
+
+def _read(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that is really meant: an IPv4 one may come in the clothes of IPv6."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
-        return True
-    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
-        ip = ip.ipv4_mapped
-    if not ip.is_global or ip.is_multicast or ip.is_reserved or ip.is_unspecified:
-        return True
-    return any(ip in block for block in _SPECIAL if block.version == ip.version)
+        return None
+    return ip.ipv4_mapped or ip if isinstance(ip, ipaddress.IPv6Address) else ip
 
 
-def guarded_socket(info: tuple[Any, ...]) -> socket.socket:
-    """Make the socket for one address of a host, or refuse. aiohttp calls this for each it tries."""
-    family, kind, proto, _, address = info
-    host = str(address[0])
-    if is_private(host):
-        raise AddressRefused(f"the address {host} is private")
-    return socket.socket(family, kind, proto)
+def _within(ip: ipaddress.IPv4Address | ipaddress.IPv6Address, blocks: tuple[Network, ...]) -> bool:
+    return any(ip in block for block in blocks if block.version == ip.version)
+
+
+def _networks(words: Iterable[str], name: str, problems: list[Problem]) -> tuple[Network, ...]:
+    found: list[Network] = []
+    for word in words:
+        try:
+            found.append(ipaddress.ip_network(word.strip()))
+        except ValueError:
+            hint = 'write it like "10.0.0.5", "10.0.0.0/8" or "fd00::/8"'
+            problems.append(Problem(f"{word!r} is no IP address or network", path=name, hint=hint))
+    return tuple(found)

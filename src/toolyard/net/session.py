@@ -7,9 +7,10 @@ import urllib.request
 from typing import Any
 
 import aiohttp
+from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from toolyard.net.guard import guarded_socket
+from toolyard.net.guard import Guard
 
 __all__ = ["Net", "same_origin"]
 
@@ -23,9 +24,14 @@ class Net:
 
     No cookies are kept, redirects are left to the caller, and nothing is read from the environment
     except proxies, once for each address. Must be closed in the loop that used it.
+
+    ``guard`` judges the addresses of the guarded session; ``resolver`` looks names up for both, and is left
+    open by ``close``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard | None = None, *, resolver: AbstractResolver | None = None) -> None:
+        self._guard = guard or Guard()
+        self._resolver = resolver
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         self._tls: ssl.SSLContext | None = None
 
@@ -66,7 +72,8 @@ class Net:
         connector = aiohttp.TCPConnector(
             limit=0,
             keepalive_timeout=_KEEP_ALIVE,
-            socket_factory=guarded_socket if guarded else None,
+            resolver=self._resolver,
+            socket_factory=self._guard.checked_socket if guarded else None,
             # The guard decides on the address that is dialled; a cached name would only add staleness.
             use_dns_cache=not guarded,
         )

@@ -54,7 +54,8 @@ class RegistryStorage(Protocol):
         ...
 
     async def save_instance(self, instance: Instance) -> bool:
-        """Replace it (never user and server). False: it is gone. Raises Taken, NotFound."""
+        """Replace it (never user and server). Where its choice is another one, its sign-in is dropped, and
+        those that were begun. False: it is gone. Raises Taken, NotFound."""
         ...
 
     async def set_state(self, instance_id: str, state: InstanceState, reason: str | None) -> None:
@@ -66,6 +67,6 @@ class RegistryStorage(Protocol):
         ...
 
     async def drop_grants(self, server_id: str) -> None:
-        """Drop the sign-ins and given values of all instances of a server, and make them pending: its URL
-        changed host."""
+        """Drop the sign-ins and given values of all instances of a server that have any to give, and make
+        them pending: its URL changed host."""
         ...

@@ -1,0 +1,437 @@
+"""Signing in from a terminal: real commands, real authorization servers, a person who follows their pages."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from yarl import URL
+
+ROOT = Path(__file__).parent.parent.parent
+MODULES = ROOT / ".envs/node/node_modules"
+PROGRAM = ROOT / "tests/oauth/server.py"
+
+FOLLOW = """
+import sys, urllib.request
+print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode(), file=open(sys.argv[2], "w"))
+"""
+
+
+@dataclass
+class Login:
+    """``toolyard login``, while it runs."""
+
+    process: subprocess.Popen[str]
+    err: list[str] = field(default_factory=list)
+
+    def url(self) -> str:
+        """The address that it prints."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.err.append(line)
+            if line.startswith("http"):
+                return line.strip()
+        raise AssertionError("".join(self.err))
+
+    def end(self, text: str | None = None) -> tuple[int, str, str]:
+        out, err = self.process.communicate(text, timeout=60)
+        assert "Traceback" not in err, err
+        return self.process.returncode, out, "".join(self.err) + err
+
+
+@pytest.fixture
+def start(cli: Any) -> Iterator[Any]:
+    started: list[Login] = []
+
+    def begin(*words: object) -> Login:
+        started.append(Login(cli.start("login", *words)))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.wait(10)
+        for stream in (one.process.stdin, one.process.stdout, one.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def fetch(url: str, method: str = "GET", body: bytes | None = None) -> str:
+    request = urllib.request.Request(url, body, method=method)
+    with urllib.request.urlopen(request, timeout=20) as response:
+        return response.read().decode()
+
+
+def redirected(url: str) -> str:
+    """Where the authorization server sends a browser back to, without going there."""
+
+    async def ask() -> str:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(URL(url, encoded=True), allow_redirects=False) as response,
+        ):
+            return response.headers["Location"]
+
+    return asyncio.run(ask())
+
+
+@pytest.fixture
+def guarded(cli: Any, listening: Any) -> Any:
+    """The program with its authorization servers, as the server 'guarded' of the configuration."""
+    program = listening(sys.executable, "-I", PROGRAM, "{port}")
+    cli.write({"mcpServers": {"guarded": {"url": f"{program.url}/mcp"}}})
+    return program
+
+
+def configure(program: Any, text: str, method: str = "PUT") -> None:
+    fetch(f"{program.url}/control", method, text.encode())
+
+
+# Signing in.
+
+
+def test_a_browser_comes_back_and_the_server_just_works(cli: Any, guarded: Any, start: Any) -> None:
+    refused = cli("call", "guarded_whoami")
+    assert refused.code == 5
+    assert "hint: run `toolyard login guarded`" in refused.err
+    listed = cli("servers")
+    assert "needs_auth" in listed.out
+    assert "run `toolyard login guarded`" in listed.err
+    assert not (cli.data / "toolyard.db").exists()
+
+    login = start("guarded", "--no-browser")
+    page = fetch(login.url())
+    assert "You can close this window" in page
+    code, out, err = login.end()
+    assert (code, out) == (0, "signed in to 'guarded': 2 tools\n")
+    assert "Sign in to 'guarded' at 127.0.0.1:" in err
+    assert cli("call", "guarded_whoami").out == "somebody\n"
+    assert "ready" in cli("servers").out
+    assert cli("doctor", "guarded").code == 0
+
+    assert cli("logout", "guarded").out == "signed out of 'guarded'\n"
+    assert cli("logout", "guarded").out == "you were not signed in to 'guarded'\n"
+    assert cli("call", "guarded_whoami").code == 5
+
+
+def test_tokens_are_not_readable_on_the_disk(cli: Any, guarded: Any, start: Any) -> None:
+    login = start("guarded", "--no-browser")
+    fetch(login.url())
+    assert login.end()[0] == 0
+    cli("call", "guarded_whoami")
+    tokens = {entry["token"] for entry in json.loads(fetch(f"{guarded.url}/log")) if entry.get("token")}
+    assert tokens
+    for path in cli.data.rglob("*"):
+        if path.is_file():
+            assert not any(token.encode() in path.read_bytes() for token in tokens), path
+    assert (cli.data / "toolyard.db").stat().st_mode & 0o077 == 0
+
+
+def test_a_sign_in_outlives_its_token(cli: Any, guarded: Any, start: Any) -> None:
+    configure(guarded, '{"life": 1}')
+    login = start("guarded", "--no-browser")
+    fetch(login.url())
+    assert login.end()[0] == 0
+    time.sleep(1.1)
+    assert cli("call", "guarded_whoami").out == "somebody\n"
+    assert '"grant_type": "refresh_token"' in fetch(f"{guarded.url}/log")
+
+
+def test_the_answer_is_json_for_programs(cli: Any, guarded: Any, start: Any) -> None:
+    login = start("guarded", "--no-browser", "--json", "--scope", "read", "--scope", "write")
+    url = login.url()
+    assert URL(url).query["scope"] == "read write"
+    fetch(url)
+    code, out, err = login.end()
+    said = json.loads(out)
+    assert (code, said["server"], said["signed_in"], said["state"]) == (0, "guarded", True, "ready")
+    assert (said["scopes"], said["tools"], said["refreshable"]) == (["read", "write"], 2, True)
+    assert err.strip() == url
+
+
+def test_the_browser_is_opened_by_itself(cli: Any, guarded: Any, start: Any, tmp_path: Path) -> None:
+    page, script = tmp_path / "page", tmp_path / "follow.py"
+    script.write_text(FOLLOW)
+    cli.env["BROWSER"] = f"{sys.executable} {script} %s {page}"
+    login = start("guarded")
+    assert login.end()[0] == 0
+    assert "You can close this window" in page.read_text()
+
+
+def test_more_scopes_that_a_tool_wanted_are_asked_for_next_time(cli: Any, guarded: Any, start: Any) -> None:
+    configure(guarded, '{"challenge_scope": "read"}')
+    login = start("guarded", "--no-browser")
+    fetch(login.url())
+    assert login.end()[0] == 0
+    refused = cli("call", "guarded_write")
+    assert refused.code == 5
+    assert "needs the scopes write" in refused.err
+    again = start("guarded", "--no-browser")
+    url = again.url()
+    assert URL(url).query["scope"] == "read write"
+    fetch(url)
+    assert again.end()[0] == 0
+    assert cli("call", "guarded_write").code == 0
+
+
+def test_the_port_that_the_entry_names_is_listened_on(cli: Any, guarded: Any, start: Any) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        oauth = {"callbackPort": port, "clientId": "mine", "clientSecret": "s"}
+        cli.write({"mcpServers": {"guarded": {"url": f"{guarded.url}/mcp", "oauth": oauth}}})
+        configure(guarded, '{"entered": {"mine": "s"}}')
+        taken = cli("login", "guarded", "--no-browser")
+        assert taken.code != 0
+        assert f"port {port} of this machine cannot be listened on" in taken.err
+    login = start("guarded", "--no-browser")
+    url = login.url()
+    assert URL(url).query["redirect_uri"] == f"http://127.0.0.1:{port}/callback"
+    assert URL(url).query["client_id"] == "mine"
+    fetch(url)
+    assert login.end()[0] == 0
+
+
+# Pasting.
+
+
+def test_the_address_can_be_pasted(cli: Any, guarded: Any, start: Any) -> None:
+    login = start("guarded", "--paste", "--no-browser")
+    address = redirected(login.url())
+    code, out, _ = login.end(f"  {address}\n")
+    assert (code, out) == (0, "signed in to 'guarded': 2 tools\n")
+    assert cli("call", "guarded_whoami").code == 0
+
+
+def test_a_code_alone_is_enough_where_nothing_else_was_promised(cli: Any, guarded: Any, start: Any) -> None:
+    configure(guarded, '{"iss": null}')
+    login = start("guarded", "--paste", "--no-browser")
+    code = URL(redirected(login.url())).query["code"]
+    assert login.end(f"{code}\n")[0] == 0
+
+
+def test_what_is_pasted_wrongly_can_be_pasted_again(cli: Any, guarded: Any, start: Any) -> None:
+    login = start("guarded", "--paste", "--no-browser")
+    address = redirected(login.url())
+    other = str(URL(address).update_query(state="other"))
+    lines = ["nonsense here", URL(address).query["code"], other, "https://example.com/", address]
+    code, _, err = login.end("\n".join(lines) + "\n")
+    assert code == 0
+    for words in ("neither an address nor a code", "not enough here", "another sign-in", "not the address"):
+        assert words in err
+
+
+def test_pasting_nothing_is_an_end(cli: Any, guarded: Any, start: Any) -> None:
+    login = start("guarded", "--paste", "--no-browser")
+    login.url()
+    code, _, err = login.end("")
+    assert code == 5
+    assert "error: server 'guarded': nothing was pasted" in err
+    assert cli("call", "guarded_whoami").code == 5
+
+
+def test_at_a_terminal_either_way_will_do(cli: Any, guarded: Any, terminal: Any) -> None:
+    shown = terminal("login", "guarded", "--no-browser", COLUMNS="2000")
+    shown.wait_for("Paste the address that it ends on here")
+    url = next(line for line in shown.plain.splitlines() if line.startswith("http"))
+    shown.type(f"{redirected(url)}\n")
+    assert shown.end() == 0
+    assert "signed in to 'guarded': 2 tools" in shown.plain
+
+    again = terminal("login", "guarded", "--no-browser", COLUMNS="2000")
+    again.wait_for("Paste the address that it ends on here")
+    fetch(next(line for line in again.plain.splitlines() if line.startswith("http")))
+    assert again.end() == 0
+
+
+# What goes wrong.
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "words"),
+    [
+        ('{"authorize_error": "access_denied"}', 5, "refused: access_denied (said no)"),
+        ('{"iss": "https://other.example"}', 5, "comes from another authorization server"),
+        ('{"token_trouble": ["invalid_grant"]}', 5, "invalid_grant"),
+        ('{"token_trouble": [503]}', 3, "HTTP 503"),
+    ],
+)
+def test_a_sign_in_that_fails_says_why_and_keeps_nothing(
+    cli: Any, guarded: Any, start: Any, settings: str, code: int, words: str
+) -> None:
+    configure(guarded, settings)
+    login = start("guarded", "--no-browser")
+    fetch(login.url())
+    ended, out, err = login.end()
+    assert (ended, out) == (code, "")
+    assert words in err
+    assert "\nhint: " in err
+    assert cli("call", "guarded_whoami").code == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "words"),
+    [
+        ('{"resource_places": [], "named_in_header": null}', 5, "not MCP-compliant"),
+        ('{"metadata": {"registration_endpoint": null}}', 5, "registers no clients by itself"),
+        ('{"metadata_status": 503}', 3, "HTTP 503"),
+    ],
+)
+def test_a_sign_in_that_cannot_begin_says_why(
+    cli: Any, guarded: Any, settings: str, code: int, words: str
+) -> None:
+    configure(guarded, settings)
+    ran = cli("login", "guarded", "--no-browser")
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err.startswith("error: server 'guarded': ")
+    assert words in ran.err
+    as_json = cli("login", "guarded", "--no-browser", "--json")
+    assert words in as_json.json["error"]["message"]
+    assert as_json.json["error"]["exit_code"] == code
+
+
+def test_nobody_comes(cli: Any, guarded: Any) -> None:
+    ran = cli("login", "guarded", "--no-browser", "--timeout", "0.3")
+    assert ran.code == 5
+    assert "nobody finished signing in within 0.3 s" in ran.err
+
+
+def test_an_interrupt_ends_it_at_once(cli: Any, guarded: Any, start: Any) -> None:
+    login = start("guarded", "--no-browser")
+    login.url()
+    login.process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    code, out, err = login.end()
+    assert (code, out) == (130, "")
+    assert time.monotonic() - began < 5
+    assert "error" not in err
+
+
+def test_a_server_that_needs_no_sign_in_is_said_to_need_none(cli: Any, hostile_http: Any) -> None:
+    cli.write({"mcpServers": {"plain": {"url": f"{hostile_http.url}/plain/mcp"}}})
+    ran = cli("login", "plain", "--no-browser")
+    assert (ran.code, ran.out) == (0, "server 'plain' works without a sign-in\n")
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"command": "true"}, "is a command that we start"),
+        ({"url": "http://x/", "headers": {"authorization": "Bearer x"}}, "sends an Authorization header"),
+        ({"url": "http://x/", "authProviderId": "mine"}, "auth provider 'mine'"),
+        ({"url": "http://x/${NO_SUCH_VARIABLE}"}, "is disabled"),
+        (
+            {
+                "url": "http://x/",
+                "oauth": {"clientId": "a", "clientSecret": "b", "grant": "client_credentials"},
+            },
+            "signs in by itself",
+        ),
+    ],
+)
+def test_servers_that_nobody_signs_in_to(cli: Any, entry: dict[str, Any], words: str) -> None:
+    cli.write({"mcpServers": {"s": entry}})
+    ran = cli("login", "s")
+    assert ran.code == 2
+    assert words in ran.err
+    assert not (cli.data / "toolyard.db").exists()
+
+
+@pytest.mark.parametrize("command", ["login", "logout"])
+def test_a_server_that_there_is_not(cli: Any, command: str) -> None:
+    cli.write({"mcpServers": {"s": {"url": "http://x/"}}})
+    ran = cli(command, "t")
+    assert ran.code == 2
+    assert "there is no server 't'" in ran.err
+    assert "there are: s" in ran.err
+
+
+def test_signing_out_creates_nothing(cli: Any) -> None:
+    cli.write({"mcpServers": {"s": {"url": "http://x/"}}})
+    assert cli("logout", "s", "--json").json == {"server": "s", "signed_out": False}
+    assert not (cli.data / "toolyard.db").exists()
+
+
+def test_a_wrong_key_is_a_clear_error(cli: Any, guarded: Any, start: Any) -> None:
+    login = start("guarded", "--no-browser")
+    fetch(login.url())
+    assert login.end()[0] == 0
+    wrong = {"TOOLYARD_SECRET_KEY": "another key, long enough for it"}
+    for words in (("login", "guarded", "--no-browser"), ("logout", "guarded")):
+        ran = cli(*words, **wrong)
+        assert ran.code == 2
+        assert "another secret key" in ran.err
+    called = cli("call", "guarded_whoami", **wrong)
+    assert called.code == 3
+    assert "another secret key" in called.err
+
+
+# Authorization servers that others wrote.
+
+
+@pytest.mark.slow
+def test_an_sdk_server_is_signed_in_to(cli: Any, listening: Any, start: Any) -> None:
+    program = listening(sys.executable, "-I", ROOT / "tests/oauth/sdk_server.py", "{port}")
+    cli.write({"mcpServers": {"sdk": {"url": f"{program.url}/mcp"}}})
+    login = start("sdk", "--no-browser")
+    fetch(login.url())
+    assert login.end()[:2] == (0, "signed in to 'sdk': 1 tool\n")
+    assert cli("call", "sdk_hello", "name=you").out == "hello you\n"
+
+
+async def person(url: str) -> str:
+    """Fills in whatever form comes, and agrees; the page at the end."""
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+        method, at, data = "GET", URL(url, encoded=True), dict[str, str]()
+        for _ in range(20):
+            async with session.request(method, at, data=data or None, allow_redirects=False) as response:
+                page = await response.text()
+                if response.status in (302, 303):
+                    method, at, data = "GET", at.join(URL(response.headers["Location"], encoded=True)), {}
+                    continue
+            form = re.search(r'<form[^>]*action="([^"]+)"', page)
+            if form is None:
+                return page
+            data = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page))
+            if 'name="login"' in page:
+                data |= {"login": "ann", "password": "x"}
+            method, at = "POST", at.join(URL(html.unescape(form[1])))
+    raise AssertionError("the pages never end")
+
+
+@pytest.mark.slow
+def test_a_provider_with_pages_is_signed_in_to(cli: Any, listening: Any, start: Any) -> None:
+    if not (MODULES / "oidc-provider").exists():
+        pytest.skip("oidc-provider is not installed; make unit installs it")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    resource = f"http://127.0.0.1:{port}/mcp"
+    issuer = listening("node", ROOT / "tests/oauth/oidc.mjs", "{port}", MODULES, resource).url
+    program = subprocess.Popen(
+        [sys.executable, "-I", str(ROOT / "tests/oauth/resource.py"), str(port), issuer]
+    )
+    try:
+        cli.write({"mcpServers": {"pages": {"url": resource}}})
+        login = start("pages", "--no-browser")
+        assert "You can close this window" in asyncio.run(person(login.url()))
+        assert login.end()[:2] == (0, "signed in to 'pages': 1 tool\n")
+        assert cli("call", "pages_whoami").out == "ann\n"
+    finally:
+        program.kill()
+        program.wait(10)

@@ -1,0 +1,189 @@
+"""A registry over a real database, and the program ``tests/oauth/server.py`` to sign in to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from toolyard.auth.flow import Flow
+from toolyard.auth.target import Ourselves
+from toolyard.config.settings import Settings
+from toolyard.model.people import Role, User
+from toolyard.model.principal import Principal
+from toolyard.model.registry import Instance, InstanceState
+from toolyard.model.server import Server
+from toolyard.net import Net
+from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
+from toolyard.registry.credentials import Credentials
+from toolyard.registry.signing_in import SignIns
+from toolyard.store import Database
+
+ROOT = Path(__file__).parent.parent.parent
+BASE = "https://yard.example"
+CALLBACK = f"{BASE}/ui/auth/mcp/callback"
+OAUTH = ChoiceDraft("oauth")
+
+
+@dataclass
+class Clock:
+    """Time that passes when it is told to."""
+
+    now: float = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Program:
+    """``tests/oauth/server.py``, told how to behave."""
+
+    url: str
+    session: aiohttp.ClientSession
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def mcp(self) -> str:
+        return f"{self.url}/mcp"
+
+    async def set(self, **settings: Any) -> None:
+        """Forget everything and behave like this."""
+        async with self.session.put(f"{self.url}/control", json=settings) as response:
+            assert response.status == 200
+
+    async def change(self, **settings: Any) -> None:
+        """Behave like this from now on."""
+        async with self.session.patch(f"{self.url}/control", json=settings) as response:
+            assert response.status == 200
+
+    async def forget(self, what: str) -> None:
+        async with self.session.post(f"{self.url}/forget?what={what}") as response:
+            assert response.status == 200
+
+    async def log(self, what: str) -> list[dict[str, Any]]:
+        async with self.session.get(f"{self.url}/log") as response:
+            return [entry for entry in await response.json() if entry["what"] == what]
+
+    async def refreshes(self) -> list[str]:
+        """The refresh tokens that were used, in their order."""
+        entries = await self.log("token")
+        return [each["refresh_token"] for each in entries if each["grant_type"] == "refresh_token"]
+
+    async def agree(self, url: str) -> dict[str, str]:
+        """A person who agrees to everything; what they come back with."""
+        async with self.session.get(URL(url, encoded=True), allow_redirects=False) as response:
+            assert response.status == 302, await response.text()
+            return dict(URL(response.headers["Location"]).query)
+
+
+@dataclass
+class Office:
+    """A registry, two users, and everything that signing in needs."""
+
+    database: Database
+    program: Program
+    net: Net
+    registry: Registry
+    clock: Clock
+    ann: User
+    bob: User
+    sign_ins: SignIns
+    credentials: Credentials
+
+    async def instance(self, choice: ChoiceDraft = OAUTH, **draft: Any) -> Instance:
+        """An instance of Ann's of a new server at the program."""
+        name = f"Server {len(await self.registry.servers())}"
+        server = await self.registry.add_server(
+            ServerDraft(name, self.program.mcp, private_addresses=True, choices=(choice,))
+        )
+        return await self.registry.create_instance(self.ann.id, InstanceDraft(server.id, **draft))
+
+    async def sign_in(self, instance: Instance, browser: str = "b") -> Instance:
+        url = await self.sign_ins.begin(self.ann.id, instance.id, browser)
+        return await self.sign_ins.finish(await self.program.agree(url), self.ann.id, browser)
+
+    async def state(self, instance: Instance) -> tuple[InstanceState, str | None]:
+        found, _ = await self.registry.instance(self.ann.id, instance.id)
+        return found.state, found.reason
+
+    async def server(self, instance: Instance) -> Server:
+        """As the core knows it now."""
+        return self.registry.core_server(*await self.registry.instance(self.ann.id, instance.id))
+
+    @property
+    def principal(self) -> Principal:
+        return self.ann.principal
+
+
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http", "https", "all", "no"):
+        monkeypatch.delenv(f"{name}_proxy", raising=False)
+        monkeypatch.delenv(f"{name.upper()}_PROXY", raising=False)
+
+
+@pytest.fixture(scope="module")
+def oauth_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """One program for all tests of a file."""
+    import socket
+    import subprocess
+    import time
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = [sys.executable, "-I", str(ROOT / "tests/oauth/server.py"), str(port)]
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            break
+        except OSError:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    yield f"http://127.0.0.1:{port}"
+    process.kill()
+    process.wait(10)
+
+
+@pytest.fixture
+async def program(oauth_url: str, no_proxies: None) -> AsyncIterator[Program]:
+    async with aiohttp.ClientSession() as session:
+        made = Program(oauth_url, session)
+        async with session.get(f"{oauth_url}/control") as response:
+            made.origins = await response.json()
+        await made.set()
+        yield made
+
+
+@pytest.fixture
+def ourselves() -> Ourselves:
+    return Ourselves(CALLBACK, document_url=f"{BASE}/oauth/client.json")
+
+
+@pytest.fixture
+async def office(database: Database, program: Program, ourselves: Ourselves) -> AsyncIterator[Office]:
+    net, clock = Net(), Clock()
+    registry = Registry(database.registry, Settings(), clock=clock)
+    flow = Flow(net, database.auth, ourselves, clock=clock)
+    yield Office(
+        database,
+        program,
+        net,
+        registry,
+        clock,
+        await database.people.add_user("ann", Role.ADMIN),
+        await database.people.add_user("bob", Role.USER),
+        SignIns(flow, registry, database.auth),
+        Credentials(registry, database.auth, net, clock=clock),
+    )
+    await net.close()

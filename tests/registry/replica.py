@@ -1,0 +1,48 @@
+"""One replica: ``replica.py DATA_DIR URL KEY USER INSTANCE CALLS``. It calls when a line comes in.
+
+It opens the database, knows one instance, and prints what each call answered, a line each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from toolyard.config.settings import Settings
+from toolyard.errors import ToolyardError
+from toolyard.model.call import Caller
+from toolyard.model.config import Configuration
+from toolyard.model.principal import Principal
+from toolyard.net import Net
+from toolyard.registry import Registry
+from toolyard.registry.credentials import Credentials
+from toolyard.store import Database
+from toolyard.wiring import build
+
+
+async def main(data_dir: str, url: str, key: str, user: str, instance_id: str, calls: str) -> None:
+    database = await Database.open(Path(data_dir), url=url or None, secret_key=key)
+    registry, net = Registry(database.registry, Settings()), Net()
+    credentials = Credentials(registry, database.auth, net)
+    parts = build(Configuration(), Settings(), data_dir=None, auth_for=credentials.auth_for, net=net)
+    instance, server = await registry.instance(user, instance_id)
+    await parts.sync(user, [registry.core_server(instance, server)])
+    caller = Caller(Principal(user))
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+
+    async def call() -> str:
+        try:
+            return (await parts.calls.call(f"mcp_{instance.slug}__whoami", {}, caller)).text
+        except ToolyardError as error:
+            return f"{type(error).__name__}: {error.cause}"
+
+    print(*await asyncio.gather(*(call() for _ in range(int(calls)))), sep="\n", flush=True)
+    await parts.close()
+    await net.close()
+    await database.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

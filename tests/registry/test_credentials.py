@@ -1,0 +1,397 @@
+"""The credentials of connections: real calls of real tools, with tokens that run out and are taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolyard.auth.errors import AuthUnavailable, NeverSignedIn, ScopeNeeded, SignInEnded
+from toolyard.auth.provider import parse_challenge
+from toolyard.auth.storage import MemoryAuthStorage
+from toolyard.config.settings import Settings
+from toolyard.errors import SignInNeeded
+from toolyard.model.call import Caller
+from toolyard.model.config import Configuration
+from toolyard.model.principal import LOCAL, Principal
+from toolyard.model.registry import InstanceState
+from toolyard.model.server import HttpSpec, OAuthSpec, Provenance, Server, StdioSpec
+from toolyard.net import Net
+from toolyard.registry import ChoiceDraft
+from toolyard.registry.credentials import Credentials, config_key
+from toolyard.store.errors import DatabaseUnavailable
+from toolyard.wiring import Parts, build
+
+LATER = 4000
+PENDING, READY, NEEDS_REAUTH = InstanceState.PENDING, InstanceState.READY, InstanceState.NEEDS_REAUTH
+
+
+@pytest.fixture
+def database_url() -> None:
+    """SQLite is enough here."""
+
+
+@pytest.fixture
+async def parts(office: Any) -> AsyncIterator[Parts]:
+    made = build(
+        Configuration(servers={}, bundles={}),
+        Settings(),
+        data_dir=None,
+        auth_for=office.credentials.auth_for,
+        net=office.net,
+    )
+    yield made
+    await made.close()
+
+
+async def call(office: Any, parts: Parts, instance: Any, tool: str = "whoami") -> str:
+    await parts.sync(office.ann.id, [await office.server(instance)])
+    name = f"mcp_{instance.slug}__{tool}"
+    return (await parts.calls.call(name, {}, Caller(office.principal))).text
+
+
+async def failure(office: Any, parts: Parts, instance: Any, tool: str = "whoami") -> Any:
+    with pytest.raises((SignInNeeded, AuthUnavailable)) as caught:
+        await call(office, parts, instance, tool)
+    return caught.value
+
+
+# Instances.
+
+
+async def test_an_instance_calls_as_whom_it_signed_in(office: Any, parts: Parts) -> None:
+    instance = await office.instance()
+    error = await failure(office, parts, instance)
+    assert isinstance(error, NeverSignedIn)
+    assert "press Connect" in (error.hint or "")
+    assert (await office.state(instance))[0] is PENDING
+    await office.program.change(person="ann@example.com")
+    await office.sign_in(instance)
+    assert await call(office, parts, instance) == "ann@example.com"
+
+
+async def test_a_value_goes_along_and_a_wrong_one_is_told(office: Any, parts: Parts) -> None:
+    instance = await office.instance()
+    await office.sign_in(instance)
+    token = (await office.database.auth.grant(instance.grant_key)).access_token
+    header = ChoiceDraft("header", key="Authorization")
+    valued = await office.instance(header, value=f"Bearer {token}", slug="valued")
+    assert await call(office, parts, valued) == "somebody"
+    wrong = await office.instance(header, value="Bearer nonsense", slug="wrong")
+    error = await failure(office, parts, wrong)
+    assert type(error) is SignInNeeded
+    assert "nonsense" not in str(error)
+
+
+async def test_a_token_that_ran_out_is_refreshed_without_anybody(office: Any, parts: Parts) -> None:
+    instance = await office.instance()
+    await office.sign_in(instance)
+    await call(office, parts, instance)
+    office.clock.now += LATER
+    await call(office, parts, instance)
+    assert len(await office.program.refreshes()) == 1
+    assert (await office.state(instance))[0] is READY
+
+
+async def test_fifty_calls_with_a_token_that_ran_out_make_one_refresh(office: Any, parts: Parts) -> None:
+    instance = await office.instance()
+    await office.sign_in(instance)
+    await call(office, parts, instance)
+    await office.program.change(token_delay=0.1)
+    office.clock.now += LATER
+    texts = await asyncio.gather(*(call(office, parts, instance) for _ in range(50)))
+    assert set(texts) == {"somebody"}
+    assert len(await office.program.refreshes()) == 1
+
+
+async def test_a_restart_between_expiry_and_call_needs_nobody(office: Any) -> None:
+    instance = await office.instance()
+    await office.sign_in(instance)
+    office.clock.now += LATER
+    for _ in range(3):
+        credentials = Credentials(office.registry, office.database.auth, office.net, clock=office.clock)
+        provider = credentials.auth_for(await office.server(instance), office.principal)
+        assert provider is not None
+        assert (await provider.headers())["Authorization"].startswith("Bearer ")
+    assert len(await office.program.refreshes()) == 1
+
+
+async def test_a_rotated_token_is_never_used_twice(office: Any, parts: Parts) -> None:
+    instance = await office.instance()
+    await office.sign_in(instance)
+    for _ in range(4):
+        office.clock.now += LATER
+        await call(office, parts, instance)
+    used = await office.program.refreshes()
+    assert len(used) == len(set(used)) == 4
+    assert not await office.program.log("reuse")
+
+
+async def test_a_token_endpoint_in_trouble_loses_nothing(office: Any, parts: Parts) -> None:
+    instance = await office.instance()
+    await office.sign_in(instance)
+    before = await office.database.auth.grant(instance.grant_key)
+    office.clock.now += LATER
+    await office.program.change(token_trouble=[503, "drop", 500, 502])
+    error = await failure(office, parts, instance)
+    assert isinstance(error, AuthUnavailable | SignInNeeded)
+    assert await office.database.auth.grant(instance.grant_key) == before
+    assert (await office.state(instance))[0] is READY
+    await office.program.change(token_trouble=[])
+    office.clock.now += 60
+    assert await call(office, parts, instance) == "somebody"
+
+
+async def test_a_sign_in_that_was_taken_back_is_marked_and_mended(office: Any, parts: Parts) -> None:
+    instance = await office.instance()
+    await office.sign_in(instance)
+    await call(office, parts, instance)
+    for what in ("access", "refresh"):
+        await office.program.forget(what)
+    errors = await asyncio.gather(*(failure(office, parts, instance) for _ in range(5)))
+    assert all(isinstance(error, SignInEnded) for error in errors)
+    assert "press Connect" in (errors[0].hint or "")
+    state, reason = await office.state(instance)
+    assert state is NEEDS_REAUTH
+    assert "cannot be refreshed" in (reason or "")
+    await office.sign_in(instance)
+    assert await call(office, parts, instance) == "somebody"
+    assert await office.state(instance) == (READY, None)
+
+
+async def test_a_refused_token_that_is_replaced_elsewhere_leaves_the_instance_ready(office: Any) -> None:
+    """Somebody signs in again between the refusal and the note about it."""
+    instance = await office.instance()
+    await office.sign_in(instance)
+    provider = office.credentials.auth_for(await office.server(instance), office.principal)
+    await provider.headers()
+    for what in ("access", "refresh"):
+        await office.program.forget(what)
+    storage, signed = office.database.registry, []
+    set_state = storage.set_state
+
+    async def late(instance_id: str, state: InstanceState, reason: str | None) -> None:
+        if state is NEEDS_REAUTH and not signed:
+            signed.append(True)
+            await office.sign_in(instance)
+        await set_state(instance_id, state, reason)
+
+    storage.set_state = late
+    with pytest.raises(SignInEnded):
+        await provider.challenged(parse_challenge(401, "Bearer"))
+    assert signed
+    assert await office.state(instance) == (READY, None)
+
+
+async def test_a_state_is_written_once_however_many_calls_fail(office: Any, parts: Parts) -> None:
+    instance = await office.instance()
+    storage, written = office.database.registry, []
+    set_state = storage.set_state
+
+    async def counted(*words: Any) -> None:
+        written.append(words)
+        await set_state(*words)
+
+    storage.set_state = counted
+    await call_all(office, parts, instance, 10)
+    assert len(written) == 1
+
+
+async def call_all(office: Any, parts: Parts, instance: Any, times: int) -> None:
+    server = await office.server(instance)
+    await parts.sync(office.ann.id, [server])
+    for _ in range(times):
+        with pytest.raises(NeverSignedIn):
+            await parts.calls.call(f"mcp_{instance.slug}__whoami", {}, Caller(office.principal))
+
+
+async def test_more_scopes_are_asked_for_at_the_next_sign_in(office: Any, parts: Parts) -> None:
+    await office.program.set(challenge_scope="read")
+    instance = await office.instance()
+    await office.sign_in(instance)
+    error = await failure(office, parts, instance, "write")
+    assert isinstance(error, ScopeNeeded)
+    state, reason = await office.state(instance)
+    assert state is NEEDS_REAUTH
+    assert "write" in (reason or "")
+    # What needs no more still works.
+    assert await call(office, parts, instance) == "somebody"
+    await office.sign_in(instance)
+    assert await call(office, parts, instance, "write") == "somebody"
+    entries = await office.program.log("authorize")
+    assert [entry["query"]["scope"] for entry in entries] == ["read", "read write"]
+
+
+async def test_a_forgotten_client_asks_for_one_more_sign_in(office: Any, parts: Parts) -> None:
+    instance = await office.instance()
+    await office.sign_in(instance)
+    await office.program.forget("clients")
+    office.clock.now += LATER
+    assert isinstance(await failure(office, parts, instance), SignInEnded)
+    assert (await office.state(instance))[0] is NEEDS_REAUTH
+    await office.sign_in(instance)
+    assert await call(office, parts, instance) == "somebody"
+    assert len(await office.program.log("register")) == 2
+
+
+async def test_tokens_never_go_to_another_host(office: Any, parts: Parts) -> None:
+    instance = await office.instance()
+    await office.sign_in(instance)
+    server = await office.server(instance)
+    moved = replace(server, transport=HttpSpec(server.transport.url.replace("127.0.0.1", "localhost")))
+    provider = office.credentials.auth_for(moved, office.principal)
+    assert await provider.headers() == {}
+    assert await office.database.auth.grant(instance.grant_key) is None
+
+
+async def test_an_instance_that_was_made_again_has_no_old_sign_in(office: Any, parts: Parts) -> None:
+    instance = await office.instance(slug="mine")
+    await office.sign_in(instance)
+    assert await call(office, parts, instance) == "somebody"
+    await office.registry.delete_instance(office.ann.id, instance.id)
+    again = await office.instance(slug="mine")
+    assert isinstance(await failure(office, parts, again), NeverSignedIn)
+
+
+# Servers of a file.
+
+
+def config_server(url: str, **changes: Any) -> Server:
+    return replace(Server("files", HttpSpec(url), provenance=Provenance("file", "/etc/mcp.json")), **changes)
+
+
+@pytest.mark.parametrize(
+    ("server", "principal", "key"),
+    [
+        (config_server("http://x/"), LOCAL, "user:local:files"),
+        (config_server("http://x/"), Principal("u1"), "user:u1:files"),
+        (config_server("http://x/", shared=True), Principal("u1"), "user:local:files"),
+    ],
+)
+def test_sign_ins_to_servers_of_a_file_are_each_persons_own_unless_shared(
+    server: Server, principal: Principal, key: str
+) -> None:
+    assert config_key(server, principal) == key
+
+
+def test_who_needs_no_sign_in_gets_none() -> None:
+    credentials = Credentials(None, MemoryAuthStorage(), Net())
+    for server in (
+        Server("a", StdioSpec("x")),
+        Server("b", HttpSpec("http://x/", {"authorization": "Bearer x"})),
+        Server("c", HttpSpec("http://x/", auth_provider_id="theirs")),
+        Server("registry:1", HttpSpec("http://x/"), provenance=Provenance("registry")),
+    ):
+        assert credentials.auth_for(server, LOCAL) is None
+
+
+@pytest.mark.parametrize(
+    ("principal", "shared", "words"),
+    [
+        (LOCAL, False, "run `toolyard login files`"),
+        (Principal("u1"), True, "run `toolyard login files`"),
+        (Principal("u1"), False, '"shared": true'),
+    ],
+)
+async def test_the_hint_says_how_to_sign_in(
+    office: Any, principal: Principal, shared: bool, words: str
+) -> None:
+    server = config_server(office.program.mcp, shared=shared)
+    provider = office.credentials.auth_for(server, principal)
+    with pytest.raises(NeverSignedIn) as caught:
+        await provider.challenged(parse_challenge(401, "Bearer"))
+    assert words in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("header", "oauth", "ours"), [(None, None, False), ("Basic", None, False), (None, OAuthSpec(), True)]
+)
+async def test_a_server_that_does_not_ask_for_oauth_speaks_for_itself(
+    office: Any, header: str | None, oauth: OAuthSpec | None, ours: bool
+) -> None:
+    provider = office.credentials.auth_for(config_server(office.program.mcp, oauth=oauth), LOCAL)
+    challenge = parse_challenge(401, header)
+    if ours:
+        with pytest.raises(NeverSignedIn):
+            await provider.challenged(challenge)
+    else:
+        assert await provider.challenged(challenge) is False
+
+
+async def test_a_program_signs_in_with_the_key_file_beside_its_entry(office: Any, tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    await office.program.set(entered={"robot": ""})
+    oauth = OAuthSpec(client_id="robot", grant="client_credentials", private_key_file="key.pem")
+    server = Server(
+        "r",
+        HttpSpec(office.program.mcp),
+        oauth=oauth,
+        provenance=Provenance("file", str(tmp_path / "mcp.json")),
+    )
+    (tmp_path / "key.pem").write_bytes(pem)
+    provider = office.credentials.auth_for(server, LOCAL)
+    assert await provider.challenged(parse_challenge(401, "Bearer"))
+    assert (await provider.headers())["Authorization"].startswith("Bearer ")
+    assert [entry["method"] for entry in await office.program.log("token")] == ["private_key_jwt"]
+    (tmp_path / "key.pem").unlink()
+    broken = office.credentials.auth_for(server, LOCAL)
+    with pytest.raises(SignInNeeded, match=r"key\.pem cannot be read"):
+        await broken.headers()
+
+
+# What it costs.
+
+
+class Counting(MemoryAuthStorage):
+    """A storage that counts how often it is asked."""
+
+    asked = 0
+
+    async def grant(self, key: str) -> Any:
+        self.asked += 1
+        return await super().grant(key)
+
+
+async def test_without_a_sign_in_the_storage_is_not_asked_for_every_call(office: Any) -> None:
+    storage = Counting()
+    credentials = Credentials(None, storage, office.net, clock=office.clock)
+    provider = credentials.auth_for(config_server(office.program.mcp), LOCAL)
+    assert provider is not None
+    for _ in range(100):
+        assert await provider.headers() == {}
+    assert storage.asked == 1
+    office.clock.now += 11
+    await provider.headers()
+    assert storage.asked == 2
+    began = time.perf_counter()
+    for _ in range(1000):
+        await provider.headers()
+    # Microseconds each: a call costs a hundred times as much.
+    assert time.perf_counter() - began < 0.1
+    # A refusal looks at once.
+    with pytest.raises(NeverSignedIn):
+        await provider.challenged(parse_challenge(401, "Bearer"))
+    assert storage.asked == 3
+
+
+async def test_a_storage_that_fails_hurts_only_those_who_need_it(office: Any) -> None:
+    class Broken(MemoryAuthStorage):
+        async def grant(self, key: str) -> Any:
+            raise DatabaseUnavailable("the database is away", hint="bring it back")
+
+    provider = Credentials(None, Broken(), office.net).auth_for(config_server(office.program.mcp), LOCAL)
+    assert provider is not None
+    assert await provider.headers() == {}
+    with pytest.raises(AuthUnavailable, match="the database is away") as caught:
+        await provider.challenged(parse_challenge(401, "Bearer"))
+    assert caught.value.hint == "bring it back"

@@ -1,0 +1,476 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolyard.model.registry import (
+    AuthChoice,
+    AuthKind,
+    InstanceState,
+    Registration,
+    RegistryServer,
+)
+from toolyard.model.server import Trust
+from toolyard.registry.checking import checked_instance, checked_server
+from toolyard.registry.drafts import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.registry.errors import Invalid
+
+GOOD = ServerDraft("GitHub", "https://api.github.com/mcp")
+
+
+def problems(draft: ServerDraft, old: RegistryServer | None = None) -> dict[str, str]:
+    with pytest.raises(Invalid) as caught:
+        checked_server(draft, old, 1.0)
+    return {problem.path: problem.message for problem in caught.value.problems}
+
+
+def server(**changes: Any) -> RegistryServer:
+    return checked_server(replace(GOOD, **changes), None, 1.0)
+
+
+# Servers.
+
+
+def test_a_name_and_an_address_are_enough() -> None:
+    made = server()
+    assert (made.name, made.url, made.transport, made.trust) == (GOOD.name, GOOD.url, "http", Trust.TRUSTED)
+    assert (made.enabled, made.private_addresses, made.allow_tools, made.deny_tools) == (
+        True,
+        False,
+        None,
+        (),
+    )
+    [choice] = made.choices
+    assert (choice.kind, choice.label) == (AuthKind.PUBLIC, "No sign-in")
+    assert made.created_at == made.updated_at == 1.0
+
+
+def test_blanks_around_what_was_pasted_are_not_kept() -> None:
+    made = server(name=" GitHub \n", url=" https://api.github.com/mcp\n")
+    assert (made.name, made.url) == ("GitHub", "https://api.github.com/mcp")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://mcp.example.com/mcp",
+        "http://127.0.0.1:4010/",
+        "http://[::1]:80/mcp?x=y",
+        "https://nowhere.invalid/not/a/server",
+        "https://bücher.example/mcp",
+        "http://10.0.0.1/mcp",
+        "https://example.com/" + "x" * 2000,
+    ],
+)
+def test_any_web_address_is_taken_unchecked(url: str) -> None:
+    assert server(url=url).url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "   ",
+        "nonsense",
+        "ftp://example.com/",
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "//example.com/mcp",
+        "https://",
+        "https:///mcp",
+        "https://exa mple.com/",
+        "https://example.com:99999/",
+        "https://example.com:port/",
+        "https://[::1/",
+        "https://user:secret@example.com/",
+        "https://user@example.com/",
+        "https://example.com/\x00",
+        "https://exam\r\nple.com/",
+        "https://example.com/\ud800",
+        "https://example.com/" + "x" * 2048,
+    ],
+)
+def test_what_is_no_address_is_said_to_be_none(url: str) -> None:
+    assert list(problems(replace(GOOD, url=url))) == ["url"]
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 81, "a\x00b", "a\x1b[31m", "a\u202eb", "a\ud800", "a\nb"])
+def test_names_are_short_and_printable(name: str) -> None:
+    assert list(problems(replace(GOOD, name=name))) == ["name"]
+
+
+def test_all_problems_are_told_at_once() -> None:
+    draft = ServerDraft(
+        "",
+        "nonsense",
+        transport="stdio",
+        trust="maybe",
+        description="a\x00",
+        deny_tools=("ok", ""),
+        choices=(
+            ChoiceDraft("header", place="cookie", key="Host"),
+            ChoiceDraft("oauth", label="x" * 81, registration="entered", scopes=("a b",)),
+            ChoiceDraft("magic"),
+        ),
+    )
+    assert set(problems(draft)) == {
+        "name",
+        "url",
+        "transport",
+        "trust",
+        "description",
+        "allow_tools",
+        "deny_tools[1]",
+        "choices[0].place",
+        "choices[0].key",
+        "choices[1].label",
+        "choices[1].client_id",
+        "choices[1].scopes[0]",
+        "choices[2].kind",
+    }
+
+
+def test_no_message_shows_a_secret() -> None:
+    draft = replace(
+        GOOD,
+        url="https://user:hunter2@example.com/",
+        choices=(ChoiceDraft("oauth", client_id="me", client_secret="hunter2\x00"),),
+    )
+    with pytest.raises(Invalid) as caught:
+        checked_server(draft, None, 1.0)
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in repr(draft.choices)
+
+
+@pytest.mark.parametrize("allow", [None, (), ("*",), ("***",), (" * ",), ("read", "*")])
+def test_an_untrusted_server_must_say_which_tools(allow: tuple[str, ...] | None) -> None:
+    draft = replace(GOOD, trust="untrusted", allow_tools=allow)
+    assert all(path.startswith("allow_tools") for path in problems(draft))
+
+
+def test_an_untrusted_server_with_narrow_globs_is_taken() -> None:
+    made = server(trust="untrusted", allow_tools=("read*", "list", "list"), deny_tools=("*",))
+    assert (made.allow_tools, made.deny_tools) == (("read*", "list"), ("*",))
+
+
+def test_a_trusted_server_may_be_allowed_everything_but_not_nothing() -> None:
+    assert server(allow_tools=("*",)).allow_tools == ("*",)
+    assert list(problems(replace(GOOD, allow_tools=()))) == ["allow_tools"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "X Key",
+        "X-Key:",
+        "X-Kéy",
+        "a\r\nb",
+        "x" * 129,
+        *(
+            "Host",
+            "content-length",
+            "Transfer-Encoding",
+            "CONNECTION",
+            "Keep-Alive",
+            "TE",
+            "Trailer",
+            "Upgrade",
+        ),
+        *(
+            "Proxy-Authorization",
+            "Mcp-Session-Id",
+            "MCP-Protocol-Version",
+            "Content-Type",
+            "Accept",
+            "Sec-Fetch",
+        ),
+        *("Last-Event-ID", "Expect"),
+    ],
+)
+def test_headers_that_a_value_cannot_go_in(key: str) -> None:
+    assert list(problems(replace(GOOD, choices=(ChoiceDraft("header", "x", key=key),)))) == ["choices[0].key"]
+
+
+@pytest.mark.parametrize("key", ["Authorization", "X-Api-Key", "x_key", "Cookie", "API-Key!"])
+def test_headers_that_a_value_can_go_in(key: str) -> None:
+    [choice] = server(choices=(ChoiceDraft("header", key=key),)).choices
+    assert (choice.key, choice.label) == (key, f"Header {key}")
+
+
+@pytest.mark.parametrize(("key", "fine"), [("api_key", True), ("k[0]", True), ("", False), ("a b", False)])
+def test_query_parameters_that_a_value_can_go_in(key: str, fine: bool) -> None:
+    draft = replace(GOOD, choices=(ChoiceDraft("header", "x", place="query", key=key),))
+    if fine:
+        assert checked_server(draft, None, 1.0).choices[0].place == "query"
+    else:
+        assert list(problems(draft)) == ["choices[0].key"]
+
+
+def test_several_choices_can_be_told_apart() -> None:
+    made = server(choices=(ChoiceDraft("public"), ChoiceDraft("oauth"), ChoiceDraft("oauth", "For admins")))
+    assert [choice.label for choice in made.choices] == ["No sign-in", "Sign in with OAuth", "For admins"]
+    assert len({choice.id for choice in made.choices}) == 3
+    twins = (ChoiceDraft("oauth", "Me"), ChoiceDraft("oauth", "ME"))
+    assert list(problems(replace(GOOD, choices=twins))) == ["choices[1].label"]
+    many = tuple(ChoiceDraft("oauth", str(number)) for number in range(11))
+    assert list(problems(replace(GOOD, choices=many))) == ["choices"]
+
+
+def test_what_does_not_belong_to_a_kind_is_not_looked_at() -> None:
+    draft = ChoiceDraft("public", key="Host", registration="?", client_id="x", scopes=("a b",), place="?")
+    [choice] = server(choices=(draft,)).choices
+    assert choice == AuthChoice(choice.id, AuthKind.PUBLIC, "No sign-in")
+
+
+@pytest.mark.parametrize(
+    ("registration", "client_id", "secret", "wrong"),
+    [
+        ("auto", None, None, None),
+        ("auto", "me", None, None),
+        ("auto", None, "s", "choices[0].client_id"),
+        ("entered", "me", None, None),
+        ("entered", "me", "s", None),
+        ("entered", " ", None, "choices[0].client_id"),
+        ("entered", "mé", None, "choices[0].client_id"),
+        ("entered", "me", "x" * 8193, "choices[0].client_secret"),
+        ("document", "me", "s", None),
+        ("dynamic", None, None, None),
+        ("guess", None, None, "choices[0].registration"),
+    ],
+)
+def test_registrations(
+    registration: str, client_id: str | None, secret: str | None, wrong: str | None
+) -> None:
+    choice = ChoiceDraft("oauth", registration=registration, client_id=client_id, client_secret=secret)
+    draft = replace(GOOD, choices=(choice,))
+    if wrong is not None:
+        assert list(problems(draft)) == [wrong]
+        return
+    [made] = checked_server(draft, None, 1.0).choices
+    keeps = registration in ("auto", "entered")
+    assert made.registration is Registration(registration)
+    assert made.client_id == (client_id if keeps else None)
+    assert made.client_secret == (secret if keeps else None)
+
+
+@pytest.mark.parametrize(
+    ("resource", "fine"),
+    [
+        ("https://mcp.example.com", True),
+        ("urn:example:mcp", True),
+        ("", True),
+        ("mcp", False),
+        ("https://x/#f", False),
+    ],
+)
+def test_resources(resource: str, fine: bool) -> None:
+    draft = replace(GOOD, choices=(ChoiceDraft("oauth", resource=resource),))
+    if fine:
+        assert checked_server(draft, None, 1.0).choices[0].resource == (resource or None)
+    else:
+        assert list(problems(draft)) == ["choices[0].resource"]
+
+
+# Edits of servers.
+
+
+@pytest.fixture
+def old() -> RegistryServer:
+    choice = ChoiceDraft("oauth", registration="entered", client_id="me", client_secret="hidden")
+    return server(choices=(choice, ChoiceDraft("header", key="X-Key")))
+
+
+def edited(old: RegistryServer, **changes: Any) -> ServerDraft:
+    first, second = old.choices
+    drafts = (
+        ChoiceDraft("oauth", first.label, first.id, registration="entered", client_id="me"),
+        ChoiceDraft("header", second.label, second.id, key="X-Key"),
+    )
+    return replace(GOOD, choices=drafts, **changes)
+
+
+def test_an_edit_keeps_what_never_changes(old: RegistryServer) -> None:
+    made = checked_server(edited(old, name="Other"), replace(old, enabled=False), 9.0)
+    assert (made.id, made.created_at, made.updated_at, made.enabled) == (old.id, 1.0, 9.0, False)
+    assert [choice.id for choice in made.choices] == [choice.id for choice in old.choices]
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, "hidden"), ("", None), (" new ", "new")])
+def test_a_secret_is_kept_removed_or_replaced(
+    old: RegistryServer, given: str | None, kept: str | None
+) -> None:
+    draft = edited(old)
+    draft = replace(draft, choices=(replace(draft.choices[0], client_secret=given), draft.choices[1]))
+    assert checked_server(draft, old, 9.0).choices[0].client_secret == kept
+
+
+def test_a_secret_is_not_carried_to_another_host(old: RegistryServer) -> None:
+    draft = edited(old, url="https://evil.example/mcp")
+    assert list(problems(draft, old)) == ["choices[0].client_secret"]
+    again = replace(draft, choices=(replace(draft.choices[0], client_secret="given"), draft.choices[1]))
+    assert checked_server(again, old, 9.0).choices[0].client_secret == "given"
+    path = edited(old, url="https://api.github.com/other")
+    assert checked_server(path, old, 9.0).choices[0].client_secret == "hidden"
+
+
+def test_a_choice_of_another_kind_is_another_choice(old: RegistryServer) -> None:
+    draft = edited(old)
+    changed = (replace(draft.choices[0], kind="public", label="x"), draft.choices[1])
+    made = checked_server(replace(draft, choices=changed), old, 9.0)
+    assert made.choices[0].id != old.choices[0].id
+    assert made.choices[0].client_secret is None
+    assert made.choices[1].id == old.choices[1].id
+
+
+def test_ids_of_choices_cannot_be_made_up_or_used_twice(old: RegistryServer) -> None:
+    first = ChoiceDraft("oauth", "a", old.choices[0].id)
+    assert list(problems(replace(GOOD, choices=(replace(first, id="made-up"),)), old)) == ["choices[0].id"]
+    twice = (first, replace(first, label="b"))
+    assert list(problems(replace(GOOD, choices=twice), old)) == ["choices[1].id"]
+
+
+# Instances.
+
+
+def instance_problems(draft: InstanceDraft, of: RegistryServer, **more: Any) -> list[str]:
+    with pytest.raises(Invalid) as caught:
+        checked_instance(draft, of, "u", more.get("old"), "slug", 1.0)
+    return [problem.path for problem in caught.value.problems]
+
+
+def test_an_instance_of_a_public_server_needs_nothing() -> None:
+    made = checked_instance(InstanceDraft(), server(), "u", None, "github", 1.0)
+    assert (made.slug, made.name, made.tool_filter, made.state) == (
+        "github",
+        "GitHub",
+        None,
+        InstanceState.READY,
+    )
+
+
+def test_an_instance_that_signs_in_is_pending() -> None:
+    made = checked_instance(
+        InstanceDraft(), server(choices=(ChoiceDraft("oauth"),)), "u", None, "github", 1.0
+    )
+    assert made.state is InstanceState.PENDING
+
+
+def test_a_value_is_wanted_where_the_server_wants_one() -> None:
+    of = server(choices=(ChoiceDraft("header", key="X-Key"),))
+    assert instance_problems(InstanceDraft(), of) == ["value"]
+    made = checked_instance(InstanceDraft(value=" Bearer abc \n"), of, "u", None, "s", 1.0)
+    assert (made.value, made.state) == ("Bearer abc", InstanceState.READY)
+    assert "abc" not in repr(made)
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\x00b", "x" * 8193, "kéy", "\ud800"])
+def test_values_that_no_header_may_have(value: str) -> None:
+    of = server(choices=(ChoiceDraft("header", key="X-Key"),))
+    assert instance_problems(InstanceDraft(value=value), of) == ["value"]
+
+
+def test_a_query_parameter_may_have_more_characters_than_a_header() -> None:
+    of = server(choices=(ChoiceDraft("header", place="query", key="key"),))
+    assert checked_instance(InstanceDraft(value="kéy & more"), of, "u", None, "s", 1.0).value == "kéy & more"
+    assert instance_problems(InstanceDraft(value="a\nb"), of) == ["value"]
+
+
+def test_a_choice_is_named_where_there_are_several() -> None:
+    of = server(choices=(ChoiceDraft("public"), ChoiceDraft("oauth")))
+    assert instance_problems(InstanceDraft(), of) == ["choice_id"]
+    assert instance_problems(InstanceDraft(choice_id="made-up"), of) == ["choice_id"]
+    made = checked_instance(InstanceDraft(choice_id=of.choices[1].id), of, "u", None, "s", 1.0)
+    assert made.choice_id == of.choices[1].id
+
+
+def test_all_problems_of_an_instance_are_told_at_once() -> None:
+    of = server(choices=(ChoiceDraft("header", key="X-Key"),))
+    draft = InstanceDraft(slug="a b", name="x" * 81, tool_filter=("ok", "", "a\x00"))
+    assert instance_problems(draft, of) == ["value", "slug", "name", "tool_filter[1]", "tool_filter[2]"]
+
+
+@pytest.mark.parametrize("wanted", [None, (), ("a",), ("b", "a", "b")])
+def test_a_filter_is_all_none_or_some(wanted: tuple[str, ...] | None) -> None:
+    made = checked_instance(InstanceDraft(tool_filter=wanted), server(), "u", None, "s", 1.0)
+    assert made.tool_filter == (None if wanted is None else tuple(dict.fromkeys(wanted)))
+
+
+def test_an_edit_keeps_the_value_unless_another_is_given() -> None:
+    of = server(choices=(ChoiceDraft("header", key="X-Key"),))
+    first = checked_instance(InstanceDraft(value="abc"), of, "u", None, "s", 1.0)
+    asleep = replace(first, state=InstanceState.NEEDS_REAUTH, reason="refused", enabled=False)
+
+    def edit(**changes: Any) -> Any:
+        return checked_instance(InstanceDraft(**changes), of, "u", asleep, asleep.slug, 2.0)
+
+    same = edit(name="Other")
+    assert (same.id, same.slug, same.name, same.value, same.enabled) == (first.id, "s", "Other", "abc", False)
+    assert (same.state, same.reason) == (InstanceState.NEEDS_REAUTH, "refused")
+    assert (edit(value="new").value, edit(value="new").state) == ("new", InstanceState.READY)
+    cleared = edit(value="")
+    assert (cleared.value, cleared.state) == (None, InstanceState.PENDING)
+
+
+def test_another_way_of_signing_in_starts_again() -> None:
+    of = server(choices=(ChoiceDraft("header", key="X-Key"), ChoiceDraft("oauth"), ChoiceDraft("public")))
+    header, oauth, public = (choice.id for choice in of.choices)
+    first = checked_instance(InstanceDraft(choice_id=header, value="abc"), of, "u", None, "s", 1.0)
+    to_oauth = checked_instance(InstanceDraft(choice_id=oauth), of, "u", first, "s", 2.0)
+    assert (to_oauth.value, to_oauth.state) == (None, InstanceState.PENDING)
+    ready = replace(to_oauth, state=InstanceState.READY, reason=None)
+    assert checked_instance(InstanceDraft(), of, "u", ready, "s", 3.0).state is InstanceState.READY
+    assert instance_problems(InstanceDraft(choice_id=header), of, old=ready) == ["value"]
+    assert (
+        checked_instance(InstanceDraft(choice_id=public), of, "u", ready, "s", 3.0).state
+        is InstanceState.READY
+    )
+
+
+# Whatever comes.
+
+TEXT = st.text(max_size=30)
+CHOICES = st.builds(
+    ChoiceDraft,
+    kind=st.sampled_from(["public", "header", "oauth", "x"]) | TEXT,
+    label=TEXT,
+    id=st.none() | TEXT,
+    place=st.sampled_from(["header", "query"]) | TEXT,
+    key=st.none() | TEXT,
+    registration=st.sampled_from(list(Registration)) | TEXT,
+    client_id=st.none() | TEXT,
+    client_secret=st.none() | TEXT,
+    scopes=st.lists(TEXT, max_size=3).map(tuple),
+    resource=st.none() | TEXT,
+)
+SERVERS = st.builds(
+    ServerDraft,
+    name=TEXT,
+    url=TEXT | TEXT.map(lambda text: f"https://{text}/"),
+    transport=TEXT,
+    trust=st.sampled_from(["trusted", "untrusted"]) | TEXT,
+    description=TEXT,
+    allow_tools=st.none() | st.lists(TEXT, max_size=3).map(tuple),
+    deny_tools=st.lists(TEXT, max_size=3).map(tuple),
+    choices=st.lists(CHOICES, max_size=3).map(tuple),
+)
+
+
+@given(SERVERS)
+def test_whatever_is_entered_is_a_server_or_a_list_of_problems(draft: ServerDraft) -> None:
+    try:
+        made = checked_server(draft, None, 1.0)
+    except Invalid as error:
+        told = [(problem.path, problem.message) for problem in error.problems]
+    else:
+        told = []
+        assert made.choices
+        # What is taken can be written down and sent.
+        f"{made!r}".encode()
+        again = ServerDraft(made.name, made.url, trust=made.trust, allow_tools=made.allow_tools)
+        assert checked_server(again, None, 1.0).name == made.name
+    assert all(path and message for path, message in told)

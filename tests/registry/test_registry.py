@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from toolyard.auth.records import Client, Grant
+from toolyard.config.settings import Settings
+from toolyard.model.people import Role, User
+from toolyard.model.registry import AuthChoice, Instance, InstanceState, RegistryServer
+from toolyard.model.status import State, Status
+from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
+from toolyard.registry.errors import Invalid, NotFound, Taken
+from toolyard.store import Database
+
+URL = "https://api.github.com/mcp"
+HEADER = ChoiceDraft("header", key="X-Key")
+
+
+@pytest.fixture
+def registry(database: Database) -> Registry:
+    return Registry(database.registry, Settings())
+
+
+@pytest.fixture
+async def ann(database: Database) -> User:
+    return await database.people.add_user("ann", Role.USER)
+
+
+@pytest.fixture
+async def bob(database: Database) -> User:
+    return await database.people.add_user("bob", Role.USER)
+
+
+def again(server: RegistryServer, **changes: Any) -> ServerDraft:
+    """The draft of a form that was filled with what there is."""
+    return replace(
+        ServerDraft(server.name, server.url, choices=tuple(map(choice_again, server.choices))), **changes
+    )
+
+
+def choice_again(choice: AuthChoice) -> ChoiceDraft:
+    return ChoiceDraft(
+        choice.kind,
+        choice.label,
+        choice.id,
+        choice.place,
+        choice.key,
+        choice.registration,
+        choice.client_id,
+    )
+
+
+def grant(url: str = URL) -> Grant:
+    client = Client("https://as.example", "c", "https://yard.example/cb", "dynamic")
+    return Grant(url, client.issuer, client, "https://as.example/token", None, (), (), "a", "r", 0.0, None)
+
+
+# Servers.
+
+
+async def test_servers_are_added_edited_and_deleted(registry: Registry) -> None:
+    one = await registry.add_server(ServerDraft("One", URL))
+    two = await registry.add_server(ServerDraft("two", URL))
+    assert [server.id for server in await registry.servers()] == [one.id, two.id]
+    edited = await registry.edit_server(one.id, again(one, name="ONE", description="more"))
+    assert await registry.server(one.id) == edited
+    assert (edited.name, edited.created_at) == ("ONE", one.created_at)
+    await registry.delete_server(one.id)
+    with pytest.raises(NotFound):
+        await registry.server(one.id)
+    for work in (registry.delete_server(one.id), registry.enable_server(one.id, True)):
+        with pytest.raises(NotFound):
+            await work
+    with pytest.raises(NotFound):
+        await registry.edit_server(one.id, again(one))
+
+
+async def test_names_are_unique_without_case(registry: Registry) -> None:
+    await registry.add_server(ServerDraft("GitHub", URL))
+    with pytest.raises(Taken) as caught:
+        await registry.add_server(ServerDraft("github", URL))
+    assert caught.value.field == "name"
+    other = await registry.add_server(ServerDraft("Other", URL))
+    with pytest.raises(Taken):
+        await registry.edit_server(other.id, again(other, name="GITHUB"))
+    assert (await registry.server(other.id)).name == "Other"
+
+
+async def test_what_is_wrong_is_not_stored(registry: Registry) -> None:
+    with pytest.raises(Invalid):
+        await registry.add_server(ServerDraft("x", "nonsense"))
+    assert list(await registry.servers()) == []
+
+
+# Instances.
+
+
+async def test_instances_belong_to_one_user(registry: Registry, ann: User, bob: User) -> None:
+    server = await registry.add_server(ServerDraft("GitHub", URL))
+    mine = await registry.create_instance(ann.id, InstanceDraft(server.id))
+    assert (mine.slug, mine.name, mine.state) == ("github", "GitHub", InstanceState.READY)
+    assert await registry.instance(ann.id, mine.id) == (mine, server)
+    assert list(await registry.instances(bob.id)) == []
+    for work in (
+        registry.instance(bob.id, mine.id),
+        registry.edit_instance(bob.id, mine.id, InstanceDraft()),
+        registry.enable_instance(bob.id, mine.id, False),
+        registry.delete_instance(bob.id, mine.id),
+    ):
+        with pytest.raises(NotFound):
+            await work
+    assert await registry.instance(ann.id, mine.id) == (mine, server)
+    # The same slug is another user's own.
+    theirs = await registry.create_instance(bob.id, InstanceDraft(server.id))
+    assert theirs.slug == "github"
+    assert await registry.count_instances() == {server.id: 2}
+
+
+async def test_proposed_slugs_are_free_ones(registry: Registry, ann: User) -> None:
+    server = await registry.add_server(ServerDraft("GitHub", URL))
+    made = [await registry.create_instance(ann.id, InstanceDraft(server.id, slug=" ")) for _ in range(3)]
+    assert [each.slug for each in made] == ["github", "github-2", "github-3"]
+    assert await registry.propose_slug(ann.id, URL) == "github-4"
+
+
+async def test_two_who_create_at_once_both_get_a_slug(registry: Registry, ann: User) -> None:
+    server = await registry.add_server(ServerDraft("GitHub", URL))
+    made = await asyncio.gather(
+        *(registry.create_instance(ann.id, InstanceDraft(server.id)) for _ in range(4))
+    )
+    assert {each.slug for each in made} == {"github", "github-2", "github-3", "github-4"}
+
+
+async def test_a_slug_that_was_given_is_taken_or_refused(registry: Registry, ann: User) -> None:
+    server = await registry.add_server(ServerDraft("GitHub", URL))
+    first = await registry.create_instance(ann.id, InstanceDraft(server.id, slug="Work"))
+    with pytest.raises(Taken) as caught:
+        await registry.create_instance(ann.id, InstanceDraft(server.id, slug="work"))
+    assert caught.value.field == "slug"
+    second = await registry.create_instance(ann.id, InstanceDraft(server.id, slug="home"))
+    with pytest.raises(Taken):
+        await registry.edit_instance(ann.id, second.id, InstanceDraft(slug="WORK"))
+    renamed = await registry.edit_instance(ann.id, first.id, InstanceDraft(slug="work"))
+    assert renamed.slug == "work"
+
+
+async def test_an_instance_of_no_server_is_refused(registry: Registry, ann: User) -> None:
+    with pytest.raises(NotFound):
+        await registry.create_instance(ann.id, InstanceDraft("made-up"))
+
+
+async def test_a_filter_is_stored_as_it_is(registry: Registry, ann: User) -> None:
+    server = await registry.add_server(ServerDraft("GitHub", URL))
+    made = await registry.create_instance(ann.id, InstanceDraft(server.id))
+    for wanted in (("a", "b"), (), None):
+        await registry.edit_instance(ann.id, made.id, InstanceDraft(tool_filter=wanted))
+        instance, of = await registry.instance(ann.id, made.id)
+        spec = registry.core_server(instance, of).instance
+        assert spec is not None
+        assert instance.tool_filter == spec.tool_filter == wanted
+
+
+# What is lost, and what is not.
+
+
+@pytest.fixture
+async def signed_in(
+    registry: Registry, database: Database, ann: User
+) -> tuple[RegistryServer, Instance, Instance]:
+    """A server with an instance that has a value, and one that has signed in."""
+    choices = (HEADER, ChoiceDraft("oauth"), ChoiceDraft("public"))
+    server = await registry.add_server(ServerDraft("GitHub", URL, choices=choices))
+    header, oauth, _ = server.choices
+    valued = await registry.create_instance(ann.id, InstanceDraft(server.id, header.id, value="abc"))
+    signed = await registry.create_instance(ann.id, InstanceDraft(server.id, oauth.id))
+    await database.auth.put_grant(signed.grant_key, grant())
+    await database.registry.set_state(signed.id, InstanceState.READY, None)
+    return server, valued, replace(signed, state=InstanceState.READY, reason=None)
+
+
+async def test_disabling_keeps_everything(registry: Registry, database: Database, signed_in: Any) -> None:
+    server, valued, signed = signed_in
+    await registry.enable_server(server.id, False)
+    await registry.enable_instance(valued.user_id, valued.id, False)
+    await registry.enable_server(server.id, True)
+    await registry.enable_instance(valued.user_id, valued.id, True)
+    after, of = await registry.instance(valued.user_id, valued.id)
+    assert (after.value, after.state, of.choices) == ("abc", InstanceState.READY, server.choices)
+    kept = await database.auth.grant(signed.grant_key)
+    assert kept is not None
+    assert kept.access_token == "a"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://api.github.com/other?x=y", "https://API.github.com/mcp", "https://api.github.com:443/mcp"],
+)
+async def test_another_path_keeps_every_sign_in(
+    registry: Registry, database: Database, signed_in: Any, url: str
+) -> None:
+    server, valued, signed = signed_in
+    await registry.edit_server(server.id, again(server, url=url))
+    assert (await registry.instance(valued.user_id, valued.id))[0].value == "abc"
+    assert await database.auth.grant(signed.grant_key) is not None
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://evil.example/mcp", "http://api.github.com/mcp", "https://api.github.com:8443/mcp"],
+)
+async def test_another_host_drops_every_sign_in(
+    registry: Registry, database: Database, ann: User, signed_in: Any, url: str
+) -> None:
+    server, valued, signed = signed_in
+    public = await registry.create_instance(ann.id, InstanceDraft(server.id, server.choices[2].id))
+    edited = await registry.edit_server(server.id, again(server, url=url))
+    assert (await registry.server(server.id)).url == edited.url == url
+    after, _ = await registry.instance(ann.id, valued.id)
+    assert (after.value, after.state) == (None, InstanceState.PENDING)
+    assert not registry.core_server(after, edited).enabled
+    assert await database.auth.grant(signed.grant_key) is None
+    assert (await registry.instance(ann.id, signed.id))[0].state is InstanceState.PENDING
+    assert (await registry.instance(ann.id, public.id))[0].state is InstanceState.READY
+
+
+async def test_a_move_under_a_name_that_is_taken_costs_nobody_a_sign_in(
+    registry: Registry, database: Database, signed_in: Any
+) -> None:
+    server, valued, signed = signed_in
+    await registry.add_server(ServerDraft("Other", URL))
+    with pytest.raises(Taken):
+        await registry.edit_server(server.id, again(server, name="other", url="https://evil.example/"))
+    assert (await registry.instance(valued.user_id, valued.id))[0].value == "abc"
+    assert await database.auth.grant(signed.grant_key) is not None
+    assert (await registry.server(server.id)).url == URL
+
+
+async def test_a_choice_that_is_removed_makes_its_instances_pending(
+    registry: Registry, database: Database, signed_in: Any
+) -> None:
+    server, valued, signed = signed_in
+    draft = again(server)
+    edited = await registry.edit_server(server.id, replace(draft, choices=draft.choices[2:]))
+    after, _ = await registry.instance(valued.user_id, valued.id)
+    assert (after.value, after.state) == (None, InstanceState.PENDING)
+    assert await database.auth.grant(signed.grant_key) is None
+    core = registry.core_server(after, edited)
+    assert (core.enabled, "choose another" in (core.disabled_reason or "")) == (False, True)
+    [public] = edited.choices
+    chosen = await registry.edit_instance(valued.user_id, valued.id, InstanceDraft(choice_id=public.id))
+    assert chosen.state is InstanceState.READY
+
+
+async def test_another_choice_of_an_instance_drops_its_sign_in(
+    registry: Registry, database: Database, signed_in: Any
+) -> None:
+    server, _, signed = signed_in
+    same = await registry.edit_instance(signed.user_id, signed.id, InstanceDraft(name="Other"))
+    assert same.state is InstanceState.READY
+    assert await database.auth.grant(signed.grant_key) is not None
+    await registry.edit_instance(signed.user_id, signed.id, InstanceDraft(choice_id=server.choices[2].id))
+    assert await database.auth.grant(signed.grant_key) is None
+
+
+async def test_deleting_takes_the_sign_ins_along(
+    registry: Registry, database: Database, signed_in: Any
+) -> None:
+    server, valued, signed = signed_in
+    await registry.delete_instance(signed.user_id, signed.id)
+    assert await database.auth.grant(signed.grant_key) is None
+    await registry.delete_server(server.id)
+    with pytest.raises(NotFound):
+        await registry.instance(valued.user_id, valued.id)
+
+
+# What connections learn.
+
+
+@pytest.mark.parametrize(
+    ("choice", "state", "reason", "known"),
+    [
+        (ChoiceDraft("oauth"), State.READY, None, InstanceState.READY),
+        (ChoiceDraft("oauth"), State.FAILED, "unreachable", InstanceState.FAILED),
+        (ChoiceDraft("oauth"), State.NEEDS_AUTH, "never_signed_in", InstanceState.PENDING),
+        (ChoiceDraft("oauth"), State.NEEDS_AUTH, "sign_in_ended", InstanceState.NEEDS_REAUTH),
+        (HEADER, State.NEEDS_AUTH, "sign_in_needed", InstanceState.NEEDS_REAUTH),
+        (ChoiceDraft("public"), State.NEEDS_AUTH, "sign_in_needed", InstanceState.FAILED),
+        (ChoiceDraft("oauth"), State.IDLE, None, InstanceState.PENDING),
+        (ChoiceDraft("oauth"), State.CONNECTING, None, InstanceState.PENDING),
+    ],
+)
+async def test_what_a_connection_learns_is_kept(
+    registry: Registry, ann: User, choice: ChoiceDraft, state: State, reason: str | None, known: InstanceState
+) -> None:
+    server = await registry.add_server(ServerDraft("x", URL, choices=(choice,)))
+    made = await registry.create_instance(ann.id, InstanceDraft(server.id, value="v"))
+    status = Status(made.core_id, ann.id, state, 0.0, cause="why", reason=reason)
+    await registry.note(made.id, status)
+    found, _ = await registry.instance(ann.id, made.id)
+    assert found.state is known
+    await registry.note("made-up", status)
+    await registry.note(made.id, replace(status, principal="somebody"))

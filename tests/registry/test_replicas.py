@@ -1,0 +1,98 @@
+"""Replicas are processes of their own on one database."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolyard.model.registry import InstanceState
+
+REPLICA = Path(__file__).parent / "replica.py"
+KEY = "a key for tests, long enough"
+
+
+@asynccontextmanager
+async def replica(
+    data: Path, url: str | None, user: str, instance: str, calls: int
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A replica that is ready to call."""
+    words = (str(data), url or "", KEY, user, instance, str(calls))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(REPLICA),
+        *words,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(30):
+            assert await process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def answers(process: asyncio.subprocess.Process) -> list[str]:
+    out, _ = await asyncio.wait_for(process.communicate(b"go\n"), 60)
+    return out.decode().splitlines()
+
+
+@pytest.fixture
+async def expired(office: Any) -> Any:
+    """An instance that signed in, and whose token has run out."""
+    await office.program.set(life=1)
+    office.clock.now = time.time() - 3600
+    instance = await office.instance()
+    await office.sign_in(instance)
+    await office.program.change(life=3600, token_delay=0.3)
+    return instance
+
+
+async def test_fifty_calls_in_two_processes_make_one_refresh(
+    office: Any, expired: Any, database_url: str | None, tmp_path: Path
+) -> None:
+    args = (tmp_path / "data", database_url, office.ann.id, expired.id, 25)
+    async with replica(*args) as one, replica(*args) as two:
+        texts = await asyncio.gather(answers(one), answers(two))
+    assert [line for lines in texts for line in lines] == ["somebody"] * 50
+    assert len(await office.program.refreshes()) == 1
+    assert not await office.program.log("reuse")
+
+
+async def test_a_process_that_starts_after_the_expiry_refreshes_without_anybody(
+    office: Any, expired: Any, database_url: str | None, tmp_path: Path
+) -> None:
+    async with replica(tmp_path / "data", database_url, office.ann.id, expired.id, 3) as process:
+        assert await answers(process) == ["somebody"] * 3
+    assert len(await office.program.refreshes()) == 1
+
+
+async def test_a_process_that_finds_the_sign_in_ended_tells_all_others(
+    office: Any, expired: Any, database_url: str | None, tmp_path: Path
+) -> None:
+    for what in ("access", "refresh"):
+        await office.program.forget(what)
+    async with replica(tmp_path / "data", database_url, office.ann.id, expired.id, 5) as process:
+        lines = await answers(process)
+    assert all(line.startswith("SignInEnded: ") for line in lines)
+    assert (await office.state(expired))[0] is InstanceState.NEEDS_REAUTH
+
+
+async def test_a_sign_in_that_another_process_finished_is_found_when_the_server_refuses(
+    office: Any, database_url: str | None, tmp_path: Path
+) -> None:
+    office.clock.now = time.time()
+    instance = await office.instance()
+    async with replica(tmp_path / "data", database_url, office.ann.id, instance.id, 5) as process:
+        await office.sign_in(instance)
+        assert await answers(process) == ["somebody"] * 5

@@ -1,0 +1,399 @@
+"""Signing in to instances, against a real authorization server and real databases."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from yarl import URL
+
+from toolyard.auth.errors import (
+    AnswerRejected,
+    AuthError,
+    AuthorizationDenied,
+    AuthUnavailable,
+    ClientForgotten,
+    DiscoveryFailed,
+    IssuerMismatch,
+    PkceMissing,
+    RegistrationFailed,
+    TokenRefused,
+)
+from toolyard.auth.target import Ourselves
+from toolyard.model.registry import InstanceState
+from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.registry.errors import Invalid, NotFound
+
+PENDING, READY = InstanceState.PENDING, InstanceState.READY
+
+
+async def begun(office: Any, instance: Any, browser: str = "b") -> dict[str, str]:
+    """Begin, and agree; what the browser comes back with."""
+    return await office.program.agree(await office.sign_ins.begin(office.ann.id, instance.id, browser))
+
+
+async def failure(office: Any, params: dict[str, str], browser: str = "b", user: str | None = None) -> Any:
+    with pytest.raises((AuthError, AuthUnavailable, NotFound)) as caught:
+        await office.sign_ins.finish(params, user or office.ann.id, browser)
+    return caught.value
+
+
+async def nothing_kept(office: Any, instance: Any) -> bool:
+    return await office.database.auth.grant(instance.grant_key) is None
+
+
+async def test_a_sign_in_makes_an_instance_ready(office: Any) -> None:
+    instance = await office.instance()
+    assert await office.state(instance) == (PENDING, "not signed in yet")
+    done = await office.sign_in(instance)
+    assert (done.id, done.state) == (instance.id, READY)
+    assert await office.state(instance) == (READY, None)
+    grant = await office.database.auth.grant(instance.grant_key)
+    assert grant.server_url == office.program.mcp
+
+
+async def test_the_redirect_is_where_the_browser_reached_us(office: Any) -> None:
+    instance = await office.instance()
+    local = Ourselves("http://localhost:8420/ui/auth/mcp/callback")
+    url = await office.sign_ins.begin(office.ann.id, instance.id, "b", local)
+    assert URL(url).query["redirect_uri"] == local.redirect_uri
+    params = await office.program.agree(url)
+    assert (await office.sign_ins.finish(params, office.ann.id, "b")).state is READY
+
+
+# Who may.
+
+
+async def test_another_persons_instance_does_not_exist(office: Any) -> None:
+    instance = await office.instance()
+    with pytest.raises(NotFound):
+        await office.sign_ins.begin(office.bob.id, instance.id, "b")
+
+
+async def test_only_the_same_user_in_the_same_browser_can_finish(office: Any) -> None:
+    instance = await office.instance()
+    for user, browser in ((office.bob.id, "b"), (office.ann.id, "other"), (office.ann.id, "")):
+        params = await begun(office, instance)
+        error = await failure(office, params, browser, user)
+        assert isinstance(error, AnswerRejected)
+        # It was used up, also for whoever began it.
+        assert isinstance(await failure(office, params), AnswerRejected)
+    assert not await office.program.log("token")
+    assert (await office.state(instance))[0] is PENDING
+    assert await nothing_kept(office, instance)
+
+
+async def test_a_state_works_once(office: Any) -> None:
+    instance = await office.instance()
+    params = await begun(office, instance)
+    await office.sign_ins.finish(params, office.ann.id, "b")
+    kept = await office.database.auth.grant(instance.grant_key)
+    assert isinstance(await failure(office, params), AnswerRejected)
+    assert await office.database.auth.grant(instance.grant_key) == kept
+    assert (await office.state(instance))[0] is READY
+
+
+@pytest.mark.parametrize("state", [None, "", "made-up", "\x00", "x" * 5000])
+async def test_a_state_that_is_missing_or_unknown_is_refused(office: Any, state: str | None) -> None:
+    params = {"code": "c"} if state is None else {"code": "c", "state": state}
+    assert isinstance(await failure(office, params), AnswerRejected)
+    assert not await office.program.log("token")
+
+
+async def test_a_sign_in_that_took_too_long_is_refused(office: Any) -> None:
+    params = await begun(office, await office.instance())
+    office.clock.now += 4000
+    assert isinstance(await failure(office, params), AnswerRejected)
+
+
+async def test_instances_that_do_not_sign_in_are_refused(office: Any) -> None:
+    public = await office.instance(ChoiceDraft("public"))
+    header = await office.instance(ChoiceDraft("header", key="X-Key"), value="v")
+    oauth = await office.instance()
+    await office.registry.enable_server(oauth.server_id, False)
+    for instance in (public, header, oauth):
+        with pytest.raises(Invalid):
+            await office.sign_ins.begin(office.ann.id, instance.id, "b")
+
+
+# Two at once.
+
+
+async def test_two_tabs_at_once_both_work_and_the_last_counts(office: Any) -> None:
+    instance = await office.instance()
+    await office.program.change(person="first")
+    one = await begun(office, instance)
+    await office.program.change(person="second")
+    two = await begun(office, instance)
+    for params in (two, one):
+        assert (await office.sign_ins.finish(params, office.ann.id, "b")).state is READY
+    last = (await office.database.auth.grant(instance.grant_key)).access_token
+    results = await asyncio.gather(
+        *(office.sign_ins.finish(params, office.ann.id, "b") for params in (one, two)), return_exceptions=True
+    )
+    assert all(isinstance(each, AnswerRejected) for each in results)
+    assert (await office.database.auth.grant(instance.grant_key)).access_token == last
+
+
+async def test_of_two_who_bring_the_same_answer_one_is_served(office: Any) -> None:
+    instance = await office.instance()
+    params = await begun(office, instance)
+    results = await asyncio.gather(
+        *(office.sign_ins.finish(params, office.ann.id, "b") for _ in range(5)), return_exceptions=True
+    )
+    assert sorted(type(each).__name__ for each in results) == ["AnswerRejected"] * 4 + ["Instance"]
+    assert len(await office.program.log("token")) == 1
+    assert (await office.state(instance))[0] is READY
+
+
+# What changed meanwhile.
+
+
+async def test_an_instance_that_was_deleted_meanwhile_keeps_nothing(office: Any) -> None:
+    instance = await office.instance()
+    params = await begun(office, instance)
+    # As if its sign-in had not been deleted with it: another process may be about to write it.
+    pending = await office.database.auth.take_pending(params["state"])
+    await office.registry.delete_instance(office.ann.id, instance.id)
+    await office.database.auth.put_pending(pending)
+    error = await failure(office, params)
+    assert isinstance(error, NotFound)
+    assert "deleted while you signed in" in error.cause
+    assert not await office.program.log("token")
+    assert await nothing_kept(office, instance)
+
+
+async def test_an_instance_that_is_deleted_during_the_exchange_keeps_nothing(office: Any) -> None:
+    instance = await office.instance()
+    params = await begun(office, instance)
+    await office.program.change(token_waits=True)
+    finishing = asyncio.create_task(failure(office, params))
+    while not await office.program.log("token"):
+        await asyncio.sleep(0.01)
+    await office.registry.delete_instance(office.ann.id, instance.id)
+    await office.program.change(token_waits=False)
+    assert isinstance(await finishing, NotFound)
+    assert await nothing_kept(office, instance)
+
+
+async def test_a_server_that_moved_during_the_exchange_gets_nothing(office: Any) -> None:
+    instance = await office.instance()
+    server = await office.registry.server(instance.server_id)
+    params = await begun(office, instance)
+    await office.program.change(token_waits=True)
+    finishing = asyncio.create_task(failure(office, params))
+    while not await office.program.log("token"):
+        await asyncio.sleep(0.01)
+    [choice] = server.choices
+    draft = ServerDraft(
+        server.name, "https://evil.example/mcp", choices=(ChoiceDraft("oauth", id=choice.id),)
+    )
+    await office.registry.edit_server(server.id, draft)
+    await office.program.change(token_waits=False)
+    assert isinstance(await finishing, AnswerRejected)
+    assert await nothing_kept(office, instance)
+    assert (await office.state(instance))[0] is PENDING
+
+
+async def test_a_deleted_instance_takes_its_pending_sign_in_along(office: Any) -> None:
+    instance = await office.instance()
+    params = await begun(office, instance)
+    await office.registry.delete_instance(office.ann.id, instance.id)
+    assert isinstance(await failure(office, params), AnswerRejected)
+
+
+# Each step fails.
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"resource_places": []}, DiscoveryFailed, "not MCP-compliant"),
+        ({"metadata_places": []}, DiscoveryFailed, "serves no metadata"),
+        ({"metadata_status": 503}, AuthUnavailable, "HTTP 503"),
+        ({"metadata": {"issuer": "https://other.example"}}, IssuerMismatch, "another issuer"),
+        ({"metadata": {"code_challenge_methods_supported": ["plain"]}}, PkceMissing, "PKCE"),
+        ({"metadata": {"registration_endpoint": None}}, RegistrationFailed, "registers no clients"),
+        ({"register_status": 400}, RegistrationFailed, "not this address"),
+        ({"register_status": 500}, AuthUnavailable, "HTTP 500"),
+    ],
+)
+async def test_a_sign_in_that_cannot_begin_says_why(
+    office: Any, settings: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    await office.program.set(**settings)
+    instance = await office.instance()
+    with pytest.raises(error) as caught:
+        await office.sign_ins.begin(office.ann.id, instance.id, "b")
+    assert words in str(caught.value)
+    state, reason = await office.state(instance)
+    assert state is PENDING
+    assert words in (reason or "")
+    await office.program.set()
+    assert (await office.sign_in(instance)).state is READY
+    assert await office.state(instance) == (READY, None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"authorize_error": "access_denied"}, AuthorizationDenied, "said no"),
+        ({"authorize_error": "server_error"}, AuthorizationDenied, "server_error"),
+        ({"iss": "https://other.example"}, AnswerRejected, "another authorization server"),
+        ({"token_trouble": [503]}, AuthUnavailable, "HTTP 503"),
+        ({"token_trouble": ["drop"]}, AuthUnavailable, "token endpoint"),
+        ({"token_trouble": ["invalid_grant"]}, TokenRefused, "invalid_grant"),
+        ({"token_answer": {"access_token": None}}, TokenRefused, "bearer token"),
+        ({"token_answer": {"token_type": "mac"}}, TokenRefused, "bearer token"),
+    ],
+)
+async def test_a_sign_in_that_cannot_be_finished_says_why_and_keeps_nothing(
+    office: Any, settings: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    await office.program.set(**settings)
+    instance = await office.instance()
+    found = await failure(office, await begun(office, instance))
+    assert isinstance(found, error)
+    assert words in str(found)
+    assert await nothing_kept(office, instance)
+    state, reason = await office.state(instance)
+    assert state is PENDING
+    assert words in (reason or "")
+    await office.program.change(token_trouble=[], iss="right", authorize_error=None, token_answer={})
+    assert (await office.sign_in(instance)).state is READY
+
+
+async def test_an_answer_that_hides_where_it_comes_from_is_refused(office: Any) -> None:
+    instance = await office.instance()
+    params = await begun(office, instance)
+    del params["iss"]
+    assert isinstance(await failure(office, params), AnswerRejected)
+    assert not await office.program.log("token")
+
+
+async def test_a_failed_reconnect_leaves_what_works(office: Any) -> None:
+    instance = await office.instance()
+    await office.sign_in(instance)
+    before = await office.database.auth.grant(instance.grant_key)
+    await office.program.change(authorize_error="access_denied")
+    assert isinstance(await failure(office, await begun(office, instance)), AuthorizationDenied)
+    assert await office.state(instance) == (READY, None)
+    assert await office.database.auth.grant(instance.grant_key) == before
+
+
+async def test_a_forgotten_client_is_registered_again_once(office: Any) -> None:
+    instance = await office.instance()
+    await office.sign_in(instance)
+    params = await begun(office, instance)
+    await office.program.forget("clients")
+    assert isinstance(await failure(office, params), ClientForgotten)
+    await office.sign_in(instance)
+    assert len(await office.program.log("register")) == 2
+
+
+# Registration.
+
+
+async def test_one_registration_serves_all_instances(office: Any) -> None:
+    for _ in range(3):
+        await office.sign_in(await office.instance())
+    assert len(await office.program.log("register")) == 1
+
+
+async def test_what_the_admin_entered_is_used(office: Any) -> None:
+    await office.program.set(entered={"mine": "its-secret"})
+    choice = ChoiceDraft("oauth", registration="entered", client_id="mine", client_secret="its-secret")
+    instance = await office.instance(choice)
+    assert (await office.sign_in(instance)).state is READY
+    [token] = await office.program.log("token")
+    assert (token["client_id"], token["method"]) == ("mine", "client_secret_basic")
+    assert not await office.program.log("register")
+    grant = await office.database.auth.grant(instance.grant_key)
+    assert grant.client.secret is None
+
+
+@pytest.mark.parametrize("registration", ["auto", "document"])
+async def test_a_document_is_used_where_the_server_takes_it(office: Any, registration: str) -> None:
+    await office.program.set(metadata={"client_id_metadata_document_supported": True})
+    await office.sign_in(await office.instance(ChoiceDraft("oauth", registration=registration)))
+    [token] = await office.program.log("token")
+    assert token["client_id"] == "https://yard.example/oauth/client.json"
+    assert not await office.program.log("register")
+
+
+async def test_dynamic_registration_is_used_where_the_admin_wants_it(office: Any) -> None:
+    await office.program.set(metadata={"client_id_metadata_document_supported": True})
+    await office.sign_in(await office.instance(ChoiceDraft("oauth", registration="dynamic")))
+    assert len(await office.program.log("register")) == 1
+
+
+async def test_a_document_or_nothing(office: Any) -> None:
+    instance = await office.instance(ChoiceDraft("oauth", registration="document"))
+    with pytest.raises(RegistrationFailed, match="takes no client id metadata documents"):
+        await office.sign_ins.begin(office.ann.id, instance.id, "b")
+    await office.program.set(metadata={"client_id_metadata_document_supported": True})
+    local = Ourselves("http://localhost:8420/ui/auth/mcp/callback")
+    with pytest.raises(RegistrationFailed, match="no public address"):
+        await office.sign_ins.begin(office.ann.id, instance.id, "b", local)
+    assert not await office.program.log("register")
+
+
+async def test_dynamic_or_nothing(office: Any) -> None:
+    await office.program.set(
+        metadata={"client_id_metadata_document_supported": True, "registration_endpoint": None}
+    )
+    instance = await office.instance(ChoiceDraft("oauth", registration="dynamic"))
+    with pytest.raises(RegistrationFailed, match="registers no clients"):
+        await office.sign_ins.begin(office.ann.id, instance.id, "b")
+
+
+async def test_an_entered_client_is_not_shown_to_another_authorization_server(office: Any) -> None:
+    await office.program.set(entered={"mine": "s"})
+    choice = ChoiceDraft("oauth", registration="entered", client_id="mine", client_secret="s")
+    instance = await office.instance(choice)
+    await office.sign_in(instance)
+    await office.program.change(servers=["as2"])
+    with pytest.raises(RegistrationFailed, match="belongs to"):
+        await office.sign_ins.begin(office.ann.id, instance.id, "b")
+
+
+# Scopes.
+
+
+async def test_a_reconnect_asks_again_for_what_was_asked_before(office: Any) -> None:
+    await office.program.set(challenge_scope="read")
+    instance = await office.instance()
+    await office.sign_in(instance)
+    await office.program.change(challenge_scope="list")
+    url = await office.sign_ins.begin(office.ann.id, instance.id, "b")
+    assert URL(url).query["scope"] == "read list"
+
+
+async def test_scopes_that_are_gone_do_not_lock_anybody_out(office: Any) -> None:
+    await office.program.set(challenge_scope="read")
+    instance = await office.instance()
+    await office.sign_in(instance)
+    await office.program.change(authorize_error="invalid_scope", challenge_scope="list")
+    assert isinstance(await failure(office, await begun(office, instance)), AuthorizationDenied)
+    url = await office.sign_ins.begin(office.ann.id, instance.id, "b")
+    assert URL(url).query["scope"] == "list"
+    assert await office.state(instance) == (READY, None)
+
+
+async def test_scopes_that_the_admin_entered_are_the_ones(office: Any) -> None:
+    await office.program.set(challenge_scope="read")
+    instance = await office.instance(ChoiceDraft("oauth", scopes=("one", "two")))
+    await office.sign_in(instance)
+    [authorize] = await office.program.log("authorize")
+    assert authorize["query"]["scope"] == "one two"
+
+
+async def test_two_accounts_are_two_instances(office: Any) -> None:
+    one = await office.instance(slug="one")
+    two = await office.registry.create_instance(office.ann.id, InstanceDraft(one.server_id, slug="two"))
+    for instance, person in ((one, "private"), (two, "work")):
+        await office.program.change(person=person)
+        await office.sign_in(instance)
+    tokens = {(await office.database.auth.grant(instance.grant_key)).access_token for instance in (one, two)}
+    assert len(tokens) == 2
