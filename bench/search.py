@@ -29,6 +29,8 @@ from harness.processes import ROOT, Missing, Worker, worker
 from harness.report import replace_between, table
 from toolyard.catalog.search import SearchIndex, brief
 from toolyard.catalog.tokens import estimate_tokens
+from toolyard.meta import META_TOOLS, Budgets
+from toolyard.meta.slimming import slim
 from toolyard.model.tool import Definition
 
 DOCS = ROOT / "docs" / "benchmarks.md"
@@ -43,6 +45,7 @@ PEERS = {
 SIZES = (500, 5_000, 50_000)
 MEASURES = ("recall@1", "recall@5", "recall@10", "nDCG@10")
 DEPTH = 10
+LINE = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,20 +177,42 @@ def tokens(every: list[Set]) -> dict[str, Any]:
         index = SearchIndex()
         for server, definitions in servers.items():
             index.put(server, definitions)
-        whole = sum(count(json.dumps(shown(tool), ensure_ascii=False)) for tool in tools.values())
-        answers = []
+        whole = sum(count(compact(shown(tool))) for tool in tools.values())
+        answers: list[int] = []
+        described: list[int] = []
         for query in (query for each in mine for query in each.queries[:100]):
-            hits = {
-                exposed(tools[hit.name]): brief(tools[hit.name].get("description") or "")
-                for hit in index.search(query, DEPTH)
-            }
-            answers.append(count(json.dumps({"ok": True, "tools": hits}, ensure_ascii=False)))
+            hits = [tools[hit.name] for hit in index.search(query, DEPTH)]
+            if len(hits) == DEPTH:
+                lines = {exposed(tool): brief(tool.get("description") or "", LINE) for tool in hits}
+                answers.append(count(compact({"ok": True, "tools": lines})))
+                described.append(count(compact({"ok": True, "tools": {exposed(hits[0]): told(hits[0])}})))
+        known = sum(count(compact(meta_shown(tool))) for tool in META_TOOLS.values())
+        # The model searches three times, reads about a tool each time, and calls it.
+        task = known + 3 * mean(answers) + 3 * mean(described)
         results[file.parent.name] = {
             "tools": len(tools),
             "definitions": whole,
             "answer": round(mean(answers)),
+            "task": round(task),
+            "saved": 1 - task / whole,
         }
     return results
+
+
+def compact(value: Any) -> str:
+    """JSON as it goes over the wire."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def meta_shown(tool: Definition) -> dict[str, Any]:
+    """What a model pays for each meta tool."""
+    return {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+
+
+def told(tool: dict[str, Any]) -> dict[str, Any]:
+    """What ``tools_describe`` says of a tool."""
+    description = (tool.get("description") or "")[: Budgets().description]
+    return {"description": description, "input_schema": slim(tool.get("input_schema") or {})}
 
 
 def shown(tool: dict[str, Any]) -> dict[str, Any]:
@@ -222,11 +247,15 @@ def write(path: Path, queries: Iterable[str]) -> None:
     path.write_text("".join(json.dumps(query) + "\n" for query in queries))
 
 
-def bars(found: dict[str, Any], timed: dict[str, Any]) -> list[Bar]:
+def bars(found: dict[str, Any], timed: dict[str, Any], cost: dict[str, Any]) -> list[Bar]:
     """What the issue asks for; a set that is not in the folder is not measured."""
 
     def at(name: str, measure: str) -> float | None:
         return found[name]["toolyard"][measure] if name in found else None
+
+    def cost_of(name: str, what: str) -> float | None:
+        exact = cost["counted by"] == "o200k_base"
+        return cost[name][what] if exact and name in cost else None
 
     middle = timed["5000"]["toolyard"]
     return [
@@ -237,6 +266,8 @@ def bars(found: dict[str, Any], timed: dict[str, Any]) -> list[Bar]:
         Bar("query p50 at 5,000 tools, ms", middle["p50"] * 1000, 0.2, False),
         Bar("query p95 at 5,000 tools, ms", middle["p95"] * 1000, 1.0, False),
         Bar("index of 50,000 tools, CPU s", timed["50000"]["toolyard"]["index"], 8.0, False),
+        Bar("livemcp_task, tokens of an answer with ten hits", cost_of("livemcp_task", "answer"), 220, False),
+        Bar("livemcp_task, saved on three searches and calls", cost_of("livemcp_task", "saved"), 0.985, True),
     ]
 
 
@@ -250,12 +281,17 @@ def report(found: dict[str, Any], timed: dict[str, Any], cost: dict[str, Any], j
     rows = [[f"{int(size):,} tools", *(timing(row[name]) for name in names)] for size, row in timed.items()]
     parts += ["### Index, CPU s; query, ms: p50 / p95, and p50 of CPU", table([["", *names], *rows])]
     how = cost["counted by"]
+    heads = ["tools of", "tools", "all definitions", "an answer", "a task", "saved"]
     rows = [
-        [name, f"{row['tools']:,}", f"{row['definitions']:,}", f"{row['answer']:,}"]
+        [
+            name,
+            *(f"{row[key]:,}" for key in ("tools", "definitions", "answer", "task")),
+            f"{row['saved']:.2%}",
+        ]
         for name, row in cost.items()
         if name != "counted by"
     ]
-    parts += [f"### Tokens ({how})", table([["tools of", "tools", "all definitions", "an answer"], *rows])]
+    parts += [f"### Tokens ({how})", table([heads, *rows])]
     return "\n\n".join(parts)
 
 
@@ -324,7 +360,7 @@ def main() -> int:
         print(f"error: a peer is missing: {error}\nhint: make bench-envs", file=sys.stderr)
         return 2
     cost = tokens(every)
-    judged = bars(found, timed)
+    judged = bars(found, timed, cost)
     about = ", ".join(f"{what} {value}" for what, value in machine.items())
     versions_told = ", ".join(f"{name} {value}" for row in versions.values() for name, value in row.items())
     head = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}. {about}. {versions_told}."

@@ -32,7 +32,7 @@ class Matter:
     temperature: float | None = None
     tools: tuple[str, ...] | None = None
     bundles: tuple[str, ...] = ()
-    mode: Literal["direct", "meta"] = "direct"
+    mode: Literal["direct", "meta"] | None = None
     max_steps: int | None = None
     problems: list[Problem] = field(default_factory=list[Problem])
     hints: list[Problem] = field(default_factory=list[Problem])

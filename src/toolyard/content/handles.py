@@ -31,6 +31,10 @@ class Handles(Protocol):
         """What is kept under the handle; None where nothing is, or no longer."""
         ...
 
+    async def has_any(self) -> bool:
+        """Whether anything can be read."""
+        ...
+
 
 def handle_of(kept: Kept) -> str:
     """The handle that follows from what is kept, so that a repeated call reads the same in a prompt."""

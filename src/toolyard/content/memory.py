@@ -31,3 +31,7 @@ class MemoryHandles:
     async def read(self, handle: str) -> Kept | None:
         """What is kept under the handle; None where nothing is, or no longer."""
         return self._kept.get(handle)
+
+    async def has_any(self) -> bool:
+        """Whether anything can be read."""
+        return bool(self._kept)

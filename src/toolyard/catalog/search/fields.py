@@ -38,6 +38,9 @@ _ABOUT_SERVER = _Field(0.5, 30)
 
 _SATURATION = 0.7
 _LENGTH = 0.5
+_FINENESS = 255
+_LEVELS = [level / (_FINENESS + 1) for level in range(_FINENESS + 2)]
+"""The weights that there are: few, so that all tables share the same numbers."""
 _NAME_LENGTH = 256
 _TEXT_LENGTH = 4_000
 _ABOUT_LENGTH = 2_000
@@ -51,7 +54,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n|。")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A definition as the index keeps it: what each term counts, below 1, and the terms of its name."""
+    """A definition as the index keeps it: what each term counts, at most 1, and the terms of its name."""
 
     weights: Mapping[str, float]
     name_terms: tuple[str, ...]
@@ -84,7 +87,10 @@ class Reader:
         names, texts = _parameters(definition.input_schema)
         _add(found, _PARAMETERS, self._terms(names))
         _add(found, _PARAMETER_TEXTS, self._terms(texts))
-        weights = {term: count / (_SATURATION + count) for term, count in islice(found.items(), _MOST_TERMS)}
+        weights = {
+            term: _LEVELS[int(_FINENESS * count / (_SATURATION + count)) + 1]
+            for term, count in islice(found.items(), _MOST_TERMS)
+        }
         return Document(weights, tuple(dict.fromkeys(name)))
 
     def _terms(self, text: str) -> list[str]:

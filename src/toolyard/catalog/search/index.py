@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from heapq import nsmallest
 
 from toolyard.catalog.roster import Roster
 from toolyard.catalog.search.fields import Reader
@@ -113,8 +112,9 @@ class SearchIndex:
         exact = self._exact(query, names)
         if exact is not None:
             scores[exact] = scores.get(exact, 0.0) + _EXACT
-        best = nsmallest(limit, ((-score, self._names[number]) for number, score in scores.items()))
-        return [Hit(name, -score) for score, name in best]
+        names_of = self._names
+        best = sorted([(-score, names_of[number]) for number, score in scores.items()])
+        return [Hit(name, -score) for score, name in best[:limit]]
 
     def _exact(self, query: str, allowed: frozenset[str] | None) -> int | None:
         name = query[: 2 * _LONGEST_NAME].strip()

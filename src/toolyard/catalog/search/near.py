@@ -19,7 +19,10 @@ _TWO_OFF = 0.5
 
 
 class Nearby:
-    """A growing vocabulary by its trigrams. ``terms`` is the owner's list and may grow between calls."""
+    """A growing vocabulary by first letter and trigram: nobody misspells the first letter.
+
+    ``terms`` is the owner's list and may grow between calls.
+    """
 
     def __init__(self, terms: Sequence[str]) -> None:
         self._terms = terms
@@ -34,7 +37,7 @@ class Nearby:
         self._read_on()
         shared: Counter[int] = Counter()
         for gram in _trigrams(word):
-            shared.update(self._places.get(gram, ()))
+            shared.update(self._places.get(word[0] + gram, ()))
         allowed = 2 if len(word) >= _LONG else 1
         least = max(2, len(word) - 3 * allowed)
         found: list[tuple[float, str, int]] = []
@@ -54,7 +57,7 @@ class Nearby:
             term = self._terms[place]
             if _SHORTEST <= len(term) <= _LONGEST and _is_plain(term):
                 for gram in _trigrams(term):
-                    self._places.setdefault(gram, array("I")).append(place)
+                    self._places.setdefault(term[0] + gram, array("I")).append(place)
         self._read = len(self._terms)
 
 

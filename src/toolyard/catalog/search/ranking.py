@@ -1,27 +1,23 @@
 """The best tools for a query, out of a view.
 
-First the sum over all terms picks candidates, the strongest terms first, until what is left cannot lift
-another tool among them. Then the candidates are weighed: how much of a tool's name the query covers, and how
-well the tool answers a single clause.
+First a sum over all terms, in coarse steps, picks candidates. Then these are weighed: what each term counts
+there, how much of a tool's name the query covers, and how well the tool answers a single clause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
-from operator import mul
+from operator import itemgetter, mul
 
+from toolyard.catalog.search.bits import add, best, members
 from toolyard.catalog.search.query import Asked
 from toolyard.catalog.search.view import Concept, View
 
 __all__ = ["rank"]
 
-_CANDIDATES = 48
-_FAR = 0.3
-_COMMON = 400
-"""Entries of a word that is too common to bring a candidate where rarer ones did."""
+_CANDIDATES = 24
 _COVER = 0.5
-_COVER_EASE = 1.0
 _CLAUSES = 0.5
 _PAIR = 0.8
 _GUESSED = 12
@@ -47,9 +43,9 @@ def rank(view: View, asked: Asked, least: int, names: Mapping[int, str]) -> dict
                 found.append((text, concept))
     if not found:
         return {}
-    found.sort(key=lambda each: (-each[1].bound, each[0]))
-    concepts = dict(found)
-    candidates = _candidates([concept for _, concept in found], least, names)
+    found.sort(key=itemgetter(0))
+    concepts = [concept for _, concept in found]
+    candidates = _candidates(concepts, least, names)
     places = {number: place for place, number in enumerate(candidates)}
     columns = {term: concept.column(places) for term, concept in found}
     covers = _covers(view, candidates, concepts)
@@ -73,49 +69,23 @@ def rank(view: View, asked: Asked, least: int, names: Mapping[int, str]) -> dict
     }
 
 
-def _candidates(concepts: Sequence[Concept], least: int, names: Mapping[int, str]) -> list[int]:
+def _candidates(concepts: Iterable[Concept], least: int, names: Mapping[int, str]) -> list[int]:
     most = max(_CANDIDATES, least)
-    sums: dict[int, float] = {}
+    total: list[int] = []
     for concept in concepts:
-        if concept.size > _COMMON and len(sums) >= most:
-            continue
-        impacts = concept.strong
-        both = [(number, sums[number] + impacts[number]) for number in sums.keys() & impacts.keys()]
-        sums.update(impacts)
-        sums.update(both)
-    if len(sums) < most:
-        for concept in concepts:
-            sums = {**concept.impacts, **sums}
-    if len(sums) <= most:
-        return list(sums)
-    cut = _FAR * max(sums.values())
-    near = [number for number, total in sums.items() if total >= cut]
-    if len(near) < least:
-        near = list(sums)
-    if len(near) <= most:
-        return near
-    near.sort(key=sums.__getitem__, reverse=True)
-    last = sums[near[most - 1]]
-    if sums[near[most]] < last:
-        return near[:most]
-    above = [number for number in near if sums[number] > last]
-    equal = [number for number in near if sums[number] == last]
-    return above + nsmallest(most - len(above), equal, key=names.__getitem__)
+        add(total, concept.planes)
+    sure, equal = best(total, most)
+    found = members(sure)
+    if len(found) == most or not equal:
+        return found
+    return found + nsmallest(most - len(found), members(equal), key=names.__getitem__)
 
 
-def _covers(view: View, candidates: Sequence[int], concepts: dict[str, Concept]) -> list[float]:
+def _covers(view: View, candidates: Sequence[int], concepts: Iterable[Concept]) -> list[float]:
     """How much each document is raised for the share of its name that the query covers."""
     have: dict[int, float] = {}
-    for concept in concepts.values():
+    for concept in concepts:
         for place, share in concept.terms:
             if share > have.get(place, 0.0):
-                have[place] = min(share, 1.0)
-    raised: list[float] = []
-    for number in candidates:
-        name, total = view.name(number)
-        covered = 0.0
-        for place, rarity in name:
-            if place in have:
-                covered += rarity * have[place]
-        raised.append(1 + _COVER * covered / (total + _COVER_EASE))
-    return raised
+                have[place] = min(1.0, share)
+    return [1 + _COVER * covered for covered in view.covers(candidates, have)]

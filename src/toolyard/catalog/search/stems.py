@@ -97,6 +97,11 @@ _DERIVED = (
     ("al", "", 4),
 )
 
+_BY_LAST_LETTER = {
+    letter: tuple(each for each in _DERIVED if each[0].endswith(letter))
+    for letter in {ending[-1] for ending, _, _ in _DERIVED}
+}
+
 
 @lru_cache(maxsize=_KEPT)
 def stem(word: str) -> str:
@@ -134,7 +139,7 @@ def _inflected(word: str) -> str:
 
 
 def _derived(word: str) -> str:
-    for ending, instead, least in _DERIVED:
+    for ending, instead, least in _BY_LAST_LETTER.get(word[-1], ()):
         if word.endswith(ending):
             rest = word[: -len(ending)]
             if len(rest) >= least and not _VOWELS.isdisjoint(rest):

@@ -1,17 +1,15 @@
-"""The index as one caller may know it: only the tools that are allowed, and only their statistics.
+"""What the postings say of the tools that a caller may know of.
 
-How rare a term is, which words exist, which tool stands first: all is counted over the allowed tools alone.
-A search in a view gives to the last digit what an index of nothing but these tools gives, so neither results
-nor scores tell anything of what is hidden.
+How rare a word is counts only among these, so that a search among some tools is a search in an index of only
+those, and nothing hidden shows through a rank.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import compress
 
+from toolyard.catalog.search.bits import Bits, planes
 from toolyard.catalog.search.near import Nearby
 from toolyard.catalog.search.postings import Postings
 from toolyard.catalog.search.related import related
@@ -25,138 +23,61 @@ _WEAKEST = 0.5
 _NEAR = 0.9
 _SPLIT = 0.8
 _SHORTEST_HALF = 3
-_STRONG = 0.5
-_HOT = 4
-"""Uses from which on a concept is put together for good."""
-_LONG = 4_000
-"""Documents from which on a row is searched, not put into a table."""
-_ENTRIES_KEPT = 400_000
+_LEVELS = 3.5
+"""Steps in which a concept's share of a sum is counted, for each unit of it."""
+_LITTLE = 0.4
+_NAME_EASE = 1.0
+"""What a name's rarities are added to, so that one of a single common word is never wholly covered."""
 _CONCEPTS_KEPT = 10_000
-
-
-class _Row:
-    """One term among the allowed tools. ``rarity`` is its inverse document frequency."""
-
-    __slots__ = ("_table", "documents", "highest", "rarity", "weights")
-
-    def __init__(self, documents: Sequence[int], weights: Sequence[float], rarity: float) -> None:
-        self.documents = documents
-        self.weights = weights
-        self.rarity = rarity
-        self.highest = max(weights)
-        self._table: dict[int, float] | None = None
-
-    @property
-    def entries(self) -> int:
-        """How many entries looking it up will put into a table that is not there yet."""
-        return len(self.documents) if self._table is None and len(self.documents) <= _LONG else 0
-
-    def raise_to(self, column: list[float], places: Mapping[int, int], factor: float) -> None:
-        """Raise a document's place in a column to its weight times ``factor``, where that is more."""
-        if len(self.documents) > _LONG:
-            return self._search(column, places, factor)
-        table = self._table
-        if table is None:
-            table = self._table = dict(zip(self.documents, self.weights, strict=True))
-        for number in table.keys() & places.keys():
-            column[places[number]] = max(column[places[number]], table[number] * factor)
-        return None
-
-    def _search(self, column: list[float], places: Mapping[int, int], factor: float) -> None:
-        documents, weights = self.documents, self.weights
-        for number, place in places.items():
-            at = bisect_left(documents, number)
-            if at < len(documents) and documents[at] == number:
-                column[place] = max(column[place], weights[at] * factor)
 
 
 class Concept:
     """A term that was asked for, with the terms that may stand for it; a document counts the best of them.
 
-    ``terms`` are these with their shares, ``bound`` is the most that the concept adds to a document, ``size``
-    how many entries its lists have.
+    ``terms`` are these with their shares, ``planes`` about what the concept adds to each document.
     """
 
-    __slots__ = ("_impacts", "_rows", "_strong", "bound", "size", "terms", "uses")
+    __slots__ = ("_tables", "planes", "terms")
 
-    def __init__(self, terms: Sequence[tuple[int, float]], rows: Sequence[tuple[float, _Row]]) -> None:
+    def __init__(
+        self,
+        terms: Sequence[tuple[int, float]],
+        tables: Sequence[tuple[float, Mapping[int, float]]],
+        sums: Sequence[int],
+    ) -> None:
         self.terms = terms
-        self.bound = max(factor * row.highest for factor, row in rows)
-        self.size = sum(len(row.documents) for _, row in rows)
-        self.uses = 0
-        self._rows = rows
-        self._impacts: dict[int, float] | None = None
-        self._strong: dict[int, float] | None = None
-
-    @property
-    def impacts(self) -> dict[int, float]:
-        """What the concept adds to each document that has it; put together at the first use and kept."""
-        if self._impacts is None:
-            self._impacts = _best((factor, row, 0.0) for factor, row in self._rows)
-        return self._impacts
-
-    @property
-    def strong(self) -> dict[int, float]:
-        """What the concept adds to the documents to which it adds much."""
-        if self._strong is None:
-            least = _STRONG * self.bound
-            rows = ((factor, row, least) for factor, row in self._rows if factor * row.highest >= least)
-            self._strong = _best(rows)
-        return self._strong
+        self.planes = sums
+        self._tables = tables
 
     def column(self, places: Mapping[int, int]) -> list[float]:
         """What the concept adds to each of some documents, which have the places 0, 1, … in this order."""
-        impacts = self._impacts
-        if impacts is not None:
-            return [impacts.get(number, 0.0) for number in places]
         column = [0.0] * len(places)
-        for factor, row in self._rows:
-            row.raise_to(column, places, factor)
+        wanted = places.keys()
+        for factor, documents in self._tables:
+            for number in documents.keys() & wanted:
+                place = places[number]
+                more = documents[number] * factor
+                if more > column[place]:
+                    column[place] = more
         return column
 
 
-def _best(rows: Iterable[tuple[float, _Row, float]]) -> dict[int, float]:
-    """For each document the most that one of the rows adds, where that is at least so much."""
-    best: dict[int, float] = {}
-    for factor, row, least in rows:
-        need = least / factor
-        mine = {
-            number: weight * factor
-            for number, weight in zip(row.documents, row.weights, strict=True)
-            if weight >= need
-        }
-        if not best:
-            best = mine
-            continue
-        both = {number: max(best[number], mine[number]) for number in best.keys() & mine.keys()}
-        best |= mine
-        best |= both
-    return best
-
-
 class View:
-    """Statistics and impacts over some documents of the postings. Good until these change."""
+    """Statistics and concepts over some documents of the postings. Good until these change."""
 
     def __init__(self, postings: Postings, allowed: Iterable[int] | None, nearby: Nearby) -> None:
         self._postings = postings
         self._nearby = nearby
-        self._mask = postings.present
-        self._whole = allowed is None
-        self.count = postings.count
-        if allowed is not None:
-            self._mask = bytearray(len(postings.present))
-            for number in allowed:
-                self._mask[number] = 1
-            self.count = sum(self._mask)
-        self._rows: dict[int, _Row | None] = {}
+        self._allowed = None if allowed is None else Bits(allowed).value
+        self.count = postings.count if self._allowed is None else self._allowed.bit_count()
+        self._rarities: dict[int, float] = {}
         self._concepts: dict[tuple[str, float, bool], Concept | None] = {}
-        self._entries = 0
-        self._name_rarity: dict[int, tuple[tuple[tuple[int, float], ...], float]] = {}
+        self._names: dict[int, tuple[tuple[int, float], ...]] = {}
 
     def knows(self, text: str) -> bool:
         """Whether any allowed tool has the term."""
         place = self._postings.vocabulary.get(text)
-        return place is not None and self._row(place) is not None
+        return place is not None and self._rarity(place) > 0.0
 
     def concept(self, term: str, weight: float, guess: bool = True) -> Concept | None:
         """What a term of a query stands for here, with this weight; None where it stands for nothing.
@@ -164,53 +85,83 @@ class View:
         ``guess`` allows it to be misspelt or unfinished.
         """
         key = term, weight, guess
-        if key not in self._concepts:
-            if self._entries > _ENTRIES_KEPT or len(self._concepts) > _CONCEPTS_KEPT:
-                self._forget()
-            self._concepts[key] = self._concept(term, weight, guess)
-        found = self._concepts[key]
-        if found is not None and found.uses <= _HOT:
-            found.uses += 1
-            if found.uses == _HOT:
-                self._entries += len(found.impacts)
+        try:
+            return self._concepts[key]
+        except KeyError:
+            if len(self._concepts) > _CONCEPTS_KEPT:
+                self._concepts.clear()
+            found = self._concepts[key] = self._concept(term, weight, guess)
+            return found
+
+    def covers(self, numbers: Iterable[int], have: Mapping[int, float]) -> list[float]:
+        """The share of each document's name, 0 to 1, that some terms cover; a rare term is more of it."""
+        names = self._names
+        found: list[float] = []
+        for number in numbers:
+            name = names.get(number)
+            if name is None:
+                name = names[number] = self._name(number)
+            covered = 0.0
+            for place, share in name:
+                if place in have:
+                    covered += share * have[place]
+            found.append(covered)
         return found
 
-    def _forget(self) -> None:
-        self._concepts.clear()
-        self._rows.clear()
-        self._entries = 0
+    def _name(self, number: int) -> tuple[tuple[int, float], ...]:
+        places = self._postings.name_terms(number)
+        rarities = [self._rarity(place) for place in places]
+        total = sum(rarities) + _NAME_EASE
+        return tuple([(place, rarity / total) for place, rarity in zip(places, rarities, strict=True)])
 
-    def name(self, number: int) -> tuple[tuple[tuple[int, float], ...], float]:
-        """The terms of a document's name, each with its rarity, and the sum of these."""
-        known = self._name_rarity.get(number)
-        if known is None:
-            rows = ((place, self._row(place)) for place in self._postings.name_terms(number))
-            terms = tuple((place, row.rarity) for place, row in rows if row is not None)
-            known = self._name_rarity[number] = terms, sum(rarity for _, rarity in terms)
-        return known
+    def _rarity(self, place: int) -> float:
+        """A term's inverse document frequency, 0 where no allowed document has it."""
+        rarity = self._rarities.get(place)
+        if rarity is None:
+            posting = self._postings.lists[place]
+            held = len(posting.documents)
+            if self._allowed is not None:
+                held = (posting.present & self._allowed).bit_count()
+            rarity = math.log(1 + (self.count - held + 0.5) / (held + 0.5)) if held else 0.0
+            self._rarities[place] = rarity
+        return rarity
 
     def _concept(self, term: str, weight: float, guess: bool) -> Concept | None:
         best: dict[int, float] = {}
         for place, share in self._stand_ins(term, weight, guess):
             best[place] = max(best.get(place, 0.0), share * weight)
-        rows = [(row.rarity * share, row) for place, share in best.items() if (row := self._row(place))]
-        self._entries += sum(row.entries for _, row in rows)
-        return Concept(tuple(best.items()), rows) if rows else None
+        if not best:
+            return None
+        allowed = -1 if self._allowed is None else self._allowed
+        nearest = max(best.values())
+        tables: list[tuple[float, Mapping[int, float]]] = []
+        levels: dict[int, int] = {}
+        for place, share in best.items():
+            posting = self._postings.lists[place]
+            factor = self._rarity(place) * share
+            tables.append((factor, posting.documents))
+            level = int(_LEVELS * factor) + 1
+            levels[level] = levels.get(level, 0) | posting.much & allowed
+            if share == nearest:
+                level = int(_LEVELS * _LITTLE * factor) + 1
+                levels[level] = levels.get(level, 0) | posting.present & allowed
+        return Concept(tuple(best.items()), tables, planes(levels.items()))
 
     def _stand_ins(self, term: str, weight: float, guess: bool) -> list[tuple[int, float]]:
         vocabulary = self._postings.vocabulary
         place = vocabulary.get(term)
-        known = place is not None and self._row(place) is not None
-        found = [(place, 1.0)] if place is not None and known else []
-        if known and weight < _WEAKEST:
+        found = [(place, 1.0)] if place is not None and self._rarity(place) else []
+        if found and weight < _WEAKEST:
             return found
-        share = _RELATED if known else _RELATED_UNKNOWN
-        others = (vocabulary.get(other) for other in related(term))
-        found += [(other, share) for other in others if other is not None and self._row(other) is not None]
+        share = _RELATED if found else _RELATED_UNKNOWN
+        for other in related(term):
+            place = vocabulary.get(other)
+            if place is not None and self._rarity(place):
+                found.append((place, share))
         if not found:
             found = self._halves(term)
         if not found and guess:
-            near = self._nearby.find(term, lambda place: self._row(place) is not None)
+            near = self._nearby.find(term, lambda place: self._rarity(place) > 0.0)
             found = [(place, _NEAR * sure) for place, sure in near]
         return found
 
@@ -221,22 +172,3 @@ class View:
                 vocabulary = self._postings.vocabulary
                 return [(vocabulary[text[:at]], _SPLIT), (vocabulary[text[at:]], _SPLIT)]
         return []
-
-    def _row(self, place: int) -> _Row | None:
-        if place in self._rows:
-            return self._rows[place]
-        found = self._rows[place] = self._count(place)
-        return found
-
-    def _count(self, place: int) -> _Row | None:
-        posting = self._postings.lists[place]
-        documents: Sequence[int] = posting.documents
-        weights: Sequence[float] = posting.weights
-        if not self._whole or posting.gone:
-            kept = list(map(self._mask.__getitem__, documents))
-            documents, weights = list(compress(documents, kept)), list(compress(weights, kept))
-        held = len(documents)
-        if not held:
-            return None
-        rarity = math.log(1 + (self.count - held + 0.5) / (held + 0.5))
-        return _Row(documents, weights, rarity)

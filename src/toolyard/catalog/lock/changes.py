@@ -1,0 +1,156 @@
+"""What a server has now, held against what was accepted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from enum import StrEnum
+
+from toolyard.catalog.lock.diff import differences, text_difference
+from toolyard.catalog.lock.pins import Pin, ServerPins
+from toolyard.model.catalog import Contents
+from toolyard.model.tool import JsonObject
+
+__all__ = ["Change", "Kind", "accepted", "compare", "pins_of"]
+
+_ALIKE = 0.8
+_COMPARED = 2_000
+
+
+class Kind(StrEnum):
+    """What became different."""
+
+    NEW = "new"
+    """A tool that was never accepted."""
+    CHANGED = "changed"
+    """A tool whose definition is another than the accepted one."""
+    RENAMED = "renamed"
+    """A tool that was accepted under another name, which is gone."""
+    REMOVED = "removed"
+    """An accepted tool that the server no longer has."""
+    INSTRUCTIONS = "instructions"
+    """What the server says of itself."""
+    PACKAGE = "package"
+    """Which package the server's command fetches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference. ``tool`` is the server's name of it now; ``was`` the accepted name of a renamed one."""
+
+    kind: Kind
+    server_id: str
+    tool: str = ""
+    was: str = ""
+    before: Pin | None = None
+    after: Pin | None = None
+    texts: tuple[str, str] = ("", "")
+
+    @property
+    def id(self) -> str:
+        """What accepts it: the tool's canonical id, or the server's."""
+        return f"{self.server_id}/{self.tool}" if self.tool else self.server_id
+
+    @property
+    def blocks(self) -> bool:
+        """Whether a tool stays in quarantine for it until it is accepted."""
+        return self.kind in (Kind.NEW, Kind.CHANGED, Kind.RENAMED)
+
+    @property
+    def reason(self) -> str:
+        """One sentence, in our own words."""
+        return {
+            Kind.NEW: "it is not in mcp.lock: it is new and was not accepted",
+            Kind.CHANGED: "its definition is not the one that was accepted in mcp.lock",
+            Kind.RENAMED: f"it was accepted in mcp.lock as '{self.was}', and was renamed",
+            Kind.REMOVED: "the server no longer has it",
+            Kind.INSTRUCTIONS: "the server's instructions are not those that were accepted in mcp.lock",
+            Kind.PACKAGE: "its command fetches another package than the one in mcp.lock",
+        }[self.kind]
+
+    def diff(self) -> list[str]:
+        """The difference in lines for people. They hold the server's words."""
+        if self.kind in (Kind.INSTRUCTIONS, Kind.PACKAGE):
+            return text_difference(*self.texts)
+        return differences(_definition(self.before), _definition(self.after))
+
+
+def _definition(pin: Pin | None) -> JsonObject:
+    return {} if pin is None else pin.definition
+
+
+def pins_of(contents: Contents, package: str | None = None) -> ServerPins:
+    """Everything that a server has now, as accepted."""
+    tools = {definition.name: Pin.of(definition) for definition in contents.definitions}
+    return ServerPins(tools, contents.listing.instructions or None, package)
+
+
+def compare(server_id: str, now: ServerPins, locked: ServerPins | None) -> list[Change]:
+    """All changes, by tool. A server that is not in the lock at all has only new tools."""
+    accepted = locked or ServerPins()
+    changes = [
+        Change(Kind.CHANGED, server_id, name, before=accepted.tools[name], after=pin)
+        for name, pin in now.tools.items()
+        if name in accepted.tools and accepted.tools[name].hash != pin.hash
+    ]
+    fresh = {name: pin for name, pin in now.tools.items() if name not in accepted.tools}
+    gone = {name: pin for name, pin in accepted.tools.items() if name not in now.tools}
+    for name, pin in fresh.items():
+        was = _same_tool(pin, gone)
+        if was is None:
+            changes.append(Change(Kind.NEW, server_id, name, after=pin))
+        else:
+            changes.append(Change(Kind.RENAMED, server_id, name, was, gone.pop(was), pin))
+    changes += [Change(Kind.REMOVED, server_id, name, before=pin) for name, pin in gone.items()]
+    changes.sort(key=lambda change: change.tool)
+    if locked is not None:
+        changes += _about_server(server_id, now, locked)
+    return changes
+
+
+def accepted(locked: ServerPins | None, now: ServerPins, changes: Iterable[Change]) -> ServerPins:
+    """The lock of a server after somebody accepted these changes, and no others."""
+    pins = locked or ServerPins()
+    tools, instructions, package = dict(pins.tools), pins.instructions, pins.package
+    for change in changes:
+        if change.kind is Kind.INSTRUCTIONS:
+            instructions = now.instructions
+        elif change.kind is Kind.PACKAGE:
+            package = now.package
+        else:
+            tools.pop(change.was or change.tool, None)
+            if change.after is not None:
+                tools[change.tool] = change.after
+    if locked is None:
+        instructions, package = now.instructions, now.package
+    return ServerPins(tools, instructions, package)
+
+
+def _about_server(server_id: str, now: ServerPins, locked: ServerPins) -> Iterable[Change]:
+    if (now.instructions or "") != (locked.instructions or ""):
+        yield Change(Kind.INSTRUCTIONS, server_id, texts=(locked.instructions or "", now.instructions or ""))
+    if (now.package or "") != (locked.package or ""):
+        yield Change(Kind.PACKAGE, server_id, texts=(locked.package or "", now.package or ""))
+
+
+def _same_tool(pin: Pin, gone: Mapping[str, Pin]) -> str | None:
+    """The accepted name of a tool that is the same but for its name, or nearly."""
+    body = pin.body_hash
+    for name, other in gone.items():
+        if other.body_hash == body:
+            return name
+    for name, other in gone.items():
+        if other.definition.get("inputSchema") == pin.definition.get("inputSchema") and _alike(other, pin):
+            return name
+    return None
+
+
+def _alike(one: Pin, other: Pin) -> bool:
+    said = [str(pin.definition.get("description", ""))[:_COMPARED] for pin in (one, other)]
+    if not all(said):
+        return False
+    matcher = SequenceMatcher(None, *said, autojunk=False)
+    return (
+        matcher.real_quick_ratio() >= _ALIKE and matcher.quick_ratio() >= _ALIKE and matcher.ratio() >= _ALIKE
+    )

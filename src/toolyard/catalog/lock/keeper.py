@@ -1,0 +1,90 @@
+"""The lock while a program runs: read when it changes on disk, and asked about what a server has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+from weakref import ref
+
+from toolyard.catalog.lock.changes import Change, compare, pins_of
+from toolyard.catalog.lock.file import read_lock
+from toolyard.catalog.lock.pins import Lock
+from toolyard.errors import ConfigError
+from toolyard.model.catalog import Contents
+
+__all__ = ["LockKeeper"]
+
+_LOOK = 1.0
+"""Seconds for which the file need not be looked at again."""
+_Verdict: TypeAlias = tuple[dict[str, Change], dict[str, str]]
+_NOTHING: Mapping[str, str] = {}
+
+
+class LockKeeper:
+    """Says which tools are not as they were accepted. Without a file, all are; with a broken one, none."""
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path = path
+        self._clock = clock
+        self._looked = -_LOOK
+        self._stamp: tuple[int, int, int] | str = ""
+        self._lock: Lock | None = None
+        self._problem: ConfigError | None = None
+        self._judged: dict[int, tuple[ref[Contents], _Verdict]] = {}
+
+    @property
+    def problem(self) -> ConfigError | None:
+        """Why the file cannot be used; None where it can, or there is none."""
+        self._look()
+        return self._problem
+
+    def reasons(self, contents: Contents) -> Mapping[str, str]:
+        """Why tools of a server are set aside, by the server's own names. The same object for as long as
+        nothing changes. Instances have no lock file: their owners' are kept with the registry."""
+        self._look()
+        if contents.server_id.startswith("@") or (self._lock is None and self._problem is None):
+            return _NOTHING
+        return self._verdict(contents)[1]
+
+    def change(self, contents: Contents, tool: str) -> Change | None:
+        """What is different about a tool that is set aside."""
+        self._look()
+        return None if self._lock is None else self._verdict(contents)[0].get(tool)
+
+    def _verdict(self, contents: Contents) -> _Verdict:
+        key = id(contents)
+        found = self._judged.get(key)
+        if found is None or found[0]() is not contents:
+            gone = ref(contents, lambda _: self._judged.pop(key, None))
+            found = self._judged[key] = (gone, self._judge(contents))
+        return found[1]
+
+    def _judge(self, contents: Contents) -> _Verdict:
+        if self._problem is not None or self._lock is None:
+            first = str(self._problem.problems[0] if self._problem else "").split("\n", 1)[0]
+            why = f"the lock cannot be used: {first}"
+            return {}, {definition.name: why for definition in contents.definitions}
+        found = compare(contents.server_id, pins_of(contents), self._lock.get(contents.server_id))
+        changes = {change.tool: change for change in found if change.blocks}
+        return changes, {name: change.reason for name, change in changes.items()}
+
+    def _look(self) -> None:
+        now = self._clock()
+        if now - self._looked < _LOOK:
+            return
+        self._looked = now
+        try:
+            found = self.path.stat()
+            stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
+        except OSError as error:
+            stamp = type(error).__name__
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        self._judged.clear()
+        try:
+            self._lock, self._problem = read_lock(self.path), None
+        except ConfigError as error:
+            self._lock, self._problem = None, error

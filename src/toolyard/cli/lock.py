@@ -1,0 +1,229 @@
+"""``toolyard lock``: pin what the tools are, see what changed, accept it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolyard.cli.app import COMMANDS
+from toolyard.cli.ending import Usage
+from toolyard.cli.input.options import Command, Options
+from toolyard.cli.output.problems import note, show_error
+from toolyard.cli.output.progress import Busy
+from toolyard.cli.output.remarks import clean
+from toolyard.cli.output.text import count, one_line, print_json
+from toolyard.cli.running import open_yard, run_async
+
+if TYPE_CHECKING:
+    from toolyard.catalog.lock import Change, Lock, ServerPins
+    from toolyard.yard import Toolyard
+
+__all__ = ["command"]
+
+_DIFFERENT = 1
+_UNREACHABLE = 3
+
+
+@click.command("lock", cls=Command, short_help=COMMANDS["lock"])
+@click.option("--check", "task", flag_value="check", help="Only compare; any difference ends with 1. For CI.")
+@click.option("--diff", "task", flag_value="diff", help="Only show what is different, to the letter.")
+@click.option(
+    "--accept", "names", metavar="NAME", multiple=True, help="Accept the changes of a tool or a server."
+)
+@click.option("--all", "task", flag_value="all", help="Accept all changes.")
+@click.pass_obj
+def command(options: Options, task: str | None, names: tuple[str, ...]) -> int:
+    """Write mcp.lock beside the configuration file: what each tool is, whole, with its hash.
+
+    With a lock, a tool that is new or changed is in quarantine until it is accepted. Servers that are not in
+    the lock yet are put in; what changed is told, and accepted with --accept NAME (server/tool, server, or
+    the name that `toolyard tools` shows) or --all. --accept takes what was listed last, which --diff showed.
+    """
+    if names and task is not None:
+        raise Usage("--accept goes with none of --check, --diff and --all")
+    return run_async(_lock(options, task or ("accept" if names else "write"), names))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What there is now, held against the lock."""
+
+    path: Path
+    lock: Lock | None
+    now: Mapping[str, ServerPins]
+    changes: list[Change]
+    gone: list[str]
+    """Servers in the lock that are not configured any more."""
+    unpinned: Mapping[str, str]
+    failures: Mapping[str, str]
+
+
+async def _lock(options: Options, task: str, names: tuple[str, ...]) -> int:
+    async with open_yard(options) as yard:
+        path = _path(yard, options)
+        from toolyard.catalog.lock import read_lock, write_lock  # with the core, which is loaded by now
+
+        lock = read_lock(path)
+        async with Busy("listing", quiet=options.json):
+            await yard.tools(fresh=task != "accept")
+        found = _found(yard, path, lock)
+    wanted = _wanted(task, names, found, yard)
+    written = _written(found, wanted, task) if task not in ("check", "diff") else None
+    if written is not None and written != found.lock:
+        write_lock(path, written)
+    left = [change for change in found.changes if change not in wanted]
+    _tell(options, task, found, wanted, left, written)
+    if found.failures:
+        return _UNREACHABLE
+    missing = task == "check" and found.lock is None
+    different = bool(left or found.gone) if task == "check" else bool(left)
+    return _DIFFERENT if (different or missing) and task in ("check", "write") else 0
+
+
+def _path(yard: Toolyard, options: Options) -> Path:
+    from toolyard.catalog.lock import lock_path  # with the core, which is loaded by now
+
+    return lock_path(yard.configuration.file, options.folder)
+
+
+def _found(yard: Toolyard, path: Path, lock: Lock | None) -> _Found:
+    from toolyard.catalog.lock import compare, pins_of
+    from toolyard.catalog.lock.packages import package_of
+    from toolyard.model.server import StdioSpec
+
+    servers, roster = yard.configuration.servers, yard.known()
+    now: dict[str, ServerPins] = {}
+    changes: list[Change] = []
+    unpinned: dict[str, str] = {}
+    for server_id, server in sorted(servers.items()):
+        catalogue = roster.catalogues.get(server_id)
+        if not server.enabled or catalogue is None or server_id in roster.failures:
+            continue
+        package = package_of(server.transport) if isinstance(server.transport, StdioSpec) else None
+        if package is not None and not package[1]:
+            unpinned[server_id] = package[0]
+        now[server_id] = pins_of(catalogue.contents, None if package is None else package[0])
+        changes += compare(server_id, now[server_id], (lock or {}).get(server_id))
+    failures = {id: clean(error.cause, servers.get(id)) for id, error in roster.failures.items()}
+    gone = sorted((lock or {}).keys() - servers.keys())
+    return _Found(path, lock, now, changes, gone, unpinned, failures)
+
+
+def _wanted(task: str, names: tuple[str, ...], found: _Found, yard: Toolyard) -> list[Change]:
+    """The changes that are accepted now."""
+    if task in ("check", "diff"):
+        return []
+    if task == "all" or (found.lock is None and task == "write"):
+        return list(found.changes)
+    if task == "write":
+        # What was never seen is trusted on first use: the whole server, never a tool of a known one.
+        known = found.lock or {}
+        return [change for change in found.changes if change.server_id not in known]
+    wanted: list[Change] = []
+    for name in names:
+        definition = yard.known().tools.get(name)
+        meant = {name} if definition is None else {name, definition.id}
+        mine = [change for change in found.changes if {change.id, change.server_id} & meant]
+        if not mine:
+            raise _nothing_to_accept(name, found)
+        wanted += [change for change in mine if change not in wanted]
+    return wanted
+
+
+def _nothing_to_accept(name: str, found: _Found) -> Usage:
+    ids = [change.id for change in found.changes]
+    near = get_close_matches(name, ids, n=1)
+    if near:
+        return Usage(f"'{name}' has no change to accept", hint=f"did you mean '{near[0]}'?")
+    there = ", ".join(ids[:10]) if ids else "nothing is different"
+    return Usage(f"'{name}' has no change to accept", hint=f"there are: {there}" if ids else there)
+
+
+def _written(found: _Found, wanted: list[Change], task: str) -> dict[str, ServerPins]:
+    from toolyard.catalog.lock import accepted
+
+    before = found.lock or {}
+    # A server that could not be listed, or is switched off, keeps what was accepted of it.
+    written = {id: pins for id, pins in before.items() if id not in found.gone or task == "accept"}
+    for server_id, now in found.now.items():
+        mine = [change for change in wanted if change.server_id == server_id]
+        if mine or (server_id not in before and task != "accept"):
+            written[server_id] = accepted(before.get(server_id), now, mine)
+    return written
+
+
+# Telling.
+
+
+def _tell(
+    options: Options,
+    task: str,
+    found: _Found,
+    wanted: list[Change],
+    left: list[Change],
+    written: Mapping[str, ServerPins] | None,
+) -> None:
+    if options.json:
+        print_json(_as_json(found, wanted, left, written is not None and written != found.lock))
+        return
+    if task == "check" and found.lock is None:
+        show_error(f"there is no {found.path}", "write it with `toolyard lock`")
+        left = []
+    for change in wanted:
+        print(f"accepted {change.id}: {change.kind.value}")
+    for line in _lines(left, whole=task == "diff"):
+        print(line)
+    for server_id in found.gone:
+        note(f"server '{server_id}' is in the lock and not configured any more")
+    if written is not None:
+        tools = sum(len(pins.tools) for pins in written.values())
+        state = "is up to date" if written == found.lock else "written"
+        print(f"{found.path} {state}: {count(tools, 'tool')} of {count(len(written), 'server')}")
+    elif not left and found.lock is not None and not found.gone:
+        print("nothing is different")
+    for server_id, package in found.unpinned.items():
+        note(
+            f"server '{server_id}' runs the newest version of {package}, whatever that is",
+            f"name a version in its entry, e.g. {package}@1.2.3",
+        )
+    for server_id, cause in found.failures.items():
+        show_error(f"server '{server_id}': {cause}")
+    if left and task in ("check", "write"):
+        note(
+            f"{count(len(left), 'change')} not accepted",
+            "see them with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all",
+        )
+
+
+def _lines(changes: Iterable[Change], *, whole: bool) -> Iterable[str]:
+    for change in changes:
+        was = f" (was {change.was})" if change.was else ""
+        yield f"{change.kind.value:<12} {one_line(change.id)}{one_line(was)}"
+        if whole:
+            yield from (f"    {one_line(line) if line[:1] != ' ' else line}" for line in change.diff())
+
+
+def _as_json(found: _Found, wanted: list[Change], left: list[Change], written: bool) -> dict[str, Any]:
+    def one(change: Change) -> dict[str, Any]:
+        return {
+            "id": change.id,
+            "kind": change.kind.value,
+            "was": change.was or None,
+            "reason": change.reason,
+            "diff": change.diff(),
+        }
+
+    return {
+        "lock": str(found.path),
+        "written": written,
+        "accepted": [one(change) for change in wanted],
+        "changes": [one(change) for change in left],
+        "not_configured": found.gone,
+        "unpinned": dict(found.unpinned),
+        "failures": dict(found.failures),
+    }

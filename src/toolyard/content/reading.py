@@ -1,0 +1,112 @@
+"""Parts of a text that is kept: a range, the lines with certain words, a place in its JSON.
+
+What is looked for is plain words and never a pattern: a pattern of a model's making could keep us busy for
+hours.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from toolyard.content.fencing import fence, fence_length
+from toolyard.content.handles import Kept
+from toolyard.content.jsonpath import Missing, PathError, find
+from toolyard.content.readable import readable
+from toolyard.model.server import Trust
+
+__all__ = ["Part", "Unreadable", "read_lines", "read_path", "read_range"]
+
+_LINE = 400
+_AROUND = 120
+_LINES = 100
+
+
+class Unreadable(ValueError):
+    """The part cannot be shown; the words say why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What was found. ``text`` is fenced where the server is not trusted.
+
+    ``total`` counts characters, or for ``read_lines`` the lines found. ``next_offset`` is where the rest
+    begins; None where there is none.
+    """
+
+    text: str
+    total: int
+    next_offset: int | None = None
+
+
+def read_range(kept: Kept, offset: int, length: int) -> Part:
+    """The text from ``offset`` on, at most ``length`` characters with any fence."""
+    return _cut(kept, kept.text, offset, length)
+
+
+def read_path(kept: Kept, path: str, offset: int, length: int) -> Part:
+    """What stands at a path in the text's JSON, as JSON. Raises Unreadable."""
+    try:
+        value = json.loads(kept.text)
+    except (ValueError, RecursionError):
+        raise Unreadable("the result is no JSON: read a range of it, or look for words") from None
+    try:
+        return _cut(kept, readable(find(value, path)), offset, length)
+    except PathError as error:
+        raise Unreadable(str(error)) from None
+    except Missing as error:
+        # It names keys, which are the server's words too.
+        raise Unreadable(_fenced(kept, str(error))) from None
+
+
+def read_lines(kept: Kept, words: str, offset: int, length: int) -> Part:
+    """The lines that hold these words, each with its number; ``offset`` counts such lines.
+
+    Capitals count only where the words have some. A long line is cut around the words.
+    """
+    if not words.strip():
+        raise Unreadable("there are no words to look for")
+    room = length - _fence_room(kept)
+    exact = words != words.casefold()
+    found: list[str] = []
+    total = taken = 0
+    for number, line in enumerate(kept.text.split("\n"), 1):
+        place = line.find(words) if exact else line.casefold().find(words)
+        if place < 0:
+            continue
+        total += 1
+        if total <= offset or len(found) >= _LINES:
+            continue
+        shown = f"{number}: {_around(line, place, len(words))}"
+        if taken + len(shown) + 1 > room and found:
+            continue
+        if total == offset + len(found) + 1:
+            found.append(shown[: max(room, 0)])
+            taken += len(shown) + 1
+    if total == 0:
+        return Part("", 0)
+    after = offset + len(found)
+    return Part(_fenced(kept, "\n".join(found)), total, after if after < total else None)
+
+
+def _around(line: str, place: int, length: int) -> str:
+    if len(line) <= _LINE:
+        return line
+    start, end = max(0, place - _AROUND), min(len(line), place + min(length, _LINE) + _AROUND)
+    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
+
+
+def _cut(kept: Kept, text: str, offset: int, length: int) -> Part:
+    room = max(1, length - _fence_room(kept))
+    start = min(max(offset, 0), len(text))
+    end = min(start + room, len(text))
+    part = text[start:end]
+    return Part(_fenced(kept, part) if part else "", len(text), end if end < len(text) else None)
+
+
+def _fence_room(kept: Kept) -> int:
+    return 0 if kept.trust is Trust.TRUSTED else fence_length(kept.server)
+
+
+def _fenced(kept: Kept, text: str) -> str:
+    return text if kept.trust is Trust.TRUSTED else fence(text, kept.server)

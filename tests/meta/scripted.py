@@ -1,0 +1,72 @@
+"""A core whose servers answer from a script, so that what is called can be counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toolyard.catalog.cache import Catalogues
+from toolyard.catalog.names import Naming
+from toolyard.catalog.storage import MemoryStorage
+from toolyard.clients import ClientManager
+from toolyard.clients.call import CallPath, CallRules
+from toolyard.clients.rosters import Rosters
+from toolyard.content import Limits
+from toolyard.meta import Budgets, Finder, MetaTools
+from toolyard.model.catalog import Listing
+from toolyard.model.decision import WriteTools
+from toolyard.model.principal import Principal
+from toolyard.model.server import Server, StdioSpec
+
+__all__ = ["Core", "said", "server", "tool"]
+
+
+def tool(name: str, description: str = "", **fields: Any) -> dict[str, Any]:
+    return {"name": name, "description": description, "inputSchema": {"type": "object"}, **fields}
+
+
+def server(id: str, **fields: Any) -> Server:
+    return Server(id, StdioSpec("never-started"), **fields)
+
+
+class _Manager(ClientManager):
+    """Answers calls itself, and notes them."""
+
+    def __init__(self, servers: list[Server], answer: Callable[[str, str, Any], Any]) -> None:
+        super().__init__(servers)
+        self.called: list[str] = []
+        self._answer = answer
+
+    async def call(self, server_id: str, tool: str, arguments: Any = None, **options: Any) -> Any:
+        self.called.append(f"{server_id}/{tool}")
+        return self._answer(server_id, tool, arguments)
+
+
+class Core:
+    """Rosters, the call path and the meta tools over scripted servers."""
+
+    def __init__(
+        self,
+        servers: list[Server],
+        tools: Mapping[str, list[dict[str, Any]]],
+        *,
+        answer: Callable[[str, str, Any], Any] | None = None,
+        write_tools: WriteTools = WriteTools.ALLOW,
+        budgets: Budgets = Budgets(),  # noqa: B008 - frozen
+        **options: Any,
+    ) -> None:
+        async def fetch(server_id: str, principal: Principal) -> Listing:
+            return Listing(tools=tuple(tools[server_id]))
+
+        self.manager = _Manager(servers, answer or (lambda *_: said("done")))
+        self.rosters = Rosters(self.manager, Catalogues(fetch, MemoryStorage()), Naming())
+        rules = CallRules(write_tools, Limits())
+        self.calls = CallPath(self.manager, self.rosters, rules, **options)
+        self.meta = MetaTools(self.rosters, self.calls, Finder(self.calls), budgets)
+
+    async def __call__(self, name: str, arguments: Any, caller: Any) -> dict[str, Any]:
+        return await self.meta.answer(name, arguments, caller)
+
+
+def said(text: str, **fields: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], **fields}

@@ -1,0 +1,50 @@
+"""Schemas as tools_describe shows them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from toolyard.meta.slimming import slim
+
+
+def test_what_tells_nothing_is_left_out_and_names_stay() -> None:
+    schema: dict[str, Any] = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Arguments",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "title": {"title": "Title", "type": "string"},
+            "$schema": {"type": "string"},
+            "some": {"type": "array", "items": {"title": "Some", "anyOf": [{"title": "A", "type": "null"}]}},
+            "odd": True,
+        },
+        "required": ["title"],
+    }
+    before = copy.deepcopy(schema)
+    assert slim(schema) == {
+        "type": "object",
+        "properties": {
+            "title": {"type": "string"},
+            "$schema": {"type": "string"},
+            "some": {"type": "array", "items": {"anyOf": [{"type": "null"}]}},
+            "odd": True,
+        },
+        "required": ["title"],
+    }
+    assert schema == before
+
+
+def test_a_schema_that_allows_more_says_so_still() -> None:
+    assert slim({"additionalProperties": {"type": "string", "title": "x"}}) == {
+        "additionalProperties": {"type": "string"}
+    }
+    assert slim({"additionalProperties": True}) == {"additionalProperties": True}
+
+
+def test_depth_ends_it() -> None:
+    schema: dict[str, Any] = {"title": "x"}
+    for _ in range(250):
+        schema = {"items": schema, "title": "y"}
+    assert slim(schema)
