@@ -2,14 +2,15 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search conformance
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search conformance screenshots
 BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain
 
 help:
-	@echo "make run    set up and start Toolyard on embedded defaults"
+	@echo "make run    set up and start the web app, with its data in .data"
 	@echo "make test   set up, then lint, types and all tests"
 	@echo "make setup  only make .venv with the package and what it needs to run"
 	@echo "make conformance    run the official conformance suite"
+	@echo "make screenshots    take pictures of every page, into docs/screenshots"
 	@echo "make bench-client   measure our connections beside other clients"
 	@echo "make lock   write the requirement files anew"
 
@@ -50,6 +51,7 @@ UV_READY = command -v uv >/dev/null || $(PYTHON) -m uv --version >/dev/null 2>&1
 
 conformance: .venv/.dev .envs/conformance/.done
 	.venv/bin/python tests/conformance/client.py --modules .envs/conformance/node_modules --write-docs
+	.venv/bin/python tests/conformance/server.py --modules .envs/conformance/node_modules --write-docs
 
 # A browser, from Debian, unless there is one.
 .envs/browser.done:
@@ -79,8 +81,11 @@ bench-search: bench-envs
 
 setup: .venv/.run
 
+# What it keeps is in .data; its first configuration has the demo server.
 run: setup
-	.venv/bin/toolyard demo
+	@mkdir -p .data
+	@test -e .data/mcp.json || .venv/bin/python -c "from toolyard.cli.demo import demo_config; print(demo_config(), end='')" > .data/mcp.json
+	@exec .venv/bin/toolyard serve --data-dir .data --config .data/mcp.json
 
 lint: .venv/.dev
 	.venv/bin/ruff check .
@@ -89,10 +94,14 @@ lint: .venv/.dev
 types: .venv/.dev
 	.venv/bin/pyright --warnings
 
-unit: .venv/.dev .envs/legacy/.done .envs/node/.done .envs/browser.done
+unit: .venv/.dev .envs/legacy/.done .envs/node/.done .envs/conformance/.done .envs/browser.done
 	.venv/bin/python -m pytest -q -n 2 --dist loadfile
 
 test: lint types unit
+
+# Those that the README shows are kept, the others are for whoever changes a page.
+screenshots: .venv/.dev .envs/browser.done
+	.venv/bin/python -m tests.screenshots
 
 lock:
 	@$(UV_READY)

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from toolyard.auth import AuthProvider
 from toolyard.catalog.cache import Catalogues
+from toolyard.catalog.lock import LockKeeper, lock_path
 from toolyard.catalog.names import Naming, Templates
-from toolyard.catalog.sqlite import SqliteStorage
-from toolyard.catalog.storage import CatalogueStorage, Key, MemoryStorage, Stored
+from toolyard.catalog.sqlite import FILE_NAME, SqliteStorage
+from toolyard.catalog.storage import CatalogueStorage, MemoryStorage
 from toolyard.clients import Callbacks, ClientManager
-from toolyard.clients.call import Approve, CallPath, CallRules
+from toolyard.clients.call import Approve, CallPath, CallRules, HandlesFor
+from toolyard.clients.dialing import AuthFor
 from toolyard.clients.eras import FileEras
 from toolyard.clients.fetching import Fetcher
 from toolyard.clients.rosters import Rosters
 from toolyard.config.settings import Settings
 from toolyard.content import Limits
+from toolyard.content.resultstore import FILE_NAME as RESULTS_NAME
+from toolyard.content.resultstore import ResultStore
+from toolyard.meta import Budgets, Finder, MetaTools
 from toolyard.model.call import CallRecord
 from toolyard.model.config import Configuration
+from toolyard.model.principal import Principal
 from toolyard.model.server import HttpSpec, Server
 from toolyard.model.tool import JsonObject
+from toolyard.net import Guard, Net
+from toolyard.store.lazy import LazyDatabase
 from toolyard.wire.headers import HeaderParamError, header_params
 
-__all__ = ["Parts", "build"]
-
-T = TypeVar("T")
+__all__ = ["Parts", "build", "stored_sign_ins"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,52 @@ class Parts:
     rosters: Rosters
     calls: CallPath
     naming: Naming
-    close_storage: Callable[[], Awaitable[None]] | None = None
+    meta: MetaTools
+    lock: LockKeeper | None = None
+    closing: tuple[Callable[[], Awaitable[None]], ...] = ()
+    """What is closed after everything else."""
+
+    # Changes. Of servers that did not change, nothing is closed or forgotten.
+
+    async def update(self, configuration: Configuration) -> set[str]:
+        """Take over changed config files; the ids of the servers that are different now."""
+        touched = await self.manager.update(configuration.servers.values())
+        self.calls.servers_changed(touched)
+        return touched
+
+    async def sync(self, owner: str, servers: Iterable[Server]) -> set[str]:
+        """Take over all instances that one owner has now; the ids of those that are different.
+
+        Raises ValueError for a server that is no instance of this owner.
+        """
+        before = set(self.manager.servers)
+        touched = await self.manager.sync(owner, servers)
+        self.calls.servers_changed(touched)
+        # Of one that this process has never seen, nothing is held that could be wrong.
+        for server_id in touched & before:
+            await self.catalogues.forget(server_id)
+        return touched
+
+    async def leave(self, principal_id: str) -> None:
+        """A principal is gone: close their connections, forget their instances and what was prepared."""
+        await self.sync(principal_id, ())
+        await self.manager.close_principal(principal_id)
+        self.calls.leave(principal_id)
+        self.meta.leave(principal_id)
+
+    async def reconnect(self, server_id: str, principal: Principal) -> None:
+        """The principal has other credentials for a server now: nothing that came with the old ones counts,
+        and the next use connects. Raises Unreachable where there is no such server for them."""
+        await self.manager.restart(server_id, principal)
+        server = self.manager.find(server_id, principal)
+        whose = None if server is not None and server.shared else principal
+        self.rosters.forget((server_id,), whose)
+        await self.catalogues.forget(server_id, whose)
+
+    async def list_changed(self, server_id: str) -> None:
+        """The server says that it has other tools now."""
+        await self.catalogues.list_changed(server_id)
+        self.rosters.recheck((server_id,))
 
     async def close(self) -> None:
         """End connections, children and fetches, then storage. Bounded."""
@@ -48,8 +98,8 @@ class Parts:
         self.rosters.close()
         await self.manager.close_all()
         await self.catalogues.close()
-        if self.close_storage is not None:
-            await self.close_storage()
+        for close in self.closing:
+            await close()
 
 
 def build(
@@ -59,11 +109,29 @@ def build(
     data_dir: Path | None,
     callbacks: Callbacks | None = None,
     auth_providers: Mapping[str, AuthProvider] | None = None,
+    auth_for: AuthFor | None = None,
+    net: Net | None = None,
+    handles: HandlesFor | None = None,
+    storage: CatalogueStorage | None = None,
     approve: Approve | None = None,
     record: Callable[[CallRecord], None] | None = None,
     on_list_changed: Callable[[str], None] | None = None,
 ) -> Parts:
-    """The core for one process. Nothing is started or opened. Without a data directory nothing is kept."""
+    """The core for one process. Nothing is started or opened. Without a data directory nothing is kept.
+
+    ``auth_for`` gives each principal's credentials, in place of what ``toolyard login`` left in the data
+    directory; ``handles`` their store for long results, ``storage`` keeps catalogues, both in place of a file
+    in the data directory. A ``net`` or ``storage`` that is given is not closed
+    with the rest.
+    """
+    closing: list[Callable[[], Awaitable[None]]] = []
+    if net is None:
+        net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
+        closing.append(net.close)
+    if auth_for is None:
+        database = LazyDatabase(data_dir, url=settings.database_url, secret_key=settings.secret_key)
+        auth_for = stored_sign_ins(database, net)
+        closing.append(database.close)
 
     def told(server_id: str, method: str, params: Mapping[str, Any]) -> None:
         if method == "notifications/tools/list_changed" and on_list_changed is not None:
@@ -73,52 +141,54 @@ def build(
         configuration.servers.values(),
         callbacks=callbacks,
         auth_providers=auth_providers,
+        auth_for=auth_for,
+        net=net,
         eras=None if data_dir is None else FileEras(data_dir / "eras.json"),
         on_told=told,
     )
-    kept = None if data_dir is None else _Finished(SqliteStorage(data_dir / "catalogue.db"))
-    storage: CatalogueStorage = kept or MemoryStorage()
-    catalogues = Catalogues(Fetcher(manager), storage, check=_header_marks)
+    kept = SqliteStorage(data_dir / FILE_NAME) if storage is None and data_dir is not None else None
+    if kept is not None:
+        closing.append(kept.close)
+    catalogues = Catalogues(Fetcher(manager), storage or kept or MemoryStorage(), check=_header_marks)
     naming = Naming(Templates(settings.naming_template, settings.instance_naming_template))
     rosters = Rosters(manager, catalogues, naming)
     rules = CallRules(settings.write_tools, Limits(settings.result_limit))
-    calls = CallPath(manager, rosters, rules, approve=approve, record=record)
-    return Parts(manager, catalogues, rosters, calls, naming, kept.close if kept is not None else None)
+    if handles is None and data_dir is not None:
+        handles = ResultStore(
+            data_dir / RESULTS_NAME, seconds=settings.result_keep, most=settings.result_store_limit
+        ).of
+    lock = None
+    if configuration.file is not None or data_dir is not None:
+        lock = LockKeeper(lock_path(configuration.file, data_dir or Path()))
+    calls = CallPath(manager, rosters, rules, approve=approve, record=record, handles=handles, lock=lock)
+    meta = MetaTools(rosters, calls, Finder(calls), _budgets(settings))
+    return Parts(manager, catalogues, rosters, calls, naming, meta, lock, tuple(closing))
 
 
-class _Finished:
-    """A storage that is closed only when its work is done, also where nobody waits for that any more.
+def _budgets(settings: Settings) -> Budgets:
+    return Budgets(
+        settings.meta_schema_limit,
+        settings.meta_result_limit,
+        settings.meta_description_limit,
+        settings.meta_call_timeout,
+        settings.meta_threshold,
+    )
 
-    A statement whose waiter was cancelled still runs in its thread, and after a close it would open the file
-    again.
-    """
 
-    def __init__(self, storage: SqliteStorage) -> None:
-        self._storage = storage
-        self._running: set[asyncio.Task[Any]] = set()
+def stored_sign_ins(database: LazyDatabase, net: Net) -> AuthFor:
+    """The credentials that `toolyard login` has kept. The database is opened when one is first needed."""
+    made: list[AuthFor] = []
 
-    async def load(self, keys: Sequence[Key], *, newer_than: float = 0.0) -> Stored | None:
-        return await self._finish(self._storage.load(keys, newer_than=newer_than))
+    def auth_for(server: Server, principal: Principal) -> AuthProvider | None:
+        if not made:
+            # Only servers behind a URL come here, and only they need it.
+            from toolyard.auth.lazy import LazyAuthStorage
+            from toolyard.registry.credentials import Credentials
 
-    async def save(self, stored: Stored) -> None:
-        await self._finish(self._storage.save(stored))
+            made.append(Credentials(None, LazyAuthStorage(database.auth), net).auth_for)
+        return made[0](server, principal)
 
-    async def expire(self, server_id: str) -> None:
-        await self._finish(self._storage.expire(server_id))
-
-    async def forget(self, server_id: str, scope: str | None = None) -> None:
-        await self._finish(self._storage.forget(server_id, scope))
-
-    async def close(self) -> None:
-        while self._running:
-            await asyncio.wait(self._running)
-        await self._storage.close()
-
-    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.get_running_loop().create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
+    return auth_for
 
 
 def _header_marks(server: Server, input_schema: JsonObject) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from toolyard.agents.agentsfile import agent_id, agents_path, read_agents
 from toolyard.auth import AuthProvider
+from toolyard.catalog.lock import LockKeeper
 from toolyard.catalog.roster import Roster
 from toolyard.catalog.tokens import estimate_definition
 from toolyard.clients import Callbacks
@@ -21,6 +22,7 @@ from toolyard.config import default_data_dir, load_config, load_settings, parse_
 from toolyard.config.settings import Settings
 from toolyard.content import Limits, failed
 from toolyard.errors import AgentsError, Problem, ToolyardError, Unreachable
+from toolyard.meta import META_TOOLS, RESULT_READ, Mode
 from toolyard.model.agent import Agent
 from toolyard.model.call import Caller, CallRecord
 from toolyard.model.config import Configuration
@@ -147,6 +149,7 @@ class Toolyard:
         server: str | None = None,
         provider: None = None,
         fresh: bool = False,
+        mode: Mode | None = None,
     ) -> list[Tool]: ...
 
     @overload
@@ -158,6 +161,7 @@ class Toolyard:
         server: str | None = None,
         provider: Provider,
         fresh: bool = False,
+        mode: Mode | None = None,
     ) -> list[dict[str, Any]]: ...
 
     async def tools(
@@ -168,29 +172,53 @@ class Toolyard:
         server: str | None = None,
         provider: Provider | None = None,
         fresh: bool = False,
+        mode: Mode | None = None,
     ) -> list[Tool] | list[dict[str, Any]]:
         """The tools that this caller gets to see, sorted by name.
 
         With ``provider`` they come ready for that API. A server that cannot be listed is left out;
-        ``servers()`` says why. ``fresh`` asks every server again.
+        ``servers()`` says why. ``fresh`` asks every server again. ``mode`` "meta" gives the meta tools,
+        through which all others are reached, "direct" never does; without it the agent's mode counts, and
+        the meta tools come along where something can be reached through them only.
         """
         caller = self.caller(agent, bundles)
         only = None if server is None else [self._server(server)]
         with self._open:
             roster = await self._parts.rosters.current(LOCAL, fresh=fresh, only=only)
-        shown = self._parts.calls.shown(roster, caller)
+            offer = self._parts.meta.offer(roster, caller, mode)
+            meta = dict(offer.meta)
+            if not meta and mode is None and await self._parts.meta.has_results(caller):
+                meta = {RESULT_READ.name: RESULT_READ}
+        if server is not None:
+            meta = {}
+        shown = {**offer.direct, **meta}
         if provider is None:
             made = self._made(roster)
-            tools = [made[name] for name in shown]
+            tools = [
+                made[name] if name in offer.direct else _tool(name, meta[name]) for name in sorted(shown)
+            ]
             return tools if server is None else [tool for tool in tools if tool.server == server]
         from toolyard.catalog.views.view import Provider as Api  # loaded by those who talk to a model
         from toolyard.catalog.views.view import view
 
         return [
-            view(definition, name, Api(provider)).tool
-            for name, definition in shown.items()
-            if server in (None, definition.server_id)
+            view(shown[name], name, Api(provider)).tool
+            for name in sorted(shown)
+            if server in (None, shown[name].server_id)
         ]
+
+    async def search(
+        self, query: str, *, limit: int = 10, agent: str | None = None, bundles: Iterable[str] = ()
+    ) -> list[Tool]:
+        """The tools that fit some words, best first, among those that this caller can reach.
+
+        Speaks of what was listed so far, in this process or an earlier one, and starts nothing.
+        """
+        caller = self.caller(agent, bundles)
+        with self._open:
+            roster = await self._parts.rosters.stored(LOCAL)
+        made = self._made(roster)
+        return [made[name] for name in self._parts.meta.search(roster, query, caller, limit)]
 
     def why(self, name: str, *, agent: str | None = None, bundles: Iterable[str] = ()) -> Decision:
         """Whether this caller may see and call a tool, and the chain of rules that says so.
@@ -207,6 +235,8 @@ class Toolyard:
         """
         caller = self.caller(agent, bundles)
         calls = self._parts.calls
+        if name in META_TOOLS:
+            return _tool(name, META_TOOLS[name])
         with self._open:
             located = await self._parts.rosters.locate(name, LOCAL)
         if located is None:
@@ -225,6 +255,11 @@ class Toolyard:
         Asks nobody, and shows what no caller may see: it is for the operator.
         """
         return self._parts.rosters.known(LOCAL)
+
+    @property
+    def lock(self) -> LockKeeper | None:
+        """The lock that the tools are held against; None where there is no place for one."""
+        return self._parts.lock
 
     def servers(self) -> list[Status]:
         """One status record a server, with what the definitions of its tools cost a model, estimated."""
@@ -259,12 +294,14 @@ class Toolyard:
         ``provider`` says for whose API the tool was shown to the model that made the arguments: what that
         view added to the schema is taken out of them again. A tool's own failure is a result with
         ``is_error``. Raises ToolRefused where the caller may not, or there is no such tool; otherwise a
-        ServerError that says what happened.
+        ServerError that says what happened. A meta tool raises nothing: its answer says whether it is ok.
         """
         caller = self.caller(agent, bundles)
         if provider is not None and arguments is not None:
             arguments = self._undone(name, arguments, provider)
         with self._open:
+            if name in META_TOOLS:
+                return await self._parts.meta.result(name, arguments, caller, on_progress=on_progress)
             return await self._parts.calls.call(
                 name, arguments, caller, on_progress=on_progress, timeouts=timeouts
             )
@@ -328,7 +365,7 @@ class Toolyard:
         from toolyard.catalog.views.view import Provider as Api  # loaded by those who talk to a model
         from toolyard.catalog.views.view import view
 
-        definition = self.known().tools.get(name)
+        definition = META_TOOLS.get(name) or self.known().tools.get(name)
         return arguments if definition is None else view(definition, name, Api(provider)).arguments(arguments)
 
     def _made(self, roster: Roster) -> Mapping[str, Tool]:
@@ -341,13 +378,9 @@ class Toolyard:
     def _list_changed(self, server_id: str) -> None:
         if self._open.closed:
             return
-        task = asyncio.get_running_loop().create_task(self._forget(server_id))
+        task = asyncio.get_running_loop().create_task(self._parts.list_changed(server_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def _forget(self, server_id: str) -> None:
-        await self._parts.catalogues.list_changed(server_id)
-        self._parts.rosters.recheck()
 
 
 _CALLERS = 256

@@ -66,6 +66,10 @@ class SyncToolyard:
         """See ``Toolyard.tools``."""
         return self._wait(_listed(self._opened(), options))
 
+    def search(self, query: str, **options: Any) -> list[Tool]:
+        """See ``Toolyard.search``."""
+        return self._wait(self._opened().search(query, **options))
+
     def call(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Result:
         """See ``Toolyard.call``. ``on_progress`` is called in the yard's own thread."""
         return self._wait(self._opened().call(name, arguments, **options))

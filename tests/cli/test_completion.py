@@ -24,7 +24,7 @@ def test_the_script_of_each_shell(cli: Any, shell: str) -> None:
 
 
 def test_commands_and_options(cli: Any) -> None:
-    assert complete(cli, "toolyard se") == ["servers", "settings"]
+    assert complete(cli, "toolyard set") == ["settings"]
     assert complete(cli, "toolyard tools --fr") == ["--fresh"]
 
 

@@ -3,95 +3,14 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
-import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
-
-ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-
-@dataclass
-class Terminal:
-    """A command on a pseudo-terminal."""
-
-    process: subprocess.Popen[bytes]
-    side: int
-    seen: str = ""
-
-    @property
-    def plain(self) -> str:
-        return ESCAPE.sub("", self.seen).replace("\r\n", "\n")
-
-    def until(self, condition: Callable[[], bool], seconds: float = 30.0) -> None:
-        """Read until it is so, or the command is gone."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            ready, _, _ = select.select([self.side], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"did not come within {seconds:g} s; so far: {self.plain}"
-            try:
-                data = os.read(self.side, 65536)
-            except OSError:  # The other side is closed.
-                break
-            if not data:
-                break
-            self.seen += data.decode("utf-8", "replace")
-
-    def wait_for(self, words: str) -> None:
-        self.until(lambda: words in self.plain)
-        assert words in self.plain
-
-    def type(self, text: str) -> None:
-        os.write(self.side, text.encode())
-
-    def end(self) -> int:
-        self.until(lambda: False)
-        return self.process.wait(30)
-
-
-@pytest.fixture
-def terminal(cli: Any) -> Any:
-    """``terminal(*words)``: start the command on a terminal of its own, 100 columns wide."""
-    opened: list[Terminal] = []
-
-    def start(*words: object, **env: str) -> Terminal:
-        side, other = pty.openpty()
-        environment = cli.environment(**{"COLUMNS": "100", "LINES": "40", **env})
-        process = subprocess.Popen(
-            cli.words(*words),
-            stdin=other,
-            stdout=other,
-            stderr=other,
-            cwd=cli.home,
-            env=environment,
-            start_new_session=True,
-            preexec_fn=lambda: _own_terminal(other),
-        )
-        os.close(other)
-        opened.append(Terminal(process, side))
-        return opened[-1]
-
-    yield start
-    for one in opened:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait(10)
-        os.close(one.side)
-
-
-def _own_terminal(descriptor: int) -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
 
 
 def test_servers_are_a_table_in_colour(cli: Any, demo: Any, terminal: Any) -> None:

@@ -232,8 +232,8 @@ async def test_a_model_does_not_see_an_untrusted_server_directly_nor_call_it(
 ) -> None:
     agents = [Agent("a", "A")]
     async with opened({"wild": wild}, settings={"write_tools": "allow"}, agents=agents) as yard:
-        assert await yard.tools(agent="a") == []
-        assert await yard.tools(agent="a", provider="openai") == []
+        assert {tool.server for tool in await yard.tools(agent="a")} == {"toolyard"}
+        assert await yard.tools(agent="a", mode="direct", provider="openai") == []
         with pytest.raises(ToolRefused):
             await yard.call("wild_look", agent="a")
         decision = yard.why("wild_look", agent="a")

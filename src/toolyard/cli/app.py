@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolyard.cli.ending import Usage, ended, interrupted, show_usage_error
-from toolyard.cli.input.options import Options, shared_params
+from toolyard.cli.input.options import Options, remote_params, shared_params
 from toolyard.errors import ToolyardError
 
 if TYPE_CHECKING:
@@ -24,15 +24,25 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Look": {
         "servers": "Connect to the servers and show how they are.",
         "tools": "List the tools, with a line about each.",
+        "search": "Find tools by what they should do.",
         "why": "Say whether a tool may be seen and called, and which rules decide.",
     },
     "Use": {
         "call": "Call a tool and print its answer.",
+        "login": "Sign in to a server, in your browser.",
+        "logout": "Forget the sign-in to a server.",
+    },
+    "Serve": {
+        "stdio": "Speak MCP over standard streams, for all servers at once.",
+        "serve": "Serve the web app: pages and an API.",
+        "restart": "Start a server of a running Toolyard again.",
+        "users": "Manage the people who have accounts.",
     },
     "Set up": {
         "import": "Bring in the servers of other clients.",
         "approve": "Look at a configuration file that was found, and trust it.",
         "check": "Check configuration, settings and AGENTS.md.",
+        "lock": "Pin what the servers' tools are, and accept changes.",
         "settings": "List the settings, with value and origin.",
         "doctor": "Find out why something does not work, step by step.",
         "completion": "Print the script that completes names in your shell.",
@@ -102,6 +112,7 @@ app = LazyGroup(
     ),
     params=[
         *shared_params(),
+        *remote_params(),
         click.Option(
             ["--version"],
             is_flag=True,

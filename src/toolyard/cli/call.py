@@ -13,7 +13,7 @@ from toolyard.cli.app import COMMANDS
 from toolyard.cli.input.arguments import coerce_words, needs_schema, read_object
 from toolyard.cli.input.asking import ask_while_running
 from toolyard.cli.input.completing import complete_agents, complete_bundles, complete_tools
-from toolyard.cli.input.options import Command, Options
+from toolyard.cli.input.options import Options, RemoteCommand
 from toolyard.cli.output.answer import answer_json, show_answer
 from toolyard.cli.output.media import make_folder, save_media
 from toolyard.cli.output.progress import Busy
@@ -43,7 +43,7 @@ class Wanted:
     timeout: float | None
 
 
-@click.command("call", cls=Command, short_help=COMMANDS["call"])
+@click.command("call", cls=RemoteCommand, short_help=COMMANDS["call"])
 @click.argument("name", shell_complete=complete_tools)
 @click.argument("words", metavar="['{json}' | key=value ... | -]", nargs=-1)
 @click.option("--agent", metavar="A", shell_complete=complete_agents, help="As this agent.")
@@ -85,7 +85,12 @@ def command(
     arguments = None if needs_schema(words) else read_object(words, sys.stdin)
     if save is not None:
         make_folder(save)
-    result = run_async(_call(options, wanted, arguments, quiet=raw or options.json))
+    if options.remote is not None:
+        from toolyard.cli.remote_commands import call_remotely  # only for --remote
+
+        result = run_async(call_remotely(options, wanted, arguments, quiet=raw or options.json))
+    else:
+        result = run_async(_call(options, wanted, arguments, quiet=raw or options.json))
     saved = save_media(result.media, save, name) if save is not None else ()
     if raw:
         print_json(result.raw)

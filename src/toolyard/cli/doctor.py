@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,12 +18,13 @@ from toolyard.cli.output.progress import Busy
 from toolyard.cli.output.style import paint
 from toolyard.cli.output.text import count, duration, one_line, print_json
 from toolyard.cli.running import run_async
-from toolyard.config import load_config
+from toolyard.config import load_config, load_settings
 from toolyard.errors import ConfigError
 from toolyard.model.config import Configuration
 from toolyard.model.server import HttpSpec, Server
 
 if TYPE_CHECKING:
+    from toolyard.auth import AuthProvider
     from toolyard.cli.examining import Examined, Fact
     from toolyard.cli.tracing import Step
 
@@ -85,13 +87,32 @@ async def _examine(servers: list[Server], options: Options) -> list[Examined]:
     from toolyard.cli.examining import examine_server  # loaded with the machine's part
 
     examined: list[Examined] = []
-    for server in servers:
-        async with Busy(f"starting {server.id}", quiet=options.json):
-            one = await examine_server(server)
-        examined.append(one)
-        if not options.json:
-            _show_examined(one)
+    async with _signed_in(options) as auth_for:
+        for server in servers:
+            async with Busy(f"starting {server.id}", quiet=options.json):
+                one = await examine_server(server, auth_for(server))
+            examined.append(one)
+            if not options.json:
+                _show_examined(one)
     return examined
+
+
+@asynccontextmanager
+async def _signed_in(options: Options) -> AsyncGenerator[Callable[[Server], AuthProvider | None]]:
+    """How one is signed in to each server by `toolyard login`."""
+    from toolyard.model.principal import LOCAL  # loaded with the machine's part
+    from toolyard.net import Net
+    from toolyard.store.lazy import LazyDatabase
+    from toolyard.wiring import stored_sign_ins
+
+    settings, net = load_settings(options.folder), Net()
+    database = LazyDatabase(options.folder, url=settings.database_url, secret_key=settings.secret_key)
+    auth_for = stored_sign_ins(database, net)
+    try:
+        yield lambda server: auth_for(server, LOCAL) if isinstance(server.transport, HttpSpec) else None
+    finally:
+        await net.close()
+        await database.close()
 
 
 def _show_facts(facts: Sequence[Fact]) -> None:

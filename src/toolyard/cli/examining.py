@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolyard import __version__
+from toolyard.auth import AuthProvider
 from toolyard.catalog.definitions import judge
 from toolyard.catalog.tokens import estimate_definition
 from toolyard.cli.output.remarks import clean
@@ -119,8 +120,11 @@ def _runner(name: str) -> Fact:
 # One server.
 
 
-async def examine_server(server: Server) -> Examined:
-    """Start it, find its era, list its tools, and end it, writing down each step. Raises nothing."""
+async def examine_server(server: Server, auth: AuthProvider | None = None) -> Examined:
+    """Start it, find its era, list its tools, and end it, writing down each step. Raises nothing.
+
+    ``auth`` is how one is signed in to it.
+    """
     found = Examined(server)
     if found.skipped:
         found.cause = server.disabled_reason or "switched off in its entry"
@@ -130,7 +134,7 @@ async def examine_server(server: Server) -> Examined:
         # An own dialer without memory: the question of the era is part of what is looked at.
         dialer = Dialer(info={"name": "toolyard doctor", "version": __version__})
         try:
-            await _converse(server, dialer, found)
+            await _converse(server, dialer, auth, found)
         finally:
             await dialer.close()
     for step in found.steps:
@@ -154,7 +158,7 @@ def _find_command(server: Server, found: Examined) -> None:
     step.detail = path
 
 
-async def _converse(server: Server, dialer: Dialer, found: Examined) -> None:
+async def _converse(server: Server, dialer: Dialer, auth: AuthProvider | None, found: Examined) -> None:
     links: list[Link] = []
     stdio = isinstance(server.transport, StdioSpec)
 
@@ -165,7 +169,7 @@ async def _converse(server: Server, dialer: Dialer, found: Examined) -> None:
     seconds = server.timeouts.connect
     try:
         async with asyncio.timeout(seconds):
-            link = await dialer.dial(server, began)
+            link = await dialer.dial(server, began, auth)
         _note_era(link, found)
         await _list(server, link, found)
     except TimeoutError:

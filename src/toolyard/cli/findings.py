@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from toolyard.agents.agentsfile import AgentsFile, agents_path, read_agents
 from toolyard.agents.known import validate_tools
+from toolyard.catalog.lock import lock_path, read_lock
+from toolyard.catalog.lock.packages import unpinned_package
 from toolyard.catalog.names import RESERVED, Naming, Templates
 from toolyard.cli.input.options import Options
-from toolyard.cli.pinning import unpinned_package
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings import Settings
 from toolyard.errors import AgentsError, ConfigError, Problem
@@ -54,6 +55,7 @@ def examine_files(options: Options) -> Findings:
         found.configuration = load_config(options.config, data_dir=found.folder)
         found.notes += found.configuration.hints
         found.notes += _of_servers(found.configuration)
+        read_lock(lock_path(found.configuration.file, found.folder))
     except ConfigError as error:
         found.problems += error.problems
     try:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from toolyard.cli.app import COMMANDS
-from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.problems import show_finding
+from toolyard.cli.input.options import Options, RemoteCommand
 from toolyard.cli.output.progress import Busy
 from toolyard.cli.output.remarks import clean, tell_nothing_configured, tell_set_aside, tell_waiting
-from toolyard.cli.output.style import is_terminal, paint
-from toolyard.cli.output.tables import Cell, Column, Row, show_table
-from toolyard.cli.output.text import ago, count, one_line, print_json
+from toolyard.cli.output.servers import ServerLine, named, servers_json, show_servers, tell_more
+from toolyard.cli.output.text import ago, count, print_json
 from toolyard.cli.running import only_look, open_yard, run_async
 from toolyard.config import load_config, load_settings
 from toolyard.errors import ServerError
@@ -30,15 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_COLUMNS = (
-    Column("server", style="cyan", whole=True),
-    Column("state"),
-    Column("tools", right=True),
-    Column("~tokens", right=True),
-    Column("protocol"),
-    Column("about", wraps=True),
-)
-_STYLES = {State.READY: "green", State.FAILED: "red", State.NEEDS_AUTH: "yellow", State.DISABLED: "dim"}
 _LAST_WORDS = 5
 _UNREACHABLE = 3
 
@@ -82,7 +69,7 @@ class Seen:
         return self.status.protocol_version or kept
 
 
-@click.command("servers", cls=Command, short_help=COMMANDS["servers"])
+@click.command("servers", cls=RemoteCommand, short_help=COMMANDS["servers"])
 @click.option("--fail", is_flag=True, help="Exit with 3 when an enabled server cannot be used.")
 @click.option("--no-connect", is_flag=True, help="Show what is known, without connecting.")
 @click.pass_obj
@@ -91,6 +78,10 @@ def command(options: Options, fail: bool, no_connect: bool) -> int:
 
     Tokens are an estimate of what the definitions of all its tools cost in a model's context.
     """
+    if options.remote is not None:
+        from toolyard.cli.remote_commands import show_remote_servers  # only for --remote
+
+        return run_async(show_remote_servers(options, fail=fail, connect=not no_connect))
     return run_async(_servers(options, fail, no_connect))
 
 
@@ -101,16 +92,16 @@ async def _servers(options: Options, fail: bool, no_connect: bool) -> int:
             async with Busy(f"connecting to {count(enabled, 'server')}", quiet=options.json):
                 await yard.tools(fresh=True)
         seen = _seen(yard)
+        lines = [_line(one, no_connect) for one in seen]
         if options.json:
-            print_json([_as_json(one) for one in seen])
+            print_json(servers_json(lines))
         else:
-            show_table(_COLUMNS, [_row(one, no_connect) for one in seen])
+            show_servers(lines)
             tell_nothing_configured(yard.configuration, options.folder)
             tell_waiting(yard.configuration)
             tell_set_aside(yard.known())
-            for one in seen:
-                _tell_more(one)
-    return _UNREACHABLE if fail and any(one.broken for one in seen) else 0
+            tell_more(lines)
+    return _UNREACHABLE if fail and any(line.broken for line in lines) else 0
 
 
 def _opened(options: Options, no_connect: bool) -> AbstractAsyncContextManager[Toolyard]:
@@ -130,63 +121,27 @@ def _seen(yard: Toolyard) -> list[Seen]:
     return seen
 
 
-def _row(one: Seen, no_connect: bool) -> Row:
+def _line(one: Seen, no_connect: bool) -> ServerLine:
     catalogue = one.catalogue
-    return (
-        one.server.id,
-        Cell(one.state.value, _STYLES.get(one.state, "")),
-        "-" if catalogue is None else str(len(catalogue.definitions)),
-        "-" if one.status.token_cost is None else f"{one.status.token_cost}",
-        one.protocol or "-",
-        _about(one, no_connect),
-    )
-
-
-def _about(one: Seen, no_connect: bool) -> str | Cell:
-    if one.cause is not None:
-        return Cell(one.cause, _STYLES.get(one.state, ""))
-    if not one.server.enabled:
-        return Cell("switched off in its entry", "dim")
+    about = named(one.status.server_info)
     if no_connect:
-        return "never listed" if one.catalogue is None else f"listed {ago(one.catalogue.age)}"
-    return _named(one.status.server_info)
-
-
-def _named(info: Mapping[str, Any]) -> str:
-    words = (info.get("title") or info.get("name"), info.get("version"))
-    return one_line(" ".join(word for word in words if isinstance(word, str)), 60)
-
-
-def _tell_more(one: Seen) -> None:
-    """What helps with a server that cannot be used: on standard error, so that a pipe keeps its lines."""
-    if not one.broken:
-        return
-    lines: Sequence[str] = one.last_words
-    if one.hint or lines:
-        if is_terminal(sys.stderr):
-            print(file=sys.stderr)
-        name = paint(f"{one.server.id}:", "cyan", sys.stderr)
-        for line in lines:
-            print(f"{name} {paint(f'stderr: {line}', 'dim', sys.stderr)}", file=sys.stderr)
-        if one.hint:
-            show_finding("hint", f"{one.server.id}: {one.hint}", None, sys.stderr)
-
-
-def _as_json(one: Seen) -> dict[str, Any]:
-    catalogue, status = one.catalogue, one.status
-    return {
-        "server": one.server.id,
-        "state": one.state.value,
-        "cause": one.cause,
-        "hint": one.hint,
-        "transport": one.server.transport.type,
-        "trust": one.server.trust.value,
-        "origin": str(one.server.provenance),
-        "protocol_version": one.protocol,
-        "server_info": dict(status.server_info),
-        "tools": None if catalogue is None else len(catalogue.definitions),
-        "tokens_estimated": one.status.token_cost,
-        "set_aside": [] if catalogue is None else [str(each) for each in catalogue.quarantined],
-        "listed_seconds_ago": None if catalogue is None else round(catalogue.age, 3),
-        "stderr": one.last_words if one.broken else [],
-    }
+        about = "never listed" if catalogue is None else f"listed {ago(catalogue.age)}"
+    return ServerLine(
+        server=one.server.id,
+        state=one.state.value,
+        enabled=one.server.enabled,
+        transport=one.server.transport.type,
+        trust=one.server.trust.value,
+        origin=str(one.server.provenance),
+        about=about,
+        broken=one.broken,
+        cause=one.cause,
+        hint=one.hint,
+        protocol=one.protocol,
+        info=one.status.server_info,
+        tools=None if catalogue is None else len(catalogue.definitions),
+        tokens=one.status.token_cost,
+        set_aside=() if catalogue is None else tuple(str(each) for each in catalogue.quarantined),
+        age=None if catalogue is None else round(catalogue.age, 3),
+        stderr=tuple(one.last_words),
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +9,7 @@ import click
 from toolyard.cli.app import COMMANDS
 from toolyard.cli.ending import Usage
 from toolyard.cli.input.completing import complete_agents, complete_bundles, complete_servers
-from toolyard.cli.input.options import Command, Options
+from toolyard.cli.input.options import Options, RemoteCommand
 from toolyard.cli.output.progress import Busy
 from toolyard.cli.output.remarks import (
     clean,
@@ -19,10 +18,10 @@ from toolyard.cli.output.remarks import (
     tell_off,
     tell_old,
     tell_set_aside,
+    tell_unaccepted,
 )
-from toolyard.cli.output.style import is_terminal, paint
-from toolyard.cli.output.tables import Column, show_table
-from toolyard.cli.output.text import count, one_line, print_json
+from toolyard.cli.output.text import print_json
+from toolyard.cli.output.tools import show_tools, tools_json
 from toolyard.cli.running import open_yard, run_async
 from toolyard.errors import ServerError, Unreachable
 from toolyard.model.tool import Tool
@@ -32,12 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_COLUMNS = (Column("tool", style="cyan", whole=True), Column("what it does"))
 _PROVIDERS = ("openai", "openai-strict", "openai-responses", "anthropic", "gemini")
 _UNREACHABLE = 3
 
 
-@click.command("tools", cls=Command, short_help=COMMANDS["tools"])
+@click.command("tools", cls=RemoteCommand, short_help=COMMANDS["tools"])
 @click.option("--agent", metavar="A", shell_complete=complete_agents, help="As this agent sees them.")
 @click.option("--server", metavar="S", shell_complete=complete_servers, help="Of this server only.")
 @click.option(
@@ -47,6 +45,9 @@ _UNREACHABLE = 3
     multiple=True,
     shell_complete=complete_bundles,
     help="With this bundle selected. May be repeated.",
+)
+@click.option(
+    "--mode", type=click.Choice(["direct", "meta"]), help="As if the agent had this mode: meta tools or all."
 )
 @click.option("--fresh", is_flag=True, help="Ask every server again.")
 @click.option(
@@ -58,6 +59,7 @@ def command(
     agent: str | None,
     server: str | None,
     bundles: tuple[str, ...],
+    mode: Any,
     fresh: bool,
     provider: Any,
 ) -> int:
@@ -65,7 +67,11 @@ def command(
 
     From the stored catalogue where there is one. Only servers that were never listed are connected to.
     """
-    return run_async(_tools(options, agent, server, bundles, fresh, provider))
+    if options.remote is not None:
+        from toolyard.cli.remote_commands import show_remote_tools  # only for --remote
+
+        return run_async(show_remote_tools(options, agent, server, bundles, fresh=fresh, provider=provider))
+    return run_async(_tools(options, agent, server, bundles, mode, fresh, provider))
 
 
 async def _tools(
@@ -73,6 +79,7 @@ async def _tools(
     agent: str | None,
     server: str | None,
     bundles: tuple[str, ...],
+    mode: Any,
     fresh: bool,
     provider: Any,
 ) -> int:
@@ -82,7 +89,7 @@ async def _tools(
         machine = options.json or provider is not None
         async with Busy("listing", quiet=machine):
             found: list[Any] = await yard.tools(
-                agent=agent, bundles=bundles, server=server, provider=provider, fresh=fresh
+                agent=agent, bundles=bundles, server=server, provider=provider, fresh=fresh, mode=mode
             )
         roster, configuration = yard.known(), yard.configuration
         failures = {id_: error for id_, error in roster.failures.items() if server in (None, id_)}
@@ -91,11 +98,12 @@ async def _tools(
         elif options.json:
             print_json(_as_json(found, yard, failures))
         else:
-            _show(found)
+            show_tools(found)
             tell_nothing_configured(configuration, options.folder)
         if not options.json:
             tell_off(configuration)
             tell_set_aside(roster, server)
+            tell_unaccepted(roster, yard.lock)
             tell_old(roster, server)
             tell_failures(failures, configuration)
     return _UNREACHABLE if failures and (not found or server is not None) else 0
@@ -111,35 +119,10 @@ def _must_be_on(server_id: str, yard: Toolyard) -> None:
         raise Unreachable(cause, server=server_id)
 
 
-def _show(found: list[Tool]) -> None:
-    if found or not is_terminal(sys.stdout):
-        show_table(_COLUMNS, [(tool.name, _first_line(tool)) for tool in found])
-    if is_terminal(sys.stdout):
-        of = len({tool.server for tool in found})
-        print(paint(f"\n{count(len(found), 'tool')} of {count(of, 'server')}", "dim", sys.stdout))
-
-
-def _first_line(tool: Tool) -> str:
-    text = (tool.description or tool.title or "").strip()
-    return one_line(text.split("\n", 1)[0], 200)
-
-
 def _as_json(found: list[Tool], yard: Toolyard, failures: dict[str, ServerError]) -> dict[str, Any]:
     catalogues = yard.known().catalogues
     return {
-        "tools": [
-            {
-                "name": tool.name,
-                "id": tool.id,
-                "server": tool.server,
-                "title": tool.title,
-                "description": tool.description,
-                "input_schema": tool.input_schema,
-                "output_schema": tool.output_schema,
-                "annotations": tool.annotations,
-            }
-            for tool in found
-        ],
+        "tools": tools_json(found),
         "listed_seconds_ago": {server_id: round(one.age, 3) for server_id, one in catalogues.items()},
         "failures": {
             server_id: clean(error.cause, yard.configuration.servers.get(server_id))

@@ -6,7 +6,7 @@ import sys
 
 from toolyard.cli.output.style import paint
 
-__all__ = ["ask", "ask_while_running"]
+__all__ = ["ask", "ask_while_running", "line_while_running"]
 
 _YES = {"y", "yes"}
 
@@ -19,6 +19,12 @@ def ask(question: str) -> bool:
 
 async def ask_while_running(question: str) -> bool:
     """The same inside the event loop, which goes on; Ctrl-C and timeouts end the wait."""
+    _put(question)
+    return _means_yes(await line_while_running())
+
+
+async def line_while_running() -> str:
+    """The next line of standard input, while the event loop goes on; empty at its end."""
     import asyncio  # the loop that runs us
 
     loop = asyncio.get_running_loop()
@@ -28,14 +34,14 @@ async def ask_while_running(question: str) -> bool:
         if not answer.done():
             answer.set_result(sys.stdin.readline())
 
-    _put(question)
     try:
         # A terminal hands over whole lines, so the read does not wait.
         loop.add_reader(sys.stdin.fileno(), read)
-    except NotImplementedError:
-        return _means_yes(await asyncio.to_thread(sys.stdin.readline))
+    except (NotImplementedError, PermissionError):
+        # A system without it, or a file, which never makes anybody wait.
+        return await asyncio.to_thread(sys.stdin.readline)
     try:
-        return _means_yes(await answer)
+        return await answer
     finally:
         loop.remove_reader(sys.stdin.fileno())
 

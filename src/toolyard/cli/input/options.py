@@ -6,13 +6,13 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
-from toolyard.cli.ending import flush_output, silence_broken_pipe
+from toolyard.cli.ending import Usage, flush_output, silence_broken_pipe
 
-__all__ = ["Command", "Options", "shared_params"]
+__all__ = ["Command", "Options", "RemoteCommand", "remote_params", "shared_params"]
 
 
 @dataclass(slots=True)
@@ -23,6 +23,9 @@ class Options:
     data_dir: str | None = None
     json: bool = False
     verbose: bool = False
+    remote: str | None = None
+    """The address of a running Toolyard to act on, instead of servers of our own."""
+    token_file: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -40,14 +43,51 @@ class Command(click.Command):
         super().__init__(*args, **attributes)
         self.params += shared_params()
 
+    takes_remote: ClassVar[bool] = False
+
     def invoke(self, ctx: click.Context) -> Any:
-        _start_logging(ctx.ensure_object(Options).verbose)
+        options = ctx.ensure_object(Options)
+        if options.remote is not None and not self.takes_remote:
+            hint = "servers, tools, call and restart do"
+            raise Usage(f"`toolyard {self.name}` does not work with --remote", hint=hint)
+        _start_logging(options.verbose)
         try:
             outcome = super().invoke(ctx)
             flush_output()
         except BrokenPipeError:
             ctx.exit(silence_broken_pipe())
         return outcome
+
+
+class RemoteCommand(Command):
+    """A command that can act on a running Toolyard."""
+
+    takes_remote = True
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.params += remote_params()
+
+
+def remote_params() -> list[click.Parameter]:
+    """Those for a running Toolyard; fresh ones each time."""
+    return [
+        click.Option(
+            ["--remote"],
+            metavar="URL",
+            expose_value=False,
+            callback=_remember,
+            help="Act on the Toolyard that runs there. Its token is in TOOLYARD_REMOTE_TOKEN.",
+        ),
+        click.Option(
+            ["--token-file"],
+            metavar="PATH",
+            type=click.Path(dir_okay=False, path_type=str),
+            expose_value=False,
+            callback=_remember,
+            help="With --remote: the file that holds the token.",
+        ),
+    ]
 
 
 def shared_params() -> list[click.Parameter]:

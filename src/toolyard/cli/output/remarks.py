@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolyard.cli.output.problems import note, place_of, show_error
-from toolyard.cli.output.text import ago, one_line
+from toolyard.cli.output.problems import note, place_of, show_error, show_problems
+from toolyard.cli.output.text import ago, count, one_line
 from toolyard.errors import ServerError, ToolRefused
 from toolyard.model.config import Configuration
 from toolyard.model.server import Server
 
 if TYPE_CHECKING:
+    from toolyard.catalog.lock import LockKeeper
     from toolyard.catalog.roster import Roster
 
 __all__ = [
@@ -24,8 +25,11 @@ __all__ = [
     "tell_off",
     "tell_old",
     "tell_set_aside",
+    "tell_unaccepted",
     "tell_waiting",
 ]
+
+_NAMED = 5
 
 
 def clean(text: str, server: Server | None) -> str:
@@ -88,6 +92,24 @@ def tell_set_aside(roster: Roster, server: str | None = None) -> None:
             note(str(one))
 
 
+def tell_unaccepted(roster: Roster, lock: LockKeeper | None) -> None:
+    """Which tools the lock keeps in quarantine."""
+    if lock is None:
+        return
+    if lock.problem is not None:
+        show_problems(lock.problem.problems)
+        return
+    aside = [
+        f"{server_id}/{tool}"
+        for server_id, catalogue in roster.catalogues.items()
+        for tool in lock.reasons(catalogue.contents)
+    ]
+    if aside:
+        shown = ", ".join(aside[:_NAMED]) + (", …" if len(aside) > _NAMED else "")
+        hint = "see them with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
+        note(f"{count(len(aside), 'tool')} not as accepted in {lock.path}: {shown}", hint)
+
+
 def switched_off(name: str, configuration: Configuration) -> Server | None:
     """The disabled server that a tool of this name would belong to, as far as names tell."""
     for server in configuration.servers.values():
@@ -102,6 +124,6 @@ def explained(error: ToolRefused, name: str, configuration: Configuration) -> To
     if off is not None:
         reason = off.disabled_reason or "its entry says so"
         return ToolRefused(error.cause, hint=f"server '{off.id}' is disabled: {reason}")
-    if error.hint and "did you mean" in error.hint:
+    if error.hint and ("did you mean" in error.hint or "toolyard lock" in error.hint):
         return error
     return ToolRefused(error.cause, hint=f"`toolyard why {name}` may tell more, `toolyard tools` lists them")

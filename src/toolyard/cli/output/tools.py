@@ -1,0 +1,47 @@
+"""Tools: a table, or JSON. The same for ours and a remote's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from toolyard.cli.output.style import is_terminal, paint
+from toolyard.cli.output.tables import Column, show_table
+from toolyard.cli.output.text import count, one_line
+from toolyard.model.tool import Tool
+
+__all__ = ["show_tools", "tools_json"]
+
+_COLUMNS = (Column("tool", style="cyan", whole=True), Column("what it does"))
+
+
+def show_tools(found: Sequence[Tool]) -> None:
+    """Each with the first line of what it says it does."""
+    if found or not is_terminal(sys.stdout):
+        show_table(_COLUMNS, [(tool.name, _first_line(tool)) for tool in found])
+    if is_terminal(sys.stdout):
+        of = len({tool.server for tool in found})
+        print(paint(f"\n{count(len(found), 'tool')} of {count(of, 'server')}", "dim", sys.stdout))
+
+
+def tools_json(found: Sequence[Tool]) -> list[dict[str, Any]]:
+    """The same for programs."""
+    return [
+        {
+            "name": tool.name,
+            "id": tool.id,
+            "server": tool.server,
+            "title": tool.title,
+            "description": tool.description,
+            "input_schema": tool.input_schema,
+            "output_schema": tool.output_schema,
+            "annotations": tool.annotations,
+        }
+        for tool in found
+    ]
+
+
+def _first_line(tool: Tool) -> str:
+    text = (tool.description or tool.title or "").strip()
+    return one_line(text.split("\n", 1)[0], 200)

@@ -1,0 +1,181 @@
+"""A sign-in from a terminal: a browser is sent away, and comes back to a port of ours or by pasting."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from yarl import URL
+
+from toolyard.auth.errors import AuthError, ClientForgotten
+from toolyard.auth.flow import Flow, Started
+from toolyard.auth.lazy import LazyAuthStorage
+from toolyard.auth.loopback import CallbackListener
+from toolyard.auth.records import Grant
+from toolyard.auth.scopes import asked_before
+from toolyard.auth.storage import AuthStorage
+from toolyard.auth.target import Ourselves, Target
+from toolyard.cli.browsing import open_browser
+from toolyard.cli.input.asking import line_while_running
+from toolyard.cli.input.pasting import WrongPaste, read_pasted
+from toolyard.cli.output.problems import note, show_error
+from toolyard.cli.output.style import is_terminal, paint
+from toolyard.cli.output.text import one_line
+from toolyard.cli.signing_in import Signable
+from toolyard.config.settings import Settings
+from toolyard.errors import ServerError
+from toolyard.model.principal import LOCAL
+from toolyard.net import Guard, Net
+from toolyard.registry.credentials import config_key, config_target
+from toolyard.store import Database
+
+__all__ = ["TerminalFlow"]
+
+_TRIES = 5
+
+
+class TerminalFlow:
+    """Signs the person at this terminal in, and keeps what comes of it in the database. ``quiet`` says only
+    where to go."""
+
+    def __init__(self, settings: Settings, data_dir: Path, *, quiet: bool = False) -> None:
+        self._settings = settings
+        self._data_dir = data_dir
+        self._quiet = quiet
+
+    async def sign_in(self, chosen: Signable, *, paste: bool, browser: bool, seconds: float) -> Grant:
+        """Raises AuthError, AuthUnavailable or StoreError; then nothing is kept."""
+        name = chosen.server.id
+        settings = self._settings
+        database = await Database.open(
+            self._data_dir, url=settings.database_url, secret_key=settings.secret_key
+        )
+        net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
+        try:
+            target = config_target(chosen.server, chosen.spec)
+            storage = LazyAuthStorage.over(database.auth)
+            async with _way_back(target.oauth.callback_port, paste=paste) as back:
+                flow = Flow(net, storage, Ourselves(back.redirect_uri))
+                person = _Person(name, back, browser=browser, seconds=seconds, quiet=self._quiet)
+                return await _through(flow, storage, config_key(chosen.server, LOCAL), target, person)
+        except ServerError as error:
+            error.server = name
+            raise
+        finally:
+            await net.close()
+            await database.close()
+
+
+async def _through(flow: Flow, storage: AuthStorage, key: str, target: Target, person: _Person) -> Grant:
+    for last in (False, True):
+        kept = await storage.grant(key)
+        more = asked_before(kept, target.oauth.scopes)
+        started = await flow.begin(key, target, more_scopes=more)
+        try:
+            answer = await person.answer(started)
+        except BaseException:
+            await storage.take_pending(started.state)
+            raise
+        try:
+            return await flow.finish(answer)
+        except ClientForgotten as error:
+            if last:
+                raise
+            note(error.cause, "Toolyard registers itself anew: sign in once more")
+    raise AssertionError("the last try returns")
+
+
+class _Back:
+    """Where the browser comes back to. Without a listener nobody is there, and its address must be pasted."""
+
+    def __init__(self, redirect_uri: str, listener: CallbackListener | None) -> None:
+        self.redirect_uri = redirect_uri
+        self.listener = listener
+
+
+@asynccontextmanager
+async def _way_back(port: int, *, paste: bool) -> AsyncGenerator[_Back]:
+    if paste:
+        yield _Back(f"http://127.0.0.1:{port or _free_port()}/callback", None)
+        return
+    async with CallbackListener(port) as listener:
+        yield _Back(listener.redirect_uri, listener)
+
+
+def _free_port() -> int:
+    """One on which nobody listens, so that no other program gets to see the code."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class _Person:
+    """Sends the person at the terminal to an address, and waits for the answer."""
+
+    def __init__(self, server: str, back: _Back, *, browser: bool, seconds: float, quiet: bool) -> None:
+        self._server = server
+        self._back = back
+        self._browser = browser
+        self._seconds = seconds
+        self._quiet = quiet
+
+    async def answer(self, started: Started) -> Mapping[str, str]:
+        """The parameters of the redirect. Raises AuthError where nobody comes in time."""
+        self._show(started)
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._first(started)
+        except TimeoutError:
+            raise AuthError(
+                f"nobody finished signing in within {self._seconds:g} s",
+                hint="begin again when you are ready; --timeout gives you longer",
+            ) from None
+
+    def _show(self, started: Started) -> None:
+        host = URL(started.url, encoded=True).host or ""
+        self._say(f"Sign in to '{one_line(self._server)}' at {paint(one_line(host), 'bold', sys.stderr)}:")
+        # Alone on its line, whole, and also for programs: it must be copied.
+        print(f"\n{started.url}\n", file=sys.stderr, flush=True)
+        if self._browser and open_browser(started.url):
+            self._say("Your browser should open by itself.")
+        if self._back.listener is None:
+            self._say("Then paste the address that the browser ends on, or the code that it shows:")
+        elif is_terminal(sys.stdin):
+            self._say("Waiting for it. On another machine? Paste the address that it ends on here.")
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    async def _first(self, started: Started) -> Mapping[str, str]:
+        listener = self._back.listener
+        if listener is None:
+            return await self._pasted(started)
+        ways = [asyncio.ensure_future(listener.wait(self._seconds + 1))]
+        if is_terminal(sys.stdin):
+            ways.append(asyncio.ensure_future(self._pasted(started, patient=True)))
+        try:
+            done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+
+    async def _pasted(self, started: Started, *, patient: bool = False) -> Mapping[str, str]:
+        """What somebody pastes. ``patient``: the end of the input is not the end of the wait."""
+        for left in reversed(range(_TRIES)):
+            line = await line_while_running()
+            if not line and patient:
+                await asyncio.Event().wait()
+            try:
+                return read_pasted(line, started.state, needs_address=started.iss_promised)
+            except WrongPaste as wrong:
+                if not left or not line:
+                    raise AuthError(str(wrong), hint="begin again, and paste the whole address") from None
+                show_error(str(wrong), "paste the whole address that the browser ended on")
+        raise AssertionError("the last try raises")

@@ -1,0 +1,233 @@
+"""``toolyard users``: who has an account, on the database itself, whether a server runs or not."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from toolyard.cli.app import COMMANDS
+from toolyard.cli.ending import Usage
+from toolyard.cli.input.asking import ask
+from toolyard.cli.input.options import Command, Options, shared_params
+from toolyard.cli.output.problems import note
+from toolyard.cli.output.style import person_is_there
+from toolyard.cli.output.tables import Cell, Column, show_table
+from toolyard.cli.output.text import ago, print_json
+from toolyard.cli.running import run_async
+
+if TYPE_CHECKING:
+    from toolyard.config.settings import Settings
+    from toolyard.model.people import User
+    from toolyard.people import People
+    from toolyard.store import Database
+
+__all__ = ["command"]
+
+T = TypeVar("T")
+
+_COLUMNS = (
+    Column("name", style="cyan", whole=True),
+    Column("role"),
+    Column("state"),
+    Column("last seen"),
+    Column("id", style="dim", whole=True),
+)
+
+
+@click.group("users", short_help=COMMANDS["users"])
+def command() -> None:
+    """Manage the people who have accounts here.
+
+    In the mode password, accounts are made here or on the page People; a link lets each person set their own
+    password. In the modes proxy and oidc accounts come by themselves, and the setting admins names admins.
+    """
+
+
+command.params += shared_params()
+
+
+@command.command("list", cls=Command, short_help="Show who has an account.")
+@click.pass_obj
+def list_users(options: Options) -> None:
+    """Show who has an account, with role and state."""
+    users = _with(options, lambda hall: hall.database.people.users())
+    if options.json:
+        print_json({"items": [_as_json(user) for user in users]})
+        return
+    if not users:
+        note("nobody has an account yet", "toolyard users add NAME --admin")
+    show_table(_COLUMNS, (_row(user) for user in users))
+
+
+@command.command("add", cls=Command, short_help="Make an account, and a link to set its password.")
+@click.argument("name")
+@click.option("--admin", is_flag=True, help="They may change the registry and see people and the audit log.")
+@click.pass_obj
+def add(options: Options, name: str, admin: bool) -> None:
+    """Make an account and print a link, with which its owner sets the password. It works once, for a day."""
+
+    async def work(hall: _Hall) -> str:
+        from toolyard.model.people import Role  # the help needs none of it
+        from toolyard.people.errors import NameTaken
+
+        if await hall.people.find(name) is not None:
+            raise NameTaken(f"there is a user '{name}' already", hint=f"toolyard users invite '{name}'")
+        return await hall.invite(name, Role.ADMIN if admin else Role.USER, "user.add")
+
+    _show_link(options, name, _with(options, work))
+
+
+@command.command("invite", cls=Command, short_help="Print a new link for somebody who has an account.")
+@click.argument("name")
+@click.pass_obj
+def invite(options: Options, name: str) -> None:
+    """Print a link with which somebody sets a new password. It works once, for a day; earlier ones do not.
+
+    Their old password and their sessions work until the link is used.
+    """
+
+    async def work(hall: _Hall) -> str:
+        user = await hall.known(name)
+        return await hall.invite(user.name, user.role, "user.invite")
+
+    _show_link(options, name, _with(options, work))
+
+
+@command.command("disable", cls=Command, short_help="Keep an account, but let nobody in with it.")
+@click.argument("name")
+@click.option("--undo", is_flag=True, help="Let them in again.")
+@click.pass_obj
+def disable(options: Options, name: str, undo: bool) -> None:
+    """Keep an account, but let nobody in with it: sessions end at once, tokens stop working."""
+
+    async def work(hall: _Hall) -> str:
+        user = await hall.known(name)
+        await hall.database.people.disable_user(user.id, not undo)
+        await hall.wrote("user.enable" if undo else "user.disable", user.name)
+        return user.name
+
+    done = _with(options, work)
+    _say(options, f"{done} is {'enabled' if undo else 'disabled'}", name=done, disabled=not undo)
+
+
+@command.command("delete", cls=Command, short_help="Delete an account with all that belongs to it.")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.pass_obj
+def delete(options: Options, name: str, yes: bool) -> int:
+    """Delete an account with its sessions, tokens, instances and their sign-ins. The audit log stays."""
+    if not yes and (options.json or not person_is_there()):
+        raise Usage("nobody can be asked, so nothing was deleted", hint="--yes deletes without asking")
+    if not yes and not ask(f"Delete '{name}' with all their instances and tokens?"):
+        note("nothing was deleted")
+        return 1
+
+    async def work(hall: _Hall) -> str:
+        user = await hall.known(name)
+        await hall.database.people.delete_user(user.id)
+        await hall.wrote("user.delete", user.name)
+        return user.name
+
+    done = _with(options, work)
+    _say(options, f"{done} is deleted", name=done, deleted=True)
+    return 0
+
+
+class _Hall:
+    """The database, open, and who is in it."""
+
+    def __init__(self, database: Database, people: People, settings: Settings) -> None:
+        self.database = database
+        self.people = people
+        self.settings = settings
+
+    async def known(self, name: str) -> User:
+        from toolyard.people.errors import NoSuchUser  # the help needs none of it
+
+        user = await self.people.find(name)
+        if user is None:
+            raise NoSuchUser(f"there is no user '{name}'", hint="toolyard users list shows who there is")
+        return user
+
+    async def invite(self, name: str, role: Any, action: str) -> str:
+        from toolyard.people.startup import address_of, invite_link  # the help needs none of it
+
+        link = invite_link(address_of(self.settings), await self.people.invite(name, role))
+        await self.wrote(action, name)
+        return link
+
+    async def wrote(self, action: str, target: str) -> None:
+        import time  # the help needs none of it
+
+        from toolyard.model.audit import AuditEntry
+
+        entry = AuditEntry(at=time.time(), action=action, actor="", actor_name="command line", target=target)
+        await self.database.audit.write(entry)
+
+
+def _with(options: Options, work: Callable[[_Hall], Awaitable[T]]) -> T:
+    """Do it with the database open."""
+    from toolyard.config import load_settings  # slow to load, as the whole store is
+    from toolyard.people import People
+    from toolyard.store import Database
+
+    async def run() -> T:
+        settings = load_settings(options.folder)
+        database = await Database.open(
+            options.folder, url=settings.database_url, secret_key=settings.secret_key
+        )
+        try:
+            return await work(_Hall(database, People(database.people, settings), settings))
+        finally:
+            await database.close()
+
+    return run_async(run())
+
+
+def _show_link(options: Options, name: str, link: str) -> None:
+    if options.json:
+        print_json({"name": name, "link": link})
+        return
+    print(link)
+    note(f"whoever opens this link sets the password of '{name}'; it works once, for a day")
+
+
+def _say(options: Options, text: str, **more: object) -> None:
+    if options.json:
+        print_json(more)
+    else:
+        print(text)
+
+
+def _row(user: User) -> tuple[str | Cell, ...]:
+    import time  # the help needs none of it
+
+    seen = "never" if user.last_seen is None else ago(max(0.0, time.time() - user.last_seen))
+    return (
+        user.name,
+        Cell(user.role.value, "bold" if user.role.value == "admin" else ""),
+        Cell("disabled", "red") if user.disabled else _proof(user),
+        seen,
+        user.id,
+    )
+
+
+def _proof(user: User) -> str:
+    if user.subject is not None:
+        return f"identity provider: {user.subject.partition('|')[2]}"
+    return "password" if user.has_password else "no password"
+
+
+def _as_json(user: User) -> dict[str, object]:
+    return {
+        "id": user.id,
+        "name": user.name,
+        "role": user.role.value,
+        "disabled": user.disabled,
+        "has_password": user.has_password,
+        "subject": user.subject,
+        "created_at": user.created_at,
+        "last_seen": user.last_seen,
+    }

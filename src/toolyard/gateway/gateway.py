@@ -1,0 +1,68 @@
+"""What all fronts of one process share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from toolyard import __version__
+from toolyard.gateway.hub import Hub
+from toolyard.gateway.parked import ParkedCalls
+from toolyard.gateway.sealing import Sealer
+from toolyard.gateway.shelves import Shelves
+from toolyard.gateway.upstream import Upstream
+from toolyard.model.tool import Definition
+from toolyard.wire.codec import Written, written
+from toolyard.wiring import Parts
+
+__all__ = ["OURSELVES", "Gateway"]
+
+OURSELVES: Mapping[str, Any] = {"name": "toolyard", "title": "Toolyard", "version": __version__}
+"""Who we say that we are, where we speak for more than one server."""
+
+_WRITTEN = 50_000
+"""Tools that are kept as they are sent."""
+
+
+class Gateway:
+    """Made once for a process, before anything is connected; ``close`` comes before the parts close."""
+
+    def __init__(self, parts: Parts, sealer: Sealer | None = None) -> None:
+        self.parts = parts
+        self.sealer = sealer or Sealer()
+        self.upstream = Upstream(parts.manager)
+        self.parked = ParkedCalls()
+        self.shelves = Shelves(parts.manager)
+        self.changed: dict[str, float] = {}
+        """When servers last said that their tools changed, in seconds since the epoch."""
+        # Emptied before anybody is told, so that whoever asks at once gets the new list.
+        self._unheard = parts.manager.hear(self._heard)
+        self.hub = Hub(parts.manager)
+        self.closing = asyncio.Event()
+        self._written: dict[tuple[str, str], tuple[Definition, Written]] = {}
+
+    def written(self, name: str, definition: Definition) -> Written:
+        """A tool as its server published it, but for the name; written once for all who list it."""
+        key = (definition.server_id, name)
+        known = self._written.get(key)
+        if known is None or known[0] is not definition:
+            raw = definition.raw
+            known = (definition, written(raw if raw.get("name") == name else {**raw, "name": name}))
+            if len(self._written) >= _WRITTEN:
+                self._written.clear()
+            self._written[key] = known
+        return known[1]
+
+    def _heard(self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]) -> None:
+        self.shelves.heard(server_id, principal_id, method, params)
+        if method == "notifications/tools/list_changed":
+            self.changed[server_id] = time.time()
+
+    async def close(self) -> None:
+        """End what waits for clients, and the streams that they listen to."""
+        self.closing.set()
+        await self.parked.close()
+        await self.hub.close()
+        self._unheard()

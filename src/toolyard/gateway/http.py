@@ -1,0 +1,429 @@
+"""The gateway over Streamable HTTP, as a bare ASGI application: both eras on every address.
+
+Who may come, and what they get, is decided by whoever makes it: ``admit`` gives the front for a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeGuard, cast
+
+from toolyard.gateway.client import Request, as_object, mirrored
+from toolyard.gateway.failing import Refusal
+from toolyard.gateway.front import Front
+from toolyard.gateway.httpsessions import HttpSession, HttpSessions
+from toolyard.gateway.streams import Send, Stream
+from toolyard.wire.codec import decode, encode
+from toolyard.wire.exchange import Failure, Id, Message, error_message, result_message
+from toolyard.wire.server import Rejected, http_status, is_modern, read_modern
+from toolyard.wire.versions import INVALID_REQUEST, LEGACY, PARSE_ERROR
+
+__all__ = ["Admit", "HttpGateway", "TurnedAway"]
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Admit: TypeAlias = Callable[[Scope], Awaitable[Front]]
+"""Gives the front for a request. Raises TurnedAway."""
+
+_LIMIT = 64 * 1024 * 1024
+_GONE_AFTER = 0.05
+"""Seconds until anybody looks whether the client is still there: most answers are done before."""
+_PRIMED_AFTER = 0.3
+"""Seconds after which a legacy client gets a stream instead of waiting, so that it can come back for it."""
+_JSON = (b"content-type", b"application/json")
+
+
+class TurnedAway(Exception):
+    """A request that gets no front: the HTTP status, the words, and headers."""
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.headers = headers or {}
+
+
+class _Headers(dict[str, str]):
+    """Looked up without regard to case. What comes twice is what both say together, which fits nothing."""
+
+    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
+        super().__init__()
+        for name, value in raw:
+            key = name.decode("latin-1").lower()
+            text = value.decode("latin-1")
+            self[key] = f"{self[key]}, {text}" if key in self else text
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return super().get(key.lower(), default)
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """One HTTP request and its answer."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+    headers: _Headers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.headers = _Headers(self.scope["headers"])
+
+    async def answer(
+        self, status: int, message: Message | None = None, headers: dict[str, str] | None = None
+    ) -> None:
+        body = b"" if message is None else encode(message)
+        out = [(b"content-length", str(len(body)).encode())]
+        if message is not None:
+            out.append(_JSON)
+        out += [(name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
+        await self.send({"type": "http.response.start", "status": status, "headers": out})
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def fail(self, status: int, id: Id | None, failure: Failure) -> None:
+        await self.answer(status, error_message(id, failure.code, failure.message, failure.data))
+
+
+class HttpGateway:
+    """The application. ``close`` ends sessions and streams."""
+
+    def __init__(self, admit: Admit) -> None:
+        self._admit = admit
+        self._sessions = HttpSessions()
+        self._lingering: set[asyncio.Task[Any]] = set()
+
+    async def close(self) -> None:
+        for task in list(self._lingering):
+            task.cancel()
+        await asyncio.gather(*self._lingering, return_exceptions=True)
+        await self._sessions.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        http = _Exchange(scope, receive, send)
+        try:
+            front = await self._admit(scope)
+            if scope["method"] == "POST":
+                await self._post(http, front)
+            elif scope["method"] == "GET":
+                await self._get(http, front)
+            elif scope["method"] == "DELETE":
+                await self._delete(http, front)
+            else:
+                raise TurnedAway(405, "use POST", {"Allow": "GET, POST, DELETE"})
+        except TurnedAway as away:
+            message = error_message(None, INVALID_REQUEST, away.message)
+            await http.answer(away.status, message, away.headers)
+
+    # POST.
+
+    async def _post(self, http: _Exchange, front: Front) -> None:
+        kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise TurnedAway(415, "messages are sent as application/json")
+        if not _accepts(http.headers.get("accept", "*/*")):
+            raise TurnedAway(406, "the client must accept application/json and text/event-stream")
+        try:
+            message: object = decode(await _body(http.receive))
+        except ValueError:
+            await http.fail(400, None, Failure(PARSE_ERROR, "Parse error"))
+            return
+        body = as_object(message)
+        method, id = body.get("method"), body.get("id")
+        params = body.get("params")
+        known = _is_id(id) or "id" not in body
+        well = isinstance(method, str) or (method is None and ("result" in body or "error" in body))
+        if not (known and well and (params is None or isinstance(params, dict))):
+            failure = Failure(INVALID_REQUEST, "Invalid request: one JSON-RPC message is expected")
+            await http.fail(400, id if _is_id(id) else None, failure)
+            return
+        version = http.headers.get("mcp-protocol-version")
+        if is_modern(body) or (version is not None and version not in LEGACY):
+            await self._modern(http, front, body)
+        else:
+            await self._legacy(http, front, body)
+
+    async def _modern(self, http: _Exchange, front: Front, body: Message) -> None:
+        method, id = cast("str | None", body.get("method")), cast("Id", body.get("id"))
+        if method is None:
+            raise TurnedAway(400, "answers are sent within the next request")
+        if "id" not in body:
+            await http.answer(202)
+            return
+        params = as_object(body.get("params"))
+        marks = await front.tools.marks(params.get("name")) if method == "tools/call" else ()
+        caller = read_modern(body, headers=http.headers, params=marks)
+        if isinstance(caller, Rejected):
+            await http.fail(caller.status, id, caller.failure)
+            return
+        stream = Stream()
+        request = Request(
+            method,
+            params,
+            True,
+            stream.put,
+            mirrored(caller.capabilities),
+            caller.log_level,
+            caller.progress_token,
+        )
+        async with _watched(http.receive) as watched:
+            if method == "subscriptions/listen":
+                await self._listen(http, front, id, request, stream)
+                return
+            outcome = await self._streamed(http, front, request, stream, watched)
+            if isinstance(outcome, Failure):
+                answer, status = (
+                    error_message(id, outcome.code, outcome.message, outcome.data),
+                    http_status(outcome),
+                )
+            else:
+                answer, status = result_message(id, outcome), 200
+            if watched.writing is None:
+                await http.answer(status, answer)
+            else:
+                stream.put(answer)
+                stream.end()
+                await watched.writing
+
+    async def _streamed(
+        self, http: _Exchange, front: Front, request: Request, stream: Stream, watched: _Watched
+    ) -> dict[str, Any] | Failure:
+        """The outcome. A stream begins with the first thing that is told before it."""
+
+        def tell(message: Message) -> None:
+            stream.put(message)
+            if watched.writing is None:
+                watched.writing = asyncio.ensure_future(stream.write(http.send))
+
+        request.tell = tell
+        return await front.answer(request)
+
+    async def _listen(self, http: _Exchange, front: Front, id: Id, request: Request, stream: Stream) -> None:
+        listening = asyncio.ensure_future(front.listen(id, request))
+        writing: asyncio.Future[None] | None = None
+        try:
+            more = asyncio.ensure_future(stream.more())
+            await asyncio.wait((listening, more), return_when=asyncio.FIRST_COMPLETED)
+            more.cancel()
+            if listening.done() and stream.empty:
+                failure = _failure(listening)
+                await http.fail(http_status(failure), id, failure)
+                return
+            writing = asyncio.ensure_future(stream.write(http.send))
+            stream.put(result_message(id, await listening))
+            stream.end()
+            await writing
+        finally:
+            listening.cancel()
+            if writing is not None:
+                writing.cancel()
+
+    # The legacy era.
+
+    async def _legacy(self, http: _Exchange, front: Front, body: Message) -> None:
+        method, id = cast("str | None", body.get("method")), cast("Id", body.get("id"))
+        params = as_object(body.get("params"))
+        if method == "initialize" and "id" in body:
+            result, session = await front.initialize(params)
+            made = self._sessions.start(front, session)
+            await http.answer(200, result_message(id, result), {"Mcp-Session-Id": made.id})
+            return
+        held = self._session(http, front)
+        if method is None:
+            if held is not None:
+                held.session.answered(body)
+            await http.answer(202)
+        elif "id" not in body:
+            _told(held, method, params)
+            await http.answer(202)
+        else:
+            await self._request(http, front, held, id, method, params)
+
+    async def _request(
+        self,
+        http: _Exchange,
+        front: Front,
+        held: HttpSession | None,
+        id: Id,
+        method: str,
+        params: dict[str, Any],
+    ) -> None:
+        token = as_object(params.get("_meta")).get("progressToken")
+        stream = Stream() if held is None else held.stream()
+        session = None if held is None else held.session
+        request = Request(
+            method,
+            params,
+            False,
+            stream.put,
+            progress_token=token if _is_id(token) else None,
+            session=session,
+        )
+        work = asyncio.ensure_future(self._worked(front, held, id, request, stream))
+        async with _watched(http.receive) as watched:
+            more = asyncio.ensure_future(stream.more())
+            try:
+                pause = None if stream.name is None else _PRIMED_AFTER
+                await asyncio.wait((work, more), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                if work.done() and not work.cancelled() and not stream.begun:
+                    await http.answer(200, work.result())
+                else:
+                    # What was cancelled by the client has no answer, and its stream ends without one.
+                    watched.primed = stream.name is not None
+                    await stream.write(http.send)
+                if held is not None:
+                    held.finished(stream, read=True)
+            except asyncio.CancelledError:
+                if not watched.primed or not watched.gone:
+                    work.cancel()
+                else:
+                    # The client knows how to come back; the work goes on for it.
+                    self._lingering.add(work)
+                    work.add_done_callback(self._lingering.discard)
+                raise
+            finally:
+                more.cancel()
+
+    async def _worked(
+        self, front: Front, held: HttpSession | None, id: Id, request: Request, stream: Stream
+    ) -> Message:
+        """Do it, and put the answer where the client reads, if it reads already."""
+        session = request.session
+        task = asyncio.current_task()
+        if session is not None:
+            session.requests.append(request)
+            if task is not None:
+                session.running[id] = task
+        try:
+            answer = await front.respond(id, request)
+        except asyncio.CancelledError:
+            stream.end()
+            raise
+        finally:
+            request.over = True
+            if session is not None:
+                session.requests.remove(request)
+                session.running.pop(id, None)
+        if stream.begun:
+            stream.put(answer)
+            stream.end()
+            if held is not None:
+                held.finished(stream, read=False)
+        return answer
+
+    def _session(self, http: _Exchange, front: Front) -> HttpSession | None:
+        """The session that a request names; None where it names none. Raises TurnedAway."""
+        id = http.headers.get("mcp-session-id")
+        if id is None:
+            return None
+        found = self._sessions.find(id, front)
+        if found is None:
+            raise TurnedAway(404, "Session not found")
+        return found
+
+    async def _get(self, http: _Exchange, front: Front) -> None:
+        held = self._session(http, front)
+        if held is None:
+            raise TurnedAway(405, "there is no stream without a session", {"Allow": "POST"})
+        if not _accepts(http.headers.get("accept", "*/*"), "text/event-stream"):
+            raise TurnedAway(406, "the client must accept text/event-stream")
+        last = http.headers.get("last-event-id")
+        found = (held.own, None) if last is None else held.resumed(last)
+        if found is None:
+            raise TurnedAway(404, "the stream of this event is not there any more")
+        stream, after = found
+        async with _watched(http.receive):
+            await stream.write(http.send, after=after)
+
+    async def _delete(self, http: _Exchange, front: Front) -> None:
+        held = self._session(http, front)
+        if held is None:
+            raise TurnedAway(405, "there is no session to end", {"Allow": "POST"})
+        await self._sessions.end(held)
+        await http.answer(204)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """An answer that ends when its client goes."""
+
+    gone: bool = False
+    primed: bool = False
+    writing: asyncio.Future[None] | None = None
+
+
+@contextlib.asynccontextmanager
+async def _watched(receive: Receive) -> AsyncGenerator[_Watched]:
+    """Cancel what is inside when the client disconnects; that is no error then."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    state = _Watched()
+    watching: list[asyncio.Future[None]] = []
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        state.gone = True
+        if task is not None:
+            task.cancel()
+
+    timer = loop.call_later(_GONE_AFTER, lambda: watching.append(asyncio.ensure_future(watch())))
+    try:
+        yield state
+    except asyncio.CancelledError:
+        if not state.gone or task is None:
+            raise
+        task.uncancel()
+    finally:
+        timer.cancel()
+        for each in (*watching, *(() if state.writing is None else (state.writing,))):
+            each.cancel()
+
+
+async def _body(receive: Receive) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise TurnedAway(400, "the request ended before its body")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > _LIMIT:
+            raise TurnedAway(413, f"a message has at most {_LIMIT} bytes")
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _told(held: HttpSession | None, method: str, params: dict[str, Any]) -> None:
+    if held is None:
+        return
+    if method == "notifications/cancelled":
+        id = params.get("requestId")
+        if _is_id(id) and (task := held.session.running.get(id)) is not None:
+            task.cancel()
+    elif method == "notifications/roots/list_changed":
+        for lane in held.front.gateway.parts.manager.lanes(held.session.key):
+            lane.notify(method)
+
+
+def _failure(task: asyncio.Future[dict[str, Any]]) -> Failure:
+    error = task.exception()
+    if isinstance(error, Refusal):
+        return error.failure
+    return Failure(INVALID_REQUEST, "the subscription cannot be made")
+
+
+def _accepts(accept: str, kind: str | None = None) -> bool:
+    kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    if "*/*" in kinds:
+        return True
+    wanted = {kind} if kind is not None else {"application/json", "text/event-stream"}
+    return wanted <= kinds or all(f"{each.partition('/')[0]}/*" in kinds for each in wanted - kinds)
+
+
+def _is_id(value: object) -> TypeGuard[Id]:
+    return isinstance(value, int | str) and not isinstance(value, bool)

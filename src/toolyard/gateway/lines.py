@@ -1,0 +1,60 @@
+"""The gateway over standard streams: one message a line, and nothing else on standard output."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import BinaryIO
+
+from toolyard.gateway.channel import Channel
+from toolyard.gateway.front import Front
+from toolyard.wire.codec import decode, encode
+from toolyard.wire.exchange import Message
+from toolyard.wire.framing import LineFramer, Oversize
+
+__all__ = ["serve_lines"]
+
+_CHUNK = 256 * 1024
+_LIMIT = 64 * 1024 * 1024
+"""Bytes of one message."""
+
+
+async def serve_lines(front: Front, source: BinaryIO, sink: BinaryIO) -> None:
+    """Answer what comes from ``source`` until it ends or nobody reads ``sink`` any more."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=_CHUNK)
+    incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
+    outgoing, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sink)
+    writer = asyncio.StreamWriter(outgoing, protocol, None, loop)
+
+    def tell(message: Message) -> None:
+        if not outgoing.is_closing():
+            writer.write(encode(message) + b"\n")
+
+    channel = Channel(front, tell)
+    try:
+        await _converse(channel, reader, writer)
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    finally:
+        await channel.close()
+        incoming.close()
+        outgoing.close()
+
+
+async def _converse(channel: Channel, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    framer = LineFramer(_LIMIT)
+    while chunk := await reader.read(_CHUNK):
+        for line in framer.feed(chunk):
+            if isinstance(line, Oversize):
+                channel.unreadable()
+                continue
+            if not bytes(line[:1000]).strip():
+                continue
+            try:
+                message = decode(line)
+            except ValueError:
+                channel.unreadable()
+                continue
+            channel.receive(message)
+        # Who does not read what they are told is not listened to either.
+        await writer.drain()

@@ -1,0 +1,181 @@
+"""What there is to offer: which servers a caller reaches, what they can do, who we say that we are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from toolyard.catalog.roster import Roster
+from toolyard.errors import ServerError
+from toolyard.gateway.failing import no_method
+from toolyard.gateway.gateway import OURSELVES, Gateway
+from toolyard.model.call import Caller
+from toolyard.model.catalog import Catalogue
+from toolyard.model.server import Server, Trust
+
+__all__ = ["Offering"]
+
+T = TypeVar("T")
+
+_EVERYTHING: Mapping[str, Any] = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+_FLAGS = {"tools": ("listChanged",), "prompts": ("listChanged",), "resources": ("subscribe", "listChanged")}
+_AGAIN = 10.0
+"""Seconds until a server that could not be listed is tried again."""
+_INSTRUCTIONS = 4000
+"""Characters of one server's instructions, where there are those of many."""
+
+
+class Offering:
+    """For one caller; of all servers, or of ``only`` one."""
+
+    def __init__(self, gateway: Gateway, caller: Caller, only: str | None) -> None:
+        self.gateway = gateway
+        self.parts = gateway.parts
+        self.caller = caller
+        self.principal = caller.principal
+        self.only = only
+        self._asked = 0.0
+        """When servers were last asked what they have."""
+
+    async def roster(self) -> Roster:
+        """What there is now. For one server, raises the ServerError that keeps it from being listed."""
+        principal, only = self.principal, self.only
+        roster = self.parts.rosters.known(principal)
+        wanted = [
+            server
+            for server in self.parts.manager.visible(principal).values()
+            if server.enabled and only in (None, server.id)
+        ]
+        now = time.time()
+        if not all(self._is_fresh(server, roster, now) for server in wanted):
+            roster = await self.parts.rosters.current(principal, only=None if only is None else (only,))
+            self._asked = time.time()
+        if only is not None and only not in roster.catalogues and only in roster.failures:
+            raise roster.failures[only]
+        return roster
+
+    def _is_fresh(self, server: Server, roster: Roster, now: float) -> bool:
+        """Whether what is known of a server need not be asked for again. One that says that its list is old
+        at once, as the default of a library does, is asked as often as configured; one that cannot be
+        listed, not by everyone who comes."""
+        catalogue = roster.catalogues.get(server.id)
+        if catalogue is None:
+            return server.id in roster.failures and now - self._asked < _AGAIN
+        ttl = catalogue.listing.ttl
+        life = server.cache_ttl if not ttl else min(ttl, server.cache_ttl)
+        fetched = catalogue.fetched_at
+        return now - fetched < life and self.gateway.changed.get(server.id, 0.0) < fetched
+
+    def servers(self) -> list[Server]:
+        """Those that this caller reaches, in the order of their ids."""
+        calls = self.parts.calls
+        there = self.parts.manager.visible(self.principal)
+        return [
+            there[server_id]
+            for server_id in sorted(there)
+            if self.only in (None, server_id)
+            and there[server_id].enabled
+            and calls.reaches(server_id, self.caller)
+        ]
+
+    def concerns(self, server_id: str) -> bool:
+        """Whether this caller sees anything of a server."""
+        return self.only in (None, server_id) and self.parts.calls.reaches(server_id, self.caller)
+
+    async def connect(self) -> None:
+        """Where there is one server, connect it now, so that it is heard. Of many, those are heard that are
+        in use: to start all of them is nobody's wish."""
+        if self.only is not None:
+            with contextlib.suppress(ServerError):
+                await self.parts.manager.facts(self.only, principal=self.principal)
+
+    async def servers_with(self, capability: str) -> list[Server]:
+        """Those of them that have a capability. For one server, raises Refusal where it has it not."""
+        roster = await self.roster()
+        servers = [
+            server
+            for server in self.servers()
+            if (catalogue := roster.catalogues.get(server.id)) is not None
+            and capability in catalogue.listing.capabilities
+        ]
+        if not servers and self.only is not None:
+            raise no_method(capability)
+        return servers
+
+    async def each(
+        self, servers: Sequence[Server], ask: Callable[[Server], Awaitable[T]]
+    ) -> list[tuple[Server, T]]:
+        """What each of them answers. One that fails is left out; the only one raises its ServerError."""
+
+        async def one(server: Server) -> T | ServerError:
+            try:
+                return await ask(server)
+            except ServerError as error:
+                if self.only is not None:
+                    raise
+                return error
+
+        answers = await asyncio.gather(*map(one, servers))
+        return [
+            (server, answer)
+            for server, answer in zip(servers, answers, strict=True)
+            if not isinstance(answer, ServerError)
+        ]
+
+    # What we say about ourselves.
+
+    def _catalogue(self) -> Catalogue | None:
+        return self.parts.rosters.known(self.principal).catalogues.get(self.only or "")
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """Who we are: the server itself, where there is one, as far as it is known."""
+        catalogue = None if self.only is None else self._catalogue()
+        info = None if catalogue is None else catalogue.listing.server_info
+        return info if info and "name" in info and "version" in info else OURSELVES
+
+    async def capabilities(self) -> Mapping[str, Any]:
+        """What we can do. For one server what it can, of what we carry; while it cannot be asked, all that we
+        carry: whoever uses it hears why it fails."""
+        if self.only is None:
+            return _EVERYTHING
+        try:
+            await self.roster()
+        except ServerError:
+            return _EVERYTHING
+        catalogue = self._catalogue()
+        return _EVERYTHING if catalogue is None else _carried(catalogue.listing.capabilities)
+
+    def instructions(self) -> str | None:
+        """What the servers say about how to use them; of untrusted ones, nothing."""
+        if self.only is not None:
+            catalogue = self._catalogue()
+            return None if catalogue is None else catalogue.listing.instructions
+        found = self.parts.rosters.known(self.principal).catalogues
+        parts = [
+            f"# {server.label or server.id}\n{text[:_INSTRUCTIONS]}"
+            for server in self.servers()
+            if server.trust is Trust.TRUSTED
+            and (catalogue := found.get(server.id)) is not None
+            and (text := catalogue.listing.instructions)
+        ]
+        return "\n\n".join(parts) or None
+
+
+def _carried(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    carried: dict[str, Any] = {}
+    for key in _EVERYTHING:
+        if (given := capabilities.get(key)) is None:
+            continue
+        told = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        carried[key] = {flag: True for flag in _FLAGS.get(key, ()) if told.get(flag) is True}
+    return carried

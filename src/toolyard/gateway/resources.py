@@ -1,0 +1,119 @@
+"""Resources: listed, read and watched, under URIs that each mean one server's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolyard.errors import RpcError
+from toolyard.gateway.client import Request
+from toolyard.gateway.failing import Refusal, no_method, no_resource
+from toolyard.gateway.names import Places
+from toolyard.gateway.offering import Offering
+from toolyard.gateway.paging import page
+from toolyard.gateway.rounds import Rounds
+from toolyard.model.server import Server
+from toolyard.wire.versions import INVALID_PARAMS
+
+__all__ = ["Resources"]
+
+_NOT_FOUND = -32002
+"""What the legacy era says of a resource that there is not; the modern era has no such code."""
+
+
+class Resources:
+    """The resources of one front."""
+
+    def __init__(self, offering: Offering, rounds: Rounds) -> None:
+        self._offering = offering
+        self._rounds = rounds
+
+    async def list(self, request: Request) -> dict[str, Any]:
+        """``resources/list``, each server's in its own order."""
+        if self._offering.only is None:
+            return page("resources", (await self._places()).listed, request.params)
+        found = await self._listed("resources/list")
+        return page("resources", [each for _, listed in found for each in listed], request.params)
+
+    async def list_templates(self, request: Request) -> dict[str, Any]:
+        """``resources/templates/list``."""
+        if self._offering.only is None:
+            return page("resourceTemplates", (await self._places()).listed_templates, request.params)
+        found = await self._listed("resources/templates/list")
+        return page("resourceTemplates", [each for _, listed in found for each in listed], request.params)
+
+    async def read(self, request: Request) -> dict[str, Any]:
+        """``resources/read``. What comes back keeps the server's own URIs."""
+        uri = request.params.get("uri")
+        server_id, own = await self.place(uri)
+        try:
+            return await self._rounds.run(
+                request, lambda send: send(server_id, "resources/read", {"uri": own}, repeatable=True)
+            )
+        except RpcError as error:
+            if request.modern and error.code == _NOT_FOUND:
+                raise no_resource(str(uri)) from None
+            raise
+
+    async def complete(self, request: Request, ref: dict[str, Any]) -> dict[str, Any]:
+        """``completion/complete`` for a variable of a template."""
+        uri = ref.get("uri")
+        if not isinstance(uri, str):
+            raise Refusal(INVALID_PARAMS, "the URI of ref is no string")
+        if self._offering.only is not None:
+            found = (self._offering.only, uri)
+        else:
+            found = (await self._places()).find_template(uri)
+        server_id, own = found or await self.place(uri)
+        params = {key: value for key, value in request.params.items() if key in ("argument", "context")}
+        params["ref"] = {**ref, "uri": own}
+        return await self._rounds.run(
+            request, lambda send: send(server_id, "completion/complete", params, repeatable=True)
+        )
+
+    async def subscribe(self, request: Request) -> dict[str, Any]:
+        """``resources/subscribe``, of the legacy era. Raises Refusal where there is no session to tell."""
+        if request.session is None or request.session.watch is None:
+            raise no_method(request.method)
+        server_id, own = await self.place(request.params.get("uri"))
+        hub = self._offering.gateway.hub
+        await hub.subscribe(request.session.watch, server_id, own, request.params["uri"])
+        return {}
+
+    async def unsubscribe(self, request: Request) -> dict[str, Any]:
+        """``resources/unsubscribe``."""
+        if request.session is None or request.session.watch is None:
+            raise no_method(request.method)
+        server_id, own = await self.place(request.params.get("uri"))
+        await self._offering.gateway.hub.unsubscribe(request.session.watch, server_id, own)
+        return {}
+
+    async def place(self, uri: object) -> tuple[str, str]:
+        """The server of a resource, and the server's own URI. Raises Refusal."""
+        if not isinstance(uri, str) or not uri:
+            raise Refusal(INVALID_PARAMS, "uri is no string")
+        if self._offering.only is not None:
+            await self._offering.servers_with("resources")
+            return self._offering.only, uri
+        found = (await self._places()).find(uri)
+        if found is None:
+            raise no_resource(uri)
+        return found
+
+    async def _places(self) -> Places:
+        resources = await self._listed("resources/list")
+        templates = await self._listed("resources/templates/list")
+        return Places.of(resources, templates)
+
+    async def _listed(self, method: str) -> list[tuple[Server, list[dict[str, Any]]]]:
+        offering = self._offering
+
+        async def ask(server: Server) -> list[dict[str, Any]]:
+            try:
+                return (await offering.gateway.shelves.get(server, method, offering.principal)).items
+            except RpcError:
+                # Many servers have resources and no templates, and say so with an error.
+                if method == "resources/templates/list":
+                    return []
+                raise
+
+        return await offering.each(await offering.servers_with("resources"), ask)

@@ -1,0 +1,121 @@
+"""Requests that may take several rounds: the client's answers reach the server, and the state comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from toolyard.gateway.client import Request
+from toolyard.gateway.failing import Refusal
+from toolyard.gateway.gateway import Gateway
+from toolyard.gateway.parked import Parked
+from toolyard.gateway.upstream import needs_lane
+from toolyard.model.principal import Principal
+from toolyard.wire.server import input_required
+from toolyard.wire.versions import INTERNAL_ERROR, INVALID_PARAMS
+
+__all__ = ["Rounds", "Send", "Work"]
+
+
+class Send(Protocol):
+    """Takes a request to a server, over the connection that is right for who asks."""
+
+    def __call__(
+        self, server_id: str, method: str, params: Mapping[str, Any], repeatable: bool = False
+    ) -> Awaitable[dict[str, Any]]: ...
+
+
+Work: TypeAlias = Callable[[Send], Awaitable[dict[str, Any]]]
+"""Does what a request wants, sending to servers by what it is given."""
+
+
+class Rounds:
+    """For one principal."""
+
+    def __init__(self, gateway: Gateway, principal: Principal) -> None:
+        self._gateway = gateway
+        self._principal = principal
+
+    async def run(self, request: Request, work: Work) -> dict[str, Any]:
+        """The result, or ``input_required`` where the client is asked. Raises what the work raises, and
+        Refusal for a round that does not fit."""
+        rounds = "requestState" in request.params or "inputResponses" in request.params
+        if request.session is not None or not (rounds or needs_lane(request)):
+            return await work(self._plain(request))
+        return await self._round(request, work)
+
+    def _plain(self, request: Request) -> Send:
+        async def send(
+            server_id: str, method: str, params: Mapping[str, Any], repeatable: bool = False
+        ) -> dict[str, Any]:
+            upstream = self._gateway.upstream
+            return await upstream.for_request(
+                server_id, self._principal, method, params, request, repeatable=repeatable
+            )
+
+        return send
+
+    async def _round(self, request: Request, work: Work) -> dict[str, Any]:
+        parked = self._resumed(request) or self._started(request, work)
+        assert parked.task is not None
+        result = await parked.outcome(parked.task)
+        if result is None:
+            state = self._seal(request, {"parked": parked.id})
+            return input_required(parked.input_requests(), state)
+        state = result.get("requestState")
+        if result.get("resultType") == "input_required" and isinstance(state, str):
+            return {**result, "requestState": self._seal(request, {"upstream": state})}
+        return result
+
+    def _resumed(self, request: Request) -> Parked | None:
+        """The call that this is another round of, where it waits here."""
+        content = self._opened(request)
+        if "parked" not in content:
+            return None
+        parked = self._gateway.parked.find(content["parked"])
+        if parked is None:
+            raise Refusal(
+                INTERNAL_ERROR,
+                "the call that waited for this answer is gone; whether it was carried out is unknown",
+                {"kind": "outcome_unknown"},
+            )
+        parked.take(request)
+        return parked
+
+    def _started(self, request: Request, work: Work) -> Parked:
+        more: dict[str, Any] = {}
+        given = request.params.get("inputResponses")
+        if given is not None:
+            more["inputResponses"] = given
+        if (state := self._opened(request).get("upstream")) is not None:
+            more["requestState"] = state
+
+        async def through(parked: Parked) -> dict[str, Any]:
+            async def send(
+                server_id: str, method: str, params: Mapping[str, Any], repeatable: bool = False
+            ) -> dict[str, Any]:
+                upstream = self._gateway.upstream
+                return await upstream.for_round(
+                    server_id,
+                    self._principal,
+                    method,
+                    {**params, **more},
+                    parked,
+                    repeatable=repeatable,
+                )
+
+            return await work(send)
+
+        return self._gateway.parked.start(request, through)
+
+    def _opened(self, request: Request) -> Mapping[str, Any]:
+        params = request.params
+        if "inputResponses" in params and not isinstance(params["inputResponses"], dict):
+            raise Refusal(INVALID_PARAMS, "inputResponses is no object")
+        if params.get("requestState") is None:
+            return {}
+        sealer = self._gateway.sealer
+        return sealer.open(params["requestState"], self._principal.id, request.method, params)
+
+    def _seal(self, request: Request, content: Mapping[str, Any]) -> str:
+        return self._gateway.sealer.seal(content, self._principal.id, request.method, request.params)

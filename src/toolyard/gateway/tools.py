@@ -1,0 +1,171 @@
+"""Tools, as their servers published them; only the name is ours where there are several servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any, TypeAlias, cast
+
+from toolyard.catalog.roster import Roster
+from toolyard.errors import ToolRefused
+from toolyard.gateway.client import Request
+from toolyard.gateway.failing import Refusal
+from toolyard.gateway.offering import Offering
+from toolyard.gateway.paging import page
+from toolyard.gateway.rounds import Rounds, Send
+from toolyard.gateway.upstream import needs_lane
+from toolyard.meta import Mode, Offer
+from toolyard.meta.definitions import META_TOOLS
+from toolyard.model.server import Server
+from toolyard.model.tool import Definition
+from toolyard.policy import refused
+from toolyard.wire.codec import Written
+from toolyard.wire.headers import HeaderParam, HeaderParamError, header_params
+from toolyard.wire.versions import INVALID_PARAMS
+
+__all__ = ["Tools"]
+
+_Tools: TypeAlias = Mapping[str, Definition]
+
+
+class Tools:
+    """The tools of one front."""
+
+    def __init__(self, offering: Offering, rounds: Rounds, mode: Mode | None = None) -> None:
+        """``mode`` says whether tools are shown themselves or reached through the meta tools; None leaves it
+        to the agent, and to what can be reached in one way only."""
+        self._mode: Mode | None = mode
+        self._offering = offering
+        self._rounds = rounds
+        self._parts = offering.parts
+        self._listed: tuple[Mapping[str, Definition], Mapping[str, Definition], Sequence[Written]] | None = (
+            None
+        )
+        self._marks: dict[str, tuple[Definition, tuple[HeaderParam, ...]]] = {}
+
+    async def list(self, request: Request) -> dict[str, Any]:
+        """``tools/list``: the same bytes as long as the servers list the same."""
+        offering = self._offering
+        if offering.only is not None:
+            await offering.servers_with("tools")
+        roster = await offering.roster()
+        result = page("tools", self._tools(roster), request.params)
+        if request.modern:
+            result["ttlMs"] = _ttl(roster, offering.only)
+        return result
+
+    def _tools(self, roster: Roster) -> Sequence[Written]:
+        offer = self._offer(roster)
+        if self._listed is None or self._listed[0] is not offer.direct or self._listed[1] is not offer.meta:
+            only, written = self._offering.only, self._offering.gateway.written
+            tools = [
+                (name, written(name if only is None else each.name, each))
+                for name, each in offer.direct.items()
+                if only in (None, each.server_id)
+            ]
+            tools += ((name, written(name, each)) for name, each in offer.meta.items())
+            if offer.meta:
+                tools.sort(key=itemgetter(0))
+            self._listed = (offer.direct, offer.meta, [tool for _, tool in tools])
+        return self._listed[2]
+
+    def _offer(self, roster: Roster) -> Offer:
+        mode = self._mode
+        if mode is None and self._offering.only is not None:
+            mode = "direct"
+        return self._parts.meta.offer(roster, self._offering.caller, mode)
+
+    def _shown(self, roster: Roster) -> Mapping[str, Definition]:
+        return self._parts.calls.shown(roster, self._offering.caller)
+
+    async def call(self, request: Request) -> dict[str, Any]:
+        """``tools/call``, through the one call path."""
+        params = request.params
+        name, arguments = params.get("name"), params.get("arguments")
+        if not isinstance(name, str):
+            raise Refusal(INVALID_PARAMS, "name is no string")
+        if arguments is not None and not isinstance(arguments, dict):
+            raise Refusal(INVALID_PARAMS, "arguments is no object")
+        given = cast("dict[str, Any] | None", arguments)
+        if name in META_TOOLS and name in self._offer(await self._offering.roster()).meta:
+            return await self._meta(name, given, request)
+        exposed = await self._exposed(name)
+        try:
+            if not needs_lane(request) and "inputResponses" not in params and "requestState" not in params:
+                progress = request.progressed if request.progress_token is not None else None
+                return await self._parts.calls.pass_on(
+                    exposed, given, self._offering.caller, on_progress=progress, meta=request.meta
+                )
+            return await self._rounds.run(request, lambda send: self._pass(exposed, given, send))
+        except ToolRefused as error:
+            raise self._in_its_words(error, name, exposed) from None
+
+    async def _meta(self, name: str, arguments: dict[str, Any] | None, request: Request) -> dict[str, Any]:
+        """A meta tool's answer. What it calls is shaped as for a model; media go beside the text."""
+        progress = request.progressed if request.progress_token is not None else None
+        result = await self._parts.meta.result(
+            name, arguments or {}, self._offering.caller, on_progress=progress
+        )
+        raw = cast("dict[str, Any]", result.raw)
+        media = [
+            {"type": each.kind, "data": each.data, "mimeType": each.mime}
+            for each in result.media
+            if each.kind != "file"
+        ]
+        return {**raw, "content": [*raw["content"], *media]}
+
+    async def _pass(self, exposed: str, arguments: dict[str, Any] | None, send: Send) -> dict[str, Any]:
+        async def via(
+            server: Server, definition: Definition, arguments: Mapping[str, Any], repeatable: bool
+        ) -> dict[str, Any]:
+            params = {"name": definition.name, "arguments": arguments}
+            return await send(server.id, "tools/call", params, repeatable)
+
+        return await self._parts.calls.pass_on(exposed, arguments, self._offering.caller, via=via)
+
+    async def _exposed(self, name: str) -> str:
+        """The exposed name of what a client calls a tool. Of one that is not known, the name itself, under
+        which there is nothing either."""
+        only = self._offering.only
+        if only is None:
+            return name
+        rosters, principal = self._parts.rosters, self._offering.principal
+        found = rosters.known(principal).names.of(only, name)
+        if found is None:
+            found = (await self._offering.roster()).names.of(only, name)
+        return found or f"{only}/{name}"
+
+    def _in_its_words(self, error: ToolRefused, name: str, exposed: str) -> ToolRefused:
+        """A refusal that speaks of the tool by the name that the client used."""
+        only = self._offering.only
+        shown = self._shown(self._parts.rosters.known(self._offering.principal))
+        if only is None or exposed in shown:
+            return error
+        return refused(name, [each.name for each in shown.values() if each.server_id == only])
+
+    async def marks(self, name: object) -> tuple[HeaderParam, ...]:
+        """The parameters of a tool that a modern client mirrors into headers."""
+        if not isinstance(name, str):
+            return ()
+        rosters, principal = self._parts.rosters, self._offering.principal
+        exposed = await self._exposed(name)
+        definition = rosters.known(principal).tools.get(exposed)
+        if definition is None:
+            located = await rosters.locate(exposed, principal)
+            if located is None:
+                return ()
+            definition = located[1]
+        known = self._marks.get(exposed)
+        if known is None or known[0] is not definition:
+            try:
+                known = (definition, header_params(definition.input_schema))
+            except HeaderParamError:
+                known = (definition, ())
+            self._marks[exposed] = known
+        return known[1]
+
+
+def _ttl(roster: Roster, only: str | None) -> int:
+    """Milliseconds for which no server's list gets old."""
+    kept = [one for id, one in roster.catalogues.items() if only in (None, id)]
+    return max(0, int(1000 * min((one.ttl - one.age for one in kept), default=0.0)))

@@ -1,0 +1,113 @@
+"""What admins may do with people's accounts, and what nobody may do to their own; for the API and pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from toolyard.config.setting_choices import PeopleMode
+from toolyard.model.people import Role, User
+from toolyard.people.errors import NotAllowed
+from toolyard.people.names import checked_name
+from toolyard.people.people import INVITE_LIFE
+from toolyard.people.startup import invite_link
+from toolyard.registry.errors import NotFound
+from toolyard.web.site import Site
+from toolyard.web.who import Visitor
+
+__all__ = ["Invitation", "add_user", "change_user", "delete_user", "invite_user", "user_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A link with which somebody sets their password. It is shown once."""
+
+    user: User
+    url: str
+    expires_at: float
+
+
+async def user_of(site: Site, user_id: str) -> User:
+    """One account. Raises NotFound."""
+    user = await site.database.people.user(user_id)
+    if user is None:
+        raise NotFound("there is no such user", hint="it may have been deleted")
+    return user
+
+
+async def add_user(site: Site, visitor: Visitor, name: str, role: Role, base_url: str) -> Invitation:
+    """An account for somebody new, and the link for them. Raises Invalid, NameTaken or NotAllowed."""
+    fit = checked_name(name)
+    _only_with_passwords(site)
+    user = await site.database.people.add_user(fit, role)
+    invitation = await _invitation(site, user, base_url)
+    await site.changed(visitor, "user.add", user.id, name=user.name, role=user.role.value)
+    return invitation
+
+
+async def invite_user(site: Site, visitor: Visitor, user_id: str, base_url: str) -> Invitation:
+    """A new link for somebody; earlier ones are void. Raises NotFound or NotAllowed."""
+    user = await user_of(site, user_id)
+    _only_with_passwords(site)
+    invitation = await _invitation(site, user, base_url)
+    await site.changed(visitor, "user.invite", user.id, name=user.name)
+    return invitation
+
+
+async def change_user(
+    site: Site,
+    visitor: Visitor,
+    user_id: str,
+    *,
+    name: str | None = None,
+    role: Role | None = None,
+    disabled: bool | None = None,
+) -> User:
+    """Rename, give another role, disable; what is None stays. Whoever is disabled is signed out, and their
+    tokens open nothing. Raises NotFound, Invalid, NameTaken or NotAllowed."""
+    user, people = await user_of(site, user_id), site.database.people
+    if user.id == visitor.user.id and (disabled or role is Role.USER):
+        raise NotAllowed("you cannot disable yourself, or stop being an admin", hint="ask another admin")
+    if role is not None and site.settings.people_mode is not PeopleMode.PASSWORD:
+        raise NotAllowed(
+            f"in the mode {site.settings.people_mode} the settings say who is an admin",
+            hint="change the setting admins",
+        )
+    changes: dict[str, object] = {}
+    if name is not None:
+        fit = checked_name(name)
+        await people.rename(user.id, fit)
+        changes["new_name"] = fit
+    if role is not None:
+        await people.set_role(user.id, role)
+        changes["role"] = role.value
+    if disabled is not None:
+        await people.disable_user(user.id, disabled)
+        changes["disabled"] = disabled
+        if disabled:
+            await site.parts.leave(user.id)
+    await site.changed(visitor, "user.edit", user.id, name=user.name, **changes)
+    return await user_of(site, user_id)
+
+
+async def delete_user(site: Site, visitor: Visitor, user_id: str) -> User:
+    """With sessions, tokens, instances and their sign-ins; who they were. Raises NotFound or NotAllowed."""
+    user = await user_of(site, user_id)
+    if user.id == visitor.user.id:
+        raise NotAllowed("you cannot delete yourself", hint="ask another admin")
+    await site.database.people.delete_user(user.id)
+    await site.parts.leave(user.id)
+    await site.changed(visitor, "user.delete", user.id, name=user.name)
+    return user
+
+
+async def _invitation(site: Site, user: User, base_url: str) -> Invitation:
+    text = await site.people.invite(user.name, user.role)
+    return Invitation(user, invite_link(base_url, text), site.clock() + INVITE_LIFE)
+
+
+def _only_with_passwords(site: Site) -> None:
+    if site.settings.people_mode is not PeopleMode.PASSWORD:
+        raise NotAllowed(
+            f"in the mode {site.settings.people_mode} nobody is invited",
+            hint="accounts are made when people first come",
+        )

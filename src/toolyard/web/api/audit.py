@@ -1,0 +1,130 @@
+"""``/audit``: what happened, and who did it. For admins."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncGenerator, AsyncIterator
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Depends, Query
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from toolyard.model.audit import AuditEntry
+from toolyard.web.api.door import JSON, Admin, Served, moment, problems, produces
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/audit", tags=["audit"])
+
+_TYPES = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
+_COLUMNS = ("id", "at", "action", "actor", "actor_name", "target", "outcome", "address", "details")
+
+
+class AuditShown(BaseModel):
+    """One event."""
+
+    id: int
+    at: datetime
+    action: str = Field(examples=["server.add"])
+    actor: str = Field(description="The user's id; empty where nobody was signed in.")
+    actor_name: str
+    target: str
+    outcome: str
+    address: str
+    details: dict[str, Any]
+
+
+class AuditPage(BaseModel):
+    """Events, the newest first."""
+
+    items: list[AuditShown]
+    next_before: int | None = Field(description="Give it as `before` for what is older; null: that was all.")
+
+
+def _shown(entry: AuditEntry) -> AuditShown:
+    return AuditShown(
+        id=entry.id,
+        at=moment(entry.at),
+        action=entry.action,
+        actor=entry.actor,
+        actor_name=entry.actor_name,
+        target=entry.target,
+        outcome=entry.outcome,
+        address=entry.address,
+        details=dict(entry.details),
+    )
+
+
+@router.get("", responses=problems(), summary="What happened", dependencies=[Depends(produces(JSON))])
+async def list_audit(
+    site: Served,
+    visitor: Admin,
+    before: Annotated[
+        int | None, Query(ge=1, le=2**62, description="Only what is older than this id.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    action: Annotated[str | None, Query(max_length=100)] = None,
+    actor: Annotated[str | None, Query(max_length=500, description="A user's id.")] = None,
+) -> AuditPage:
+    """Sign-ins, changes and calls, the newest first."""
+    found = await site.audit.entries(before=before, limit=limit + 1, action=action, actor=actor)
+    more = len(found) > limit
+    shown = [_shown(each) for each in found[:limit]]
+    return AuditPage(items=shown, next_before=shown[-1].id if more else None)
+
+
+@router.get(
+    "/export",
+    responses={
+        **problems(),
+        200: {
+            "description": "All events, the oldest first.",
+            "content": {
+                "application/x-ndjson": {"schema": {"type": "string"}},
+                "text/csv": {"schema": {"type": "string"}},
+            },
+        },
+    },
+    response_class=StreamingResponse,
+    summary="All of it, as a file",
+    dependencies=[Depends(produces("application/x-ndjson", "text/csv"))],
+)
+async def export_audit(
+    site: Served,
+    visitor: Admin,
+    form: Annotated[Literal["jsonl", "csv"], Query(alias="format")] = "jsonl",
+) -> StreamingResponse:
+    """All events, the oldest first, as they come from the database: one JSON object a line, or CSV."""
+    await site.changed(visitor, "audit.export", form)
+    entries = site.audit.export()
+    lines = _csv(entries) if form == "csv" else _jsonl(entries)
+    headers = {"Content-Disposition": f'attachment; filename="toolyard-audit.{form}"'}
+    return StreamingResponse(lines, media_type=_TYPES[form], headers=headers)
+
+
+async def _jsonl(entries: AsyncIterator[AuditEntry]) -> AsyncGenerator[bytes]:
+    async for each in entries:
+        yield orjson.dumps(_shown(each).model_dump(mode="json"), option=orjson.OPT_APPEND_NEWLINE)
+
+
+async def _csv(entries: AsyncIterator[AuditEntry]) -> AsyncGenerator[str]:
+    yield _row(_COLUMNS)
+    async for each in entries:
+        shown = _shown(each).model_dump(mode="json")
+        shown["details"] = orjson.dumps(shown["details"]).decode()
+        yield _row(tuple(_harmless(shown[name]) for name in _COLUMNS))
+
+
+def _row(cells: tuple[object, ...]) -> str:
+    line = io.StringIO()
+    csv.writer(line).writerow(cells)
+    return line.getvalue()
+
+
+def _harmless(cell: object) -> object:
+    """A table program takes some first characters for a formula, and names come from everybody."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell

@@ -1,0 +1,267 @@
+"""``/instances``: each person's own connections to servers of the registry."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from toolyard.model.registry import Instance, RegistryServer
+from toolyard.people.errors import NotAllowed
+from toolyard.registry.drafts import InstanceDraft
+from toolyard.web.api.door import (
+    JSON,
+    PLAIN,
+    Given,
+    Id,
+    Managing,
+    Reading,
+    Served,
+    moment,
+    problems,
+    produces,
+)
+from toolyard.web.api.status import ServerStatus, status_of
+from toolyard.web.api.tools import ToolList, list_tools_of
+from toolyard.web.records import instance_record
+from toolyard.web.site import Site
+from toolyard.web.who import Visitor
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/instances", tags=["instances"], dependencies=[Depends(produces(JSON))])
+
+Slug = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=24,
+        examples=["github"],
+        json_schema_extra={"pattern": "^[A-Za-z0-9-]{1,24}$"},
+    ),
+]
+InstanceName = Annotated[
+    str,
+    Field(min_length=1, max_length=80, examples=["GitHub, at work"], json_schema_extra={"pattern": PLAIN}),
+]
+Value = Annotated[
+    str,
+    Field(max_length=8192, description="What goes into the header or parameter; never shown again."),
+]
+ToolFilter = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=256)]],
+    Field(max_length=2000, description="The server's own names of the tools to have; an empty list: none."),
+]
+
+
+class InstanceGiven(Given):
+    """An instance to create."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"server_id": "0f3c9a1b2d4e5f60", "slug": "github-work", "name": "GitHub, at work"}]
+        }
+    )
+
+    server_id: str = Field(min_length=1, max_length=128)
+    choice_id: str | None = Field(default=None, max_length=128, description="The server's only one.")
+    slug: Slug | None = Field(default=None, description="Proposed from the server's address.")
+    name: InstanceName | None = Field(default=None, description="The server's name.")
+    tool_filter: ToolFilter | None = Field(default=None, description="null: every tool.")
+    value: Value | None = None
+    enabled: bool = True
+
+
+class InstanceChanges(Given):
+    """What to change about an instance; what is left out stays."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"tool_filter": ["search", "get_issue"]}]})
+
+    choice_id: str | None = Field(default=None, max_length=128)
+    slug: Slug | None = None
+    name: InstanceName | None = None
+    tool_filter: ToolFilter | None = Field(default=None, description="null: every tool.")
+    value: Value | None = Field(default=None, description="An empty text removes it.")
+    enabled: bool | None = None
+
+
+class InstanceShown(BaseModel):
+    """An instance, and how it is."""
+
+    id: str
+    server_id: str
+    server_name: str
+    choice_id: str
+    auth: Literal["public", "header", "oauth"] | None = Field(
+        description="How it signs in; none where that is no longer offered."
+    )
+    slug: str
+    name: str
+    enabled: bool
+    tool_filter: list[str] | None
+    has_value: bool
+    status: ServerStatus
+    created_at: datetime
+    updated_at: datetime
+
+
+class InstanceList(BaseModel):
+    """All instances that you have, by slug."""
+
+    items: list[InstanceShown]
+
+
+class SlugProposed(BaseModel):
+    """A slug that you do not have yet."""
+
+    slug: str = Field(examples=["github"])
+
+
+class ConnectUrl(BaseModel):
+    """Where to sign in."""
+
+    url: str = Field(description="Open it in the browser that began this; it comes back to Toolyard.")
+
+
+def _shown(site: Site, visitor: Visitor, instance: Instance, server: RegistryServer) -> InstanceShown:
+    choice = server.choice(instance.choice_id)
+    return InstanceShown(
+        id=instance.id,
+        server_id=server.id,
+        server_name=server.name,
+        choice_id=instance.choice_id,
+        auth=None if choice is None else choice.kind.value,
+        slug=instance.slug,
+        name=instance.name,
+        enabled=instance.enabled,
+        tool_filter=None if instance.tool_filter is None else list(instance.tool_filter),
+        has_value=instance.value is not None,
+        status=status_of(instance_record(site, site.caller(visitor), instance, server)),
+        created_at=moment(instance.created_at),
+        updated_at=moment(instance.updated_at),
+    )
+
+
+async def _now(site: Site, visitor: Visitor, instance_id: str) -> InstanceShown:
+    """The instance as it is after a change; the core knows it as well."""
+    return _shown(site, visitor, *await site.instance(visitor, instance_id))
+
+
+# Seeing.
+
+
+@router.get("", responses=problems(), summary="Your instances")
+async def list_instances(site: Served, visitor: Reading) -> InstanceList:
+    """All of them, by slug, as far as your token reaches."""
+    found = await site.instances_for(visitor)
+    return InstanceList(items=[_shown(site, visitor, *each) for each in found])
+
+
+@router.get("/slug", responses=problems(), summary="Propose a slug")
+async def propose_slug(
+    site: Served,
+    visitor: Reading,
+    url: Annotated[str, Query(min_length=1, max_length=2048, description="The server's address.")],
+) -> SlugProposed:
+    """A slug from a server's address that you do not have yet."""
+    return SlugProposed(slug=await site.registry.propose_slug(visitor.user.id, url))
+
+
+@router.get("/{id}", responses=problems(404), summary="One of your instances")
+async def get_instance(site: Served, visitor: Reading, id: Id) -> InstanceShown:
+    """One instance, and how it is."""
+    return await _now(site, visitor, id)
+
+
+@router.get("/{id}/tools", responses=problems(404), summary="The tools of an instance")
+async def list_instance_tools(site: Served, visitor: Reading, id: Id) -> ToolList:
+    """The tools that it has now, asked of its server, as far as its filter and your token show them."""
+    instance, server = await site.instance(visitor, id)
+    return await list_tools_of(site, visitor, site.registry.core_server(instance, server).id)
+
+
+# Changing.
+
+
+@router.post("", status_code=201, responses=problems(404, 409, 413, 415), summary="Create an instance")
+async def create_instance(
+    site: Served, visitor: Managing, given: InstanceGiven, response: Response
+) -> InstanceShown:
+    """Create an instance of a server. One that signs in by OAuth waits until you connect it."""
+    fields = given.model_dump()
+    fields["tool_filter"] = None if given.tool_filter is None else tuple(given.tool_filter)
+    instance = await site.registry.create_instance(visitor.user.id, InstanceDraft(**fields))
+    await site.changed(visitor, "instance.create", instance.id, slug=instance.slug, server=instance.server_id)
+    response.headers["Location"] = f"/api/v1/instances/{instance.id}"
+    await site.enter(visitor)
+    _, server = await site.registry.instance(visitor.user.id, instance.id)
+    return _shown(site, visitor, instance, server)
+
+
+@router.patch("/{id}", responses=problems(404, 409, 413, 415), summary="Change an instance")
+async def edit_instance(site: Served, visitor: Managing, id: Id, given: InstanceChanges) -> InstanceShown:
+    """Change what is given. Another way of signing in needs a new sign-in or value."""
+    old, server = await site.instance(visitor, id)
+    kept = old.tool_filter if "tool_filter" not in given.model_fields_set else given.tool_filter
+    fields = given.model_dump()
+    fields["tool_filter"] = None if kept is None else tuple(kept)
+    draft = InstanceDraft(server_id=server.id, **fields)
+    instance = await site.registry.edit_instance(visitor.user.id, id, draft)
+    fields_set = sorted(given.model_fields_set)
+    await site.changed(visitor, "instance.edit", id, slug=instance.slug, fields=fields_set)
+    await site.enter(visitor)
+    return _shown(site, visitor, instance, server)
+
+
+@router.delete("/{id}", status_code=204, responses=problems(404), summary="Delete an instance")
+async def delete_instance(site: Served, visitor: Managing, id: Id) -> None:
+    """Delete it, with its sign-in."""
+    instance, _ = await site.instance(visitor, id)
+    await site.registry.delete_instance(visitor.user.id, id)
+    await site.enter(visitor)
+    await site.changed(visitor, "instance.delete", id, slug=instance.slug)
+
+
+@router.post("/{id}/enable", responses=problems(404), summary="Switch an instance on")
+async def enable_instance(site: Served, visitor: Managing, id: Id) -> InstanceShown:
+    """Its tools can be used."""
+    return await _switch(site, visitor, id, True)
+
+
+@router.post("/{id}/disable", responses=problems(404), summary="Switch an instance off")
+async def disable_instance(site: Served, visitor: Managing, id: Id) -> InstanceShown:
+    """Its tools cannot be used until it is switched on again; nothing is lost."""
+    return await _switch(site, visitor, id, False)
+
+
+async def _switch(site: Site, visitor: Visitor, instance_id: str, on: bool) -> InstanceShown:
+    instance, _ = await site.instance(visitor, instance_id)
+    await site.registry.enable_instance(visitor.user.id, instance_id, on)
+    action = "instance.enable" if on else "instance.disable"
+    await site.changed(visitor, action, instance_id, slug=instance.slug)
+    return await _now(site, visitor, instance_id)
+
+
+@router.post("/{id}/test", responses=problems(404), summary="Test an instance")
+async def test_instance(site: Served, visitor: Managing, id: Id) -> InstanceShown:
+    """Connect anew and list its tools; `status` tells what came of it, and why."""
+    await site.test(visitor, *await site.instance(visitor, id))
+    return await _now(site, visitor, id)
+
+
+@router.post("/{id}/connect", responses=problems(404, 424, 502, 504), summary="Sign in to an instance")
+async def connect_instance(site: Served, visitor: Managing, id: Id, request: Request) -> ConnectUrl:
+    """Begin to sign in by OAuth. Only you, in the browser that began, can finish; so this is for scripts of
+    pages, and refused to programs."""
+    await site.instance(visitor, id)
+    if not visitor.browser:
+        raise NotAllowed(
+            "only a browser can sign in, because it is sent to the provider's page and back",
+            hint=f"open {site.base_url(request)}/ui/mcp and press Connect",
+        )
+    ourselves = site.ourselves(site.base_url(request))
+    url = await site.sign_ins.begin(visitor.user.id, id, visitor.browser, ourselves)
+    await site.changed(visitor, "instance.connect", id)
+    return ConnectUrl(url=url)

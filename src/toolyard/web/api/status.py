@@ -1,0 +1,138 @@
+"""``/status``: how every server is, for whoever asks; and starting one again."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import datetime
+from typing import Literal
+
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from toolyard.web.api.door import (
+    JSON,
+    Admin,
+    Id,
+    Reading,
+    Served,
+    moment_or_none,
+    problems,
+    produces,
+)
+from toolyard.web.records import ServerRecord, config_record, records_of
+
+__all__ = ["ServerStatus", "StatusList", "router", "status_of"]
+
+router = APIRouter(tags=["status"], dependencies=[Depends(produces(JSON))])
+
+_EXAMPLE: dict[str, JsonValue] = {
+    "kind": "config",
+    "id": "github",
+    "label": "GitHub",
+    "description": "",
+    "transport": "http",
+    "trust": "trusted",
+    "enabled": True,
+    "state": "ready",
+    "reason": None,
+    "cause": None,
+    "hint": None,
+    "since": "2026-11-15T06:00:00Z",
+    "protocol_version": "2026-07-28",
+    "server_name": "github-mcp-server",
+    "server_version": "1.4.0",
+    "tool_count": 41,
+    "token_cost": 8120,
+    "provenance": "mcp.json:3",
+    "shared": False,
+    "restarts": 0,
+    "next_retry": None,
+    "pid": None,
+    "stderr": [],
+    "slug": None,
+    "registry_id": None,
+}
+
+
+class ServerStatus(BaseModel):
+    """How one server is."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    kind: Literal["config", "instance"] = Field(
+        description="A server of the configuration, or an instance of yours."
+    )
+    id: str = Field(description="The server's id in the configuration, or the instance's.")
+    label: str
+    description: str
+    transport: Literal["stdio", "http", "sse"]
+    trust: Literal["trusted", "untrusted"]
+    enabled: bool
+    state: Literal[
+        "disabled",
+        "idle",
+        "connecting",
+        "ready",
+        "needs_auth",
+        "failed",
+        "closed",
+        "pending",
+        "needs_reauth",
+    ] = Field(description="An instance is pending, ready, needs_reauth, failed or disabled.")
+    reason: str | None = Field(description="Why, as a stable word.")
+    cause: str | None = Field(description="Why, in one sentence.")
+    hint: str | None = Field(description="What to do next.")
+    since: datetime | None
+    protocol_version: str | None
+    server_name: str | None
+    server_version: str | None
+    tool_count: int | None = Field(description="None: never listed.")
+    token_cost: int | None = Field(description="What its tools cost a model, in tokens, estimated.")
+    provenance: str | None = Field(description="Where the entry stands; for admins with file and line.")
+    shared: bool
+    restarts: int
+    next_retry: datetime | None
+    pid: int | None = Field(description="Its process; for admins.")
+    stderr: list[str] = Field(description="Its last words, where it failed; for admins.")
+    slug: str | None = Field(description="What the instance is called.")
+    registry_id: str | None = Field(description="The registry server that the instance is of.")
+
+
+class StatusList(BaseModel):
+    """How all servers are."""
+
+    items: list[ServerStatus]
+    config_problem: str | None = Field(
+        description="Why the last edit of the configuration is not in force; for admins."
+    )
+
+
+def status_of(record: ServerRecord) -> ServerStatus:
+    """A record as the API shows it."""
+    told = {name: getattr(record, name) for name in _FIELDS}
+    told["since"] = moment_or_none(record.since)
+    told["next_retry"] = moment_or_none(record.next_retry)
+    told["stderr"] = list(record.stderr)
+    return ServerStatus.model_construct(**told)
+
+
+_FIELDS = tuple(each.name for each in fields(ServerRecord))
+
+
+@router.get("/status", responses=problems(), summary="How all servers are")
+async def get_status(site: Served, visitor: Reading) -> StatusList:
+    """One record for each server of the configuration and each instance of yours."""
+    records = await records_of(site, site.caller(visitor))
+    problem = site.config_problem if visitor.is_admin else None
+    return StatusList(items=[status_of(each) for each in records], config_problem=problem)
+
+
+@router.post(
+    "/servers/{id}/restart", responses=problems(404), summary="Start a server of the configuration again"
+)
+async def restart_server(site: Served, visitor: Admin, id: Id) -> ServerStatus:
+    """Close all its connections and forget why it failed; it is connected again at once where that is one for
+    all, and otherwise at the next use."""
+    await site.restart(visitor, id)
+    server = site.configuration.servers[id]
+    return status_of(config_record(site, site.caller(visitor), server))

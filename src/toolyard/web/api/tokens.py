@@ -1,0 +1,143 @@
+"""``/tokens``: the API tokens of whoever asks. Their texts are shown once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, ConfigDict, Field
+
+from toolyard.model.people import ApiToken, Right, TokenScope
+from toolyard.registry.errors import NotFound
+from toolyard.web.api.door import (
+    JSON,
+    Given,
+    Id,
+    Person,
+    Reading,
+    Served,
+    moment,
+    moment_or_none,
+    problems,
+    produces,
+)
+
+__all__ = ["ScopeShown", "router", "scope_shown"]
+
+router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[Depends(produces(JSON))])
+
+Rights = Literal["read", "call", "manage", "admin"]
+Entries = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=200)]
+
+
+class ScopeGiven(Given):
+    """What a token is limited to. null: whatever its owner may use."""
+
+    rights: list[Rights] = Field(min_length=1, max_length=4)
+    servers: Entries | None = Field(default=None, description="Ids of servers and slugs of instances; globs.")
+    tools: Entries | None = Field(default=None, description="Patterns over the names of tools; ! denies.")
+    agents: Entries | None = Field(default=None, description="Ids of agents; globs.")
+
+
+class TokenGiven(Given):
+    """A token to make."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "nightly report",
+                    "scope": {"rights": ["read", "call"], "servers": ["github"], "tools": ["github_search*"]},
+                    "expires_in": 2592000,
+                }
+            ]
+        }
+    )
+
+    name: str = Field(min_length=1, max_length=100)
+    scope: ScopeGiven
+    expires_in: float | None = Field(
+        default=None, gt=0, le=316_224_000, description="Seconds; null: it never runs out."
+    )
+
+
+class ScopeShown(BaseModel):
+    """What a token is limited to. null: whatever its owner may use."""
+
+    rights: list[Rights]
+    servers: list[str] | None
+    tools: list[str] | None
+    agents: list[str] | None
+
+
+class TokenShown(BaseModel):
+    """A token as it is listed."""
+
+    id: str
+    name: str
+    scope: ScopeShown
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
+class TokenMade(TokenShown):
+    """A token that was just made."""
+
+    token: str = Field(description="Its text. It is shown this once.", examples=["ty_…"])
+
+
+class TokenList(BaseModel):
+    """Your tokens."""
+
+    items: list[TokenShown]
+
+
+def scope_shown(scope: TokenScope) -> ScopeShown:
+    """A scope as the API shows it."""
+    return ScopeShown(
+        rights=[each.value for each in Right if each in scope.rights],
+        servers=None if scope.servers is None else list(scope.servers),
+        tools=None if scope.tools is None else list(scope.tools),
+        agents=None if scope.agents is None else list(scope.agents),
+    )
+
+
+def _shown(token: ApiToken) -> TokenShown:
+    return TokenShown(
+        id=token.id,
+        name=token.name,
+        scope=scope_shown(token.scope),
+        created_at=moment(token.created_at),
+        expires_at=moment_or_none(token.expires_at),
+        last_used_at=moment_or_none(token.last_used_at),
+    )
+
+
+@router.get("", responses=problems(), summary="Your tokens")
+async def list_tokens(site: Served, visitor: Reading) -> TokenList:
+    """All of them. Their texts are stored as hashes only."""
+    return TokenList(items=[_shown(each) for each in await site.database.people.tokens(visitor.user.id)])
+
+
+@router.post("", status_code=201, responses=problems(413, 415), summary="Make a token")
+async def make_token(site: Served, visitor: Person, given: TokenGiven) -> TokenMade:
+    """Make a token. Its text is in this answer, and never again anywhere. No token can make another one."""
+    scope = TokenScope(
+        rights=frozenset(Right(each) for each in given.scope.rights),
+        servers=None if given.scope.servers is None else tuple(given.scope.servers),
+        tools=None if given.scope.tools is None else tuple(given.scope.tools),
+        agents=None if given.scope.agents is None else tuple(given.scope.agents),
+    )
+    token, text = await site.people.make_token(visitor.user, given.name, scope, given.expires_in)
+    await site.changed(visitor, "token.make", token.id, name=token.name)
+    return TokenMade(**_shown(token).model_dump(), token=text)
+
+
+@router.delete("/{id}", status_code=204, responses=problems(404), summary="Delete a token")
+async def delete_token(site: Served, visitor: Person, id: Id) -> None:
+    """It opens nothing any more."""
+    if not await site.database.people.delete_token(visitor.user.id, id):
+        raise NotFound("there is no such token", hint="it may have been deleted")
+    await site.changed(visitor, "token.delete", id)

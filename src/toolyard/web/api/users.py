@@ -1,0 +1,170 @@
+"""``/users`` and ``/me``: people, and who is asking."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from toolyard import __version__
+from toolyard.model.people import Role, User
+from toolyard.web import accounts
+from toolyard.web.accounts import Invitation
+from toolyard.web.api.door import (
+    JSON,
+    Admin,
+    Given,
+    Id,
+    Reading,
+    Served,
+    moment,
+    moment_or_none,
+    problems,
+    produces,
+)
+from toolyard.web.api.tokens import ScopeShown, scope_shown
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["people"], dependencies=[Depends(produces(JSON))])
+
+Roles = Literal["admin", "user"]
+UserName = Annotated[str, Field(min_length=1, max_length=100, examples=["ada"])]
+
+
+class UserGiven(Given):
+    """Somebody to invite."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "ada", "role": "user"}]})
+
+    name: UserName
+    role: Roles = "user"
+
+
+class UserChanges(Given):
+    """What to change about somebody; what is left out stays."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"role": "admin"}]})
+
+    name: UserName | None = None
+    role: Roles | None = None
+    disabled: bool | None = None
+
+
+class UserShown(BaseModel):
+    """A person with an account."""
+
+    id: str
+    name: str
+    role: Roles
+    disabled: bool
+    has_password: bool
+    created_at: datetime
+    last_seen: datetime | None
+
+
+class InviteShown(BaseModel):
+    """A link with which somebody sets their password."""
+
+    url: str = Field(description="It works once. Give it to nobody else.")
+    expires_at: datetime
+
+
+class UserInvited(UserShown):
+    """Somebody who was just invited."""
+
+    invite: InviteShown
+
+
+class UserList(BaseModel):
+    """All people with an account, by name."""
+
+    items: list[UserShown]
+
+
+class Me(BaseModel):
+    """Who is asking."""
+
+    id: str
+    name: str
+    role: Roles
+    is_admin: bool = Field(description="Whether you may do what only admins may, with what you came with.")
+    people_mode: Literal["none", "proxy", "password", "oidc"]
+    token: ScopeShown | None = Field(description="What the token is limited to; null: you came without one.")
+    version: str = Field(description="Toolyard's.")
+
+
+def _shown(user: User) -> UserShown:
+    return UserShown(
+        id=user.id,
+        name=user.name,
+        role=user.role.value,
+        disabled=user.disabled,
+        has_password=user.has_password,
+        created_at=moment(user.created_at),
+        last_seen=moment_or_none(user.last_seen),
+    )
+
+
+@router.get("/me", responses=problems(), summary="Who you are")
+async def get_me(site: Served, visitor: Reading) -> Me:
+    """Who is asking, and what with."""
+    user = visitor.user
+    return Me(
+        id=user.id,
+        name=user.name,
+        role=user.role.value,
+        is_admin=visitor.is_admin,
+        people_mode=site.settings.people_mode.value,
+        token=None if visitor.scope is None else scope_shown(visitor.scope),
+        version=__version__,
+    )
+
+
+@router.get("/users", responses=problems(), summary="All people")
+async def list_users(site: Served, visitor: Admin) -> UserList:
+    """Everybody with an account, by name."""
+    return UserList(items=[_shown(each) for each in await site.database.people.users()])
+
+
+@router.post("/users", status_code=201, responses=problems(409, 413, 415), summary="Invite somebody")
+async def add_user(
+    site: Served, visitor: Admin, given: UserGiven, request: Request, response: Response
+) -> UserInvited:
+    """Make an account, and a link with which its owner sets a password. In other modes than `password`
+    accounts are made when people first come."""
+    made = await accounts.add_user(site, visitor, given.name, Role(given.role), site.base_url(request))
+    response.headers["Location"] = f"/api/v1/users/{made.user.id}"
+    return UserInvited(**_shown(made.user).model_dump(), invite=_invite(made))
+
+
+@router.get("/users/{id}", responses=problems(404), summary="One person")
+async def get_user(site: Served, visitor: Admin, id: Id) -> UserShown:
+    """One account."""
+    return _shown(await accounts.user_of(site, id))
+
+
+@router.post("/users/{id}/invite", responses=problems(404), summary="A new link for somebody")
+async def invite_user(site: Served, visitor: Admin, id: Id, request: Request) -> InviteShown:
+    """A link with which somebody sets a new password. Earlier ones are void."""
+    return _invite(await accounts.invite_user(site, visitor, id, site.base_url(request)))
+
+
+@router.patch("/users/{id}", responses=problems(404, 409, 413, 415), summary="Change somebody's account")
+async def edit_user(site: Served, visitor: Admin, id: Id, given: UserChanges) -> UserShown:
+    """Rename, change the role, disable. Whoever is disabled is signed out, and their tokens open nothing."""
+    role = None if given.role is None else Role(given.role)
+    user = await accounts.change_user(site, visitor, id, name=given.name, role=role, disabled=given.disabled)
+    return _shown(user)
+
+
+@router.delete("/users/{id}", status_code=204, responses=problems(404), summary="Delete somebody's account")
+async def delete_user(site: Served, visitor: Admin, id: Id) -> None:
+    """With sessions, tokens, instances and their sign-ins."""
+    await accounts.delete_user(site, visitor, id)
+
+
+def _invite(made: Invitation) -> InviteShown:
+    return InviteShown(url=made.url, expires_at=moment(made.expires_at))

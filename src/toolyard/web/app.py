@@ -1,0 +1,52 @@
+"""The application: every route, behind one guard."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request, Response
+
+from toolyard import __version__
+from toolyard.web import api, ui
+from toolyard.web.api.document import document
+from toolyard.web.guard import Guard
+from toolyard.web.health import router as health
+from toolyard.web.mcp import McpFirst
+from toolyard.web.metrics import Measured
+from toolyard.web.problems import ProblemDetails, Unexpected, handle_problems
+from toolyard.web.site import Site
+from toolyard.web.static import Static
+from toolyard.web.ui.failing import failure_page
+from toolyard.web.who import is_page
+
+__all__ = ["make_app"]
+
+
+def make_app(site: Site) -> FastAPI:
+    """The application that serves a site. The site is opened and closed by whoever made it."""
+    app = FastAPI(
+        title="Toolyard",
+        version=__version__,
+        # The document is ours, and a page that shows it would be loaded from elsewhere.
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.site = site
+    app.include_router(health)
+    app.include_router(api.router, prefix="/api/v1")
+    app.include_router(ui.router)
+    app.mount("/static", Static())
+    app.openapi = lambda: document(app)
+    handle_problems(app, _as_page)
+    # The last one added is the first to see a request.
+    app.add_middleware(McpFirst, door=site.mcp)
+    app.add_middleware(Unexpected, as_page=_as_page)
+    app.add_middleware(Guard, site=site)
+    app.add_middleware(Measured, metrics=site.metrics)
+    return app
+
+
+def _as_page(request: Request, problem: ProblemDetails) -> Response | None:
+    if not is_page(request):
+        return None
+    return failure_page(request, problem.status, problem.detail, problem.hint)

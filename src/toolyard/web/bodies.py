@@ -1,0 +1,68 @@
+"""The body of a request, whole before anybody looks at it: not too long, and not for ever on its way."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import Message, Receive, Scope
+
+__all__ = ["BodyLate", "BodyTooLong", "Gone", "has_body", "limit_for", "whole"]
+
+_FORM = 1024 * 1024
+_API = 8 * 1024 * 1024
+"""Arguments of a tool may hold a file."""
+
+
+class BodyTooLong(Exception):
+    """There is more than may come."""
+
+
+class BodyLate(Exception):
+    """It did not arrive in time."""
+
+
+class Gone(Exception):
+    """Whoever sent it left before its end."""
+
+
+def limit_for(path: str) -> int:
+    """Bytes that a request to this path may bring."""
+    return _API if path.startswith(("/api/", "/mcp")) else _FORM
+
+
+def has_body(scope: Scope) -> bool:
+    """Whether a request says that it brings something."""
+    for name, value in scope["headers"]:
+        if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0 ")):
+            return True
+    return False
+
+
+async def whole(scope: Scope, receive: Receive, limit: int, seconds: float) -> Receive:
+    """Read the body to its end, and hand it on as one message. Raises BodyTooLong, BodyLate or Gone.
+
+    The server in front of us waits for ever for a body that never comes, so the clock is here.
+    """
+    said = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    if said.isdigit() and int(said) > limit:
+        raise BodyTooLong
+    body = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise Gone
+                body += message.get("body", b"")
+                if len(body) > limit:
+                    raise BodyTooLong
+                if not message.get("more_body", False):
+                    break
+    except TimeoutError:
+        raise BodyLate from None
+    waiting: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return again

@@ -1,0 +1,96 @@
+"""The one cookie: it tells browsers apart, says who is signed in, and proves that a form is of our pages."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Any
+
+from starlette.requests import Request
+
+from toolyard.config.settings import Settings
+from toolyard.people.digests import digest, is_secret, new_secret
+from toolyard.people.sessions import LONGEST
+from toolyard.web.passage import passage_of
+
+__all__ = ["Browser", "cookie_name", "drop_cookie", "give_cookie", "known_browser", "some_browser"]
+
+_YEAR = 365 * 86_400
+
+
+def cookie_name(settings: Settings) -> str:
+    """With ``__Host-`` browsers take it from this very host only, over https only."""
+    return "__Host-toolyard" if _encrypted(settings) else "toolyard"
+
+
+class Browser:
+    """A browser, by the text of its cookie."""
+
+    __slots__ = ("_key", "text")
+
+    def __init__(self, text: str, key: bytes) -> None:
+        self.text = text
+        self._key = key
+
+    @property
+    def id(self) -> str:
+        """What pending things are bound to. It does not give the cookie away."""
+        return digest(f"browser {self.text}")
+
+    @property
+    def csrf(self) -> str:
+        """What every form of a page of ours carries, and no other page can know."""
+        return hmac.new(self._key, self.text.encode(), hashlib.sha256).hexdigest()
+
+    def sent(self, csrf: str) -> bool:
+        """Whether a form that carries this is of a page that we gave to this browser."""
+        return hmac.compare_digest(self.csrf.encode(), csrf.encode("utf-8", "surrogatepass"))
+
+
+def known_browser(request: Request) -> Browser | None:
+    """The browser, where it has a cookie."""
+    site = request.app.state.site
+    text = request.cookies.get(cookie_name(site.settings), "")
+    return Browser(text, _key(request.app.state)) if is_secret(text) else None
+
+
+def some_browser(request: Request) -> Browser:
+    """The browser; one without a cookie gets one with the answer."""
+    found = known_browser(request) or getattr(request.state, "new_browser", None)
+    if found is None:
+        found = Browser(new_secret(), _key(request.app.state))
+        request.state.new_browser = found
+        _set(request, found.text, _YEAR)
+    return found
+
+
+def give_cookie(request: Request, text: str) -> None:
+    """Sign this browser in: from now on it has a cookie that it had never before."""
+    _set(request, text, round(LONGEST))
+
+
+def drop_cookie(request: Request) -> None:
+    """This browser is nobody's from now on."""
+    _set(request, "", 0)
+
+
+def _set(request: Request, text: str, seconds: int) -> None:
+    settings: Settings = request.app.state.site.settings
+    parts = [f"{cookie_name(settings)}={text}", "Path=/", f"Max-Age={seconds}", "HttpOnly", "SameSite=Lax"]
+    if _encrypted(settings):
+        parts.append("Secure")
+    cookies = passage_of(request.scope).cookies
+    cookies[:] = [cookie for cookie in cookies if not cookie.startswith(f"{cookie_name(settings)}=")]
+    cookies.append("; ".join(parts))
+
+
+def _encrypted(settings: Settings) -> bool:
+    return (settings.public_url or "").startswith("https://")
+
+
+def _key(state: Any) -> bytes:
+    """The same in every replica, and after a restart."""
+    key = getattr(state, "csrf_key", None)
+    if key is None:
+        key = state.csrf_key = state.site.database.cipher.derive("csrf")
+    return key

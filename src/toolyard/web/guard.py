@@ -1,0 +1,221 @@
+"""The door: what every request must pass, in every mode, on every route; and what every answer carries.
+
+No page elsewhere may reach a local Toolyard: requests that carry a foreign name (a name that an attacker
+points at us) or a foreign origin (an attacker's page that sends to us) end here. A person who follows a link
+to us, or comes back from a sign-in elsewhere, gets in: that is a navigation that changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from toolyard.config.settings import Settings
+from toolyard.people.addresses import TrustedProxies
+from toolyard.web.bodies import BodyLate, BodyTooLong, Gone, has_body, limit_for, whole
+from toolyard.web.hosts import Host, Hosts, headers_named
+from toolyard.web.kinds import PREFIX
+from toolyard.web.passage import Passage
+from toolyard.web.problems import ProblemDetails, respond
+
+__all__ = ["Guard"]
+
+_SAFE = ("GET", "HEAD")
+_BODY_SECONDS = 60.0
+_STATIC = "/static/"
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    # Not no-referrer: with that, browsers send the forms of our own pages with the origin null.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+
+
+class _Site(Protocol):
+    @property
+    def settings(self) -> Settings: ...
+
+
+class _Refusal(NamedTuple):
+    status: int
+    word: str
+    title: str
+    detail: str
+    hint: str
+
+
+class Guard:
+    """Pure ASGI, around everything else."""
+
+    def __init__(self, app: ASGIApp, site: _Site, *, body_seconds: float = _BODY_SECONDS) -> None:
+        self._app = app
+        self._proxies = TrustedProxies(site.settings.trusted_proxies)
+        self._hosts = Hosts(site.settings)
+        self._body_seconds = body_seconds
+        headers = dict(_HEADERS)
+        if (site.settings.public_url or "").startswith("https://"):
+            headers["Strict-Transport-Security"] = "max-age=31536000"
+        self._headers = tuple((name.lower().encode(), value.encode()) for name, value in headers.items())
+        self._ours = frozenset(name for name, _ in self._headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        passed = self._check(scope)
+        if scope["type"] != "http":
+            if isinstance(passed, _Refusal):
+                await send({"type": "websocket.close", "code": 1008, "reason": passed.title})
+            else:
+                passed.enter(scope)
+                await self._app(scope, receive, send)
+            return
+        if isinstance(passed, _Refusal):
+            await _response(passed, scope)(scope, receive, self._answering(send, scope, ()))
+            return
+        passed.enter(scope)
+        answer = self._answering(send, scope, passed.cookies)
+        if has_body(scope):
+            limit = limit_for(scope["path"])
+            try:
+                receive = await whole(scope, receive, limit, self._body_seconds)
+            except Gone:
+                return
+            except (BodyTooLong, BodyLate) as fault:
+                refusal = _too_long(limit) if isinstance(fault, BodyTooLong) else _late(self._body_seconds)
+                # The rest of the body was not read, so nothing else can come over this connection.
+                await _response(refusal, scope, {"Connection": "close"})(scope, receive, answer)
+                return
+        await self._app(scope, receive, answer)
+
+    def _check(self, scope: Scope) -> Passage | _Refusal:
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        peer = scope["client"][0] if scope.get("client") else ""
+        our_end = scope["server"][0] if scope.get("server") else ""
+        trusted = peer in self._proxies
+        named = headers_named(headers, b"host")
+        host = Host.read(named[0]) if len(named) == 1 else None
+        if host is None:
+            return _NO_HOST
+        if not self._hosts.allow(host, our_end):
+            return _foreign_host(host.name)
+        scheme = _scheme(scope, headers, trusted)
+        here = host.origin(scheme)
+        origins = headers_named(headers, b"origin")
+        if any(not self._hosts.own(origin.lower(), here) for origin in origins):
+            return _foreign_origin(here)
+        if not _came_here_itself(scope, headers):
+            return _CROSS_SITE
+        forwarded = headers_named(headers, b"x-forwarded-for")
+        return Passage(peer, trusted, self._proxies.caller(peer, forwarded), here)
+
+    def _answering(self, send: Send, scope: Scope, cookies: Iterable[str]) -> Send:
+        kept = scope["path"].startswith(_STATIC)
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
+                headers = [pair for pair in given if pair[0].lower() not in self._ours]
+                headers += self._headers
+                if not kept and not any(name.lower() == b"cache-control" for name, _ in given):
+                    headers.append((b"cache-control", b"no-store"))
+                headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in cookies]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        return answer
+
+
+def _scheme(scope: Scope, headers: list[tuple[bytes, bytes]], trusted: bool) -> str:
+    scheme: str = scope["scheme"].replace("ws", "http")
+    if trusted:
+        said = headers_named(headers, b"x-forwarded-proto")
+        if len(said) == 1 and said[0] in ("http", "https"):
+            return said[0]
+    return scheme
+
+
+def _came_here_itself(scope: Scope, headers: list[tuple[bytes, bytes]]) -> bool:
+    """What browsers say by themselves (Fetch Metadata): our own pages, the person, or a page that leads here.
+
+    ``same-site`` is not enough: other ports of this machine and other hosts of the domain are somebody else.
+    """
+    site = headers_named(headers, b"sec-fetch-site")
+    if not site or site in (["same-origin"], ["none"]):
+        return True
+    leads_here = headers_named(headers, b"sec-fetch-mode") == ["navigate"]
+    in_a_window = headers_named(headers, b"sec-fetch-dest") in ([], ["document"])
+    return leads_here and in_a_window and scope.get("method") in _SAFE
+
+
+# What is told to those who do not get in.
+
+_NO_HOST = _Refusal(
+    400,
+    "bad-host",
+    "The request names no host",
+    "the request has no Host header, more than one, or one that cannot be read",
+    "send one Host header, with the name under which Toolyard is reached",
+)
+_CROSS_SITE = _Refusal(
+    403,
+    "cross-site",
+    "The request comes from another site",
+    "the request was sent by a page of another site",
+    "open Toolyard itself, and do it there",
+)
+
+
+def _foreign_host(name: str) -> _Refusal:
+    return _Refusal(
+        421,
+        "foreign-host",
+        "Toolyard does not answer under this name",
+        f"Toolyard does not answer under the name '{name}'",
+        "if it is right, add it to the setting allowed_hosts (TOOLYARD_ALLOWED_HOSTS), or set public_url",
+    )
+
+
+def _foreign_origin(here: str) -> _Refusal:
+    return _Refusal(
+        403,
+        "foreign-origin",
+        "The request comes from another origin",
+        f"the request was sent by a page of another origin than {here}",
+        "open Toolyard itself, and do it there; behind a proxy, set public_url to the address people use",
+    )
+
+
+def _too_long(limit: int) -> _Refusal:
+    detail = f"a request to this address brings at most {limit:,} bytes"
+    return _Refusal(413, "too-long", "The request is too long", detail, "send less at once")
+
+
+def _late(seconds: float) -> _Refusal:
+    detail = f"the body of the request did not arrive within {seconds:g} s"
+    return _Refusal(408, "late", "The request took too long", detail, "try again")
+
+
+def _response(refusal: _Refusal, scope: Scope, headers: dict[str, str] | None = None) -> Response:
+    if scope["path"].startswith("/ui"):
+        text = f"{refusal.title}.\n\n{refusal.detail}\nhint: {refusal.hint}\n"
+        return PlainTextResponse(text, refusal.status, headers)
+    problem = ProblemDetails(
+        type=PREFIX + refusal.word,
+        title=refusal.title,
+        status=refusal.status,
+        detail=refusal.detail,
+        hint=refusal.hint,
+    )
+    return respond(problem, headers)

@@ -1,0 +1,185 @@
+"""The gateway in the web app: who comes to which address, and what they get there."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from toolyard.config.setting_choices import PeopleMode
+from toolyard.errors import AgentsError, ConfigError
+from toolyard.gateway.doors import gateway_caller, narrowed
+from toolyard.gateway.front import Front
+from toolyard.gateway.gateway import Gateway
+from toolyard.gateway.http import HttpGateway, TurnedAway
+from toolyard.gateway.sealing import Sealer
+from toolyard.meta import Mode
+from toolyard.model.people import Right, TokenScope
+from toolyard.model.principal import Principal
+from toolyard.people.errors import NotAllowed, NotSignedIn
+from toolyard.policy.rules.token import covers
+from toolyard.web.passage import passage_of
+from toolyard.web.who import Visitor, needs
+
+if TYPE_CHECKING:
+    from toolyard.web.site import Site
+
+__all__ = ["PREFIX", "McpDoor", "McpFirst"]
+
+PREFIX = "/mcp"
+_FRONTS = 1024
+_ADMITTED = 4096
+_FRESH = 1.0
+"""Seconds for which a token that was just looked up needs no second look, nor its owner's instances."""
+_calling = needs(Right.CALL)
+_MODES: tuple[Mode, ...] = ("direct", "meta")
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    path: str
+
+
+_ROUTES = {
+    "all": _Route(PREFIX),
+    **{kind: _Route(f"{PREFIX}/{kind}/{{name}}") for kind in ("agents", "bundles", "servers", "instances")},
+}
+
+
+class McpDoor:
+    """Gives each caller their front, and keeps it for the next request."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.gateway = Gateway(site.parts, Sealer(site.database.cipher.derive("gateway requestState 1")))
+        self.app = HttpGateway(self.admit)
+        self._fronts: OrderedDict[tuple[object, ...], Front] = OrderedDict()
+        self._admitted: OrderedDict[tuple[object, ...], tuple[float, Visitor, Front]] = OrderedDict()
+
+    async def admit(self, scope: Any) -> Front:
+        """The front for a request. Raises TurnedAway."""
+        key = self._key(scope)
+        known = None if key is None else self._admitted.get(key)
+        if known is not None and known[0] > time.monotonic():
+            self._site.visiting(known[1])
+            return known[2]
+        visitor = await self._visitor(scope)
+        await self._site.enter(visitor)
+        self._site.visiting(visitor)
+        front = self._kept(visitor, *_address(scope), _mode(scope))
+        if key is not None:
+            self._admitted[key] = (time.monotonic() + _FRESH, visitor, front)
+            self._admitted.move_to_end(key)
+            if len(self._admitted) > _ADMITTED:
+                self._admitted.popitem(last=False)
+        return front
+
+    def _key(self, scope: Any) -> tuple[object, ...] | None:
+        """What says who comes, and where to; None where more than a token says it."""
+        tokens = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(tokens) > 1 or (not tokens and self._site.settings.people_mode is not PeopleMode.NONE):
+            return None
+        passage = passage_of(scope)
+        return (*tokens, passage.address, scope["path"], scope["query_string"], id(self._site.configuration))
+
+    async def _visitor(self, scope: Any) -> Visitor:
+        try:
+            return await _calling(Request(scope))
+        except NotSignedIn as error:
+            raise TurnedAway(401, str(error), {"WWW-Authenticate": "Bearer"}) from None
+        except NotAllowed as error:
+            raise TurnedAway(403, str(error)) from None
+        except HTTPException as error:
+            raise TurnedAway(error.status_code, str(error.detail)) from None
+
+    def _kept(self, visitor: Visitor, kind: str, name: str, mode: Mode | None) -> Front:
+        key = (visitor.principal, visitor.scope, kind, name, mode, id(self._site.configuration))
+        front = self._fronts.get(key)
+        if front is None:
+            front = self._fronts[key] = self._front(visitor.principal, visitor.scope, kind, name, mode)
+            if len(self._fronts) > _FRONTS:
+                self._fronts.popitem(last=False)
+        return front
+
+    def _front(
+        self, principal: Principal, scope: TokenScope | None, kind: str, name: str, mode: Mode | None
+    ) -> Front:
+        only = None
+        if kind in ("servers", "instances"):
+            only = name if kind == "servers" else f"@{principal.id}/{name}"
+            server = self._site.parts.manager.find(only, principal)
+            if server is None or not covers(scope, server):
+                raise _nothing_here()
+            scope = narrowed(scope, server)
+        try:
+            caller = gateway_caller(
+                self._site.agents,
+                self._site.configuration.bundles,
+                principal=principal,
+                scope=scope,
+                agent=name if kind == "agents" else None,
+                bundles=(name,) if kind == "bundles" else (),
+            )
+        except (AgentsError, ConfigError):
+            raise _nothing_here() from None
+        return Front(self.gateway, caller, only, mode)
+
+    def stop(self) -> None:
+        """Streams that only listen end now."""
+        self.gateway.closing.set()
+
+    async def close(self) -> None:
+        """End what waits, before the connections close."""
+        await self.gateway.close()
+        await self.app.close()
+
+
+class McpFirst:
+    """Takes requests to the gateway past everything that they do not need: after the guard, before routes."""
+
+    def __init__(self, app: ASGIApp, door: McpDoor) -> None:
+        self._app = app
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope.get("path", "")
+        if scope["type"] == "http" and (path == PREFIX or path.startswith(f"{PREFIX}/")):
+            # For those who count requests by route.
+            scope["route"] = _ROUTES.get(path[len(PREFIX) + 1 :].partition("/")[0] or "all")
+            await self._door.app(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _address(scope: Mapping[str, Any]) -> tuple[str, str]:
+    """What an address is of: everything, or one agent, bundle, server or instance. Raises TurnedAway."""
+    path = scope["path"].removeprefix(PREFIX).strip("/")
+    if not path:
+        return "all", ""
+    kind, _, name = path.partition("/")
+    if kind not in ("agents", "bundles", "servers", "instances") or not name or "/" in name:
+        raise _nothing_here()
+    return kind, name
+
+
+def _mode(scope: Mapping[str, Any]) -> Mode | None:
+    """What ``?mode=`` says. Raises TurnedAway for anything else than the two that there are."""
+    given = parse_qs(scope["query_string"].decode("latin-1")).get("mode")
+    if given is None:
+        return None
+    for mode in _MODES:
+        if given == [mode]:
+            return mode
+    raise TurnedAway(400, "there is no such mode: direct and meta there are")
+
+
+def _nothing_here() -> TurnedAway:
+    """The same for what there is not and for what this caller may not use."""
+    return TurnedAway(404, "there is nothing at this address")

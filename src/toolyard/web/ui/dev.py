@@ -1,0 +1,63 @@
+"""The living page of all UI parts in all their states, for developers. It is made of the parts themselves."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.model.decision import Decision, Link, Outcome
+from toolyard.web.ui.paging import Pages
+from toolyard.web.ui.render import render
+from toolyard.web.who import Visitor, visitor
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+STATES = (
+    "ready",
+    "connecting",
+    "idle",
+    "pending",
+    "needs_auth",
+    "needs_reauth",
+    "failed",
+    "disabled",
+    "closed",
+)
+HOSTILE = '<script>alert("x")</script> \u202etxt.exe ' + "long" * 40
+_CHAIN = (
+    Link("state", Outcome.PASS, "the server is ready"),
+    Link(
+        "write guard", Outcome.REFUSE, "the tool does not say that it only reads, and write_tools is 'reject'"
+    ),
+    Link("allow and deny", Outcome.PASS, "nothing is denied"),
+)
+_ASKS = (
+    Link("state", Outcome.PASS, "the server is idle"),
+    Link("write guard", Outcome.ASK, "write_tools is 'ask'"),
+)
+
+
+@router.get("/ui/dev/parts")
+async def show_parts(request: Request, _: Annotated[Visitor, Depends(visitor)]) -> Response:
+    """Every part, in every state."""
+    now = time.time()
+    return render(
+        request,
+        "dev_parts.html",
+        states=STATES,
+        hostile=HOSTILE,
+        moments=(now, now - 75, now - 7300, now + 86400 * 3, now - 86400 * 400),
+        pages=Pages(3, 12, 1150, "/ui/dev/parts", {}),
+        decisions=(
+            Decision.of("files/write", "files_write", _CHAIN),
+            Decision.of("files/move", "files_move", _ASKS),
+            Decision.of("files/read", "files_read", _CHAIN[::2]),
+        ),
+        schema={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+    )

@@ -1,0 +1,132 @@
+"""``/ui/``: what there is, how it is, and what to do next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from toolyard.model.registry import Instance, RegistryServer
+from toolyard.web.records import ServerRecord, config_record
+from toolyard.web.site import Site
+from toolyard.web.ui.instances import InstanceRow, instance_row
+from toolyard.web.ui.render import render
+from toolyard.web.ui.saying import count
+from toolyard.web.who import Visitor, visitor
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+_SHOWN = 5
+_URGENT = {"needs_reauth": 0, "failed": 1, "pending": 2, "ready": 3, "disabled": 4}
+_GROUPS = (
+    ("ready", "Ready", ("ready",)),
+    ("attention", "Need attention", ("failed", "needs_auth", "needs_reauth")),
+    ("resting", "Not connected", ("idle", "pending", "connecting", "closed")),
+    ("disabled", "Disabled", ("disabled",)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something worth doing next."""
+
+    title: str
+    text: str
+    href: str
+    verb: str
+
+
+@dataclass(frozen=True, slots=True)
+class HomePage:
+    """What there is."""
+
+    groups: list[tuple[str, str, int]]
+    total: int
+    instances: list[InstanceRow]
+    more_instances: int
+    files: list[ServerRecord]
+    steps: list[Step]
+    tools: int
+    tokens: int
+
+
+@router.get("/")
+async def to_home() -> Response:
+    """The home page has an address of its own."""
+    return RedirectResponse("/ui/", 303)
+
+
+@router.get("/ui")
+async def to_home_too() -> Response:
+    """So has it without the slash."""
+    return RedirectResponse("/ui/", 303)
+
+
+@router.get("/ui/")
+async def show_home(request: Request, me: Annotated[Visitor, Depends(visitor)]) -> Response:
+    """What there is for this person."""
+    site: Site = request.app.state.site
+    caller = site.caller(me)
+    mine = await site.instances(me.principal)
+    files = [config_record(site, caller, each) for each in site.configuration.servers.values()]
+    states = [each.state for each in files]
+    states += [_state(each) for each in mine]
+    urgent = sorted(mine, key=lambda each: _URGENT.get(_state(each), 9))[:_SHOWN]
+    rows = [instance_row(site, me, instance, server) for instance, server in urgent]
+    registered = 0 if mine else len(await site.registry.servers())
+    page = HomePage(
+        groups=[(key, text, sum(state in group for state in states)) for key, text, group in _GROUPS],
+        total=len(states),
+        instances=rows,
+        more_instances=len(mine) - len(rows),
+        files=[each for each in files if each.state != "disabled"][:_SHOWN],
+        steps=_steps(me, rows, files, registered, bool(mine)),
+        tools=sum(each.tool_count or 0 for each in files) + sum(row.record.tool_count or 0 for row in rows),
+        tokens=sum(each.token_cost or 0 for each in files) + sum(row.record.token_cost or 0 for row in rows),
+    )
+    return render(request, "home.html", page=page)
+
+
+def _state(found: tuple[Instance, RegistryServer]) -> str:
+    instance, server = found
+    return instance.state.value if instance.enabled and server.enabled else "disabled"
+
+
+def _steps(
+    me: Visitor, rows: list[InstanceRow], files: list[ServerRecord], registered: int, any_instances: bool
+) -> list[Step]:
+    """What helps most, first."""
+    steps = [_repair(row) for row in rows if row.record.state in ("needs_reauth", "failed", "pending")]
+    if me.is_admin:
+        steps += [
+            Step(
+                f"“{each.label}” {'needs a sign-in' if each.state == 'needs_auth' else 'failed'}",
+                each.cause or "",
+                f"/ui/admin/mcp/files/{quote(each.id, safe='')}",
+                "Look",
+            )
+            for each in files
+            if each.state in ("failed", "needs_auth")
+        ]
+    if not any_instances and registered:
+        text = f"The registry has {count(registered, 'server')}. An instance is your own connection to one."
+        steps.append(Step("Connect to a server", text, "/ui/mcp/new", "Choose a server"))
+    elif not any_instances and me.is_admin:
+        text = "Add servers by their URL; then you and others can connect to them."
+        steps.append(Step("Fill the registry", text, "/ui/admin/mcp/new", "Add a server"))
+    return steps[:_SHOWN]
+
+
+def _repair(row: InstanceRow) -> Step:
+    at = f"/ui/mcp/{row.id}"
+    if row.record.state == "failed":
+        return Step(f"“{row.record.label}” failed", row.record.cause or "", at, "Look")
+    verb = row.sign_in or "Enter value"
+    what = "is not connected yet" if row.record.state == "pending" else "needs you again"
+    return Step(f"“{row.record.label}” {what}", row.record.cause or "", at, verb)

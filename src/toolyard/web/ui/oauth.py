@@ -1,0 +1,150 @@
+"""Signing in to an instance: away to its provider and back, with a page for each way in which that fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from yarl import URL
+
+from toolyard.auth.errors import (
+    AnswerRejected,
+    AuthError,
+    AuthorizationDenied,
+    AuthUnavailable,
+    ClientForgotten,
+    DiscoveryFailed,
+    PkceMissing,
+    RegistrationFailed,
+    TokenRefused,
+)
+from toolyard.auth.registration import client_document
+from toolyard.errors import ToolyardError
+from toolyard.model.registry import Instance
+from toolyard.registry.errors import Invalid, NotFound
+from toolyard.web.kinds import kind_of
+from toolyard.web.problems import describe, respond
+from toolyard.web.site import CALLBACK, DOCUMENT, Site
+from toolyard.web.ui.flash import go
+from toolyard.web.ui.render import render
+from toolyard.web.who import Visitor, person
+
+__all__ = ["router"]
+
+router = APIRouter(include_in_schema=False)
+
+Me = Annotated[Visitor, Depends(person)]
+
+_DOCUMENT_SECONDS = 3600
+_TITLES: tuple[tuple[type[ToolyardError], str], ...] = (
+    (NotFound, "This instance is gone"),
+    (Invalid, "This instance cannot be signed in to"),
+    (AnswerRejected, "This sign-in cannot be finished"),
+    (AuthorizationDenied, "The provider said no"),
+    (ClientForgotten, "The provider no longer knows Toolyard"),
+    (TokenRefused, "The provider did not complete the sign-in"),
+    (RegistrationFailed, "Toolyard is not registered there"),
+    (PkceMissing, "The provider is not safe enough"),
+    (DiscoveryFailed, "It is not known where to sign in"),
+    (AuthUnavailable, "The provider cannot be reached"),
+)
+_SHOWN = (AuthError, AuthUnavailable, NotFound, Invalid)
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Somebody is about to be sent to their provider."""
+
+    name: str
+    url: str
+    host: str
+    back: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignInProblem:
+    """What happened, and what to do. ``again`` is where the same is begun once more."""
+
+    title: str
+    what: str
+    hint: str | None
+    kept: str
+    again: str | None = None
+
+
+@router.post("/ui/mcp/{instance_id}/connect")
+async def connect(request: Request, me: Me, instance_id: str) -> Response:
+    """Begin. A page leads on, since browsers let no form of ours lead to another site by a redirect."""
+    site: Site = request.app.state.site
+    wants_json = "application/json" in request.headers.get("accept", "")
+    try:
+        instance, _ = await site.registry.instance(me.user.id, instance_id)
+        ourselves = site.ourselves(site.base_url(request))
+        url = await site.sign_ins.begin(me.user.id, instance_id, me.browser, ourselves)
+    except _SHOWN as error:
+        if wants_json:
+            return respond(*describe(error))
+        return await _problem(request, me, error)
+    await site.changed(me, "instance.connect", instance_id, slug=instance.slug)
+    if wants_json:
+        return JSONResponse({"url": url}, headers={"Cache-Control": "no-store"})
+    host = URL(url, encoded=True).host or ""
+    page = Leave(instance.name, url, host, f"/ui/mcp/{instance_id}")
+    return render(request, "oauth/leave.html", page=page)
+
+
+@router.get(CALLBACK)
+async def come_back(request: Request, me: Me) -> Response:
+    """Finish, in the browser that began."""
+    site: Site = request.app.state.site
+    try:
+        instance = await site.sign_ins.finish(_params(request), me.user.id, me.browser)
+    except _SHOWN as error:
+        why = type(error).__name__
+        await site.changed(me, "instance.sign_in_failed", getattr(error, "server", ""), why=why)
+        return await _problem(request, me, error)
+    await site.changed(me, "instance.sign_in", instance.id, slug=instance.slug)
+    await site.enter(me)
+    await site.parts.reconnect(instance.core_id, me.principal)
+    return go(f"/ui/mcp#i-{instance.id}", f"“{instance.name}” is connected.")
+
+
+@router.get(DOCUMENT)
+async def show_document(request: Request) -> Response:
+    """Who we are, for authorization servers that look it up. Only where we have a public address."""
+    site: Site = request.app.state.site
+    ourselves = site.ourselves(site.base_url(request))
+    if ourselves.document_url is None:
+        raise HTTPException(404)
+    headers = {"Cache-Control": f"public, max-age={_DOCUMENT_SECONDS}"}
+    return JSONResponse(client_document(ourselves), headers=headers)
+
+
+def _params(request: Request) -> dict[str, str]:
+    """What the provider sent along. Raises AnswerRejected where a parameter is there twice (RFC 6749)."""
+    pairs = request.query_params.multi_items()
+    params = dict(pairs)
+    if len(params) < len(pairs):
+        raise AnswerRejected("the answer has a parameter more than once", hint="begin it again")
+    return params
+
+
+async def _problem(request: Request, me: Visitor, error: ToolyardError) -> Response:
+    instance = await _instance_of(request, me, error)
+    title = next((words for kind, words in _TITLES if isinstance(error, kind)), "Signing in did not work")
+    kept = "Nothing was stored. What you had before is as it was."
+    again = None if instance is None or isinstance(error, Invalid) else f"/ui/mcp/{instance.id}/connect"
+    page = SignInProblem(title, error.cause, error.hint, kept, again)
+    return render(request, "oauth/problem.html", status=kind_of(error).status, page=page)
+
+
+async def _instance_of(request: Request, me: Visitor, error: ToolyardError) -> Instance | None:
+    """The instance that an error names, if it is the visitor's own."""
+    named = getattr(error, "server", "")
+    site: Site = request.app.state.site
+    mine = await site.registry.instances(me.user.id) if named else ()
+    return next((instance for instance, _ in mine if instance.core_id == named), None)

@@ -1,0 +1,160 @@
+"""One server, of the registry or of the files: what is known of it at once, what it has a moment later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.errors import ServerError
+from toolyard.model.registry import RegistryServer
+from toolyard.model.server import HttpSpec, Server
+from toolyard.registry.errors import NotFound
+from toolyard.web.preview import preview
+from toolyard.web.records import ServerRecord, config_record
+from toolyard.web.site import Site
+from toolyard.web.ui.asking import ask_now
+from toolyard.web.ui.render import render, wants_part
+from toolyard.web.ui.tool_rows import ToolRow, plain_row, tool_rows
+from toolyard.web.who import Visitor, admin
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+Me = Annotated[Visitor, Depends(admin)]
+
+_WITH_SCHEMAS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a server has, asked right now. With ``error``, what was learned until then."""
+
+    at: str
+    """The page that this is a part of."""
+    seconds: float
+    tools: list[ToolRow] = field(default_factory=list[ToolRow])
+    set_aside: tuple[str, ...] = ()
+    resources: tuple[Mapping[str, Any], ...] = ()
+    templates: tuple[Mapping[str, Any], ...] = ()
+    prompts: tuple[Mapping[str, Any], ...] = ()
+    capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    protocol_version: str | None = None
+    server_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    instructions: str | None = None
+    error: ServerError | None = None
+
+    @property
+    def tokens(self) -> int:
+        """What all tools together cost a model."""
+        return sum(row.tokens for row in self.tools)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPage:
+    """A server of the registry. ``contents`` is None where they are fetched after the page."""
+
+    server: RegistryServer
+    count: int
+    contents: Contents | None = None
+
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePage:
+    """A server of the files."""
+
+    server: Server
+    record: ServerRecord
+    address: str
+    contents: Contents | None = None
+
+    at: str = ""
+
+
+@router.get("/ui/admin/mcp/{server_id}")
+async def show_server(request: Request, me: Me, server_id: str) -> Response:
+    """The entry, at once."""
+    site: Site = request.app.state.site
+    return render(request, "server.html", page=await _page(site, server_id))
+
+
+@router.get("/ui/admin/mcp/{server_id}/contents")
+async def show_contents(request: Request, me: Me, server_id: str) -> Response:
+    """The same with what the server has, fetched now: the script takes that part of it."""
+    site: Site = request.app.state.site
+    page = await _page(site, server_id)
+    seen = await preview(site, me, page.server)
+    schemas = len(seen.tools) <= _WITH_SCHEMAS
+    contents = Contents(
+        page.at,
+        seen.seconds,
+        [plain_row(each, cost, schema=schemas) for each, cost in seen.tools],
+        seen.set_aside,
+        seen.resources,
+        seen.resource_templates,
+        seen.prompts,
+        seen.capabilities,
+        seen.protocol_version,
+        seen.server_info,
+        seen.instructions,
+        seen.error,
+    )
+    if wants_part(request):
+        return render(request, "server_contents.html", contents=contents)
+    return render(request, "server.html", page=await _page(site, server_id, contents))
+
+
+@router.get("/ui/admin/mcp/files/{server_id}")
+async def show_file_server(request: Request, me: Me, server_id: str) -> Response:
+    """An entry of the files, at once."""
+    site: Site = request.app.state.site
+    return render(request, "file_server.html", page=_file_page(site, me, server_id))
+
+
+@router.get("/ui/admin/mcp/files/{server_id}/contents")
+async def show_file_contents(request: Request, me: Me, server_id: str) -> Response:
+    """The same with what it has, fetched now."""
+    site: Site = request.app.state.site
+    page = _file_page(site, me, server_id)
+    asked = await ask_now(site, me.principal, page.server)
+    contents = Contents(page.at, asked.seconds, error=asked.error)
+    if asked.catalogue is not None:
+        listing = asked.catalogue.listing
+        tool = f"{page.at}/tool?name="
+        contents = Contents(
+            page.at,
+            asked.seconds,
+            tool_rows(site, site.caller(me), asked.roster, page.server.id, tool),
+            tuple(str(each) for each in asked.catalogue.quarantined),
+            capabilities=listing.capabilities,
+            protocol_version=listing.protocol_version,
+            server_info=listing.server_info,
+            instructions=listing.instructions,
+        )
+    if wants_part(request):
+        return render(request, "server_contents.html", contents=contents)
+    return render(request, "file_server.html", page=_file_page(site, me, server_id, contents))
+
+
+async def _page(site: Site, server_id: str, contents: Contents | None = None) -> ServerPage:
+    server = await site.registry.server(server_id)
+    used = (await site.registry.count_instances()).get(server.id, 0)
+    return ServerPage(server, used, contents, f"/ui/admin/mcp/{server.id}")
+
+
+def _file_page(site: Site, me: Visitor, server_id: str, contents: Contents | None = None) -> FilePage:
+    server = site.configuration.servers.get(server_id)
+    if server is None:
+        raise NotFound("there is no such server", hint="it may have been taken out of its file")
+    record = config_record(site, site.caller(me), server)
+    transport = server.transport
+    # Arguments and queries may hold secrets; the file has them in full.
+    address = transport.url.partition("?")[0] if isinstance(transport, HttpSpec) else transport.command
+    return FilePage(server, record, address, contents, f"/ui/admin/mcp/files/{server.id}")

@@ -1,0 +1,72 @@
+"""How pages say times, counts and sizes; and texts that others wrote, made safe to set in a line."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+__all__ = ["FILTERS", "ago", "count", "iso", "one_line", "pretty_json", "visible"]
+
+_STEPS = ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 * 60, 86400, "d"))
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ud800-\udfff\ufeff]"
+)
+"""Controls, and what turns the direction of a line: with them one name can pass for another."""
+
+
+def iso(at: float) -> str:
+    """A moment for machines: ISO 8601, UTC."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def ago(at: float, now: float | None = None) -> str:
+    """A moment for people, as a distance from now."""
+    distance = (time.time() if now is None else now) - at
+    ahead, distance = distance < 0, abs(distance)
+    for end, unit, word in _STEPS:
+        if distance < end:
+            if distance < 5:
+                return "just now"
+            said = f"{math.floor(distance / unit)} {word}"
+            return f"in {said}" if ahead else f"{said} ago"
+    return datetime.fromtimestamp(at, UTC).strftime("%d %b %Y")
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """``1 tool``, ``1,204 tools``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def visible(text: object) -> str:
+    """A text that others wrote, with what cannot be seen made visible. Line ends and tabs stay."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text).replace("\r\n", "\n"))
+
+
+def one_line(text: object, longest: int = 200) -> str:
+    """The same in one line, cut where it is too long."""
+    said = " ".join(visible(text).split())
+    return said if len(said) <= longest else f"{said[: longest - 1]}…"
+
+
+def pretty_json(value: object) -> str:
+    """A JSON value for people to read."""
+    try:
+        return visible(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    except (ValueError, RecursionError):
+        return "(too deeply nested to be shown)"
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "ago": ago,
+    "count": count,
+    "iso": iso,
+    "one_line": one_line,
+    "pretty_json": pretty_json,
+    "visible": visible,
+}
+"""The same for templates."""

@@ -1,0 +1,274 @@
+// What pages can do beyond plain forms and links. All of them work without it.
+"use strict";
+
+const $ = (selector, root = document) => root.querySelector(selector);
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+const PART = { headers: { "toolyard-part": "1" } };
+const USABLE = "a, button, input, select, textarea, summary";
+
+const place = () => location.pathname + location.search;
+let at = place();
+
+function goTo(url, how = "pushState") {
+  history[how](null, "", url);
+  at = place();
+  $("#act [name=next]").value = at;
+}
+
+function say(text) {
+  $("#say").textContent = text;
+}
+
+function later(milliseconds, work) {
+  let timer;
+  return (...given) => {
+    clearTimeout(timer);
+    timer = setTimeout(work, milliseconds, ...given);
+  };
+}
+
+// Taking pages, or parts of them, from the server.
+
+async function ask(url, options = {}) {
+  const response = await fetch(url, options);
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  return { page, url: response.url, ok: response.ok };
+}
+
+function put(old, fresh) {
+  const focused = old.contains(document.activeElement) && document.activeElement;
+  const index = focused && $$(USABLE, old).indexOf(focused);
+  const taken = document.adoptNode(fresh);
+  old.replaceWith(taken);
+  if (focused) {
+    const same = focused.id && document.getElementById(focused.id);
+    ($("[data-focus]", taken) || same || $$(USABLE, taken)[index] || $("#main")).focus();
+  }
+  ready(taken);
+}
+
+// Puts the elements that the selector names in place; the whole page where they are not in the answer.
+function show(answer, selector) {
+  const here = new URL(answer.url).pathname === location.pathname;
+  const pairs = (selector ? $$(selector) : []).map((old) => [old, answer.page.getElementById(old.id)]);
+  if (here && pairs.length && pairs.every(([, fresh]) => fresh)) {
+    pairs.forEach(([old, fresh]) => put(old, fresh));
+    const told = answer.page.getElementById("flash");
+    if (told) $("#flash").replaceChildren(...told.childNodes);
+    return;
+  }
+  const [main, side] = [answer.page.getElementById("main"), $(".side", answer.page)];
+  if (!main) return location.assign(answer.url);
+  if (answer.url !== location.href) goTo(answer.url);
+  document.title = answer.page.title;
+  if (side) $(".side")?.replaceWith(document.adoptNode(side));
+  $("#main").replaceWith(document.adoptNode(main));
+  ready(document);
+  ($("[data-focus]") || $("#main")).focus({ preventScroll: true });
+  say($("#flash").textContent.trim());
+  scrollTo(0, 0);
+}
+
+async function send(form, button) {
+  const data = new URLSearchParams(new FormData(form, button));
+  const busy = button || form;
+  busy.setAttribute("aria-busy", "true");
+  try {
+    const selector = button?.dataset.swap ?? form.dataset.swap;
+    if (form.method === "get") {
+      const url = `${form.action.split("?")[0]}?${data}`;
+      show(await ask(url), selector);
+      goTo(url, "replaceState");
+    } else {
+      const url = button?.hasAttribute("formaction") ? button.formAction : form.action;
+      show(await ask(url, { method: "POST", body: data }), selector);
+    }
+    $("#dialog").close();
+  } catch {
+    fail("The server does not answer. Try again.");
+  } finally {
+    busy.removeAttribute("aria-busy");
+  }
+}
+
+function fail(text) {
+  const alert = Object.assign(document.createElement("div"), { className: "alert bad", role: "alert", textContent: text });
+  $("#flash").replaceChildren(alert);
+}
+
+function closeMenu(menu) {
+  if (!menu) return;
+  menu.open = false;
+  $("summary", menu).focus();
+}
+
+// A dialog shows the part of a page that asks.
+async function openDialog(link) {
+  const part = (await ask(link.href)).page.getElementById("confirm");
+  if (!part) return location.assign(link.href);
+  $("h1", part).id = "dialog-title";
+  closeMenu(link.closest("details.more"));
+  $("#dialog").replaceChildren(document.adoptNode(part));
+  $("#dialog").showModal();
+}
+
+// One listener for the whole page, whatever is replaced.
+
+document.addEventListener("submit", (event) => {
+  const form = event.target, button = event.submitter;
+  if (form.matches(".themes") && button) {
+    event.preventDefault();
+    document.cookie = `toolyard_theme=${button.value}; path=/; max-age=31536000; samesite=lax`;
+    document.documentElement.dataset.theme = button.value;
+    $$("button", form).forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+  } else if ((button?.dataset.swap ?? form.dataset.swap) !== undefined) {
+    event.preventDefault();
+    if (button?.getAttribute("aria-busy") !== "true") send(form, button);
+  }
+});
+
+const CLICKS = {
+  "a.skip": () => $("#main").focus(),
+  "a[data-dialog]": (link) => openDialog(link).catch(() => location.assign(link.href)),
+  "#dialog [data-cancel]": () => $("#dialog").close(),
+  "a[data-swap]": async (link) => {
+    try {
+      show(await ask(link.href), link.dataset.swap);
+      if (link.rel) goTo(link.href);
+    } catch {
+      location.assign(link.href);
+    }
+  },
+  "[data-close]": (button) => {
+    button.closest(button.dataset.close).remove();
+    $("#main").focus({ preventScroll: true });
+  },
+  "[data-copy]": async (button) => {
+    const from = $("input, code", button.parentElement);
+    await navigator.clipboard.writeText(from.value ?? from.textContent);
+    say("Copied");
+    button.classList.add("copied");
+    setTimeout(() => button.classList.remove("copied"), 1500);
+  },
+  "[data-select]": (input) => input.select(),
+  "[data-add]": (button) => {
+    const list = $(button.dataset.add), made = document.createElement("div");
+    made.innerHTML = $(`${button.dataset.add}-template`).innerHTML.replaceAll("__n__", list.dataset.next++);
+    const added = made.firstElementChild;
+    list.append(added);
+    $("select, input", added).focus();
+  },
+  "[data-drop]": (button) => {
+    button.closest("fieldset").remove();
+    say("Removed");
+  },
+  "[data-all]": (button) => {
+    const boxes = $$("input[type=checkbox]", $(button.dataset.all)).filter((box) => !box.closest("[hidden]"));
+    boxes.forEach((box) => (box.checked = button.value === "yes"));
+  },
+};
+
+document.addEventListener("click", (event) => {
+  $$("details.more[open]").forEach((menu) => menu.contains(event.target) || (menu.open = false));
+  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  for (const [selector, act] of Object.entries(CLICKS)) {
+    const found = event.target.closest?.(selector);
+    if (!found) continue;
+    event.preventDefault();
+    act(found);
+    return;
+  }
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") closeMenu(event.target.closest?.("details.more[open]"));
+});
+
+const filterSoon = later(60, (input) => {
+  const words = input.value.toLowerCase().split(/\s+/);
+  const all = $$(input.dataset.filter);
+  all.forEach((one) => (one.hidden = !words.every((word) => one.textContent.toLowerCase().includes(word))));
+  say(`${all.filter((one) => !one.hidden).length} shown`);
+});
+
+const searchSoon = later(200, (form) => form.isConnected && form.requestSubmit());
+
+const checkSoon = later(250, async (input) => {
+  const { page, ok } = await ask(`${input.dataset.check}${encodeURIComponent(input.value)}`, PART);
+  const error = document.getElementById(`${input.id}-error`);
+  error.textContent = ok ? page.body.textContent.trim() : "";
+  error.hidden = !error.textContent;
+  input.setAttribute("aria-invalid", String(!error.hidden));
+  say(error.textContent);
+});
+
+document.addEventListener("input", ({ target }) => {
+  if (target.matches("[data-filter]")) filterSoon(target);
+  if (target.matches("[data-check]")) checkSoon(target);
+  const form = target.closest("form[data-search]");
+  if (form) searchSoon(form);
+  if (target.id) $$(`[data-mirror="${CSS.escape(target.id)}"]`).forEach((one) => (one.textContent = target.value || "…"));
+});
+
+// Parts that are fetched once the page is there, so that a slow server blocks nobody.
+
+async function load(part) {
+  try {
+    const fresh = (await ask(part.dataset.load, PART)).page.getElementById(part.id);
+    if (part.isConnected) put(part, fresh);
+  } catch {
+    part.removeAttribute("aria-busy");
+    $(".waiting", part)?.replaceChildren("This could not be loaded. Reload the page to try again.");
+  }
+}
+
+function ready(root) {
+  const all = (selector) => [...(root.matches?.(selector) ? [root] : []), ...$$(selector, root)];
+  all("[data-load]").forEach(load);
+  all("a[data-navigate]").forEach((link) => location.replace(link.href));
+}
+
+// Live status: the stream says that something changed, the server's own page says what.
+
+let stale = false;
+
+const refresh = later(150, async () => {
+  stale = document.hidden || $("#dialog").open;
+  if (stale) return;
+  const { page, ok, url } = await ask(location.href);
+  if (!ok || new URL(url).pathname !== location.pathname) return;
+  for (const old of $$("[data-live]")) {
+    const fresh = page.getElementById(old.id);
+    if (!old.isConnected || fresh?.isEqualNode(old) || $("details.more[open]", old)) continue;
+    if (!fresh) {
+      old.remove();
+      continue;
+    }
+    const now = $(".pill", fresh)?.textContent;
+    if (fresh.dataset.name && now !== $(".pill", old)?.textContent) say(`${fresh.dataset.name}: ${now}`);
+    put(old, fresh);
+  }
+});
+
+function listen(url) {
+  const source = new EventSource(url), states = new Map();
+  source.addEventListener("status", ({ data }) => {
+    const { kind, id, state, cause } = JSON.parse(data);
+    const key = `${kind}:${id}`, now = `${state} ${cause ?? ""}`;
+    const shown = $(`[data-live="${CSS.escape(key)}"]`);
+    // What comes first is how everything is: news only where the page shows something else.
+    const news = states.has(key) ? states.get(key) !== now : shown && shown.dataset.state !== state;
+    states.set(key, now);
+    if (news) refresh();
+  });
+  source.addEventListener("gone", refresh);
+  addEventListener("pagehide", () => source.close());
+}
+
+document.addEventListener("visibilitychange", () => stale && refresh());
+$("#dialog").addEventListener("close", () => stale && refresh());
+addEventListener("popstate", () => at === place() || location.reload());
+addEventListener("pageshow", (event) => event.persisted && location.reload());
+ready(document);
+if (document.body.dataset.events) listen(document.body.dataset.events);
+$("[data-focus]")?.focus();

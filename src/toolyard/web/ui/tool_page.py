@@ -1,0 +1,201 @@
+"""The page of one tool: what its server says, whether it may be used and why, and a form to try it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.catalog.roster import Roster
+from toolyard.catalog.tokens import estimate_definition
+from toolyard.errors import ToolyardError
+from toolyard.model.decision import Decision
+from toolyard.model.result import Media, Result
+from toolyard.model.server import Server
+from toolyard.model.tool import Definition
+from toolyard.registry.errors import NotFound
+from toolyard.web.site import Site
+from toolyard.web.ui.argument_form import ArgumentField, BadArguments, argument_fields, read_arguments
+from toolyard.web.ui.asking import ask_now
+from toolyard.web.ui.forms import Posted, posted
+from toolyard.web.ui.render import render
+from toolyard.web.who import Visitor, admin, visitor
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp", "image/svg+xml")
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of a call."""
+
+    seconds: float
+    result: Result | None = None
+    error: ToolyardError | None = None
+
+    @property
+    def pictures(self) -> list[Media]:
+        """What a page can show of it."""
+        media = self.result.media if self.result is not None else ()
+        return [each for each in media if each.kind == "image" and each.mime in _PICTURES]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPage:
+    """One tool. ``values`` are the form's texts as they were sent."""
+
+    definition: Definition
+    exposed: str
+    decision: Decision
+    tokens: int
+    fields: tuple[ArgumentField, ...]
+    action: str
+    back: str
+    back_text: str
+    values: Mapping[str, str] = field(default_factory=dict[str, str])
+    errors: Mapping[str, str] = field(default_factory=dict[str, str])
+    tried: Tried | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The fields' names for people."""
+        return {"json": "Arguments as JSON", **{each.field: each.name for each in self.fields}}
+
+    @property
+    def callable(self) -> bool:
+        """Whether a call would be made at all."""
+        return self.decision.verdict.shown
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Whose tool it is, and the way back there."""
+
+    server: Server
+    page: str
+    text: str
+
+
+@router.get("/ui/mcp/{instance_id}/tool")
+async def show_instance_tool(
+    request: Request, me: Annotated[Visitor, Depends(visitor)], instance_id: str, name: str = ""
+) -> Response:
+    """A tool of one's own instance."""
+    return await _show(request, me, await _of_instance(request, me, instance_id), name)
+
+
+@router.post("/ui/mcp/{instance_id}/tool")
+async def try_instance_tool(
+    request: Request, me: Annotated[Visitor, Depends(visitor)], instance_id: str, name: str = ""
+) -> Response:
+    """Call it."""
+    return await _try(request, me, await _of_instance(request, me, instance_id), name)
+
+
+@router.get("/ui/admin/mcp/files/{server_id}/tool")
+async def show_config_tool(
+    request: Request, me: Annotated[Visitor, Depends(admin)], server_id: str, name: str = ""
+) -> Response:
+    """A tool of a server from the operator's files."""
+    return await _show(request, me, _of_file(request, server_id), name)
+
+
+@router.post("/ui/admin/mcp/files/{server_id}/tool")
+async def try_config_tool(
+    request: Request, me: Annotated[Visitor, Depends(admin)], server_id: str, name: str = ""
+) -> Response:
+    """Call it."""
+    return await _try(request, me, _of_file(request, server_id), name)
+
+
+async def _of_instance(request: Request, me: Visitor, instance_id: str) -> _Place:
+    site: Site = request.app.state.site
+    instance, registered = await site.instance(me, instance_id)
+    server = site.registry.core_server(instance, registered)
+    return _Place(server, f"/ui/mcp/{instance.id}", instance.name)
+
+
+def _of_file(request: Request, server_id: str) -> _Place:
+    site: Site = request.app.state.site
+    server = site.configuration.servers.get(server_id)
+    if server is None:
+        raise NotFound("there is no such server", hint="it may have been taken out of its file")
+    return _Place(server, f"/ui/admin/mcp/files/{server.id}", server.label or server.id)
+
+
+async def _show(request: Request, me: Visitor, place: _Place, name: str) -> Response:
+    site: Site = request.app.state.site
+    page = await _page(site, me, place, name)
+    values = {each.field: each.default for each in page.fields}
+    return render(request, "tool.html", page=_with(page, values))
+
+
+async def _try(request: Request, me: Visitor, place: _Place, name: str) -> Response:
+    site: Site = request.app.state.site
+    form = await posted(request)
+    page = await _page(site, me, place, name)
+    values = _values(form, page)
+    try:
+        arguments = read_arguments(form, page.fields)
+    except BadArguments as error:
+        return render(request, "tool.html", status=422, page=_with(page, values, errors=error.errors))
+    began = time.perf_counter()
+    try:
+        result = await site.call(me, page.exposed, arguments)
+        tried = Tried(time.perf_counter() - began, result)
+    except ToolyardError as error:
+        tried = Tried(time.perf_counter() - began, error=error)
+    return render(request, "tool.html", page=_with(page, values, tried=tried))
+
+
+async def _page(site: Site, me: Visitor, place: _Place, name: str) -> ToolPage:
+    roster = site.parts.rosters.known(me.principal)
+    found = _find(roster, place.server.id, name)
+    if found is None:
+        # Not listed in this process yet, or not the last time.
+        asked = await ask_now(site, me.principal, place.server)
+        if asked.error is not None:
+            raise asked.error
+        found = _find(asked.roster, place.server.id, name)
+    if found is None:
+        raise NotFound("the server has no such tool", hint="it may have changed; look at its list")
+    exposed, definition = found
+    return ToolPage(
+        definition,
+        exposed,
+        site.parts.calls.explain(exposed, site.caller(me)),
+        estimate_definition(definition),
+        argument_fields(definition.input_schema),
+        action="",
+        back=place.page,
+        back_text=place.text,
+    )
+
+
+def _find(roster: Roster, server_id: str, name: str) -> tuple[str, Definition] | None:
+    for exposed, definition in roster.tools.items():
+        if definition.server_id == server_id and definition.name == name:
+            return exposed, definition
+    return None
+
+
+def _values(form: Posted, page: ToolPage) -> dict[str, str]:
+    return {name: form.text(name) for name in ("json", *(each.field for each in page.fields))}
+
+
+def _with(
+    page: ToolPage,
+    values: Mapping[str, str],
+    *,
+    errors: Mapping[str, str] | None = None,
+    tried: Tried | None = None,
+) -> ToolPage:
+    return replace(page, values=values, errors=errors or {}, tried=tried)

@@ -1,0 +1,95 @@
+"""Tools as pages list them: what a server says of them, what they cost, and whether they may be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from toolyard.catalog.roster import Roster
+from toolyard.catalog.tokens import estimate_definition
+from toolyard.model.call import Caller
+from toolyard.model.decision import Decision, Verdict
+from toolyard.model.tool import Definition, JsonObject
+from toolyard.web.site import Site
+
+__all__ = ["ToolRow", "plain_row", "tool_rows"]
+
+_WITH_SCHEMAS = 300
+"""Tools. Of longer lists the schemas are on the tools' own pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRow:
+    """One tool of one server. ``name`` is the server's own."""
+
+    name: str
+    title: str | None
+    description: str
+    annotations: JsonObject
+    tokens: int
+    schema: JsonObject | None
+    exposed: str | None = None
+    """What models call it; None where nobody has it."""
+    verdict: str | None = None
+    reason: str | None = None
+    """What keeps it from being used."""
+    picked: bool = True
+    """Whether the instance's filter has it."""
+    href: str | None = None
+
+
+def plain_row(definition: Definition, tokens: int | None = None, *, schema: bool = True) -> ToolRow:
+    """A tool as its server published it, with nobody's policy."""
+    return ToolRow(
+        definition.name,
+        definition.title,
+        definition.description,
+        definition.annotations,
+        estimate_definition(definition) if tokens is None else tokens,
+        definition.input_schema if schema else None,
+    )
+
+
+def tool_rows(
+    site: Site,
+    caller: Caller,
+    roster: Roster,
+    server_id: str,
+    page: str,
+    picked: tuple[str, ...] | None = None,
+) -> list[ToolRow]:
+    """All tools of one server, sorted by name. ``page`` is the address of a tool's own page, to be followed
+    by its name; ``picked`` the instance's filter."""
+    found = [(name, each) for name, each in roster.tools.items() if each.server_id == server_id]
+    found.sort(key=lambda pair: pair[1].name)
+    schemas = len(found) <= _WITH_SCHEMAS
+    explain: Callable[[str, Caller], Decision] = site.parts.calls.explain
+    return [
+        _row(name, each, explain(name, caller), f"{page}{quote(each.name, safe='')}", picked, schemas)
+        for name, each in found
+    ]
+
+
+def _row(
+    exposed: str,
+    definition: Definition,
+    decision: Decision,
+    href: str,
+    picked: Iterable[str] | None,
+    schemas: bool,
+) -> ToolRow:
+    decisive = decision.decisive
+    return ToolRow(
+        definition.name,
+        definition.title,
+        definition.description,
+        definition.annotations,
+        estimate_definition(definition),
+        definition.input_schema if schemas else None,
+        exposed,
+        decision.verdict.value,
+        None if decisive is None or decision.verdict is Verdict.ALLOW else decisive.reason,
+        picked is None or definition.name in picked,
+        href,
+    )

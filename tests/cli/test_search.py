@@ -1,0 +1,59 @@
+"""``toolyard search``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def listed(cli: Any, demo: Any) -> Any:
+    cli.write({"mcpServers": {"demo": demo}})
+    cli("tools")
+    return cli
+
+
+def names(ran: Any) -> list[str]:
+    return [line.split("\t")[0] for line in ran.lines]
+
+
+def test_the_best_come_first_with_a_line_each(listed: Any) -> None:
+    ran = listed("search", "which", "day", "of", "the", "week")
+    assert (ran.code, names(ran)[0], ran.err) == (0, "demo_weekday", "")
+
+
+def test_nothing_is_started(yard: Any, starts: Path) -> None:
+    ran = yard("search", "anything")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == "note: never listed: odd\nhint: `toolyard tools` lists them\n"
+    assert not starts.exists()
+    yard("tools")
+    before = starts.read_text()
+    assert names(yard("search", "typed arguments"))
+    assert starts.read_text() == before
+
+
+def test_only_what_the_agent_can_reach_is_found(listed: Any) -> None:
+    listed.agents("## Counter\n---\ntools: [demo_count]\n---\nCount.\n")
+    assert names(listed("search", "day", "week", "count", "--agent", "counter")) == ["demo_count"]
+
+
+def test_a_limit_and_json(listed: Any) -> None:
+    assert len(listed("search", "count", "week", "--limit", "1").lines) == 1
+    found = listed("search", "weekday", "--json").json
+    assert found["tools"][0]["id"] == "demo/weekday"
+    assert found["never_listed"] == []
+
+
+@pytest.mark.parametrize("words", ["", "?!…", "天气预报", "zzzz qqqq", "-"])
+def test_words_that_nothing_matches_are_said(listed: Any, words: str) -> None:
+    ran = listed("search", "--", words)
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == "note: nothing matches\nhint: try other words\n"
+
+
+def test_a_hundred_kilobytes_from_a_pipe(listed: Any) -> None:
+    ran = listed("search", input="weekday " * 12_500)
+    assert (ran.code, names(ran)[0]) == (0, "demo_weekday")

@@ -1,0 +1,97 @@
+"""``toolyard users``: accounts, on the database itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def team(cli: Any) -> Any:
+    cli.env["TOOLYARD_PEOPLE_MODE"] = "password"
+    return cli
+
+
+def test_somebody_is_added_listed_disabled_and_deleted(team: Any) -> None:
+    assert team("users", "list").err.startswith("note: nobody has an account yet")
+    added = team("users", "add", "Ann", "--admin")
+    assert added.code == 0
+    assert added.out.startswith("http://127.0.0.1:8420/ui/invite/")
+    assert "once" in added.err
+    assert team("users", "add", "Bob").code == 0
+    listed = team("users", "list", "--json").json["items"]
+    assert [(user["name"], user["role"], user["has_password"]) for user in listed] == [
+        ("Ann", "admin", False),
+        ("Bob", "user", False),
+    ]
+    assert [line.split("\t")[:3] for line in team("users", "list").lines] == [
+        ["Ann", "admin", "no password"],
+        ["Bob", "user", "no password"],
+    ]
+    assert team("users", "disable", "bob").out == "Bob is disabled\n"
+    assert team("users", "list").lines[1].split("\t")[2] == "disabled"
+    assert team("users", "disable", "bob", "--undo").out == "Bob is enabled\n"
+    assert team("users", "delete", "bob", "--yes").out == "Bob is deleted\n"
+    assert [user["name"] for user in team("users", "list", "--json").json["items"]] == ["Ann"]
+
+
+def test_a_new_link_replaces_the_old_one_and_knows_the_public_address(team: Any) -> None:
+    team.env["TOOLYARD_PUBLIC_URL"] = "https://toolyard.example/"
+    first = team("--json", "users", "add", "ann").json
+    second = team("users", "invite", "Ann", "--json").json
+    assert second["link"].startswith("https://toolyard.example/ui/invite/")
+    assert first["link"] != second["link"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("add", "ann"), 1, "there is a user 'ann' already"),
+        (("add", "ANN"), 1, "there is a user 'ANN' already"),
+        (("add", ""), 2, "1 to 100 characters"),
+        (("add", "a\nb"), 2, "1 to 100 characters"),
+        (("invite", "nobody"), 1, "there is no user 'nobody'"),
+        (("disable", "nobody"), 1, "there is no user 'nobody'"),
+        (("delete", "nobody", "--yes"), 1, "there is no user 'nobody'"),
+        (("delete", "ann"), 2, "nobody can be asked"),
+        (("add",), 2, "missing argument"),
+        (("promote", "ann"), 2, "no such command 'promote'"),
+    ],
+)
+def test_what_can_be_wrong(team: Any, words: tuple[str, ...], code: int, said: str) -> None:
+    team("users", "add", "ann")
+    ran = team("users", *words)
+    assert ran.code == code, ran.err
+    assert said in ran.err
+    assert [user["name"] for user in team("users", "list", "--json").json["items"]] == ["ann"]
+
+
+def test_errors_are_json_where_json_is_wanted(team: Any) -> None:
+    error = team("users", "invite", "nobody", "--json").json["error"]
+    assert (error["kind"], "users list" in error["hint"]) == ("NoSuchUser", True)
+
+
+@pytest.mark.parametrize("mode", ["none", "proxy", "oidc"])
+def test_links_are_for_the_mode_password_and_the_rest_for_all(cli: Any, mode: str) -> None:
+    cli.env["TOOLYARD_PEOPLE_MODE"] = mode
+    ran = cli("users", "add", "ann")
+    assert ran.code == 1
+    assert "people_mode" in ran.err
+    assert cli("users", "list").code == 0
+
+
+def test_the_log_remembers_what_was_done_here(team: Any) -> None:
+    import sqlite3
+
+    team("users", "add", "ann")
+    team("users", "delete", "ann", "--yes")
+    rows = sqlite3.connect(team.data / "toolyard.db").execute("SELECT action, actor_name, target FROM audit")
+    assert rows.fetchall() == [("user.add", "command line", "ann"), ("user.delete", "command line", "ann")]
+
+
+def test_the_help_tells_of_every_word(cli: Any) -> None:
+    ran = cli("users", "--help")
+    assert ran.code == 0
+    for word in ("list", "add", "invite", "disable", "delete"):
+        assert word in ran.out

@@ -1,0 +1,128 @@
+"""``make screenshots``: every page of a real Toolyard, light and dark, wide and narrow.
+
+python -m tests.screenshots [FOLDER]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+from tests.demo_data import ROOT, fill, write_files
+
+SIZES = {"wide": (1280, 800), "narrow": (390, 844)}
+TALLEST = {"wide": 1400, "narrow": 2400}
+"""Pixels: what is below is more of the same, and pictures stay small."""
+CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+def free_port(wanted: int = 0) -> int:
+    """The wanted port if it is free, so that pictures stay the same; else any."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            return free_port()
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def running(command: list[str], port: int, env: dict[str, str] | None = None) -> Iterator[None]:
+    process = subprocess.Popen(command, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while True:
+            assert process.poll() is None, f"{command} ended"
+            assert time.monotonic() < deadline, f"{command} does not listen"
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def pages(ids: dict[str, str]) -> dict[str, str]:
+    """The address of every page, by the name of its picture."""
+    docs, weather = ids["docs"], ids["weather"]
+    return {
+        "home": "/ui/",
+        "instances": "/ui/mcp",
+        "instances-nothing-found": "/ui/mcp?q=nothing+like+this",
+        "instance-choose": "/ui/mcp/new",
+        "instance-new": f"/ui/mcp/new?server={ids['Linear']}",
+        "instance": f"/ui/mcp/{docs}",
+        "instance-failed": f"/ui/mcp/{weather}",
+        "instance-edit": f"/ui/mcp/{weather}/edit",
+        "instance-delete": f"/ui/mcp/{weather}/delete",
+        "tool": f"/ui/mcp/{docs}/tool?name=query-docs",
+        "registry": "/ui/admin/mcp",
+        "registry-add": "/ui/admin/mcp/new",
+        "registry-edit": f"/ui/admin/mcp/{ids['Linear']}/edit",
+        "registry-view": f"/ui/admin/mcp/{ids['Library docs']}",
+        "file-server": "/ui/admin/mcp/files/demo",
+        "file-server-failed": "/ui/admin/mcp/files/search",
+        "people": "/ui/admin/people",
+        "audit": "/ui/admin/audit",
+        "tokens": "/ui/tokens",
+        "account": "/ui/account",
+        "not-found": "/ui/nothing-here",
+        "parts": "/ui/dev/parts",
+    }
+
+
+def settle(page: Page) -> None:
+    """Until parts that load later are there."""
+    page.wait_for_function("() => !document.querySelector('[data-load][aria-busy]')", timeout=30_000)
+    page.evaluate("document.activeElement.blur()")
+
+
+def take(browser: Browser, base: str, wanted: dict[str, str], folder: Path, schemes: tuple[str, ...]) -> None:
+    for scheme in schemes:
+        for size, (width, height) in SIZES.items():
+            context = browser.new_context(
+                viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
+            )
+            page = context.new_page()
+            for name, path in wanted.items():
+                page.goto(base + path)
+                settle(page)
+                tall = min(page.evaluate("document.documentElement.scrollHeight"), TALLEST[size])
+                page.screenshot(
+                    path=folder / f"{name}-{scheme}-{size}.png",
+                    full_page=True,
+                    clip={"x": 0, "y": 0, "width": width, "height": tall},
+                    animations="disabled",
+                )
+            context.close()
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="toolyard-") as place:
+        data, docs_port, port = Path(place, "data"), free_port(4010), free_port()
+        write_files(data)
+        ids = asyncio.run(fill(data, f"http://127.0.0.1:{docs_port}/mcp"))
+        docs = [sys.executable, str(ROOT / "tests/servers/docs_server.py"), str(docs_port)]
+        serve = [sys.executable, "-m", "toolyard", "--data-dir", str(data), "serve", "--port", str(port)]
+        with running(docs, docs_port), running(serve, port), sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
+            take(browser, f"http://127.0.0.1:{port}", pages(ids), folder, ("light", "dark"))
+            browser.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/screenshots")

@@ -1,0 +1,294 @@
+"""A running Toolyard to talk to: as a process of its own, as people start it, or in this one, for speed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from argon2 import PasswordHasher
+
+from toolyard.config import load_config, load_settings
+from toolyard.model.agent import Agent
+from toolyard.model.people import Right, Role, TokenScope, User
+from toolyard.web.app import make_app
+from toolyard.web.cookies import cookie_name
+from toolyard.web.listening import bind
+from toolyard.web.serving import Running
+from toolyard.web.site import Site
+
+ROOT = Path(__file__).parent.parent.parent
+DEMO = ROOT / "src/toolyard/cli/demo_server.py"
+TINY = ROOT / "tests/servers/tiny_server.py"
+PASSWORD = "correct horse battery staple"
+EVERY_RIGHT = TokenScope(frozenset(Right))
+
+
+@pytest.fixture
+def demo() -> dict[str, Any]:
+    """The entry of the demo server."""
+    return {"command": sys.executable, "args": ["-I", "-S", str(DEMO)]}
+
+
+@pytest.fixture
+def tiny() -> dict[str, Any]:
+    """The entry of a server that can keep a call waiting."""
+    return {"command": sys.executable, "args": ["-I", "-S", str(TINY)]}
+
+
+# Asking.
+
+
+@dataclass
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+@dataclass
+class Client:
+    """Asks one Toolyard, as one person."""
+
+    url: str
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    session: aiohttp.ClientSession = field(init=False)
+
+    def __post_init__(self) -> None:
+        jar = aiohttp.DummyCookieJar()
+        self.session = aiohttp.ClientSession(cookie_jar=jar, timeout=aiohttp.ClientTimeout(60))
+
+    async def ask(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
+        headers = {**self.headers, **options.pop("headers", {})}
+        options.setdefault("allow_redirects", False)
+        if body is not None:
+            options["json"] = body
+        async with self.session.request(method, self.url + path, headers=headers, **options) as response:
+            return Answer(response.status, response.headers, await response.read())
+
+    async def get(self, path: str, **options: Any) -> Answer:
+        return await self.ask("GET", path, **options)
+
+    async def post(self, path: str, body: Any = None, **options: Any) -> Answer:
+        return await self.ask("POST", path, body, **options)
+
+    async def patch(self, path: str, body: Any = None, **options: Any) -> Answer:
+        return await self.ask("PATCH", path, body, **options)
+
+    async def delete(self, path: str, **options: Any) -> Answer:
+        return await self.ask("DELETE", path, **options)
+
+    async def close(self) -> None:
+        await self.session.close()
+
+
+# A process of its own.
+
+
+@dataclass
+class Served:
+    """``toolyard serve``, running."""
+
+    process: subprocess.Popen[str]
+    url: str
+    data: Path
+    seconds: float
+    """From its start to the line that it prints."""
+    log: Path
+
+    @property
+    def errors(self) -> str:
+        return self.log.read_text()
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+
+    async def ended(self, seconds: float = 20.0) -> int:
+        """Its exit code, once it has ended."""
+        return await asyncio.to_thread(self.process.wait, seconds)
+
+
+Starting = Callable[..., Awaitable[Served]]
+
+
+def environment(data: Path, **more: str) -> dict[str, str]:
+    """What a process of ours gets: nothing of whoever runs the tests."""
+    keep = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+    return {**keep, "HOME": str(data), "TOOLYARD_DATA_DIR": str(data), **more}
+
+
+def write_config(data: Path, servers: Mapping[str, Any]) -> Path:
+    """The configuration, where it is used without being named."""
+    data.mkdir(parents=True, exist_ok=True)
+    path = data / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": servers}), "utf-8")
+    return path
+
+
+@pytest.fixture
+async def serve(tmp_path: Path) -> AsyncIterator[Starting]:
+    """``await serve(config, "--host", …, TOOLYARD_…=…)``: the real command, once it listens."""
+    started: list[Served] = []
+
+    async def start(
+        config: Mapping[str, Any] | None = None, *arguments: str, data: Path | None = None, **env: str
+    ) -> Served:
+        folder = data or tmp_path / f"data{len(started)}"
+        write_config(folder, config or {})
+        words = [sys.executable, "-m", "toolyard", "serve", "--port", "0", *arguments]
+        log, began = folder / "stderr.txt", time.monotonic()
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=folder,
+                env=environment(folder, **env),
+            )
+        served = Served(process, "", folder, 0.0, log)
+        started.append(served)
+        served.url = await asyncio.wait_for(asyncio.to_thread(_address, served), 30)
+        served.seconds = time.monotonic() - began
+        return served
+
+    yield start
+    for served in started:
+        with contextlib.suppress(ProcessLookupError):
+            served.process.kill()
+        served.process.wait(10)
+        assert served.process.stdout is not None
+        served.process.stdout.close()
+
+
+def _address(served: Served) -> str:
+    assert served.process.stdout is not None
+    for line in served.process.stdout:
+        if line.startswith("Toolyard is listening on "):
+            return line.split()[-1].rstrip("/")
+    raise AssertionError(f"it does not listen: {served.errors}")
+
+
+# In this process.
+
+
+@dataclass
+class Person:
+    """Somebody with an account, a browser that is signed in, and a token for everything they may do."""
+
+    user: User
+    browser: Client
+    token: Client
+    secret: str
+
+
+@dataclass
+class Local:
+    """A Toolyard in this process."""
+
+    site: Site
+    url: str
+    clients: list[Client] = field(default_factory=list[Client])
+
+    def client(self, **headers: str) -> Client:
+        """Somebody without a cookie and a token, unless these headers have one."""
+        client = Client(self.url, headers)
+        self.clients.append(client)
+        return client
+
+    async def person(self, name: str, role: str = "user", scope: TokenScope | None = None) -> Person:
+        """In the mode password: a new account. It can sign in with PASSWORD, and is signed in already."""
+        people, stored = self.site.people, self.site.database.people
+        made = await stored.add_user(name, Role(role))
+        await stored.set_password_hash(made.id, password_hash())
+        user = await stored.user(made.id)
+        assert user is not None
+        rights = scope or TokenScope(
+            frozenset(each for each in Right if role == "admin" or each is not Right.ADMIN)
+        )
+        _, secret = await people.make_token(user, "test", rights, None)
+        cookie = f"{cookie_name(self.site.settings)}={await people.begin_session(user)}"
+        browser = self.client(Cookie=cookie)
+        return Person(user, browser, self.client(Authorization=f"Bearer {secret}"), secret)
+
+
+@cache
+def password_hash() -> str:
+    """Made once: it is slow by design."""
+    return PasswordHasher().hash(PASSWORD)
+
+
+Opening = Callable[..., Awaitable[Local]]
+
+
+@pytest.fixture
+async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
+    """``await open_site(config, people_mode="password")``: the same application on a real socket."""
+    stack = contextlib.AsyncExitStack()
+
+    async def start(
+        config: Mapping[str, Any] | None = None,
+        *,
+        data: Path | None = None,
+        agents: Sequence[Agent] = (),
+        **settings: Any,
+    ) -> Local:
+        folder = data or tmp_path / f"local{time.monotonic_ns()}"
+        write_config(folder, config or {})
+        chosen = load_settings(folder, env={}, overrides={"warm": False, **settings})
+        configuration = load_config(data_dir=folder, cwd=folder, env=dict(os.environ))
+        listener = bind("127.0.0.1", 0)
+        site = await Site.open(configuration, chosen, folder, agents, address=listener.address)
+        stack.push_async_callback(site.close)
+        running = Running(make_app(site), listener)
+        await running.start()
+        local = Local(site, listener.address)
+
+        async def stop() -> None:
+            for client in local.clients:
+                await client.close()
+            site.stop()
+            await running.finish()
+            await running.end(site.end_work())
+            await running.cancel()
+
+        stack.push_async_callback(stop)
+        return local
+
+    async with stack:
+        yield start
+
+
+@pytest.fixture
+async def alone(open_site: Opening, demo: dict[str, Any]) -> Local:
+    """The mode none, with the demo server."""
+    return await open_site({"demo": demo})
+
+
+@pytest.fixture
+async def team(open_site: Opening, demo: dict[str, Any]) -> Local:
+    """The mode password, with the demo server."""
+    return await open_site({"demo": demo}, people_mode="password")

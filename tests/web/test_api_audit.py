@@ -1,0 +1,75 @@
+"""``/api/v1/audit``: what happened, page by page and as a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+
+from toolyard.model.audit import AuditEntry
+
+
+@pytest.fixture
+async def admin(team: Any) -> Any:
+    for number in range(1200):
+        action = "test.event" if number % 2 else "test.other"
+        entry = AuditEntry(1000.0 + number, action, f"user{number % 3}", target="=1+1")
+        team.site.audit.note(entry)
+    root = await team.person("root", "admin")
+    await team.site.audit.write(AuditEntry(5000.0, "test.last", ""))
+    return root.token
+
+
+async def test_it_is_read_from_the_newest_on_a_page_at_a_time(admin: Any) -> None:
+    seen: list[int] = []
+    before = ""
+    while True:
+        answer = await admin.get(f"/api/v1/audit?limit=500{before}")
+        assert answer.status == 200, answer.text
+        seen += [each["id"] for each in answer.json["items"]]
+        if answer.json["next_before"] is None:
+            break
+        before = f"&before={answer.json['next_before']}"
+    assert len(seen) == 1201
+    assert seen == sorted(seen, reverse=True)
+
+
+async def test_it_is_filtered_by_action_and_actor(admin: Any) -> None:
+    answer = await admin.get("/api/v1/audit?action=test.event&actor=user1&limit=500")
+    assert len(answer.json["items"]) == 200
+    assert {(each["action"], each["actor"]) for each in answer.json["items"]} == {("test.event", "user1")}
+
+
+async def test_it_is_exported_whole_in_both_forms(admin: Any) -> None:
+    lines = (await admin.get("/api/v1/audit/export")).text.splitlines()
+    entries = [json.loads(line) for line in lines]
+    assert len(entries) == 1202
+    assert (entries[0]["action"], entries[-1]["action"]) == ("test.other", "audit.export")
+    assert entries[0]["at"] == "1970-01-01T00:16:40Z"
+    answer = await admin.get("/api/v1/audit/export?format=csv")
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert "attachment" in answer.headers["content-disposition"]
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert len(rows) == 1203
+    assert rows[0]["target"] == "'=1+1", "no table program may take it for a formula"
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=501", "limit=x", "before=0", f"before={2**63}", "format=xml"]
+)
+async def test_a_page_that_there_cannot_be_is_refused(admin: Any, query: str) -> None:
+    path = "/api/v1/audit/export" if "format" in query else "/api/v1/audit"
+    answer = await admin.get(f"{path}?{query}")
+    assert answer.status == 422
+    assert answer.json["errors"][0]["field"] == query.partition("=")[0]
+
+
+async def test_it_is_for_admins(team: Any) -> None:
+    ada = await team.person("ada")
+    for path in ("/api/v1/audit", "/api/v1/audit/export"):
+        assert (await ada.token.get(path)).status == 403
+        assert (await ada.browser.get(path)).status == 403
+        assert (await team.client().get(path)).status == 401

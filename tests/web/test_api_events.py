@@ -1,0 +1,96 @@
+"""``/api/v1/events``: changes of status, as they happen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+
+@asynccontextmanager
+async def events(client: Any) -> AsyncIterator[Any]:
+    """The events of a stream, one after the other; each within a deadline."""
+    async with client.session.get(f"{client.url}/api/v1/events", headers=client.headers) as response:
+        assert response.status == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+
+        async def following() -> tuple[str, Any]:
+            kind = ""
+            while True:
+                line = (await asyncio.wait_for(response.content.readline(), 10)).decode().rstrip("\n")
+                if line.startswith("event: "):
+                    kind = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    return kind, json.loads(line.removeprefix("data: "))
+
+        yield following
+
+
+async def test_everything_is_told_first_and_then_what_changes(alone: Any) -> None:
+    client = alone.client()
+    async with events(client) as following:
+        kind, record = await following()
+        assert (kind, record["id"], record["state"]) == ("status", "demo", "idle")
+        await alone.client().get("/api/v1/tools")
+        states = set()
+        while "ready" not in states:
+            states.add((await following())[1]["state"])
+        status = (await alone.client().get("/api/v1/status")).json["items"][0]
+        assert set(record) == set(status)
+
+
+async def test_an_instance_comes_and_goes(team: Any, hostile_http: Any) -> None:
+    admin, ada = await team.person("root", "admin"), await team.person("ada")
+    body = {"name": "S", "url": f"{hostile_http.url}/good/api-events", "private_addresses": True}
+    server = (await admin.token.post("/api/v1/servers", body)).json
+    async with events(ada.token) as following, events(admin.token) as others:
+        assert (await following())[1]["id"] == "demo"
+        assert (await others())[1]["id"] == "demo"
+        made = (await ada.token.post("/api/v1/instances", {"server_id": server["id"], "slug": "one"})).json
+        kind, record = await following()
+        assert (kind, record["kind"], record["id"], record["slug"]) == (
+            "status",
+            "instance",
+            made["id"],
+            "one",
+        )
+        await ada.token.delete(f"/api/v1/instances/{made['id']}")
+        kind, record = await following()
+        assert (kind, record) == ("gone", {"kind": "instance", "id": made["id"]})
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(others(), 1.5)
+
+
+async def test_a_stream_is_for_those_who_are_signed_in(team: Any) -> None:
+    assert (await team.client().get("/api/v1/events")).status == 401
+
+
+async def test_a_stream_ends_with_the_sign_in(team: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolyard.web.api.events.HEARTBEAT", 0.1)
+    ada, bob = await team.person("ada"), await team.person("bob")
+    for person in (ada, bob):
+        async with person.token.session.get(
+            f"{team.url}/api/v1/events", headers=person.token.headers
+        ) as stream:
+            while b"event: status" not in await asyncio.wait_for(stream.content.readline(), 5):
+                pass
+            for _ in range(5):
+                assert await asyncio.wait_for(stream.content.readline(), 5), "it goes on while it may"
+            if person is ada:
+                await team.site.database.people.disable_user(ada.user.id, True)
+            else:
+                token = (await bob.browser.get("/api/v1/tokens")).json["items"][0]["id"]
+                await bob.browser.delete(f"/api/v1/tokens/{token}")
+            await asyncio.wait_for(stream.content.read(), 5)
+
+
+async def test_nobody_looks_when_nobody_listens(alone: Any, until: Any) -> None:
+    live = alone.site.live
+    async with events(alone.client()) as following:
+        await following()
+        assert live.watching
+    await until(lambda: not live.watching)

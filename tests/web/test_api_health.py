@@ -1,0 +1,71 @@
+"""``/healthz``, ``/readyz`` and ``/metrics``: for whoever runs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from toolyard.store.errors import DatabaseUnavailable
+
+
+def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_alive_and_ready_need_no_account(team: Any) -> None:
+    assert (await team.client().get("/healthz")).text == "ok\n"
+    assert (await team.client().get("/readyz")).text == "ready\n"
+
+
+async def test_it_is_not_ready_without_its_database(team: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away() -> None:
+        raise DatabaseUnavailable("postgresql://root:hunter2@db does not answer")
+
+    monkeypatch.setattr(team.site.database, "ready", away)
+    answer = await team.client().get("/readyz")
+    assert answer.status == 503
+    assert "hunter2" not in answer.text
+    assert (await team.client().get("/healthz")).status == 200
+
+
+async def test_it_is_not_ready_while_it_stops(team: Any) -> None:
+    team.site.stop()
+    assert (await team.client().get("/readyz")).status == 503
+
+
+async def test_numbers_are_by_route_state_and_outcome(alone: Any) -> None:
+    client = alone.client()
+    await client.get("/api/v1/servers/one")
+    await client.get("/api/v1/servers/two")
+    await client.get("/api/v1/no/such/route")
+    await client.ask("BREW", "/api/v1/status")
+    await client.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
+    await client.post("/api/v1/tools/demo_forget/call", {})
+    found = samples((await client.get("/metrics")).text)
+    route = ("route", "/api/v1/servers/{id}")
+    asked = (("method", "GET"), route, ("status", "404"))
+    assert found["toolyard_http_requests_total", asked] == 2
+    assert found["toolyard_http_request_seconds_count", (("method", "GET"), route)] == 2
+    assert (
+        found["toolyard_http_requests_total", (("method", "GET"), ("route", "none"), ("status", "404"))] == 1
+    )
+    assert found["toolyard_connections", (("state", "ready"),)] == 1
+    assert found["toolyard_tool_calls_total", (("outcome", "ok"),)] == 1
+    assert found["toolyard_tool_calls_total", (("outcome", "ToolRefused"),)] == 1
+    assert found["toolyard_tool_call_seconds_count", (("outcome", "ok"),)] == 1
+    labels = {value for _, pairs in found for name, value in pairs if name == "method"}
+    assert labels <= {"GET", "POST", "other"}, "nobody may make labels up"
+
+
+async def test_numbers_are_for_admins(team: Any) -> None:
+    admin, ada = await team.person("root", "admin"), await team.person("ada")
+    assert (await admin.token.get("/metrics")).status == 200
+    assert (await admin.browser.get("/metrics")).status == 200
+    assert (await ada.token.get("/metrics")).status == 403
+    assert (await team.client().get("/metrics")).status == 401

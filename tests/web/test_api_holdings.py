@@ -1,0 +1,53 @@
+"""What somebody has, when they change it in two places at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from toolyard.registry.drafts import InstanceDraft, ServerDraft
+
+
+async def test_a_read_that_began_earlier_does_not_undo_a_later_one(alone: Any, monkeypatch: Any) -> None:
+    site = alone.site
+    me = (await site.people.local_user()).principal
+    server = await site.registry.add_server(ServerDraft("S", "https://s.example/mcp"))
+    read, first, held = site.registry.instances, asyncio.Event(), asyncio.Event()
+
+    async def slow(user_id: str) -> Any:
+        found = await read(user_id)
+        if not first.is_set():
+            first.set()
+            await held.wait()
+        return found
+
+    monkeypatch.setattr(site.registry, "instances", slow)
+    early = asyncio.create_task(site.instances(me))
+    await first.wait()
+    made = await site.registry.create_instance(me.id, InstanceDraft(server.id, slug="one"))
+    assert len(await site.instances(me)) == 1
+    held.set()
+    assert await early == []
+    assert site.parts.manager.find(made.core_id, me) is not None, "the later read counts"
+
+
+async def test_many_at_once_end_with_what_is_stored(team: Any, hostile_http: Any) -> None:
+    admin, ada = await team.person("root", "admin"), await team.person("ada")
+    body = {"name": "S", "url": f"{hostile_http.url}/good/api-holdings", "private_addresses": True}
+    server = (await admin.token.post("/api/v1/servers", body)).json["id"]
+
+    async def one(number: int) -> None:
+        made = await ada.token.post("/api/v1/instances", {"server_id": server, "slug": f"i{number}"})
+        assert made.status == 201, made.text
+        place = f"/api/v1/instances/{made.json['id']}"
+        assert (await ada.token.get(place)).status == 200
+        assert (await ada.token.get("/api/v1/status")).status == 200
+        called = await ada.token.post(f"/api/v1/tools/mcp_i{number}__echo/call", {"arguments": {"text": "x"}})
+        assert called.status == 200, called.text
+        if number % 2:
+            assert (await ada.token.delete(place)).status == 204
+
+    await asyncio.gather(*(one(number) for number in range(12)))
+    await ada.token.get("/api/v1/instances")
+    known = team.site.parts.manager.visible(ada.user.principal)
+    assert sorted(known) == sorted(["demo", *(f"@{ada.user.id}/i{number}" for number in range(0, 12, 2))])

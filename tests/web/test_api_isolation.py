@@ -1,0 +1,178 @@
+"""One person reaches nothing of another's: a walk over every route of the OpenAPI document, with both.
+
+Every operation has to be in one of the lists below; one that is in none fails the walk.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+ADMINS_ONLY = {
+    *("add_server", "edit_server", "delete_server", "enable_server", "disable_server", "preview_server"),
+    *("restart_server", "list_users", "add_user", "get_user", "edit_user", "delete_user", "invite_user"),
+    *("list_audit", "export_audit"),
+}
+"""403 for everybody else."""
+ANOTHERS = {
+    *("get_instance", "edit_instance", "delete_instance", "enable_instance", "disable_instance"),
+    *("test_instance", "connect_instance", "list_instance_tools", "delete_token"),
+    *("get_tool", "explain_tool", "call_tool"),
+}
+"""404 with what is another person's, and the same words for what does not exist."""
+OWN = {
+    *("get_status", "list_servers", "get_server", "list_instances", "propose_slug", "create_instance"),
+    *("list_tools", "list_tokens", "make_token", "get_me", "stream_events"),
+}
+"""They work, and show nothing of anybody else."""
+BODIES: dict[str, Any] = {
+    "add_server": {"name": "N", "url": "https://x.example"},
+    "edit_server": {"name": "N"},
+    "edit_instance": {"name": "mine now"},
+    "call_tool": {"arguments": {}},
+    "add_user": {"name": "mallory"},
+    "edit_user": {"role": "admin"},
+    "make_token": {"name": "t", "scope": {"rights": ["read"]}},
+}
+SECRET = "the-value-that-bob-gave"
+
+
+@dataclass
+class World:
+    """Ada walks; Bob has things."""
+
+    team: Any
+    root: Any
+    ada: Any
+    bob: Any
+    server: str
+    instance: str
+    token: str
+
+    @property
+    def of_bob(self) -> list[str]:
+        """Texts that nobody else may ever see."""
+        bob = self.bob
+        return [self.instance, self.token, bob.user.id, "bobs-own", "Bob's connection", SECRET, "bob@work"]
+
+    def path(self, template: str, *, missing: bool = False) -> str:
+        if "/servers/" in template:
+            known = "demo" if template.endswith("/restart") else self.server
+        elif "/instances/" in template:
+            known = self.instance
+        elif "/tokens/" in template:
+            known = self.token
+        else:
+            known = self.bob.user.id
+        tool = "mcp_bobs-0wn__echo" if missing else "mcp_bobs-own__echo"
+        return template.replace("{name}", tool).replace("{id}", "0" * len(known) if missing else known)
+
+
+@pytest.fixture
+async def world(team: Any, hostile_http: Any) -> World:
+    root, ada, bob = (
+        await team.person("root", "admin"),
+        await team.person("ada"),
+        await team.person("bob@work"),
+    )
+    body = {
+        "name": "S",
+        "url": f"{hostile_http.url}/good/api-isolation",
+        "private_addresses": True,
+        "choices": [{"kind": "header", "key": "X-Key"}],
+    }
+    server = (await root.token.post("/api/v1/servers", body)).json["id"]
+    given = {"server_id": server, "slug": "bobs-own", "name": "Bob's connection", "value": SECRET}
+    instance = (await bob.token.post("/api/v1/instances", given)).json["id"]
+    token = (await bob.token.get("/api/v1/tokens")).json["items"][0]["id"]
+    tools = await bob.token.get("/api/v1/tools")
+    assert "mcp_bobs-own__echo" in tools.text, "Bob's things must be alive, or the walk proves nothing"
+    return World(team, root, ada, bob, server, instance, token)
+
+
+async def operations(client: Any) -> list[tuple[str, str, str]]:
+    document = (await client.get("/api/v1/openapi.json")).json
+    return [
+        (operation["operationId"], method.upper(), path)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+async def test_every_operation_is_in_one_list(team: Any) -> None:
+    found = {name for name, _, _ in await operations(team.client())}
+    assert found == ADMINS_ONLY | ANOTHERS | OWN
+    assert len(ADMINS_ONLY) + len(ANOTHERS) + len(OWN) == len(found)
+
+
+@pytest.mark.parametrize("way", ["token", "browser"])
+async def test_a_walk_over_every_route_reaches_nothing_of_anybody_else(world: World, way: str) -> None:
+    client = getattr(world.ada, way)
+    before = await kept_by_bob(world)
+    for name, method, template in await operations(client):
+        body = BODIES.get(name)
+        if name == "create_instance":
+            body = {"server_id": world.server, "value": "hers"}
+        if name == "stream_events":
+            assert not shown(world, await first_events(client)), name
+            continue
+        query = "?url=https://x.example" if name == "propose_slug" else ""
+        answer = await client.ask(method, world.path(template) + query, body)
+        told = f"{name}: {answer.status} {answer.text[:300]}"
+        if name in ADMINS_ONLY:
+            assert answer.status == 403, told
+        elif name in ANOTHERS:
+            expected = 403 if name == "delete_token" and way == "token" else 404
+            assert answer.status == expected, told
+            unknown = await client.ask(method, world.path(template, missing=True), body)
+            assert unknown.status == answer.status, told
+            there = answer.text.replace("mcp_bobs-own__echo", "X")
+            assert there == unknown.text.replace("mcp_bobs-0wn__echo", "X"), told
+        elif name == "make_token" and way == "token":
+            assert answer.status == 403, told
+        else:
+            assert answer.status in (200, 201), told
+        assert not shown(world, answer.text.replace("mcp_bobs-own__echo", "")), told
+    assert await kept_by_bob(world) == before
+
+
+async def test_nobody_gets_in_without_an_account(world: World) -> None:
+    stranger = world.team.client()
+    for name, method, template in await operations(stranger):
+        body = BODIES.get(name) or ({"server_id": world.server} if name == "create_instance" else None)
+        query = "?url=https://x.example" if name == "propose_slug" else ""
+        answer = await stranger.ask(method, world.path(template) + query, body)
+        assert answer.status == 401, f"{name}: {answer.status} {answer.text[:200]}"
+        assert not shown(world, answer.text)
+
+
+async def test_not_even_an_admin_uses_anothers_connection(world: World) -> None:
+    for path in (f"/api/v1/instances/{world.instance}", "/api/v1/tools/mcp_bobs-own__echo"):
+        assert (await world.root.token.get(path)).status == 404
+    answer = await world.root.token.post("/api/v1/tools/mcp_bobs-own__echo/call", {})
+    assert answer.status == 404
+    assert SECRET not in (await world.root.token.get("/api/v1/audit/export")).text
+
+
+def shown(world: World, text: str) -> list[str]:
+    return [each for each in world.of_bob if each in text or json.dumps(each)[1:-1] in text]
+
+
+async def first_events(client: Any) -> str:
+    async with client.session.get(f"{client.url}/api/v1/events", headers=client.headers) as response:
+        text = b""
+        while b"event: status" not in text or not text.endswith(b"\n\n"):
+            text += await response.content.readany()
+        return text.decode()
+
+
+async def kept_by_bob(world: World) -> Any:
+    bob = world.bob.token
+    me = (await bob.get("/api/v1/me")).json
+    mine = (await bob.get("/api/v1/instances")).json["items"]
+    tokens = [each["id"] for each in (await bob.get("/api/v1/tokens")).json["items"]]
+    tools = [each["name"] for each in (await bob.get("/api/v1/tools")).json["items"]]
+    return me, [{**each, "status": None, "updated_at": None} for each in mine], tokens, tools

@@ -1,0 +1,136 @@
+"""Telling many what changes: one look for all who see the same, and nobody holds up the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from toolyard.errors import ToolyardError
+from toolyard.web.live import Change, Live
+
+
+class World:
+    """What each person sees, and how often somebody looked."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, dict[str, int]] = {"ada": {"one": 1}, "bob": {"two": 2}}
+        self.looks = 0
+        self.broken = False
+
+    async def look(self, key: str) -> dict[str, int]:
+        self.looks += 1
+        if self.broken:
+            raise ToolyardError("the database is away")
+        return dict(self.seen[key])
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+@pytest.fixture
+async def live(world: World) -> AsyncGenerator[Live[str, int]]:
+    live = Live(world.look, every=0.01)
+    yield live
+    live.close()
+
+
+async def following(stream: AsyncGenerator[Any]) -> Any:
+    return await asyncio.wait_for(anext(stream), 5)
+
+
+async def test_each_hears_of_their_own_and_of_nothing_else(world: World, live: Live[str, int]) -> None:
+    ada, bob = live.changes("ada", heartbeat=9), live.changes("bob", heartbeat=9)
+    assert await following(ada) == Change("one", 1)
+    assert await following(bob) == Change("two", 2)
+    world.seen["ada"] = {"one": 5, "three": 3}
+    assert {await following(ada), await following(ada)} == {Change("one", 5), Change("three", 3)}
+    del world.seen["ada"]["one"]
+    assert await following(ada) == Change("one", None)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(anext(bob), 0.1)
+    await ada.aclose()
+    await bob.aclose()
+
+
+async def test_one_look_serves_all_who_see_the_same(world: World) -> None:
+    live = Live(world.look, every=0.05)
+    streams = [live.changes("ada", heartbeat=9) for _ in range(50)]
+    for stream in streams:
+        await following(stream)
+    before = world.looks
+    world.seen["ada"] = {"one": 2}
+    assert [await following(stream) for stream in streams] == [Change("one", 2)] * 50
+    assert world.looks - before < 20
+    for stream in streams:
+        await stream.aclose()
+    live.close()
+
+
+async def test_who_comes_later_hears_everything_first(world: World, live: Live[str, int]) -> None:
+    first = live.changes("ada", heartbeat=9)
+    await following(first)
+    world.seen["ada"] = {"one": 7}
+    second = live.changes("ada", heartbeat=9)
+    assert await following(second) == Change("one", 7)
+    assert await following(first) == Change("one", 7)
+    await first.aclose()
+    await second.aclose()
+
+
+async def test_a_sign_of_life_comes_when_nothing_else_does(live: Live[str, int]) -> None:
+    stream = live.changes("ada", heartbeat=0.02)
+    await following(stream)
+    assert await following(stream) is None
+    await stream.aclose()
+
+
+async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
+    world: World, live: Live[str, int], until: Any
+) -> None:
+    slow, quick = live.changes("ada", heartbeat=9), live.changes("ada", heartbeat=9)
+    await following(slow)
+    heard: dict[str, int | None] = {}
+
+    async def listen() -> None:
+        async for change in quick:
+            if change is not None:
+                heard[change.id] = change.now
+
+    listening = asyncio.create_task(listen())
+    for number in range(6):
+        world.seen["ada"] = {str(each): number for each in range(100)}
+        await until(lambda now=number: heard.get("99") == now)
+    assert not listening.done()
+    with pytest.raises(StopAsyncIteration):
+        for _ in range(600):
+            await following(slow)
+    live.close()
+    await asyncio.wait_for(listening, 5)
+
+
+async def test_a_look_that_fails_is_tried_again(world: World, live: Live[str, int], until: Any) -> None:
+    stream = live.changes("ada", heartbeat=9)
+    await following(stream)
+    world.broken = True
+    looks = world.looks
+    await until(lambda: world.looks > looks + 2)
+    world.broken, world.seen["ada"] = False, {"one": 9}
+    assert await following(stream) == Change("one", 9)
+    await stream.aclose()
+
+
+async def test_closing_ends_every_stream(live: Live[str, int]) -> None:
+    streams = [live.changes("ada", heartbeat=9) for _ in range(3)]
+    for stream in streams:
+        await following(stream)
+    live.close()
+    for stream in streams:
+        with pytest.raises(StopAsyncIteration):
+            await following(stream)
+    with pytest.raises(StopAsyncIteration):
+        await following(live.changes("ada", heartbeat=9))

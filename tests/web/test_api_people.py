@@ -1,0 +1,88 @@
+"""``/api/v1/users`` and ``/api/v1/me``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+async def root(team: Any) -> Any:
+    return await team.person("root", "admin")
+
+
+async def test_me_says_who_is_asking(team: Any, root: Any, alone: Any) -> None:
+    mine = (await root.browser.get("/api/v1/me")).json
+    assert (mine["name"], mine["role"], mine["is_admin"], mine["token"]) == ("root", "admin", True, None)
+    assert mine["people_mode"] == "password"
+    local = (await alone.client().get("/api/v1/me")).json
+    assert (local["id"], local["people_mode"], local["is_admin"]) == ("local", "none", True)
+    nobody = await team.client().get("/api/v1/me")
+    assert nobody.status == 401
+    assert nobody.json["hint"]
+
+
+async def test_an_admin_invites_changes_and_deletes_people(root: Any, team: Any) -> None:
+    answer = await root.token.post("/api/v1/users", {"name": "ada"})
+    assert answer.status == 201, answer.text
+    ada = answer.json
+    place = answer.headers["location"]
+    assert (ada["role"], ada["has_password"], ada["disabled"]) == ("user", False, False)
+    assert ada["invite"]["url"].startswith(f"{team.url}/ui/invite/")
+    again = await root.token.post(f"{place}/invite")
+    assert again.json["url"] != ada["invite"]["url"]
+    assert (await root.token.get(place)).json["name"] == "ada"
+    changed = await root.token.patch(place, {"name": "Ada L.", "role": "admin"})
+    assert (changed.json["name"], changed.json["role"]) == ("Ada L.", "admin")
+    names = [each["name"] for each in (await root.token.get("/api/v1/users")).json["items"]]
+    assert sorted(names) == ["Ada L.", "root"]
+    assert (await root.token.delete(place)).status == 204
+    assert (await root.token.get(place)).status == 404
+
+
+async def test_whoever_is_disabled_is_out_at_once(root: Any, team: Any) -> None:
+    ada = await team.person("ada")
+    await ada.token.get("/api/v1/tools")
+    assert (await root.token.patch(f"/api/v1/users/{ada.user.id}", {"disabled": True})).status == 200
+    assert (await ada.token.get("/api/v1/me")).status == 401
+    assert (await ada.browser.get("/api/v1/me")).status == 401
+    mine = [each for each in team.site.parts.manager.statuses() if each.principal == ada.user.id]
+    assert mine == []
+
+
+async def test_nobody_locks_themselves_out(root: Any) -> None:
+    place = f"/api/v1/users/{root.user.id}"
+    assert (await root.token.delete(place)).status == 403
+    assert (await root.token.patch(place, {"disabled": True})).status == 403
+    assert (await root.token.patch(place, {"role": "user"})).status == 403
+    assert (await root.token.get(place)).json["role"] == "admin"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": "x" * 101}, "name"),
+        ({"name": "a\u0000b"}, "name"),
+        ({"name": 5}, "name"),
+        ({"name": "a", "role": "owner"}, "role"),
+    ],
+)
+async def test_what_cannot_be_used_is_named(root: Any, body: Any, field: str) -> None:
+    answer = await root.token.post("/api/v1/users", body)
+    assert answer.status == 422, answer.text
+    assert answer.json["errors"][0]["field"] == field
+
+
+async def test_a_name_that_is_taken_is_a_conflict(root: Any) -> None:
+    answer = await root.token.post("/api/v1/users", {"name": "ROOT"})
+    assert answer.status == 409
+    assert answer.json["errors"][0]["field"] == "name"
+
+
+async def test_in_the_mode_none_nobody_is_invited(alone: Any) -> None:
+    answer = await alone.client().post("/api/v1/users", {"name": "ada"})
+    assert answer.status == 403
+    assert "none" in answer.json["detail"]

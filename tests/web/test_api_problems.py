@@ -1,0 +1,139 @@
+"""Every error is problem details (RFC 9457), tells nothing it should not, and can be found in the log."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from toolyard import errors
+from toolyard.auth import errors as auth_errors
+from toolyard.errors import ToolyardError
+from toolyard.people import errors as people_errors
+from toolyard.registry import errors as registry_errors
+from toolyard.store import errors as store_errors
+from toolyard.web.kinds import KINDS, kind_of
+from toolyard.web.problems import describe
+
+
+def is_problem(answer: Any, status: int) -> Any:
+    assert answer.status == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json
+    assert problem["status"] == status
+    assert problem["title"]
+    assert problem["detail"]
+    assert problem["type"]
+    return problem
+
+
+async def test_what_there_is_not(alone: Any) -> None:
+    for path in ("/api/v1/nothing", "/api/v2/status", "/nothing", "/api/v1/servers/"):
+        is_problem(await alone.client().get(path), 404)
+
+
+async def test_a_method_that_is_not_taken_names_those_that_are(alone: Any) -> None:
+    answer = await alone.client().delete("/api/v1/status")
+    is_problem(answer, 405)
+    assert answer.headers["allow"] == "GET"
+
+
+async def test_an_answer_that_nobody_accepts(alone: Any) -> None:
+    client = alone.client()
+    problem = is_problem(await client.get("/api/v1/status", headers={"Accept": "text/html"}), 406)
+    assert "application/json" in problem["detail"]
+    is_problem(await client.get("/api/v1/audit/export", headers={"Accept": "application/json"}), 406)
+    is_problem(await client.get("/api/v1/events", headers={"Accept": "application/json"}), 406)
+    for accepted in ("*/*", "application/*", "text/html, application/json;q=0.5", ""):
+        answer = await client.get("/api/v1/status", headers={"Accept": accepted})
+        assert answer.status == 200, accepted
+
+
+async def test_a_body_that_is_too_long(alone: Any) -> None:
+    body = json.dumps({"arguments": {"date": "x" * 9_000_000}}).encode()
+    headers = {"Content-Type": "application/json"}
+    path = "/api/v1/tools/demo_weekday/call"
+    answer = await alone.client().post(path, data=io.BytesIO(body), headers=headers)
+    is_problem(answer, 413)
+
+
+async def test_a_body_of_another_type(alone: Any, team: Any) -> None:
+    ada = await team.person("ada")
+    for client in (alone.client(), ada.token):
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "application/xml"):
+            answer = await client.post(
+                "/api/v1/tools/demo_weekday/call", data=b"{}", headers={"Content-Type": kind}
+            )
+            problem = is_problem(answer, 415)
+            assert "application/json" in problem["detail"]
+
+
+async def test_a_body_that_is_no_json(alone: Any) -> None:
+    client = alone.client()
+    for body in (b"{", b"", b"\xff\xfe", b"[" * 100_000, b'{"arguments": NaN}'):
+        answer = await client.post(
+            "/api/v1/tools/demo_weekday/call", data=body, headers={"Content-Type": "application/json"}
+        )
+        assert answer.status in (400, 422), (body[:10], answer.text)
+        is_problem(answer, answer.status)
+
+
+async def test_what_was_sent_is_not_told_back(alone: Any) -> None:
+    body = {"name": "S", "url": 3, "choices": [{"kind": "oauth", "client_secret": ["hunter2-hunter2"]}]}
+    problem = is_problem(await alone.client().post("/api/v1/servers", body), 422)
+    assert {each["field"] for each in problem["errors"]} >= {"url", "choices.0.client_secret"}
+    assert "hunter2" not in json.dumps(problem)
+
+
+async def test_what_nobody_expected_has_an_id_and_no_trace(
+    alone: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("the password is hunter2-hunter2")
+
+    monkeypatch.setattr(alone.site.registry, "servers", broken)
+    with caplog.at_level(logging.ERROR, "toolyard.web"):
+        answer = await alone.client().get("/api/v1/servers")
+    problem = is_problem(answer, 500)
+    assert problem["id"]
+    assert problem["id"] in problem["hint"]
+    assert "hunter2" not in answer.text
+    assert "Traceback" not in answer.text
+    record = next(record for record in caplog.records if problem["id"] in record.getMessage())
+    assert record.exc_info is not None
+    assert (await alone.client().get("/api/v1/status")).status == 200
+
+
+async def test_a_person_in_a_browser_gets_a_page(alone: Any) -> None:
+    answer = await alone.client().get("/ui/nothing-here", headers={"Accept": "text/html"})
+    assert answer.status == 404
+    assert answer.headers["content-type"].startswith("text/html")
+
+
+def every_error() -> list[type[ToolyardError]]:
+    found: list[type[ToolyardError]] = [ToolyardError]
+    for each in found:
+        found += each.__subclasses__()
+    homes = {each.__name__ for each in (errors, auth_errors, people_errors, registry_errors, store_errors)}
+    return sorted({each for each in found if each.__module__ in homes}, key=lambda each: each.__qualname__)
+
+
+@pytest.mark.parametrize("kind", every_error(), ids=lambda each: each.__name__)
+def test_every_error_has_a_status(kind: type[ToolyardError]) -> None:
+    row = next(KINDS[each] for each in kind.__mro__ if each in KINDS)
+    assert 400 <= row.status <= 599
+    if issubclass(kind, errors.ServerError):
+        assert row.status not in (401, 403), "these speak of the caller's own sign-in"
+
+
+def test_a_busy_server_says_when_to_come_back() -> None:
+    problem, headers = describe(errors.Throttled("busy", retry_after=6.2))
+    assert (problem.status, headers) == (503, {"Retry-After": "7"})
+    error = errors.RpcError(-32602, "bad arguments", {"why": "x"})
+    error.server = "one"
+    told = describe(error)[0]
+    assert (told.server, told.code, told.detail) == ("one", -32602, "bad arguments (code -32602)")
+    assert kind_of(auth_errors.SignInEnded("over")).word == "sign-in-needed"

@@ -1,0 +1,87 @@
+"""``/api/v1/status``: BooChat's getMcpServers; and starting a server again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psutil
+
+FIELDS = {
+    *("kind", "id", "label", "description", "transport", "trust", "enabled", "state", "reason", "cause"),
+    *("hint", "since", "protocol_version", "server_name", "server_version", "tool_count", "token_cost"),
+    *("provenance", "shared", "restarts", "next_retry", "pid", "stderr", "slug", "registry_id"),
+}
+
+
+async def status_of(client: Any, server: str) -> Any:
+    answer = await client.get("/api/v1/status")
+    assert answer.status == 200, answer.text
+    return next(each for each in answer.json["items"] if each["id"] == server)
+
+
+async def test_there_is_one_record_for_each_server_with_everything_about_it(alone: Any) -> None:
+    client = alone.client()
+    before = await status_of(client, "demo")
+    assert set(before) == FIELDS
+    assert (before["state"], before["since"], before["tool_count"]) == ("idle", None, None)
+    await client.get("/api/v1/tools")
+    after = await status_of(client, "demo")
+    assert (after["state"], after["tool_count"], after["server_name"]) == ("ready", 3, "Toolyard demo")
+    assert after["token_cost"] > 50
+    assert after["since"].endswith("Z")
+    assert after["protocol_version"] == "2026-07-28"
+    assert after["provenance"].endswith("mcp.json:1")
+    assert psutil.pid_exists(after["pid"])
+
+
+async def test_a_server_that_failed_says_why_and_what_it_said_last(open_site: Any) -> None:
+    words = ["-c", "import sys; sys.exit('no database at hand')"]
+    local = await open_site(
+        {"bad": {"command": "python3", "args": words}, "off": {"command": "x", "enabled": False}}
+    )
+    client = local.client()
+    await client.get("/api/v1/tools")
+    bad = await status_of(client, "bad")
+    assert (bad["state"], bad["reason"], bad["enabled"]) == ("failed", "unreachable", True)
+    assert "no database at hand" in bad["stderr"]
+    assert bad["cause"]
+    assert (await status_of(client, "off"))["state"] == "disabled"
+
+
+async def test_users_do_not_see_where_entries_stand_and_what_servers_print(team: Any) -> None:
+    await team.person("root", "admin")
+    ada = await team.person("ada")
+    await ada.token.get("/api/v1/tools")
+    record = await status_of(ada.token, "demo")
+    assert (record["provenance"], record["pid"], record["stderr"]) == ("file", None, [])
+    assert record["state"] == "ready"
+
+
+async def test_each_person_has_a_connection_of_their_own(team: Any) -> None:
+    ada, bob = await team.person("ada"), await team.person("bob")
+    await ada.token.get("/api/v1/tools")
+    assert (await status_of(ada.token, "demo"))["state"] == "ready"
+    assert (await status_of(bob.token, "demo"))["state"] == "idle"
+
+
+async def test_a_restart_makes_a_new_process(alone: Any) -> None:
+    client = alone.client()
+    await client.get("/api/v1/tools")
+    before = (await status_of(client, "demo"))["pid"]
+    answer = await client.post("/api/v1/servers/demo/restart")
+    assert answer.status == 200, answer.text
+    assert answer.json["state"] == "ready"
+    assert answer.json["pid"] not in (None, before)
+    assert not psutil.pid_exists(before)
+    entries = (await client.get("/api/v1/audit?action=server.restart")).json["items"]
+    assert [entry["target"] for entry in entries] == ["demo"]
+
+
+async def test_only_admins_restart_and_only_what_there_is(team: Any) -> None:
+    admin, ada = await team.person("root", "admin"), await team.person("ada")
+    assert (await ada.token.post("/api/v1/servers/demo/restart")).status == 403
+    assert (await ada.browser.post("/api/v1/servers/demo/restart")).status == 403
+    assert (await admin.token.post("/api/v1/servers/demo/restart")).status == 200
+    missing = await admin.token.post("/api/v1/servers/nothing/restart")
+    assert missing.status == 404
+    assert missing.json["hint"]

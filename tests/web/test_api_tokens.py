@@ -1,0 +1,114 @@
+"""``/api/v1/tokens``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+SCOPE = {"rights": ["read", "call"], "servers": ["demo"], "tools": ["demo_w*"], "agents": None}
+
+
+async def make(person: Any, **more: Any) -> Any:
+    answer = await person.browser.post("/api/v1/tokens", {"name": "nightly", "scope": SCOPE, **more})
+    assert answer.status == 201, answer.text
+    return answer.json
+
+
+async def test_a_token_is_made_shown_once_used_listed_and_deleted(team: Any) -> None:
+    ada = await team.person("ada")
+    made = await make(ada, expires_in=3600)
+    assert made["token"].startswith("ty_")
+    assert made["expires_at"] > made["created_at"]
+    listed = await ada.browser.get("/api/v1/tokens")
+    assert made["token"] not in listed.text
+    entry = next(each for each in listed.json["items"] if each["id"] == made["id"])
+    assert (entry["name"], entry["scope"], entry["last_used_at"]) == ("nightly", SCOPE, None)
+    client = team.client(Authorization=f"Bearer {made['token']}")
+    me = (await client.get("/api/v1/me")).json
+    assert (me["name"], me["token"]) == ("ada", SCOPE)
+    assert (await ada.browser.delete(f"/api/v1/tokens/{made['id']}")).status == 204
+    refused = await client.get("/api/v1/me")
+    assert refused.status == 401
+    assert refused.headers["www-authenticate"].startswith("Bearer")
+    assert (await ada.browser.delete(f"/api/v1/tokens/{made['id']}")).status == 404
+
+
+async def test_no_token_makes_or_deletes_tokens(team: Any) -> None:
+    ada = await team.person("ada")
+    made = await make(ada)
+    body = {"name": "more", "scope": {"rights": ["read"]}}
+    assert (await ada.token.post("/api/v1/tokens", body)).status == 403
+    assert (await ada.token.delete(f"/api/v1/tokens/{made['id']}")).status == 403
+
+
+async def test_a_user_cannot_give_a_token_more_than_they_have(team: Any) -> None:
+    ada = await team.person("ada")
+    answer = await ada.browser.post("/api/v1/tokens", {"name": "root", "scope": {"rights": ["admin"]}})
+    assert answer.status == 403
+
+
+async def test_an_admins_token_needs_the_right_as_well(team: Any) -> None:
+    admin = await team.person("root", "admin")
+    weak = await make(admin)
+    client = team.client(Authorization=f"Bearer {weak['token']}")
+    assert (await client.get("/api/v1/users")).status == 403
+    assert (await client.get("/metrics")).status == 403
+    assert (await client.get("/api/v1/me")).json["is_admin"] is False
+    assert (await admin.token.get("/api/v1/users")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"scope": SCOPE}, "name"),
+        ({"name": "a"}, "scope"),
+        ({"name": "a", "scope": {"rights": []}}, "scope.rights"),
+        ({"name": "a", "scope": {"rights": ["everything"]}}, "scope.rights"),
+        ({"name": "", "scope": SCOPE}, "name"),
+        ({"name": "x" * 101, "scope": SCOPE}, "name"),
+        ({"name": "a", "scope": SCOPE, "expires_in": 0}, "expires_in"),
+        ({"name": "a", "scope": SCOPE, "expires_in": "soon"}, "expires_in"),
+        ({"name": "a", "scope": {**SCOPE, "servers": "demo"}}, "scope.servers"),
+    ],
+)
+async def test_what_cannot_be_used_is_named(team: Any, body: Any, field: str) -> None:
+    ada = await team.person("ada")
+    answer = await ada.browser.post("/api/v1/tokens", body)
+    assert answer.status == 422, answer.text
+    assert any(each["field"].startswith(field) for each in answer.json["errors"]), answer.text
+
+
+async def test_a_token_that_is_nonsense_is_refused(team: Any) -> None:
+    for text in ("nonsense", "ty_", "ty_" + "x" * 43, ""):
+        answer = await team.client(Authorization=f"Bearer {text}").get("/api/v1/me")
+        assert answer.status == 401, text
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_limited_token_reaches_the_instances_that_it_names(team: Any, hostile_http: Any) -> None:
+    admin, ada = await team.person("root", "admin"), await team.person("ada")
+    body = {"name": "S", "url": f"{hostile_http.url}/good/token-scope", "private_addresses": True}
+    server = (await admin.token.post("/api/v1/servers", body)).json
+    made = {}
+    for slug in ("one", "two"):
+        answer = await ada.browser.post("/api/v1/instances", {"server_id": server["id"], "slug": slug})
+        made[slug] = answer.json["id"]
+    scope = {"rights": ["read", "call", "manage"], "servers": ["one"]}
+    token = (await ada.browser.post("/api/v1/tokens", {"name": "t", "scope": scope})).json["token"]
+    client = team.client(Authorization=f"Bearer {token}")
+    assert [each["slug"] for each in (await client.get("/api/v1/instances")).json["items"]] == ["one"]
+    assert (await client.get(f"/api/v1/instances/{made['one']}")).status == 200
+    other = f"/api/v1/instances/{made['two']}"
+    for method, path, sent in (
+        ("GET", other, None),
+        ("PATCH", other, {"name": "x"}),
+        ("DELETE", other, None),
+        ("POST", f"{other}/test", None),
+        ("POST", f"{other}/disable", None),
+        ("GET", f"{other}/tools", None),
+    ):
+        assert (await client.ask(method, path, sent)).status == 404, (method, path)
+    names = [each["name"] for each in (await client.get("/api/v1/tools")).json["items"]]
+    assert names == ["mcp_one__echo"]
+    assert (await client.post("/api/v1/tools/mcp_two__echo/call", {})).status == 404

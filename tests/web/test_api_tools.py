@@ -1,0 +1,192 @@
+"""``/api/v1/tools``: what may be seen and called, also with a token that is limited."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from toolyard.model.agent import Agent
+from toolyard.model.people import Right, TokenScope
+
+READ_AND_CALL = frozenset({Right.READ, Right.CALL})
+
+
+async def names(client: Any, query: str = "") -> list[str]:
+    answer = await client.get(f"/api/v1/tools{query}")
+    assert answer.status == 200, answer.text
+    return [each["name"] for each in answer.json["items"]]
+
+
+async def test_tools_are_listed_with_everything_about_them(alone: Any) -> None:
+    answer = await alone.client().get("/api/v1/tools")
+    assert answer.status == 200
+    assert [each["name"] for each in answer.json["items"]] == ["demo_count", "demo_weekday"]
+    tool = answer.json["items"][1]
+    assert (tool["id"], tool["server"]) == ("demo/weekday", "demo")
+    assert tool["input_schema"]["properties"]["date"]
+    assert tool["annotations"]["readOnlyHint"] is True
+    assert answer.json["failures"] == []
+    assert answer.json["listed_seconds_ago"]["demo"] < 60
+    one = await alone.client().get("/api/v1/tools/demo_weekday")
+    assert one.json == tool
+
+
+async def test_a_call_answers_in_both_views(alone: Any) -> None:
+    answer = await alone.client().post(
+        "/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}}
+    )
+    assert answer.status == 200, answer.text
+    result = answer.json
+    assert (result["text"], result["is_error"]) == ("2026-07-28 is a Tuesday.", False)
+    assert result["raw"]["content"][0]["text"] == result["text"]
+
+
+async def test_a_tools_own_failure_is_a_result(alone: Any) -> None:
+    answer = await alone.client().post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "soon"}})
+    assert (answer.status, answer.json["is_error"]) == (200, True)
+
+
+async def test_what_is_refused_and_what_does_not_exist_give_the_same_answer(alone: Any) -> None:
+    client = alone.client()
+    hidden = await client.post("/api/v1/tools/demo_forget/call", {})
+    missing = await client.post("/api/v1/tools/demo_nothing/call", {})
+    assert hidden.status == missing.status == 404
+    assert hidden.text.replace("demo_forget", "X") == missing.text.replace("demo_nothing", "X")
+    assert (await client.get("/api/v1/tools/demo_forget")).status == 404
+
+
+async def test_why_tells_the_chain(alone: Any) -> None:
+    answer = await alone.client().get("/api/v1/tools/demo_forget/why")
+    assert answer.status == 200, answer.text
+    assert (answer.json["verdict"], answer.json["tool"]) == ("refuse", "demo/forget")
+    assert any(link["outcome"] == "refuse" for link in answer.json["chain"])
+    assert (await alone.client().get("/api/v1/tools/nothing/why")).status == 404
+
+
+async def test_a_server_that_cannot_be_listed_is_among_the_failures(open_site: Any, demo: Any) -> None:
+    local = await open_site({"demo": demo, "bad": {"command": "no-such-program"}})
+    client = local.client()
+    listed = (await client.get("/api/v1/tools")).json
+    assert len(listed["items"]) == 2
+    assert [each["server"] for each in listed["failures"]] == ["bad"]
+    assert listed["failures"][0]["problem"]["detail"] == "command not found: no-such-program"
+    assert await names(client, "?server=demo") == ["demo_count", "demo_weekday"]
+    call = await client.post("/api/v1/tools/bad_anything/call", {})
+    assert call.status == 502
+    assert call.json["type"] == "urn:toolyard:problem:unreachable"
+    assert call.json["server"] == "bad"
+    assert (await client.get("/api/v1/tools?server=nothing")).status == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"arguments": []}, {"arguments": "date"}, {"argument": {}}, [], 1, {"agent": 3}, {"bundles": "a"}],
+)
+async def test_a_call_of_the_wrong_shape_is_refused(alone: Any, body: Any) -> None:
+    answer = await alone.client().post("/api/v1/tools/demo_weekday/call", body)
+    assert answer.status == 422
+    assert answer.json["errors"]
+
+
+async def test_an_agent_or_a_bundle_that_there_is_not_is_told(alone: Any) -> None:
+    for query in ("agent=nobody", "bundle=nothing"):
+        answer = await alone.client().get(f"/api/v1/tools?{query}")
+        assert answer.status == 404
+        assert "there is no" in answer.json["errors"][0]["message"]
+
+
+async def test_who_hangs_up_cancels_the_call(alone: Any, until: Any) -> None:
+    client = alone.client()
+    await client.get("/api/v1/tools")
+    body = {"arguments": {"to": 100, "pause": 0.2}}
+    call = asyncio.create_task(client.post("/api/v1/tools/demo_count/call", body))
+    await until(lambda: alone.site.parts.manager.status("demo").in_flight == 1)
+    call.cancel()
+    await until(lambda: alone.site.parts.manager.status("demo").in_flight == 0)
+    entries: list[Any] = []
+    while not entries:
+        entries = (await alone.client().get("/api/v1/audit?action=tool.call")).json["items"]
+    assert entries[0]["outcome"] == "cancelled"
+
+
+# Tokens.
+
+
+async def test_a_token_without_the_right_may_not(team: Any) -> None:
+    reader = await team.person("ada", scope=TokenScope(frozenset({Right.READ})))
+    assert await names(reader.token)
+    call = await reader.token.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
+    assert call.status == 403
+    assert "call" in call.json["detail"]
+    caller = await team.person("bob", scope=TokenScope(frozenset({Right.CALL})))
+    assert (await caller.token.get("/api/v1/tools")).status == 403
+    call = await caller.token.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
+    assert call.status == 200
+
+
+@pytest.mark.parametrize(
+    ("limits", "seen"),
+    [
+        ({"tools": ("demo_w*",)}, ["demo_weekday"]),
+        ({"tools": ("*", "!demo_c*")}, ["demo_weekday"]),
+        ({"tools": ()}, []),
+        ({"servers": ("demo",)}, ["demo_count", "demo_weekday"]),
+        ({"servers": ("d*",), "tools": ("demo_count",)}, ["demo_count"]),
+        ({"servers": ("other",)}, []),
+        ({"agents": ("planner",)}, []),
+    ],
+)
+async def test_a_token_is_limited_on_the_call_path_itself(
+    team: Any, limits: dict[str, Any], seen: list[str]
+) -> None:
+    person = await team.person("ada", scope=TokenScope(READ_AND_CALL, **limits))
+    assert await names(person.token) == seen
+    for name, arguments in (("demo_weekday", {"date": "2026-07-28"}), ("demo_count", {"to": 1, "pause": 0})):
+        answer = await person.token.post(f"/api/v1/tools/{name}/call", {"arguments": arguments})
+        assert answer.status == (200 if name in seen else 404), answer.text
+        assert (await person.token.get(f"/api/v1/tools/{name}")).status == (200 if name in seen else 404)
+        if name not in seen:
+            missing = await person.token.post("/api/v1/tools/demo_nothing/call", {"arguments": arguments})
+            hinted = answer.text.replace(name, "X"), missing.text.replace("demo_nothing", "X")
+            assert hinted[0].partition('"hint"')[0] == hinted[1].partition('"hint"')[0]
+    shown = [each["id"] for each in (await person.token.get("/api/v1/status")).json["items"]]
+    assert shown == ([] if limits.get("servers") == ("other",) else ["demo"])
+
+
+async def test_why_names_the_token(team: Any) -> None:
+    person = await team.person("ada", scope=TokenScope(READ_AND_CALL, tools=("demo_w*",)))
+    answer = (await person.token.get("/api/v1/tools/demo_count/why")).json
+    assert answer["verdict"] == "hide"
+    assert answer["chain"][-1] == {
+        "rule": "token",
+        "outcome": "hide",
+        "reason": "no pattern of the token matches 'demo_count'",
+    }
+
+
+async def test_a_token_for_an_agent_works_as_that_agent_only(open_site: Any, demo: Any) -> None:
+    planner = Agent("planner", "Planner", tools=("demo_w*",))
+    local = await open_site({"demo": demo}, people_mode="password", agents=[planner])
+    person = await local.person("ada", scope=TokenScope(READ_AND_CALL, agents=("planner",)))
+    assert await names(person.token) == []
+    assert await names(person.token, "?agent=planner") == ["demo_weekday"]
+    body = {"arguments": {"date": "2026-07-28"}}
+    assert (await person.token.post("/api/v1/tools/demo_weekday/call", body)).status == 404
+    answer = await person.token.post("/api/v1/tools/demo_weekday/call", {**body, "agent": "planner"})
+    assert answer.status == 200
+
+
+async def test_calls_are_in_the_audit_log_with_who_and_what(team: Any) -> None:
+    admin, ada = await team.person("root", "admin"), await team.person("ada")
+    await ada.token.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
+    await ada.token.post("/api/v1/tools/demo_forget/call", {})
+    await admin.token.post("/api/v1/servers/demo/restart")
+    entries = (await admin.token.get("/api/v1/audit?action=tool.call")).json["items"]
+    told = [(each["actor_name"], each["target"], each["outcome"], each["address"]) for each in entries]
+    assert told == [
+        ("ada", "demo/forget", "ToolRefused", "127.0.0.1"),
+        ("ada", "demo/weekday", "ok", "127.0.0.1"),
+    ]
+    assert "2026-07-28" not in str(entries)

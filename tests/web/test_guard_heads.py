@@ -1,0 +1,100 @@
+"""Heads of requests that never end, by time or by length, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+from toolyard.web.listening import bind
+from toolyard.web.patience import HEAD_LIMIT, PatientProtocol
+
+
+class Impatient(PatientProtocol):
+    head_seconds = 0.3
+
+
+async def _app(scope: Any, receive: Any, send: Any) -> None:
+    message: dict[str, Any] = {"more_body": True}
+    while message.get("more_body"):
+        message = await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    listener = bind("127.0.0.1", 0)
+    config = uvicorn.Config(_app, http=Impatient, lifespan="off", log_config=None, timeout_keep_alive=60)
+    server = uvicorn.Server(config)
+    serving = asyncio.ensure_future(server.serve(sockets=[listener.socket]))
+    while not server.started:
+        await asyncio.sleep(0.01)
+    yield listener.socket.getsockname()[1]
+    server.should_exit = True
+    await serving
+
+
+HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize("begun", [b"", b"G", b"\r\n", HEAD, HEAD + b"X: y"])
+async def test_a_head_that_does_not_end_ends_the_connection(port: int, begun: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    began = time.monotonic()
+    writer.write(begun)
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    assert 0.2 < time.monotonic() - began < 5
+    writer.close()
+
+
+async def test_dripping_does_not_help(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    ended = asyncio.ensure_future(reader.read())
+    writer.write(HEAD)
+    for number in range(200):
+        if ended.done():
+            break
+        writer.write(f"X-{number}: y\r\n".encode())
+        await asyncio.sleep(0.02)
+    assert ended.done()
+    assert number < 100
+    writer.close()
+
+
+async def test_a_head_that_is_too_long_ends_the_connection(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    ended, sent = asyncio.ensure_future(reader.read()), 0
+    writer.write(HEAD)
+    try:
+        while not ended.done() and sent < HEAD_LIMIT * 50:
+            writer.write(b"X: " + b"y" * 8000 + b"\r\n")
+            sent += 8005
+            await writer.drain()
+            await asyncio.sleep(0)
+        await asyncio.wait_for(ended, 5)
+    except ConnectionError:
+        pass
+    assert sent < HEAD_LIMIT * 50
+    writer.close()
+
+
+async def test_a_slow_body_and_a_pause_between_requests_are_no_slow_head(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for _ in range(2):
+        writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n")
+        for _ in range(4):
+            await asyncio.sleep(0.15)
+            writer.write(b"x")
+        answer = await asyncio.wait_for(reader.readuntil(b"ok"), 5)
+        assert b" 200 " in answer
+        await asyncio.sleep(0.5)
+    # A large body in the same breath as its head is not a large head.
+    body = b"x" * (HEAD_LIMIT * 2)
+    writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    assert b" 200 " in await asyncio.wait_for(reader.readuntil(b"ok"), 5)
+    writer.close()

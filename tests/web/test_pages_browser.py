@@ -1,0 +1,489 @@
+"""Pages in a real browser: a quiet console, by keyboard alone, live, light and dark, on a phone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+from tests.conftest import Listening, Programs
+from tests.demo_data import ROOT, fill, write_files
+from tests.screenshots import pages
+
+from toolyard.config.settings import Settings
+from toolyard.registry import Registry
+from toolyard.registry.drafts import InstanceDraft, ServerDraft
+from toolyard.store import Database
+
+# One event loop and one browser for all of them: starting a browser takes longer than most of these tests.
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(180)]
+
+CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def chromium() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
+        yield browser
+        await browser.close()
+
+
+@dataclass
+class Yard:
+    """A real ``toolyard serve`` with something in it, and the servers behind it."""
+
+    url: str
+    ids: dict[str, str]
+    words: Listening
+
+    def post(self, path: str) -> None:
+        """Somebody else's program does something."""
+        request = urllib.request.Request(f"{self.url}{path}", method="POST", headers={"Accept": "*/*"})
+        urllib.request.urlopen(request, timeout=30).read()
+
+
+async def _fill(data: Path, docs: str, words: str) -> dict[str, str]:
+    ids = await fill(data, docs)
+    database = await Database.open(data, url=None, secret_key=None)
+    registry = Registry(database.registry, Settings())
+    server = await registry.add_server(ServerDraft("Words", f"{words}/mcp", private_addresses=True))
+    made = await registry.create_instance("local", InstanceDraft(server.id, None, "words", "Words"))
+    await database.close()
+    return {**ids, "Words": server.id, "words": made.id}
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    data, programs = tmp_path_factory.mktemp("yard"), Programs()
+    docs = programs(sys.executable, ROOT / "tests/servers/docs_server.py", "{port}")
+    words = programs(sys.executable, ROOT / "tests/servers/words_server.py", "{port}")
+    write_files(data)
+    ids = asyncio.run(_fill(data, f"{docs.url}/mcp", words.url))
+    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
+    yield Yard(served.url, ids, words)
+    programs.stop()
+
+
+@dataclass
+class Looking:
+    """A browser window, and what its console complained of."""
+
+    page: Page
+    said: list[str] = field(default_factory=list[str])
+
+
+@contextlib.asynccontextmanager
+async def window(chromium: Browser, yard: Yard, **options: object) -> AsyncIterator[Looking]:
+    context: BrowserContext = await chromium.new_context(base_url=yard.url, **options)  # type: ignore[arg-type]
+    context.set_default_timeout(15_000)
+    looking = Looking(await context.new_page())
+    looking.page.on(
+        "console", lambda each: looking.said.append(each.text) if each.type in ("error", "warning") else None
+    )
+    looking.page.on("pageerror", lambda error: looking.said.append(str(error)))
+    yield looking
+    await context.close()
+    assert looking.said == []
+
+
+async def settled(page: Page) -> None:
+    """Until the parts that come later are there."""
+    await expect(page.locator("[data-load][aria-busy]")).to_have_count(0)
+
+
+def everything(yard: Yard) -> list[str]:
+    """Every page, and those with hostile words."""
+    found = {name: path for name, path in pages(yard.ids).items() if name != "not-found"}
+    return [
+        *found.values(),
+        f"/ui/mcp/{yard.ids['words']}",
+        f"/ui/mcp/{yard.ids['words']}/tool?name=echo",
+        f"/ui/admin/mcp/{yard.ids['Words']}",
+    ]
+
+
+# Every page.
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+async def test_no_page_complains_or_is_wider_than_the_window(
+    chromium: Browser, yard: Yard, scheme: str, width: int
+) -> None:
+    size = {"width": width, "height": 844}
+    async with window(chromium, yard, viewport=size, color_scheme=scheme) as looking:
+        for path in everything(yard):
+            await looking.page.goto(path)
+            await settled(looking.page)
+            wide = await looking.page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width, path
+            assert await looking.page.evaluate("window.hacked") is None, path
+            assert looking.said == [], path
+
+
+CONTRAST = """() => {
+  const curve = (part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+  const channel = (part) => curve(part / 255);
+  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const over = (colours) => {
+    canvas.clearRect(0, 0, 1, 1);
+    for (const colour of colours) { canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); }
+    return canvas.getImageData(0, 0, 1, 1).data;
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement, behind = [];
+    if (!walker.currentNode.textContent.trim() || !node.checkVisibility()) continue;
+    if (node.closest(".unseen, .skip, :disabled, option")) continue;
+    for (let each = node; each; each = each.parentElement) {
+      behind.unshift(getComputedStyle(each).backgroundColor);
+    }
+    const [back, front] = [over(behind), over([...behind, getComputedStyle(node).color])].map(light);
+    const ratio = (Math.max(back, front) + 0.05) / (Math.min(back, front) + 0.05);
+    if (ratio < 4.5) found.push(`${ratio.toFixed(2)}: ${walker.currentNode.textContent.trim().slice(0, 40)}`);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_all_text_stands_out_from_what_is_behind_it(chromium: Browser, yard: Yard, scheme: str) -> None:
+    async with window(chromium, yard, color_scheme=scheme) as looking:
+        for path in ("/ui/dev/parts", "/ui/", "/ui/admin/mcp", f"/ui/mcp/{yard.ids['docs']}", "/ui/tokens"):
+            await looking.page.goto(path)
+            await settled(looking.page)
+            assert await looking.page.evaluate(CONTRAST) == [], path
+
+
+# By keyboard.
+
+
+async def reach(page: Page, name: str, role: str = "") -> None:
+    """Press Tab until something of this name has the focus, and see that it can be seen to have it."""
+    for _ in range(80):
+        await page.keyboard.press("Tab")
+        found = await page.evaluate(
+            """() => {
+              const one = document.activeElement;
+              const ring = getComputedStyle(one).outlineStyle !== "none";
+              const text = one.getAttribute("aria-label") || one.labels?.[0]?.textContent || one.textContent;
+              return [text.trim(), ring, one.checkVisibility()];
+            }"""
+        )
+        if name in found[0]:
+            assert found[1], f"{name} has the focus, and nothing shows it"
+            assert found[2]
+            return
+    raise AssertionError(f"Tab does not lead to {name}")
+
+
+async def test_the_main_flow_works_by_keyboard_alone(chromium: Browser, yard: Yard) -> None:
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        await page.goto("/ui/mcp")
+        await page.keyboard.press("Tab")
+        await expect(page.locator(".skip")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.locator("main")).to_be_focused()
+        await reach(page, "New instance")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/ui/mcp/new")
+        await reach(page, "Search servers")
+        await page.keyboard.type("library")
+        await expect(page.locator(".tile")).to_have_count(1)
+        await reach(page, "Library docs")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/ui/mcp/new?server=*")
+        await reach(page, "Slug")
+        await page.keyboard.press("Control+a")
+        await page.keyboard.type("docs")
+        await expect(page.locator("#slug-error")).to_contain_text("You have an instance with this slug")
+        await page.keyboard.type("-keys")
+        await expect(page.locator("#slug-error")).to_be_hidden()
+        await expect(page.locator("[data-mirror]")).to_have_text("docs-keys")
+        await reach(page, "Name")
+        await page.keyboard.press("Control+a")
+        await page.keyboard.type("By keys")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("h1")).to_have_text("By keys")
+        await expect(page.locator("#tool-list > li")).to_have_count(3)
+        await reach(page, "More about By keys")
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("Escape")
+        await expect(page.locator("details.more summary")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await reach(page, "Delete")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("dialog h1")).to_have_text("Delete “By keys”?")
+        await page.keyboard.press("Escape")
+        await expect(page.locator("dialog")).to_be_hidden()
+        await expect(page.locator("details.more summary")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await reach(page, "Delete")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("dialog")).to_be_visible()
+        await reach(page, "Delete")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/ui/mcp")
+        await expect(page.locator("#flash")).to_contain_text("“By keys” is deleted.")
+
+
+async def test_a_form_that_is_refused_leads_to_its_errors(chromium: Browser, yard: Yard) -> None:
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        await page.goto("/ui/admin/mcp/new")
+        await page.get_by_label("Name", exact=True).fill("Bad")
+        await page.get_by_label("URL").fill("nothing")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("[role=alert]")).to_be_focused()
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_label("URL")).to_have_value("nothing")
+        looking.said[:] = [each for each in looking.said if "422" not in each]
+
+
+# Without a reload.
+
+
+async def marked(page: Page) -> bool:
+    return await page.evaluate("window.stillThere === true")
+
+
+async def test_status_changes_without_a_reload(chromium: Browser, yard: Yard) -> None:
+    id_ = yard.ids["words"]
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        for path in ("/ui/mcp", f"/ui/mcp/{id_}"):
+            await page.goto(path)
+            await settled(page)
+            await page.evaluate("window.stillThere = true")
+            row = page.locator(f"#i-{id_}")
+            await expect(row.locator(".pill")).to_have_text("Ready")
+            urllib.request.urlopen(f"{yard.words.url}/down").read()
+            yard.post(f"/api/v1/instances/{id_}/test")
+            await expect(row.locator(".pill")).to_have_text("Failed")
+            await expect(row).to_contain_text("503")
+            await expect(page.locator("#say")).to_have_text("Words: Failed")
+            urllib.request.urlopen(f"{yard.words.url}/up").read()
+            yard.post(f"/api/v1/instances/{id_}/test")
+            await expect(row.locator(".pill")).to_have_text("Ready")
+            assert await marked(page), path
+
+
+async def test_a_search_stays_while_status_changes(chromium: Browser, yard: Yard) -> None:
+    id_ = yard.ids["words"]
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        await page.goto("/ui/mcp")
+        await page.get_by_label("Search instances").fill("words")
+        await expect(page.locator(".rows > li")).to_have_count(1)
+        await expect(page.locator("#count")).to_have_text("1 instance")
+        for way, state in (("down", "Failed"), ("up", "Ready")):
+            urllib.request.urlopen(f"{yard.words.url}/{way}").read()
+            yard.post(f"/api/v1/instances/{id_}/test")
+            await expect(page.locator(f"#i-{id_} .pill")).to_have_text(state)
+            await expect(page.locator(".rows > li")).to_have_count(1)
+        await page.reload()
+        await expect(page.get_by_label("Search instances")).to_have_value("words")
+        await expect(page.locator(".rows > li")).to_have_count(1)
+
+
+async def test_the_home_page_follows_too(chromium: Browser, yard: Yard) -> None:
+    id_ = yard.ids["words"]
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        await page.goto("/ui/")
+        await page.evaluate("window.stillThere = true")
+        urllib.request.urlopen(f"{yard.words.url}/down").read()
+        yard.post(f"/api/v1/instances/{id_}/test")
+        await expect(page.locator("#next")).to_contain_text("“Words” failed")
+        await expect(page.locator(f"#i-{id_} .pill")).to_have_text("Failed")
+        urllib.request.urlopen(f"{yard.words.url}/up").read()
+        yard.post(f"/api/v1/instances/{id_}/test")
+        await expect(page.locator("#next")).not_to_contain_text("Words")
+        assert await marked(page)
+
+
+async def test_a_restart_of_a_files_server_is_followed_live(chromium: Browser, yard: Yard) -> None:
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        await page.goto("/ui/admin/mcp/files/demo")
+        await settled(page)
+        before = await page.locator("dl").first.inner_text()
+        await page.evaluate("window.stillThere = true")
+        yard.post("/api/v1/servers/demo/restart")
+        await expect(page.locator("dl").first).not_to_have_text(before)
+        await expect(page.locator("dl .pill").first).to_have_text("Ready")
+        assert await marked(page)
+
+
+async def test_one_press_changes_one_row(chromium: Browser, yard: Yard) -> None:
+    id_ = yard.ids["docs"]
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        await page.goto("/ui/mcp")
+        await page.evaluate("window.stillThere = true")
+        row = page.locator(f"#i-{id_}")
+        await row.get_by_role("button", name="Test").click()
+        await expect(page.locator("#flash")).to_contain_text("answers: 3 tools")
+        await row.locator("summary").click()
+        await row.get_by_role("button", name="Disable").click()
+        await expect(row.locator(".pill")).to_have_text("Disabled")
+        await expect(page.locator("#flash")).to_contain_text("is disabled")
+        await row.locator("summary").click()
+        await row.get_by_role("button", name="Enable").click()
+        await expect(row.locator(".pill")).to_have_text("Ready")
+        await page.get_by_role("button", name="Dismiss").click()
+        await expect(page.locator("#flash")).to_be_empty()
+        assert await marked(page)
+
+
+async def test_tools_are_filtered_while_one_types_and_picked(chromium: Browser, yard: Yard) -> None:
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        await page.goto(f"/ui/mcp/{yard.ids['docs']}")
+        await settled(page)
+        shown = page.locator("#tool-list > li:visible")
+        await expect(shown).to_have_count(3)
+        await page.get_by_label("Filter 3 tools").fill("question")
+        await expect(shown).to_have_count(1)
+        await expect(page.locator("#say")).to_have_text("1 shown")
+        await expect(page.locator(".pick").first).to_be_hidden()
+        await page.get_by_label("Only those checked").check()
+        await page.get_by_label("Filter 3 tools").fill("")
+        await expect(shown).to_have_count(3)
+        await page.get_by_role("button", name="Uncheck").click()
+        await page.get_by_label("Let query-docs through").check()
+        await page.get_by_role("button", name="Save filter").click()
+        await expect(page.locator("#flash")).to_contain_text("lets 1 tool through")
+        await settled(page)
+        await expect(page.locator("#tools .cost").first).to_contain_text("1 of 3 usable")
+        await page.get_by_label("All", exact=False).first.check()
+        await page.get_by_role("button", name="Save filter").click()
+        await expect(page.locator("#flash")).to_contain_text("lets all tools through")
+
+
+async def test_a_tool_is_tried_in_place(chromium: Browser, yard: Yard) -> None:
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        await page.goto(f"/ui/mcp/{yard.ids['docs']}/tool?name=query-docs")
+        await page.evaluate("window.stillThere = true")
+        await page.get_by_label("library_id").fill("/docs/x")
+        await page.get_by_label("topic").fill("<script>window.hacked = true</script>")
+        await page.get_by_role("button", name="Call").click()
+        await expect(page.locator("#result")).to_contain_text("read the manual")
+        await expect(page.get_by_label("library_id")).to_have_value("/docs/x")
+        assert await marked(page)
+        assert await page.evaluate("window.hacked") is None
+
+
+async def test_ways_to_sign_in_are_added_in_place(chromium: Browser, yard: Yard) -> None:
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        await page.goto("/ui/admin/mcp/new")
+        await page.get_by_label("Client secret").fill("typed already")
+        await page.get_by_role("button", name="Add another way").click()
+        await expect(page.locator("fieldset.choice")).to_have_count(2)
+        await expect(page.locator("#choices-1-kind")).to_be_focused()
+        await expect(page.locator("#choices-1-key")).to_be_visible()
+        await expect(page.locator("#choices-1-client_id")).to_be_hidden()
+        await page.locator("#choices-1-kind").select_option("oauth")
+        await expect(page.locator("#choices-1-client_id")).to_be_visible()
+        await expect(page.get_by_label("Client secret").first).to_have_value("typed already")
+        await page.get_by_role("button", name="Remove this way").last.click()
+        await expect(page.locator("fieldset.choice")).to_have_count(1)
+
+
+async def test_the_token_can_be_copied(chromium: Browser, yard: Yard) -> None:
+    async with window(chromium, yard, permissions=["clipboard-read", "clipboard-write"]) as looking:
+        page = looking.page
+        await page.goto("/ui/tokens")
+        await page.get_by_label("Name").fill("copied")
+        await page.get_by_role("button", name="Make token").click()
+        text = await page.locator("#token-text").input_value()
+        await page.locator(".copy-field button").click()
+        await expect(page.locator("#say")).to_have_text("Copied")
+        assert await page.evaluate("navigator.clipboard.readText()") == text
+        request = urllib.request.Request(f"{yard.url}/api/v1/me", headers={"Authorization": f"Bearer {text}"})
+        assert json.loads(urllib.request.urlopen(request).read())["token"]["rights"] == ["read", "call"]
+
+
+# Light and dark, wide and narrow, with and without script.
+
+
+async def test_colours_follow_the_system_until_one_chooses(chromium: Browser, yard: Yard) -> None:
+    background = "getComputedStyle(document.body).backgroundColor + getComputedStyle(document.body).color"
+    async with window(chromium, yard, color_scheme="dark") as looking:
+        page = looking.page
+        await page.goto("/ui/")
+        dark = await page.evaluate(background)
+        await page.emulate_media(color_scheme="light")
+        light = await page.evaluate(background)
+        assert light != dark
+        await page.get_by_role("button", name="Dark").click()
+        assert await page.evaluate(background) == dark
+        await page.goto("/ui/tokens")
+        assert await page.evaluate(background) == dark
+        await expect(page.get_by_role("button", name="Dark")).to_have_attribute("aria-pressed", "true")
+        await page.get_by_role("button", name="As the system").click()
+        assert await page.evaluate(background) == light
+
+
+async def test_on_a_phone_the_menu_opens_and_closes(chromium: Browser, yard: Yard) -> None:
+    async with window(chromium, yard, viewport={"width": 390, "height": 844}, has_touch=True) as looking:
+        page = looking.page
+        await page.goto("/ui/")
+        await expect(page.get_by_role("link", name="Registry")).to_be_hidden()
+        await page.get_by_role("button", name="Menu").tap()
+        await page.get_by_role("link", name="Registry").tap()
+        await page.wait_for_url("**/ui/admin/mcp")
+        await page.locator("details.more summary").first.tap()
+        menu = page.locator("details.more[open] .more-menu")
+        box = await menu.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+
+
+async def test_without_script_everything_is_still_there(chromium: Browser, yard: Yard) -> None:
+    async with window(
+        chromium, yard, java_script_enabled=False, viewport={"width": 390, "height": 844}
+    ) as looking:
+        page = looking.page
+        await page.goto(f"/ui/mcp/{yard.ids['docs']}")
+        await page.get_by_role("link", name="Ask the server for its tools").click()
+        await expect(page.locator("#tool-list > li")).to_have_count(3)
+        await page.get_by_role("button", name="Menu").click()
+        await page.get_by_role("button", name="Dark").click()
+        await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        await page.goto("/ui/mcp?q=docs")
+        await expect(page.get_by_role("button", name="Search")).to_be_visible()
+        await page.locator("details.more summary").first.click()
+        await page.get_by_role("link", name="Delete").first.click()
+        await expect(page.locator("h1")).to_contain_text("Delete")
+        await page.get_by_role("link", name="Cancel").click()
+        await expect(page.locator("h1")).to_have_text("Library docs")
+
+
+async def test_a_press_on_a_later_page_stays_there(chromium: Browser, yard: Yard) -> None:
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        await page.goto("/ui/mcp")
+        await page.get_by_label("Search instances").fill("library")
+        await expect(page.locator(".rows > li")).to_have_count(1)
+        await page.get_by_role("button", name="Test").click()
+        await expect(page.locator("#flash")).to_contain_text("answers: 3 tools")
+        await expect(page.locator(".rows > li")).to_have_count(1)
+        assert page.url.endswith("/ui/mcp?q=library")

@@ -1,0 +1,334 @@
+"""``/ui/mcp`` without script: creating, editing, filtering, testing, trying and deleting instances."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conftest import Listening, Programs
+from tests.web.browsing import Browser, Page
+from tests.web.conftest import ROOT, Local
+
+from toolyard.model.registry import InstanceState, RegistryServer
+from toolyard.registry.drafts import ChoiceDraft, InstanceDraft, ServerDraft
+
+SECRET = "k-very-secret-value"
+
+
+@pytest.fixture
+def words(listening: Programs) -> Listening:
+    return listening("python3", ROOT / "tests/servers/words_server.py", "{port}")
+
+
+@pytest.fixture
+async def server(alone: Local, words: Listening) -> RegistryServer:
+    """A server that offers no sign-in, a header, and OAuth."""
+    choices = (
+        ChoiceDraft("public", "Open"),
+        ChoiceDraft("header", "Key", key="X-Api-Key"),
+        ChoiceDraft("oauth", "Account"),
+    )
+    draft = ServerDraft("Words", f"{words.url}/mcp", private_addresses=True, choices=choices)
+    return await alone.site.registry.add_server(draft)
+
+
+@pytest.fixture
+async def me(alone: Local) -> Browser:
+    return Browser(alone.client())
+
+
+async def created(alone: Local, server: RegistryServer, slug: str = "words", choice: int = 0) -> str:
+    user = await alone.site.people.local_user()
+    value = SECRET if server.choices[choice].kind == "header" else None
+    draft = InstanceDraft(server.id, server.choices[choice].id, slug, "Words", value=value)
+    return (await alone.site.registry.create_instance(user.id, draft)).id
+
+
+# Creating.
+
+
+async def test_an_instance_is_created_in_two_steps(me: Browser, server: RegistryServer) -> None:
+    page = await me.get("/ui/mcp/new")
+    card = page.root.one("a", href=f"/ui/mcp/new?server={server.id}")
+    assert "Words" in card.text
+    page = await me.get(card.attrs["href"])
+    assert page.value("slug") == "local"
+    assert "mcp_local__…" in page.text
+    page = await me.send(page, page.form_with("slug"), {"slug": "mine", "name": "My words"})
+    assert page.status == 200
+    assert page.h1 == "My words"
+    assert "“My words” is created." in page.flash
+    assert "mcp_mine__…" in page.text
+    assert "My words" in (await me.get("/ui/mcp")).text
+
+
+async def test_bad_input_is_told_beside_its_field_and_kept(me: Browser, server: RegistryServer) -> None:
+    page = await me.get(f"/ui/mcp/new?server={server.id}")
+    bad = {"slug": "not a slug!", "name": "n" * 81, "choice_id": server.choices[1].id}
+    page = await me.send(page, page.form_with("slug"), bad)
+    assert page.status == 422
+    assert "1 to 24" in page.error("slug")
+    assert "81 characters" in page.error("name")
+    assert "required" in page.error(f"value-{server.choices[1].id}")
+    assert page.value("slug") == "not a slug!"
+    assert page.value("name") == "n" * 81
+    assert page.value("choice_id") == server.choices[1].id
+    assert "3 things to correct" in page.text
+    assert page.root.one("input", id="slug").attrs["aria-invalid"] == "true"
+
+
+async def test_a_slug_that_is_taken_is_told(me: Browser, alone: Local, server: RegistryServer) -> None:
+    await created(alone, server, "Words")
+    page = await me.get(f"/ui/mcp/new?server={server.id}")
+    page = await me.send(page, page.form_with("slug"), {"slug": "wORDS"})
+    assert page.status == 422
+    assert page.error("slug")
+    told = await me.client.get("/ui/mcp/slug?slug=WORDS", headers=me.cookie())
+    assert "You have an instance with this slug" in told.text
+    assert (await me.client.get("/ui/mcp/slug?slug=other", headers=me.cookie())).text == ""
+    assert "1 to 24" in (await me.client.get("/ui/mcp/slug?slug=%21", headers=me.cookie())).text
+
+
+async def test_a_value_is_never_sent_back(me: Browser, alone: Local, server: RegistryServer) -> None:
+    key = server.choices[1].id
+    page = await me.get(f"/ui/mcp/new?server={server.id}")
+    sent = {"slug": "bad slug", "choice_id": key, f"value-{key}": SECRET}
+    page = await me.send(page, page.form_with("slug"), sent)
+    assert page.status == 422
+    assert SECRET not in page.html
+    page = await me.send(page, page.form_with("slug"), {**sent, "slug": "keyed"})
+    assert SECRET not in page.html
+    edit = await me.get(f"{page.path}/edit")
+    assert SECRET not in edit.html
+    assert "A value is stored. Leave empty to keep it." in edit.text
+    saved = await me.send(edit, edit.form_with("slug"), {"name": "Keyed"})
+    assert saved.h1 == "Keyed"
+    user = await alone.site.people.local_user()
+    (instance, _), *_ = await alone.site.registry.instances(user.id)
+    assert (instance.slug, instance.name, instance.value) == ("keyed", "Keyed", SECRET)
+
+
+async def test_an_instance_that_signs_in_elsewhere_says_that_a_step_is_left(
+    me: Browser, server: RegistryServer
+) -> None:
+    page = await me.get(f"/ui/mcp/new?server={server.id}")
+    page = await me.send(page, page.form_with("slug"), {"slug": "acc", "choice_id": server.choices[2].id})
+    assert "One step left: connect" in page.text
+    assert page.root.one("button", formaction=f"{page.path}/connect").text == "Connect"
+    assert "Connect it first" in page.text
+    row = (await me.get("/ui/mcp")).root.one("li", data_state="pending")
+    assert "Not connected yet" in row.text
+    assert row.all("button", formaction=f"{page.path}/connect")
+
+
+async def test_a_disabled_server_is_not_offered(me: Browser, alone: Local, server: RegistryServer) -> None:
+    await alone.site.registry.enable_server(server.id, False)
+    assert "Words" not in (await me.get("/ui/mcp/new")).text
+    page = await me.get(f"/ui/mcp/new?server={server.id}")
+    assert "is disabled" in page.flash
+
+
+# Seeing and changing.
+
+
+async def test_the_list_can_be_searched_and_paged(me: Browser, alone: Local, server: RegistryServer) -> None:
+    user = await alone.site.people.local_user()
+    for number in range(120):
+        draft = InstanceDraft(server.id, server.choices[0].id, f"n-{number:03}", f"Number {number:03}")
+        await alone.site.registry.create_instance(user.id, draft)
+    page = await me.get("/ui/mcp")
+    assert len(page.root.one("ul", class_="rows").children) // 2 <= 100
+    assert "Number 000" in page.text
+    assert "Number 110" not in page.text
+    assert "Page 1 of 2" in page.text
+    page = await me.get(page.root.one("a", rel="next").attrs["href"])
+    assert "Number 110" in page.text
+    at = page.root.all("li", data_state="ready")[5].attrs["id"].removeprefix("i-")
+    page = await me.press(page, f"/ui/mcp/{at}/disable")
+    assert page.path == "/ui/mcp?page=2"
+    page = await me.send(page, page.form_with("q"), {"q": "number 007"})
+    assert "1 instance" in page.text
+    assert "Number 007" in page.text
+    for odd in ("page=0", "page=-1", "page=99999", "page=x", "page=9999999999999999999"):
+        assert (await me.get(f"/ui/mcp?{odd}")).status == 200
+
+
+async def test_an_instance_is_switched_off_and_on_again(
+    me: Browser, alone: Local, server: RegistryServer
+) -> None:
+    at = f"/ui/mcp/{await created(alone, server)}"
+    page = await me.press(await me.get("/ui/mcp"), f"{at}/disable")
+    assert page.path == "/ui/mcp"
+    assert "“Words” is disabled." in page.flash
+    assert "Disabled" in page.root.one("li", data_state="disabled").text
+    assert "once it is enabled" in (await me.get(at)).text
+    page = await me.press(page, f"{at}/enable")
+    assert "Ready" in page.root.one("li", data_state="ready").text
+    assert (await me.get("/ui/mcp")).flash == ""
+
+
+async def test_a_test_tells_what_came_of_it(
+    me: Browser, alone: Local, server: RegistryServer, words: Listening
+) -> None:
+    at = f"/ui/mcp/{await created(alone, server)}"
+    page = await me.press(await me.get("/ui/mcp"), f"{at}/test")
+    assert "answers: 4 tools" in page.flash
+    words.stop()
+    page = await me.press(await me.get(at), f"{at}/test")
+    assert page.path == at
+    assert page.root.one("div", id="flash").all("div", class_="bad")
+    assert "Failed" in page.root.one("dl").text
+    assert "refused" in page.flash
+    words.start()
+    page = await me.press(await me.get("/ui/mcp"), f"{at}/test")
+    assert "answers" in page.flash
+    assert page.root.all("li", data_state="ready")
+
+
+async def test_deleting_asks_again(me: Browser, alone: Local, server: RegistryServer) -> None:
+    at = f"/ui/mcp/{await created(alone, server)}"
+    page = await me.get(f"{at}/delete")
+    assert page.h1 == "Delete “Words”?"
+    assert (await me.get(at)).status == 200
+    page = await me.send(page, f"{at}/delete")
+    assert page.path == "/ui/mcp"
+    assert "“Words” is deleted." in page.flash
+    assert (await me.get(at)).status == 404
+
+
+# Tools.
+
+
+async def test_the_tools_are_those_of_now(me: Browser, alone: Local, server: RegistryServer) -> None:
+    at = f"/ui/mcp/{await created(alone, server)}"
+    page = await me.get(at)
+    assert "echo" not in page.text
+    assert page.root.one("section", id="tools").attrs["data-load"] == f"{at}/tools"
+    assert page.root.one("main").all("a", href=f"{at}/tools")
+    page = await me.get(f"{at}/tools")
+    rows = {
+        row.one(class_="row-title").text: row.text for row in page.root.one("ul", id="tool-list").all("li")
+    }
+    assert len(rows) == 4
+    assert "read-only idempotent open world ≈" in rows["echo"]
+    assert "writes destructive ≈" in rows["wipe"]
+    assert "Not usable: readOnlyHint is false" in rows["wipe"]
+    assert "2 tools set aside" in page.text
+    part = await me.client.get(f"{at}/tools", headers={**me.cookie(), "toolyard-part": "1"})
+    assert part.text.lstrip().startswith("<section")
+
+
+async def test_a_server_that_fails_is_told_in_full(
+    me: Browser, alone: Local, hostile_http: Listening
+) -> None:
+    draft = ServerDraft("Web page", f"{hostile_http.url}/html/k?when=always", private_addresses=True)
+    server = await alone.site.registry.add_server(draft)
+    at = f"/ui/mcp/{await created(alone, server)}"
+    page = await me.get(f"{at}/tools")
+    assert page.status == 200
+    assert "The server could not be asked" in page.text
+    assert "html" in page.root.one("section", id="tools").text.lower()
+    assert "Failed" in page.root.one("dl").text
+
+
+async def test_a_filter_lets_all_some_or_none_through(
+    me: Browser, alone: Local, server: RegistryServer
+) -> None:
+    at = f"/ui/mcp/{await created(alone, server)}"
+    user = await alone.site.people.local_user()
+
+    async def send(kind: str, tools: list[str]) -> Page:
+        page = await me.get(f"{at}/tools")
+        return await me.send(page, page.form_with("filter"), {"filter": kind, "tool": tools})
+
+    async def stored() -> tuple[str, ...] | None:
+        return (await alone.site.registry.instances(user.id))[0][0].tool_filter
+
+    page = await send("some", ["echo", "gone-meanwhile"])
+    assert "lets 2 tools through" in page.flash
+    assert await stored() == ("echo", "gone-meanwhile")
+    page = await me.get(f"{at}/tools")
+    boxes = {each.attrs["value"]: "checked" in each.attrs for each in page.root.all("input", class_="pick")}
+    assert boxes["echo"]
+    assert sum(boxes.values()) == 1
+    assert "no longer offered: gone-meanwhile" in page.text
+    assert "New tools never join by themselves" in page.text
+    assert "1 of 4 usable" in page.text
+    await send("none", ["echo"])
+    assert await stored() == ()
+    assert "0 of 4 usable" in (await me.get(f"{at}/tools")).text
+    await send("all", [])
+    assert await stored() is None
+
+
+async def test_a_tool_is_tried_with_a_form_from_its_schema(
+    me: Browser, alone: Local, server: RegistryServer
+) -> None:
+    at = f"/ui/mcp/{await created(alone, server)}"
+    page = await me.get(f"{at}/tool?name=echo")
+    labels = {each.attrs["for"]: each.text for each in page.root.all("label") if "for" in each.attrs}
+    fields = {text.split(" ")[0]: name for name, text in labels.items()}
+    form = page.form_with("json")
+    sent = {
+        fields["text"]: "hello",
+        fields["times"]: "3",
+        fields["loud"]: "true",
+        fields["more"]: '{"a": [1]}',
+    }
+    answered = await me.send(page, form, sent)
+    assert answered.status == 200
+    assert '{"text": "hello", "times": 3, "loud": true, "more": {"a": [1]}}' in answered.text
+    assert dict(answered.fields(answered.form_with("json")))[fields["text"]] == "hello"
+    bad = await me.send(page, form, {fields["times"]: "three", fields["more"]: "{"})
+    assert bad.status == 422
+    assert "“times” is not a whole number." in bad.error(fields["times"])
+    assert "“more” is not valid JSON." in bad.error(fields["more"])
+    written = await me.send(page, form, {"json": '{"any": "thing"}'})
+    assert '{"any": "thing"}' in written.text
+    for text in ("[1]", "{", "[" * 100_000):
+        assert (await me.send(page, form, {"json": text})).status == 422
+
+
+async def test_a_tool_that_may_not_be_called_says_why(
+    me: Browser, alone: Local, server: RegistryServer
+) -> None:
+    at = f"/ui/mcp/{await created(alone, server)}"
+    page = await me.get(f"{at}/tool?name=wipe")
+    assert "This tool may not be called" in page.text
+    assert not page.root.all("textarea", id="json")
+    decides = page.root.one("li", class_="decides")
+    assert decides.text.startswith("write tools")
+    assert "(this rule decides)" in decides.text
+    csrf = dict(page.fields(page.root.one("form", id="act")))["csrf"]
+    answer = await me.client.ask(
+        "POST", f"{at}/tool?name=wipe", data={"csrf": csrf, "json": "{}"}, headers=me.cookie()
+    )
+    assert "The call failed" in answer.text
+    assert (await me.get(f"{at}/tool?name=nothing")).status == 404
+
+
+async def test_a_tools_own_error_and_a_dead_server_are_told_in_full(
+    me: Browser, alone: Local, server: RegistryServer, words: Listening
+) -> None:
+    at = f"/ui/mcp/{await created(alone, server)}"
+    page = await me.get(f"{at}/tools")
+    marked = next(row for row in page.root.all("li") if "A name that is markup" in row.text)
+    page = await me.get(marked.one("a", class_="button").attrs["href"])
+    page = await me.send(page, page.form_with("json"))
+    assert "Tool error" in page.text
+    words.stop()
+    page = await me.send(page, page.form_with("json"))
+    assert page.status == 200
+    assert "The call failed" in page.text
+    assert "refused" in page.text
+
+
+async def test_a_state_that_is_stored_is_shown(me: Browser, alone: Local, server: RegistryServer) -> None:
+    id_ = await created(alone, server, choice=2)
+    reason = "the provider no longer accepts it"
+    await alone.site.database.registry.set_state(id_, InstanceState.NEEDS_REAUTH, reason)
+    page = await me.get("/ui/mcp")
+    row = page.root.one("li", data_state="needs_reauth")
+    assert "Needs sign-in again" in row.text
+    assert reason in row.text
+    assert row.one("button", formaction=f"/ui/mcp/{id_}/connect").text == "Reconnect"
+    home = await me.get("/ui/")
+    assert "“Words” needs you again" in home.text

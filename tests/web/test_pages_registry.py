@@ -1,0 +1,276 @@
+"""``/ui/admin/mcp`` without script: adding, editing, viewing and deleting servers; servers from files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.conftest import Listening, Programs
+from tests.web.browsing import Browser
+from tests.web.conftest import ROOT, Local, Opening
+
+from toolyard.model.people import Role
+from toolyard.model.registry import AuthKind, Registration
+from toolyard.registry.drafts import ChoiceDraft, InstanceDraft, ServerDraft
+
+SECRET = "client-s3cret"
+
+
+@pytest.fixture
+async def me(alone: Local) -> Browser:
+    return Browser(alone.client())
+
+
+async def test_a_server_is_added(me: Browser, alone: Local) -> None:
+    page = await me.get("/ui/admin/mcp/new")
+    sent = {
+        "name": "GitHub",
+        "url": "https://api.github.test/mcp",
+        "trust": "untrusted",
+        "allow_tools": "get_*\n search_code ,\n\n",
+        "description": "Code\r\nand issues",
+        "choices-0-kind": "oauth",
+        "choices-0-registration": "entered",
+        "choices-0-client_id": "abc",
+        "choices-0-client_secret": SECRET,
+        "choices-0-scopes": "repo  read:org",
+    }
+    page = await me.send(page, "/ui/admin/mcp/new", sent)
+    assert page.status == 200
+    assert page.h1 == "GitHub"
+    assert "“GitHub” is in the registry." in page.flash
+    assert SECRET not in page.html
+    assert "a client secret is stored" in page.text
+    assert page.root.one("section", id="contents").attrs["data-load"] == f"{page.path}/contents"
+    (server,) = await alone.site.registry.servers()
+    assert server.allow_tools == ("get_*", "search_code")
+    assert server.description == "Code\nand issues"
+    (choice,) = server.choices
+    assert choice.client_secret == SECRET
+    assert choice.scopes == ("repo", "read:org")
+    assert "GitHub" in (await me.get("/ui/admin/mcp")).text
+
+
+async def test_bad_input_is_told_beside_its_field_and_kept(me: Browser, alone: Local) -> None:
+    await alone.site.registry.add_server(ServerDraft("Taken", "https://x.test/mcp"))
+    page = await me.get("/ui/admin/mcp/new")
+    sent = {
+        "name": "",
+        "url": "ftp://nothing",
+        "trust": "untrusted",
+        "deny_tools": "fine\n" + "x" * 300,
+        "choices-0-kind": "header",
+        "choices-0-key": "not a header",
+        "choices-0-client_secret": SECRET,
+    }
+    page = await me.send(page, "/ui/admin/mcp/new", sent)
+    assert page.status == 422
+    assert page.error("name") == "Name must not be empty."
+    assert "URL does not begin with http:// or https://." in page.error("url")
+    assert "Allowed tools is required for an untrusted server" in page.error("allow_tools")
+    assert "Denied tools (entry 2) has 300 characters" in page.error("deny_tools")
+    assert "is no valid header name" in page.error("choices-0-key")
+    assert page.value("url") == "ftp://nothing"
+    assert page.value("choices-0-key") == "not a header"
+    assert SECRET not in page.html
+    assert "enter it again" in page.error("choices-0-client_secret")
+    page = await me.send(
+        page, "/ui/admin/mcp/new", {"name": "tAKEN", "url": "https://y.test/", "trust": "trusted"}
+    )
+    assert page.status == 422
+    page = await me.send(page, "/ui/admin/mcp/new", {"choices-0-kind": "public", "deny_tools": ""})
+    assert page.status == 422
+    assert page.error("name")
+    assert len(await alone.site.registry.servers()) == 1
+
+
+async def test_ways_to_sign_in_are_added_and_removed_without_script(me: Browser, alone: Local) -> None:
+    page = await me.get("/ui/admin/mcp/new")
+    page = await me.send(
+        page,
+        "/ui/admin/mcp/new",
+        {"name": "Many", "url": "https://m.test/", "choices-0-client_secret": SECRET},
+        press=("do", "add"),
+    )
+    assert page.status == 200
+    assert SECRET not in page.html
+    assert "enter it again" in page.error("choices-0-client_secret")
+    assert page.value("name") == "Many"
+    page = await me.send(
+        page, "/ui/admin/mcp/new", {"choices-1-kind": "header", "choices-1-key": "X-Key"}, press=("do", "add")
+    )
+    page = await me.send(page, "/ui/admin/mcp/new", {"choices-2-kind": "public"}, press=("do", "remove-0"))
+    assert page.value("choices-0-key") == "X-Key"
+    page = await me.send(page, "/ui/admin/mcp/new", press=("do", "save"))
+    assert page.status == 200
+    (server,) = await alone.site.registry.servers()
+    assert [choice.kind for choice in server.choices] == [AuthKind.HEADER, AuthKind.PUBLIC]
+    assert server.choices[0].key == "X-Key"
+
+
+async def test_editing_keeps_what_is_not_changed(me: Browser, alone: Local) -> None:
+    choices = (
+        ChoiceDraft("oauth", "Account", client_id="abc", client_secret=SECRET),
+        ChoiceDraft("header", key="X-K"),
+    )
+    server = await alone.site.registry.add_server(
+        ServerDraft(
+            "GitHub", "https://g.test/mcp", choices=choices, deny_tools=("delete_*",), private_addresses=True
+        )
+    )
+    at = f"/ui/admin/mcp/{server.id}/edit"
+    page = await me.get(at)
+    assert SECRET not in page.html
+    assert "A secret is stored. Leave empty to keep it." in page.text
+    page = await me.send(page, at, {"description": "New words"}, press=("do", "save"))
+    assert "“GitHub” is saved." in page.flash
+    saved = await alone.site.registry.server(server.id)
+    assert saved.description == "New words"
+    assert saved.choices == server.choices
+    assert saved.deny_tools == ("delete_*",)
+    assert saved.private_addresses
+    page = await me.send(await me.get(at), at, {"choices-0-drop_secret": "yes"}, press=("do", "save"))
+    assert (await alone.site.registry.server(server.id)).choices[0].client_secret is None
+    assert (await alone.site.registry.server(server.id)).choices[0].registration is Registration.AUTO
+
+
+async def test_a_server_is_disabled_enabled_and_deleted(me: Browser, alone: Local) -> None:
+    server = await alone.site.registry.add_server(ServerDraft("Docs", "https://d.test/mcp"))
+    user = await alone.site.people.local_user()
+    await alone.site.registry.create_instance(user.id, InstanceDraft(server.id))
+    at = f"/ui/admin/mcp/{server.id}"
+    page = await me.press(await me.get("/ui/admin/mcp"), f"{at}/disable")
+    assert "“Docs” is disabled." in page.flash
+    assert "Disabled" in page.root.one("li", id=f"s-{server.id}").text
+    assert "1 instance" in page.root.one("li", id=f"s-{server.id}").text
+    assert "an admin has disabled the server" in (await me.get("/ui/mcp")).text
+    page = await me.press(page, f"{at}/enable")
+    assert (await alone.site.registry.server(server.id)).enabled
+    page = await me.get(f"{at}/delete")
+    assert "1 instance of it would be gone too" in page.text
+    page = await me.send(page, f"{at}/delete")
+    assert page.path == "/ui/admin/mcp"
+    assert "“Docs” is deleted." in page.flash
+    assert "No instances yet" in (await me.get("/ui/")).text
+    assert (await me.get(at)).status == 404
+
+
+async def test_viewing_shows_what_the_server_has(me: Browser, alone: Local, listening: Programs) -> None:
+    words = listening("python3", ROOT / "tests/servers/words_server.py", "{port}")
+    server = await alone.site.registry.add_server(
+        ServerDraft("Words", f"{words.url}/mcp", private_addresses=True)
+    )
+    at = f"/ui/admin/mcp/{server.id}"
+    page = await me.get(at)
+    assert "echo" not in page.text
+    page = await me.get(f"{at}/contents")
+    section = page.root.one("section", id="contents").text
+    for words_there in ("2025-", "Capabilities", "Resources", "Prompts", "read-only", "destructive", "≈"):
+        assert words_there in section
+    part = await me.client.get(f"{at}/contents", headers={**me.cookie(), "toolyard-part": "1"})
+    assert part.text.lstrip().startswith("<section")
+
+
+async def test_viewing_shows_the_whole_error(me: Browser, alone: Local, hostile_http: Listening) -> None:
+    for mode, words in (("html", "HTML"), ("redirects_for_ever", "redirect"), ("bad_json", "JSON")):
+        url = f"{hostile_http.url}/{mode.replace('_', '-')}/k?when=always"
+        server = await alone.site.registry.add_server(ServerDraft(mode, url, private_addresses=True))
+        page = await me.get(f"/ui/admin/mcp/{server.id}/contents")
+        assert page.status == 200
+        assert "The server could not be asked" in page.text
+        assert words.lower() in page.root.one("section", id="contents").text.lower()
+
+
+async def test_hostile_words_stay_words(me: Browser, alone: Local, listening: Programs) -> None:
+    """The reader of ``browsing`` fails where markup of a server gets into the page: its tags do not nest."""
+    words = listening("python3", ROOT / "tests/servers/words_server.py", "{port}")
+    markup = '"><script>x</script>'
+    server = await alone.site.registry.add_server(
+        ServerDraft(markup, f"{words.url}/mcp?{markup[2:9]}", private_addresses=True, description=markup)
+    )
+    user = await alone.site.people.local_user()
+    made = await alone.site.registry.create_instance(user.id, InstanceDraft(server.id, name=markup))
+    for path in (
+        "/ui/",
+        "/ui/mcp",
+        "/ui/mcp/new",
+        f"/ui/mcp/new?server={server.id}",
+        f"/ui/mcp/{made.id}",
+        f"/ui/mcp/{made.id}/tools",
+        f"/ui/mcp/{made.id}/edit",
+        f"/ui/mcp/{made.id}/delete",
+        f"/ui/mcp/{made.id}/tool?name=echo",
+        "/ui/admin/mcp",
+        f"/ui/admin/mcp/{server.id}",
+        f"/ui/admin/mcp/{server.id}/contents",
+        f"/ui/admin/mcp/{server.id}/edit",
+        f"/ui/admin/mcp/{server.id}/delete",
+        "/ui/admin/audit",
+        "/ui/tokens",
+        f"/ui/mcp?q={markup}",
+        f"/ui/admin/mcp?q={markup}",
+    ):
+        page = await me.get(path)
+        assert page.status == 200, path
+        assert [each.attrs.get("src", "")[:15] for each in page.root.all("script")] == ["/static/app.js?"], (
+            path
+        )
+        assert not [each for each in page.root.all("img") if "onerror" in each.attrs], path
+        assert "\u202e" not in page.html, path
+        assert not [each for each in page.root.all("a") if each.attrs["href"].startswith("javascript:")]
+    page = await me.get(f"/ui/mcp/{made.id}/tool?name=echo")
+    page = await me.send(page, page.form_with("json"), {"json": '{"text": "</code><script>y</script>"}'})
+    assert page.status == 200
+    assert len(page.root.all("script")) == 1
+
+
+# Servers from files.
+
+
+async def test_servers_from_files_stand_beside_with_their_place(
+    open_site: Opening, demo: dict[str, object]
+) -> None:
+    local = await open_site(
+        {"demo": demo, "broken": {"command": "no-such-command"}, "off": {**demo, "enabled": False}}
+    )
+    me = Browser(local.client())
+    await local.site.warm()
+    page = await me.get("/ui/admin/mcp")
+    row = page.root.one("li", id="f-broken")
+    assert "mcp.json:1" in row.text
+    assert "Failed" in row.text
+    assert "command not found: no-such-command" in row.text
+    assert "Disabled" in page.root.one("li", id="f-off").text
+    assert not page.root.one("li", id="f-off").all("button")
+    assert "3 tools" in page.root.one("li", id="f-demo").text
+    page = await me.press(page, "/ui/admin/mcp/files/broken/restart")
+    assert "is being restarted" in page.flash
+    assert not page.root.all("a", href="/ui/admin/mcp/files/broken/edit")
+    page = await me.get("/ui/admin/mcp/files/demo/contents")
+    assert "weekday" in page.text
+    page = await me.get("/ui/admin/mcp/files/demo/tool?name=weekday")
+    answered = await me.send(page, page.form_with("json"), {"json": '{"date": "2026-07-28"}'})
+    assert "Tuesday" in answered.text
+    assert (await me.get("/ui/admin/mcp/files/nothing")).status == 404
+
+
+async def test_arguments_and_environment_of_a_command_are_not_shown(open_site: Opening) -> None:
+    entry = {"command": sys.executable, "args": ["-c", "0", "--key", SECRET], "env": {"KEY": SECRET}}
+    web = {"url": f"https://x.test/mcp?key={SECRET}", "headers": {"X": SECRET}}
+    local = await open_site({"it": entry, "web": web})
+    me = Browser(local.client())
+    for path in (
+        "/ui/admin/mcp",
+        "/ui/admin/mcp/files/it",
+        "/ui/admin/mcp/files/it/contents",
+        "/ui/admin/mcp/files/web",
+    ):
+        assert SECRET not in (await me.get(path)).html
+
+
+async def test_others_see_files_servers_without_their_place(team: Local) -> None:
+    bob = Browser((await team.person("bob", Role.USER)).browser)
+    page = await bob.get("/ui/")
+    assert "demo" in page.text
+    assert str(Path(team.site.data_dir)) not in page.html

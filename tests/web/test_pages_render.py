@@ -1,0 +1,255 @@
+"""Every page, for admins and for others: it is there, well made, and needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+from tests.conftest import Listening, Programs
+from tests.web.browsing import Browser, Node, Page
+from tests.web.conftest import ROOT, Local, Opening
+
+from toolyard.model.people import Role
+from toolyard.model.registry import InstanceState
+from toolyard.registry.drafts import ChoiceDraft, InstanceDraft, ServerDraft
+
+WORDS = ROOT / "tests/servers/words_server.py"
+PAGES = (
+    "/ui/",
+    "/ui/mcp",
+    "/ui/mcp?q=nothing",
+    "/ui/mcp/new",
+    "/ui/mcp/new?server={server}",
+    "/ui/mcp/{instance}",
+    "/ui/mcp/{instance}/tools",
+    "/ui/mcp/{instance}/edit",
+    "/ui/mcp/{instance}/delete",
+    "/ui/mcp/{instance}/tool?name=echo",
+    "/ui/mcp/{waiting}",
+    "/ui/mcp/{waiting}/edit",
+    "/ui/tokens",
+    "/ui/account",
+    "/ui/dev/parts",
+)
+ADMIN_PAGES = (
+    "/ui/admin/mcp",
+    "/ui/admin/mcp?q=nothing",
+    "/ui/admin/mcp/new",
+    "/ui/admin/mcp/{server}",
+    "/ui/admin/mcp/{server}/contents",
+    "/ui/admin/mcp/{server}/edit",
+    "/ui/admin/mcp/{server}/delete",
+    "/ui/admin/mcp/files/demo",
+    "/ui/admin/mcp/files/demo/contents",
+    "/ui/admin/mcp/files/demo/tool?name=weekday",
+    "/ui/admin/people",
+    "/ui/admin/people/{user}/delete",
+    "/ui/admin/audit",
+    "/ui/admin/audit?action=sign_in&before=5",
+)
+
+
+@dataclass
+class Filled:
+    """A Toolyard with a server, and an instance of it for each of two people."""
+
+    local: Local
+    server: str
+    browsers: dict[str, Browser]
+    users: dict[str, str]
+    instances: dict[str, tuple[str, str]]
+
+    def path(self, template: str, who: str) -> str:
+        instance, waiting = self.instances[who]
+        other = next(id_ for name, id_ in self.users.items() if name != who)
+        return template.format(server=self.server, instance=instance, waiting=waiting, user=other)
+
+
+@pytest.fixture
+async def filled(team: Local, listening: Programs) -> Filled:
+    words: Listening = listening("python3", WORDS, "{port}")
+    registry = team.site.registry
+    choices = (ChoiceDraft("public"), ChoiceDraft("oauth", client_id="abc", client_secret="s3cret"))
+    draft = ServerDraft("Words", f"{words.url}/mcp", private_addresses=True, choices=choices)
+    server = await registry.add_server(draft)
+    found = Filled(team, server.id, {}, {}, {})
+    for name, role in (("ada", Role.ADMIN), ("bob", Role.USER)):
+        person = await team.person(name, role)
+        ready = await registry.create_instance(
+            person.user.id, InstanceDraft(server.id, server.choices[0].id, "words", "Words")
+        )
+        waiting = await registry.create_instance(
+            person.user.id, InstanceDraft(server.id, server.choices[1].id, "waiting", "Waiting")
+        )
+        assert waiting.state is InstanceState.PENDING
+        found.browsers[name] = Browser(person.browser)
+        found.users[name] = person.user.id
+        found.instances[name] = (ready.id, waiting.id)
+    return found
+
+
+async def test_every_page_is_there_for_an_admin(filled: Filled) -> None:
+    for template in (*PAGES, *ADMIN_PAGES):
+        page = await filled.browsers["ada"].get(filled.path(template, "ada"))
+        assert page.status == 200, (template, page.text)
+        check(page)
+
+
+async def test_a_user_has_every_page_but_the_admins(filled: Filled) -> None:
+    for template in PAGES:
+        page = await filled.browsers["bob"].get(filled.path(template, "bob"))
+        assert page.status == 200, (template, page.text)
+        check(page)
+        assert "Registry" not in page.root.one("nav").text
+    for template in ADMIN_PAGES:
+        page = await filled.browsers["bob"].get(filled.path(template, "bob"))
+        assert page.status == 404, template
+        check(page)
+
+
+async def test_another_persons_instance_is_not_there(filled: Filled) -> None:
+    for template in PAGES:
+        if "{instance}" in template:
+            page = await filled.browsers["bob"].get(filled.path(template, "ada"))
+            assert page.status == 404, template
+            assert "Words" not in page.text
+
+
+async def test_no_form_of_an_admin_works_for_others(filled: Filled) -> None:
+    bob, server = filled.browsers["bob"], filled.server
+    page = await bob.get("/ui/mcp")
+    csrf = dict(page.fields(page.root.one("form", id="act")))["csrf"]
+    for path in (
+        "/ui/admin/mcp/new",
+        f"/ui/admin/mcp/{server}/edit",
+        f"/ui/admin/mcp/{server}/disable",
+        f"/ui/admin/mcp/{server}/delete",
+        "/ui/admin/mcp/files/demo/restart",
+        "/ui/admin/people",
+        f"/ui/admin/people/{filled.users['ada']}/disable",
+        f"/ui/admin/people/{filled.users['ada']}/delete",
+        f"/ui/mcp/{filled.instances['ada'][0]}/delete",
+        f"/ui/mcp/{filled.instances['ada'][0]}/disable",
+        f"/ui/mcp/{filled.instances['ada'][0]}/test",
+        f"/ui/mcp/{filled.instances['ada'][0]}/tools",
+        f"/ui/mcp/{filled.instances['ada'][0]}/edit",
+        f"/ui/mcp/{filled.instances['ada'][0]}/tool?name=echo",
+    ):
+        answer = await bob.client.ask(
+            "POST", path, data={"csrf": csrf, "name": "x"}, headers={"Origin": bob.client.url}
+        )
+        assert answer.status == 404, path
+    assert (await filled.local.site.registry.server(server)).enabled
+    assert await filled.local.site.database.people.user(filled.users["ada"]) is not None
+
+
+async def test_who_is_not_signed_in_is_sent_to_sign_in(filled: Filled) -> None:
+    for template in (*PAGES, *ADMIN_PAGES):
+        stranger = Browser(filled.local.client())
+        page = await stranger.get(filled.path(template, "ada"))
+        assert page.path.startswith("/ui/sign-in"), template
+        check(page)
+
+
+@pytest.mark.parametrize("mode", ["none", "password"])
+async def test_errors_are_pages_for_people_and_problems_for_programs(open_site: Opening, mode: str) -> None:
+    local = await open_site({}, people_mode=mode)
+    for path, status in (("/ui/nothing", 404), ("/ui/theme", 405)):
+        page = await Browser(local.client()).get(path)
+        assert page.status == status
+        assert "OpenAPI" not in page.text
+        check(page)
+    answer = await local.client().get("/api/v1/nothing")
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+async def test_a_mistake_of_ours_is_a_page_with_an_id(alone: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(alone.site.registry, "servers", broken)
+    page = await Browser(alone.client()).get("/ui/admin/mcp")
+    assert page.status == 500
+    assert "a mistake" not in page.html
+    assert re.search(r"under the id [0-9a-f]{12}", page.text)
+
+
+async def test_the_root_leads_to_the_home_page(alone: Local) -> None:
+    for path in ("/", "/ui"):
+        assert (await Browser(alone.client()).get(path)).path == "/ui/"
+
+
+async def test_nothing_at_all_yet_says_what_to_do_next(open_site: Opening) -> None:
+    local = await open_site({}, people_mode="password")
+    admin = Browser((await local.person("ada", Role.ADMIN)).browser)
+    user = Browser((await local.person("bob")).browser)
+    for path, words, way in (
+        ("/ui/", "Fill the registry", "/ui/admin/mcp/new"),
+        ("/ui/mcp", "The registry is empty", "/ui/admin/mcp/new"),
+        ("/ui/mcp/new", "The registry is empty", "/ui/admin/mcp/new"),
+        ("/ui/admin/mcp", "The registry is empty", "/ui/admin/mcp/new"),
+        ("/ui/admin/mcp", "No servers from files", "/ui/admin/mcp/new"),
+    ):
+        page = await admin.get(path)
+        assert words in page.text
+        assert page.root.one("main").all("a", href=way)
+    for path in ("/ui/mcp", "/ui/mcp/new"):
+        page = await user.get(path)
+        assert "Ask an admin" in page.text
+    await local.site.registry.add_server(ServerDraft("Docs", "https://docs.example/mcp"))
+    for browser in (admin, user):
+        page = await browser.get("/ui/")
+        assert "Connect to a server" in page.text
+        assert page.root.one("main").all("a", href="/ui/mcp/new")
+
+
+# What is true of every page.
+
+
+def check(page: Page) -> None:
+    """It is a proper page for everybody, of our own."""
+    root = page.root
+    assert len(root.all("h1")) == 1, page.path
+    assert len(root.all("main")) == 1
+    assert root.one("html").attrs["lang"] == "en"
+    assert root.one("title").text.endswith("Toolyard")
+    assert root.all("a", class_="skip", href="#main")
+    ids = [each.attrs["id"] for each in root.all() if "id" in each.attrs]
+    assert len(ids) == len(set(ids)), [each for each in ids if ids.count(each) > 1]
+    for each in root.all():
+        assert "style" not in each.attrs, f"{page.path}: a style attribute is blocked"
+        assert not any(name.startswith("on") for name in each.attrs), f"{page.path}: {each.attrs}"
+        for name in ("src", "href", "action", "formaction"):
+            address = each.attrs.get(name, "")
+            assert not re.match(r"(?i)(https?:)?//|javascript:", address), f"{page.path}: {address}"
+    for script in root.all("script"):
+        assert script.attrs["src"].startswith("/static/app.js?v=")
+        assert not script.text
+    assert not root.all("style")
+    for form in root.all("form"):
+        if form.attrs.get("method") == "post":
+            assert "csrf" in dict(page.fields(form)), f"{page.path}: {form.attrs}"
+    _named(page)
+    described = " ".join(each.attrs.get("aria-describedby", "") for each in root.all()).split()
+    assert set(described) <= set(ids), f"{page.path}: {set(described) - set(ids)}"
+
+
+def _named(page: Page) -> None:
+    """Whatever can be used has a name."""
+    labels = {each.attrs["for"] for each in page.root.all("label") if "for" in each.attrs}
+    within = {id(inner) for label in page.root.all("label") for inner in label.all()}
+    for each in page.root.all():
+        if each.tag in ("select", "textarea", "input") and each.attrs.get("type") != "hidden":
+            named = "aria-label" in each.attrs or each.attrs.get("id") in labels or id(each) in within
+            assert named, f"{page.path}: a field without a label {each.attrs}"
+        if each.tag in ("button", "a", "summary"):
+            assert each.text or each.attrs.get("aria-label"), f"{page.path}: no name {each.attrs}"
+        if each.tag == "img":
+            assert "alt" in each.attrs
+    for nav in page.root.all("nav"):
+        assert _label(nav), f"{page.path}: a nav without a label"
+
+
+def _label(node: Node) -> str:
+    return node.attrs.get("aria-label") or node.attrs.get("aria-labelledby", "")

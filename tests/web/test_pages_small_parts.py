@@ -1,0 +1,252 @@
+"""The small parts that pages are made with: words, ways, messages, forms of arguments."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+
+from toolyard.errors import Problem
+from toolyard.people.errors import NameTaken
+from toolyard.registry.errors import Invalid, Taken
+from toolyard.web.ui.argument_form import BadArguments, argument_fields, read_arguments
+from toolyard.web.ui.assets import STATIC, static_url
+from toolyard.web.ui.flash import go, read_flash
+from toolyard.web.ui.forms import Posted, field_errors
+from toolyard.web.ui.paging import page_of
+from toolyard.web.ui.saying import ago, count, one_line, pretty_json, visible
+from toolyard.web.ui.ways import inner_path
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+)
+
+
+# Ways.
+
+
+@pytest.mark.parametrize("path", ["/ui/", "/ui/mcp", "/ui/mcp/new?server=1&x=%2F", "/ui/a#b"])
+def test_a_page_of_ours_is_gone_to(path: str) -> None:
+    assert inner_path(path, "/ui/") == path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "https://evil.test/ui/",
+        "//evil.test/ui/",
+        "/\\evil.test",
+        "/ui/\\..\\",
+        "/ui/\r\nSet-Cookie: x",
+        "/ui/ x",
+        "javascript:alert(1)",
+        "/api/v1/me",
+        "/uix",
+        "ui/",
+    ],
+)
+def test_nothing_else_is(path: str) -> None:
+    assert inner_path(path, "/ui/home") == "/ui/home"
+
+
+# Messages that survive a redirect.
+
+
+def asked(cookie: str) -> Request:
+    return Request({"type": "http", "headers": [(b"cookie", cookie.encode("latin-1"))]})
+
+
+def cookie_of(response: Any) -> str:
+    return response.headers["set-cookie"].split(";")[0]
+
+
+@given(st.text(min_size=1, max_size=3000), st.text(max_size=3000))
+def test_a_message_arrives_and_fits_into_a_cookie(text: str, hint: str) -> None:
+    response = go("/ui/", text, kind="bad", hint=hint)
+    told = read_flash(asked(cookie_of(response)))
+    assert told is not None
+    assert told.kind == "bad"
+    assert told.text[:100] == text.encode("utf-8", "replace").decode()[:100]
+    assert len(cookie_of(response)) < 4000
+
+
+@pytest.mark.parametrize("char", ["x", "日", "\x01", "👩"])
+def test_a_long_message_is_cut_to_what_browsers_take(char: str) -> None:
+    response = go("/ui/", char * 5000, hint=char * 5000)
+    told = read_flash(asked(cookie_of(response)))
+    assert told is not None
+    assert told.text.endswith(" …")
+    assert 1000 < len(cookie_of(response)) < 4000
+
+
+@given(st.text(alphabet=st.characters(codec="ascii", exclude_characters=';", \\')))
+def test_a_cookie_that_is_not_ours_is_no_message(text: str) -> None:
+    read_flash(asked(f"toolyard_flash={text}"))
+
+
+# Words.
+
+
+def test_moments_are_told_as_distances() -> None:
+    now = 1_800_000_000.0
+    for at, words in (
+        (now, "just now"),
+        (now - 59, "59 s ago"),
+        (now - 60, "1 min ago"),
+        (now - 7300, "2 h ago"),
+        (now - 86_400 * 3, "3 d ago"),
+        (now + 86_400 * 3, "in 3 d"),
+        (now - 86_400 * 400, "11 Dec 2025"),
+    ):
+        assert ago(at, now) == words
+
+
+def test_counts_have_their_word() -> None:
+    assert count(1, "tool") == "1 tool"
+    assert count(0, "tool") == "0 tools"
+    assert count(1204, "person", "people") == "1,204 people"
+
+
+@given(st.text())
+def test_what_cannot_be_seen_is_made_visible(text: str) -> None:
+    shown = visible(text)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", shown)
+    assert len(one_line(text, 20)) <= 20
+    assert "\n" not in one_line(text)
+
+
+def test_other_scripts_and_emoji_stay() -> None:
+    for text in ("naïve", "日本語", "עברית", "👩‍👩‍👧", "a\tb\nc"):
+        assert visible(text) == text
+    assert visible("a\r\nb") == "a\nb"
+
+
+def test_json_of_any_depth_can_be_shown() -> None:
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    assert "deeply" in pretty_json(deep)
+    assert pretty_json({"a": "\u202e"}) == '{\n  "a": "\\u202e"\n}'
+
+
+def test_addresses_of_files_name_their_contents() -> None:
+    for file in STATIC.iterdir():
+        assert re.fullmatch(rf"/static/{file.name}\?v=[0-9a-f]{{12}}", static_url(file.name))
+
+
+# Pages of lists.
+
+
+@given(st.integers(0, 1000), st.text(max_size=12))
+def test_every_entry_is_on_one_page(entries: int, wanted: str) -> None:
+    everything = list(range(entries))
+    shown, pages = page_of(everything, wanted, "/x", {})
+    assert 1 <= pages.number <= pages.last
+    assert bool(shown) == bool(entries)
+    numbers = [page_of(everything, str(number + 1), "/x", {})[0] for number in range(pages.last)]
+    assert [each for part in numbers for each in part] == everything
+
+
+# Errors beside fields.
+
+
+def test_errors_find_their_fields() -> None:
+    labels = {"url": "URL", "allow_tools": "Allowed tools", "choices-1-key": "Name"}
+    error = Invalid(
+        [
+            Problem("is no URL", path="url", hint="write it like this"),
+            Problem("must not be blank", path="url"),
+            Problem("is too long", path="allow_tools[2]"),
+            Problem("must not be empty", path="choices[1].key"),
+            Problem("is odd", path="elsewhere"),
+        ]
+    )
+    assert field_errors(error, labels) == {
+        "url": "URL is no URL. Write it like this.\nURL must not be blank.",
+        "allow_tools": "Allowed tools (entry 3) is too long.",
+        "choices-1-key": "Name must not be empty.",
+        "": "Elsewhere: is odd.",
+    }
+    assert field_errors(Taken("the slug is in use", field="slug"), {}) == {"slug": "The slug is in use."}
+    assert field_errors(NameTaken("it is taken"), {}) == {"name": "It is taken."}
+
+
+# Forms of arguments.
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["need", "flag"],
+    "properties": {
+        "opt": {"type": ["integer", "null"], "default": 3},
+        "need": {"$ref": "#/$defs/text"},
+        "flag": {"type": "boolean"},
+        "pick": {"anyOf": [{"enum": ["a", 1, None]}, {"type": "null"}]},
+        "list": {"type": "array", "items": {"type": "string"}},
+        "num": {"type": "number"},
+        "body": {"type": "string"},
+    },
+    "$defs": {"text": {"type": "string", "description": "A text"}},
+}
+
+
+def test_fields_come_from_the_schema_the_required_first() -> None:
+    fields = argument_fields(SCHEMA)
+    assert [(each.name, each.kind, each.required) for each in fields] == [
+        ("need", "text", True),
+        ("flag", "flag", True),
+        ("opt", "integer", False),
+        ("pick", "choice", False),
+        ("list", "json", False),
+        ("num", "number", False),
+        ("body", "long", False),
+    ]
+    assert fields[0].help == "A text"
+    assert fields[2].default == "3"
+    assert fields[3].options == ('"a"', "1", "null")
+
+
+def sent(**values: str) -> Posted:
+    fields = {each.name: each.field for each in argument_fields(SCHEMA)}
+    return Posted({fields.get(name, name): [value] for name, value in values.items()})
+
+
+def test_arguments_have_the_types_of_the_schema() -> None:
+    form = sent(need="x", flag="false", opt="-4", pick="1", list='["a"]', num="1.5", body="")
+    assert read_arguments(form, argument_fields(SCHEMA)) == {
+        "need": "x",
+        "flag": False,
+        "opt": -4,
+        "pick": 1,
+        "list": ["a"],
+        "num": 1.5,
+    }
+
+
+def test_what_is_no_argument_is_told_by_field() -> None:
+    form = sent(need="", opt="x", num="nan", list="{", flag="", pick="[")
+    with pytest.raises(BadArguments) as raised:
+        read_arguments(form, argument_fields(SCHEMA))
+    assert len(raised.value.errors) == 5
+    assert "“flag” is required." in raised.value.errors.values()
+
+
+@given(JSON)
+def test_no_schema_breaks_the_form(schema: Any) -> None:
+    for each in (schema, {"properties": schema}, {"properties": {"x": schema}, "required": schema}):
+        if isinstance(each, dict):
+            fields = argument_fields(each)
+            for field in fields:
+                json.dumps(field.default)
+
+
+def test_a_schema_that_goes_in_circles_ends() -> None:
+    circle = {"properties": {"a": {"$ref": "#/properties/a"}}, "allOf": [{"$ref": "#"}]}
+    assert [each.kind for each in argument_fields(circle)] == ["json"]

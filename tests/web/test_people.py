@@ -1,0 +1,641 @@
+"""Who asks: cookies, tokens, proxies and forms, in each mode, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from http.cookies import SimpleCookie
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from toolyard.model.people import Right, Role, TokenScope
+
+PASSWORD = "correct horse battery staple"
+
+
+@dataclass
+class Page:
+    """What a browser got."""
+
+    status: int
+    text: str
+    headers: Any
+    url: str
+
+    @property
+    def csrf(self) -> str:
+        found = re.search(r'name="csrf" value="([0-9a-f]{64})"', self.text)
+        assert found is not None, self.text[:2000]
+        return found[1]
+
+    @property
+    def to(self) -> str:
+        return self.headers["Location"]
+
+    @property
+    def cookies(self) -> SimpleCookie:
+        jar = SimpleCookie()
+        for value in self.headers.getall("Set-Cookie", ()):
+            jar.load(value)
+        return jar
+
+
+@dataclass
+class Browser:
+    """Keeps cookies, follows nothing by itself, and says where its forms come from."""
+
+    url: str
+    source: str = "127.0.0.1"
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.session = aiohttp.ClientSession(
+            cookie_jar=aiohttp.CookieJar(unsafe=True),
+            connector=aiohttp.TCPConnector(local_addr=(self.source, 0)),
+        )
+
+    async def ask(self, method: str, path: str, headers: Any = None, **more: Any) -> Page:
+        sent = {**self.headers, **(headers or {})}
+        at = URL(self.url + path, encoded=True)
+        async with self.session.request(method, at, headers=sent, allow_redirects=False, **more) as answer:
+            return Page(answer.status, await answer.text(), answer.headers, str(answer.url))
+
+    async def get(self, path: str, **headers: str) -> Page:
+        return await self.ask("GET", path, {name.replace("_", "-"): value for name, value in headers.items()})
+
+    async def post(self, path: str, **form: str) -> Page:
+        return await self.ask("POST", path, {"Origin": self.url}, data=form)
+
+    @property
+    def cookie(self) -> str:
+        (found,) = (each.value for each in self.session.cookie_jar if each.key == "toolyard")
+        return found
+
+    @cookie.setter
+    def cookie(self, text: str) -> None:
+        self.session.cookie_jar.update_cookies({"toolyard": text}, URL(self.url))
+
+    async def sign_in(self, name: str, password: str = PASSWORD, to: str = "") -> Page:
+        page = await self.get("/ui/sign-in")
+        return await self.post("/ui/sign-in", name=name, password=password, next=to, csrf=page.csrf)
+
+
+@pytest.fixture
+async def browse() -> AsyncIterator[Callable[..., Browser]]:
+    """``browse(local)``: a new browser."""
+    open_: list[Browser] = []
+
+    def start(local: Any, **more: Any) -> Browser:
+        open_.append(Browser(local.url, **more))
+        return open_[-1]
+
+    yield start
+    for browser in open_:
+        await browser.session.close()
+
+
+@pytest.fixture
+async def team(open_site: Callable[..., Awaitable[Any]]) -> Any:
+    return await open_site(people_mode="password")
+
+
+async def me(browser: Browser) -> Any:
+    return await browser.get("/api/v1/me")
+
+
+async def _actions(local: Any) -> list[tuple[str, str, str, str]]:
+    """The audit log, the oldest first."""
+    for _ in range(200):
+        if not local.site.audit._waiting:
+            break
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    entries = await local.site.audit.entries(before=None, limit=50, action=None, actor=None)
+    return [(each.action, each.actor_name, each.target, each.outcome) for each in reversed(entries)]
+
+
+# Signing in.
+
+
+async def test_somebody_signs_in_and_out(team: Any, browse: Any) -> None:
+    await team.person("ann")
+    browser = browse(team)
+    page = await browser.get("/ui/mcp?q=1")
+    assert (page.status, page.to) == (303, "/ui/sign-in?next=%2Fui%2Fmcp%3Fq%3D1")
+    page = await browser.get(page.to)
+    assert (page.status, 'name="next" value="/ui/mcp?q=1"' in page.text) == (200, True)
+    page = await browser.sign_in("ann", to="/ui/mcp?q=1")
+    assert (page.status, page.to) == (303, "/ui/mcp?q=1")
+    assert (await me(browser)).status == 200
+    page = await browser.get("/ui/account")
+    assert (page.status, "Sign out everywhere" in page.text) == (200, True)
+    assert (await browser.get("/ui/sign-in?next=/ui/mcp")).to == "/ui/mcp", "who is in needs no form"
+    page = await browser.post("/ui/sign-out", csrf=page.csrf)
+    assert (page.status, page.to) == (303, "/ui/sign-in")
+    assert (await me(browser)).status == 401
+    assert (await _actions(team))[-2:] == [("sign_in", "ann", "ann", "ok"), ("sign_out", "ann", "", "ok")]
+
+
+async def test_what_was_wrong_is_told_without_saying_which(team: Any, browse: Any) -> None:
+    await team.person("ann")
+    pages = []
+    for name, password in (("ann", "a wrong one"), ("nobody", PASSWORD), ('"><script>', "x" * 20)):
+        browser = browse(team)
+        page = await browser.sign_in(name, password)
+        assert page.status == 401
+        assert "<script>" not in page.text.replace("<script src=", "")
+        assert password not in page.text
+        pages.append(re.search(r'role="alert".*?</div>', page.text, re.DOTALL)[0])  # type: ignore[index]
+        assert (await me(browser)).status == 401
+    assert len(set(pages)) == 1
+    refused = [entry for entry in await _actions(team) if entry[3] == "refused"]
+    assert refused == [("sign_in", "", "ann", "refused"), *[("sign_in", "", "", "refused")] * 2]
+
+
+async def test_too_many_failures_are_told_with_the_time_to_wait(team: Any, browse: Any) -> None:
+    await team.person("ann")
+    browser = browse(team)
+    page = await browser.get("/ui/sign-in")
+    statuses = [
+        (await browser.post("/ui/sign-in", name="ann", password="wrong", csrf=page.csrf)).status
+        for _ in range(11)
+    ]
+    assert statuses == [401] * 10 + [429]
+    page = await browser.post("/ui/sign-in", name="ann", password=PASSWORD, csrf=page.csrf)
+    assert (page.status, int(page.headers["Retry-After"])) == (429, 300)
+    assert "minutes" in page.text
+
+
+async def test_failures_are_counted_by_who_is_behind_a_trusted_proxy(open_site: Any, browse: Any) -> None:
+    local = await open_site(people_mode="password", trusted_proxies=["127.0.0.2"])
+    await local.person("ann")
+
+    async def fail(browser: Browser, behind: str) -> int:
+        csrf = (await browser.get("/ui/sign-in")).csrf
+        form = {"name": "ann", "password": "wrong", "csrf": csrf}
+        headers = {"Origin": browser.url, "X-Forwarded-For": behind}
+        return (await browser.ask("POST", "/ui/sign-in", headers, data=form)).status
+
+    proxied, direct = browse(local, source="127.0.0.2"), browse(local)
+    assert [await fail(proxied, "192.0.2.1") for _ in range(11)][-1] == 429
+    assert await fail(proxied, "192.0.2.2") == 401
+    assert [await fail(direct, f"192.0.2.{number}") for number in range(11)][-1] == 429, (
+        "anybody can write that"
+    )
+
+
+# Cookies.
+
+
+async def test_a_session_begins_with_a_cookie_that_nobody_had_before(team: Any, browse: Any) -> None:
+    """Session fixation: a cookie that somebody planted is worth nothing afterwards."""
+    await team.person("ann")
+    victim, attacker = browse(team), browse(team)
+    await attacker.get("/ui/sign-in")
+    victim.cookie = attacker.cookie
+    planted = attacker.cookie
+    await victim.sign_in("ann")
+    assert (await me(victim)).status == 200
+    assert victim.cookie != planted
+    assert (await me(attacker)).status == 401
+    first = victim.cookie
+    page = await victim.get("/ui/account")
+    await victim.post("/ui/sign-out", csrf=page.csrf)
+    await victim.sign_in("ann")
+    assert victim.cookie not in (first, planted)
+    attacker.cookie = first
+    assert (await me(attacker)).status == 401
+
+
+async def test_signing_in_again_ends_the_session_before(team: Any, browse: Any) -> None:
+    await team.person("ann")
+    await team.person("bob")
+    browser, other = browse(team), browse(team)
+    page = await browser.get("/ui/sign-in")
+    await browser.post("/ui/sign-in", name="ann", password=PASSWORD, csrf=page.csrf)
+    other.cookie = anns = browser.cookie
+    csrf = (await browser.get("/ui/account")).csrf
+    await browser.post("/ui/sign-in", name="bob", password=PASSWORD, csrf=csrf)
+    assert browser.cookie != anns
+    assert (await me(other)).status == 401
+
+
+@pytest.mark.parametrize(
+    ("public_url", "name", "secure"),
+    [
+        (None, "toolyard", False),
+        ("http://yard.lan", "toolyard", False),
+        ("https://t.example", "__Host-toolyard", True),
+    ],
+)
+async def test_what_the_cookie_is_like(
+    open_site: Any, browse: Any, public_url: str | None, name: str, secure: bool
+) -> None:
+    local = await open_site(people_mode="password", **({"public_url": public_url} if public_url else {}))
+    await local.person("ann")
+    browser = browse(local)
+    page = await browser.get("/ui/sign-in")
+    before = page.cookies[name]
+    jar = {"Cookie": f"{name}={before.value}", "Origin": local.url}
+    form = {"name": "ann", "password": PASSWORD, "csrf": page.csrf}
+    after = (await browser.ask("POST", "/ui/sign-in", jar, data=form)).cookies[name]
+    for cookie in (before, after):
+        assert (cookie["path"], cookie["samesite"], cookie["httponly"]) == ("/", "Lax", True)
+        assert bool(cookie["secure"]) is secure
+        assert cookie["domain"] == ""
+        assert len(cookie.value) == 43
+    assert int(after["max-age"]) == 90 * 86_400
+    assert before.value != after.value
+
+
+async def test_programs_get_no_cookie(open_site: Any, team: Any, browse: Any) -> None:
+    for local in (team, await open_site()):
+        for path in ("/api/v1/me", "/healthz"):
+            assert "Set-Cookie" not in (await browse(local).get(path)).headers
+
+
+async def test_a_cookie_that_is_none_of_ours(team: Any, browse: Any) -> None:
+    for text in ("", "x", "A" * 43, "A" * 5000, "é", "a;b"):
+        browser = browse(team)
+        page = await browser.ask("GET", "/api/v1/me", {"Cookie": f"toolyard={text}"})
+        assert page.status == 401
+        page = await browser.ask("GET", "/ui/sign-in", {"Cookie": f"toolyard={text}"})
+        assert page.status == 200
+
+
+# Forms.
+
+
+async def test_a_form_without_the_proof_changes_nothing(team: Any, browse: Any) -> None:
+    await team.person("ann")
+    await team.person("eve")
+    ann, eve = browse(team), browse(team)
+    await ann.sign_in("ann")
+    await eve.sign_in("eve")
+    stolen = (await eve.get("/ui/account")).csrf
+    anonymous = (await browse(team).get("/ui/sign-in")).csrf
+    own = (await ann.get("/ui/account")).csrf
+    assert len({stolen, anonymous, own}) == 3
+    for csrf in (
+        {},
+        {"csrf": ""},
+        {"csrf": stolen},
+        {"csrf": anonymous},
+        {"csrf": own[:-1]},
+        {"csrf": "\ud7ff"},
+    ):
+        for path in ("/ui/sign-out", "/ui/account/sign-out-everywhere", "/ui/account/password"):
+            page = await ann.post(path, **csrf, old_password=PASSWORD, new_password="x" * 12, again="x" * 12)
+            assert page.status == 403, (path, csrf)
+    assert (await me(ann)).status == 200
+    page = await ann.ask("POST", "/ui/account/sign-out-everywhere", {"X-CSRF-Token": own})
+    assert page.status == 303
+    assert (await me(ann)).status == 401
+
+
+async def test_signing_in_needs_the_proof_too(team: Any, browse: Any) -> None:
+    """Otherwise a page elsewhere could sign somebody in as its author, and read what they do."""
+    await team.person("eve")
+    browser = browse(team)
+    page = await browser.post("/ui/sign-in", name="eve", password=PASSWORD)
+    assert page.status == 403
+    await browser.get("/ui/sign-in")
+    foreign = (await browse(team).get("/ui/sign-in")).csrf
+    assert (await browser.post("/ui/sign-in", name="eve", password=PASSWORD, csrf=foreign)).status == 403
+    assert (await me(browser)).status == 401
+
+
+async def test_the_proof_outlives_a_restart_and_holds_on_every_replica(
+    open_site: Any, browse: Any, tmp_path: Any
+) -> None:
+    one = await open_site(people_mode="password", data=tmp_path / "shared")
+    other = await open_site(people_mode="password", data=tmp_path / "shared")
+    await one.person("ann")
+    browser = browse(one)
+    page = await browser.get("/ui/sign-in")
+    at_other = browse(other)
+    at_other.cookie = browser.cookie
+    done = await at_other.post("/ui/sign-in", name="ann", password=PASSWORD, csrf=page.csrf)
+    assert done.status == 303
+
+
+async def test_the_api_takes_no_types_that_a_form_elsewhere_could_send(open_site: Any, browse: Any) -> None:
+    local = await open_site()
+    body = b'{"name": "x", "scope": {"rights": ["read"]}}'
+    browser = browse(local)
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "text/json", ""):
+        skip = {"skip_auto_headers": ["Content-Type"], "data": body}
+        sent = {"Content-Type": kind} if kind else {}
+        assert (await browser.ask("POST", "/api/v1/tokens", sent, **skip)).status == 415, kind
+    for good in ("application/json", "application/json; charset=utf-8"):
+        assert (await browser.ask("POST", "/api/v1/tokens", {"Content-Type": good}, data=body)).status == 201
+
+
+# Where to go next.
+
+
+ELSEWHERE = [
+    "https://evil.example/",
+    "//evil.example",
+    "/\\evil.example",
+    "/ui\\..\\..//evil.example",
+    "///evil.example",
+    "javascript:alert(1)",
+    "/ui/\r\nSet-Cookie: x=1",
+    "/ui/\x00",
+    "ui/mcp",
+    "/api/v1/me",
+    "",
+    "http:evil.example",
+    "/%2f/evil.example",
+    "\t/ui/",
+    "https:/ui/",
+]
+
+
+async def test_a_sign_in_leads_nowhere_else(team: Any, browse: Any) -> None:
+    await team.person("ann")
+    browser = browse(team)
+    for to in ELSEWHERE:
+        page = await browser.get(f"/ui/sign-in?next={quote(to, safe='')}")
+        assert 'name="next" value="/ui/"' in page.text, to
+        page = await browser.sign_in("ann", to=to)
+        assert (page.status, page.to) == (303, "/ui/"), to
+        page = await browser.get(f"/ui/sign-in?next={quote(to, safe='')}")
+        assert (page.status, page.to) == (303, "/ui/"), to
+        await browser.post("/ui/sign-out", csrf=(await browser.get("/ui/account")).csrf)
+
+
+# Links.
+
+
+async def test_a_link_sets_a_password_once(team: Any, browse: Any) -> None:
+    text = await team.site.people.invite("bob", Role.USER)
+    browser = browse(team)
+    page = await browser.get(f"/ui/invite/{text}")
+    assert (page.status, "Welcome, bob" in page.text) == (200, True)
+    short = await browser.post(f"/ui/invite/{text}", csrf=page.csrf, password="short", again="short")
+    assert (short.status, "at least 10 characters" in short.text) == (422, True)
+    differ = await browser.post(f"/ui/invite/{text}", csrf=page.csrf, password=PASSWORD, again="x")
+    assert (differ.status, "not the same" in differ.text) == (422, True)
+    assert PASSWORD not in differ.text
+    no_proof = await browser.post(f"/ui/invite/{text}", password=PASSWORD, again=PASSWORD)
+    assert no_proof.status == 403
+    done = await browser.post(f"/ui/invite/{text}", csrf=page.csrf, password=PASSWORD, again=PASSWORD)
+    assert (done.status, done.to) == (303, "/ui/")
+    assert (await me(browser)).status == 200
+    again = browse(team)
+    assert (await again.get(f"/ui/invite/{text}")).status == 404
+    csrf = (await again.get("/ui/sign-in")).csrf
+    assert (
+        await again.post(f"/ui/invite/{text}", csrf=csrf, password=PASSWORD, again=PASSWORD)
+    ).status == 404
+    assert (await again.sign_in("bob")).status == 303
+    assert ("invite.accept", "bob", "bob", "ok") in await _actions(team)
+
+
+async def test_a_link_that_was_never_made(team: Any, browse: Any) -> None:
+    for text in ("x", "A" * 43, "..%2f..%2fetc", "%00", "é", "A" * 5000):
+        assert (await browse(team).get(f"/ui/invite/{quote(text, safe='%')}")).status == 404, text
+
+
+# The account.
+
+
+async def test_changing_the_password(team: Any, browse: Any) -> None:
+    await team.person("ann")
+    one, other = browse(team), browse(team)
+    await one.sign_in("ann")
+    await other.sign_in("ann")
+    csrf = (await one.get("/ui/account")).csrf
+
+    async def change(old: str, new: str, again: str) -> Page:
+        return await one.post(
+            "/ui/account/password", csrf=csrf, old_password=old, new_password=new, again=again
+        )
+
+    for old, new, again, word in (
+        ("wrong", "another password", "another password", "old password is wrong"),
+        (PASSWORD, "short", "short", "at least 10"),
+        (PASSWORD, "another password", "another passwort", "not the same"),
+    ):
+        page = await change(old, new, again)
+        assert (page.status, word in page.text) == (422, True), word
+    page = await change(PASSWORD, "another password", "another password")
+    assert (page.status, page.to) == (303, "/ui/account")
+    assert (await me(one)).status == 200
+    assert (await me(other)).status == 401
+    assert (await browse(team).sign_in("ann")).status == 401
+    assert (await browse(team).sign_in("ann", "another password")).status == 303
+
+
+# Tokens.
+
+
+async def test_a_token_opens_the_api_and_no_page(team: Any, browse: Any) -> None:
+    ann = await team.person("ann")
+    browser = browse(team, headers={"Authorization": f"Bearer {ann.secret}"})
+    assert (await me(browser)).status == 200
+    for method, path in (
+        ("GET", "/ui/"),
+        ("GET", "/ui/account"),
+        ("POST", "/ui/account/sign-out-everywhere"),
+    ):
+        assert (await browser.ask(method, path)).status == 403, path
+
+
+@pytest.mark.parametrize("mode", ["none", "password", "proxy"])
+async def test_a_wrong_token_is_refused_in_every_mode(open_site: Any, browse: Any, mode: str) -> None:
+    local = await open_site(people_mode=mode, trusted_proxies=["127.0.0.1"])
+    for sent in ("Bearer ty_" + "A" * 43, "Bearer x", "bearer ", "Bearer  ty_x y"):
+        page = await browse(local).ask("GET", "/api/v1/me", {"Authorization": sent, "Remote-User": "ann"})
+        assert page.status == 401, sent
+        assert page.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+async def test_a_token_does_what_its_rights_say(team: Any, browse: Any) -> None:
+    def scope(*rights: Right) -> TokenScope:
+        return TokenScope(frozenset(rights))
+
+    root = await team.person("root", Role.ADMIN, scope(Right.READ))
+    whole = await team.person("whole", Role.ADMIN, scope(Right.READ, Right.ADMIN))
+    _, call = await team.site.people.make_token(root.user, "x", scope(Right.CALL), None)
+    for secret, path, status in (
+        (root.secret, "/api/v1/me", 200),
+        (call, "/api/v1/me", 403),
+        (root.secret, "/api/v1/users", 403),
+        (whole.secret, "/api/v1/users", 200),
+    ):
+        page = await browse(team).get(path, Authorization=f"Bearer {secret}")
+        assert page.status == status, (path, page.text)
+    more = {"name": "more", "scope": {"rights": ["manage"]}}
+    bearer = {"Authorization": f"Bearer {whole.secret}"}
+    page = await browse(team).ask("POST", "/api/v1/tokens", bearer, json=more)
+    assert page.status == 403, "a token makes no tokens"
+
+
+async def test_another_scheme_is_not_our_business(open_site: Any, browse: Any) -> None:
+    page = await browse(await open_site()).get("/api/v1/me", Authorization="Basic YTpi")
+    assert page.status == 200
+
+
+# Admins.
+
+
+async def test_to_others_the_pages_of_admins_do_not_exist(team: Any, browse: Any) -> None:
+    await team.person("ann")
+    await team.person("root", Role.ADMIN)
+    ann, root = browse(team), browse(team)
+    await ann.sign_in("ann")
+    await root.sign_in("root")
+    assert (await ann.get("/ui/admin/people")).status == 404
+    assert (await root.get("/ui/admin/people")).status == 200
+    assert (await ann.get("/api/v1/users")).status == 403
+    assert (await browse(team).get("/ui/admin/people")).status == 303
+
+
+# The mode none.
+
+
+async def test_the_local_user_needs_nothing_and_forms_need_the_proof_all_the_same(
+    open_site: Any, browse: Any
+) -> None:
+    local = await open_site()
+    browser = browse(local)
+    assert (await me(browser)).status == 200
+    page = await browser.get("/ui/account")
+    assert page.status == 200
+    assert "Sign out" not in page.text
+    assert page.cookies["toolyard"]["httponly"]
+    assert (await browser.post("/ui/account/sign-out-everywhere")).status == 403
+    assert (await browse(local).post("/ui/account/sign-out-everywhere", csrf=page.csrf)).status == 403
+    assert (await browser.get("/ui/sign-in")).to == "/ui/"
+    assert (await browser.get("/ui/sign-in/oidc")).status == 404
+    again = await browser.get("/ui/account")
+    assert again.csrf == page.csrf, "one browser stays one browser"
+    assert "toolyard" not in again.cookies
+
+
+# The mode proxy.
+
+
+async def test_the_proxy_says_who_it_is(open_site: Any, browse: Any) -> None:
+    local = await open_site(people_mode="proxy", trusted_proxies=["127.0.0.2"], admins=["root"])
+    proxied = browse(local, source="127.0.0.2")
+    assert (await proxied.get("/api/v1/me", Remote_User="ann")).status == 200
+    assert (await proxied.get("/ui/admin/people", Remote_User="ann")).status == 404
+    assert (await proxied.get("/ui/admin/people", Remote_User="root")).status == 200
+    for path in ("/api/v1/me", "/ui/"):
+        page = await proxied.get(path)
+        assert page.status == 401
+        assert "Remote-User" in page.text
+        assert (await proxied.get(path, Remote_User=" ")).status == 401
+    page = await proxied.get("/api/v1/me", Remote_User="Jörg")
+    assert (page.status, '"Jörg"' in page.text) == (200, True)
+
+
+async def test_a_forged_header_from_anywhere_else_is_refused_with_the_reason(
+    open_site: Any, browse: Any
+) -> None:
+    local = await open_site(people_mode="proxy", trusted_proxies=["127.0.0.2"], admins=["root"])
+    forger = browse(local)
+    for path in ("/api/v1/me", "/ui/", "/ui/admin/people"):
+        for headers in (
+            {"Remote_User": "root"},
+            {"Remote_User": "root", "X_Forwarded_For": "127.0.0.2"},
+            {"Remote_User": "root", "X_Real_IP": "127.0.0.2", "Forwarded": "for=127.0.0.2"},
+        ):
+            page = await forger.get(path, **headers)
+            assert page.status == 403
+            assert "trusted_proxies" in page.text
+            assert "127.0.0.1" in page.text
+        assert (await forger.get(path)).status == 401
+    assert [user.name for user in await local.site.database.people.users()] == []
+
+
+async def test_two_names_are_none(open_site: Any) -> None:
+    local = await open_site(people_mode="proxy", trusted_proxies=["127.0.0.1"], admins=["root"])
+    port = URL(local.url).port
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(
+        b"GET /api/v1/me HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        b"Remote-User: root\r\nRemote-User: ann\r\n\r\n"
+    )
+    assert b" 403 " in (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n")[0]
+    writer.close()
+
+
+async def test_another_header_may_be_chosen(open_site: Any, browse: Any) -> None:
+    local = await open_site(people_mode="proxy", trusted_proxies=["127.0.0.1"], proxy_header="X-Who")
+    assert (await browse(local).get("/api/v1/me", Remote_User="ann")).status == 401
+    assert (await browse(local).get("/api/v1/me", X_Who="ann")).status == 200
+
+
+# Every route.
+
+PUBLIC = {
+    "/",
+    "/ui",
+    "/healthz",
+    "/readyz",
+    "/static",
+    "/api/v1/openapi.json",
+    "/oauth/client.json",
+    "/ui/sign-in",
+    "/ui/sign-in/oidc",
+    "/ui/oidc/callback",
+    "/ui/sign-out",
+    "/ui/invite/{token}",
+    "/ui/theme",
+}
+"""What anybody may ask for. A form of a page needs the proof all the same, except the choice of colours."""
+
+
+def _routes(local: Any) -> list[tuple[str, str]]:
+    from fastapi.routing import APIRoute
+
+    from toolyard.web.app import make_app
+
+    found: list[tuple[str, str]] = []
+
+    def walk(routes: Any, prefix: str = "") -> None:
+        for route in routes:
+            if isinstance(route, APIRoute):
+                found.extend((method, prefix + route.path) for method in route.methods)
+            elif (original := getattr(route, "original_router", None)) is not None:
+                walk(original.routes, prefix + getattr(route.include_context, "prefix", ""))
+
+    walk(make_app(local.site).routes)
+    return sorted(set(found))
+
+
+async def test_without_a_sign_in_nothing_but_the_way_in_answers(team: Any, browse: Any) -> None:
+    browser, routes, wrong = browse(team), _routes(team), []
+    assert len(routes) > 40, "the routes were not found"
+    for method, path in routes:
+        if path in PUBLIC:
+            continue
+        page = await browser.ask(method, re.sub(r"\{\w+(:path)?\}", "x", path))
+        away = page.status == 303 and page.to.startswith("/ui/sign-in")
+        if not (away if path.startswith("/ui") else page.status == 401):
+            wrong.append(f"{method} {path}: {page.status} {page.headers.get('Location', '')}")
+    assert not wrong, "\n".join(wrong)
+
+
+async def test_no_form_of_any_page_counts_without_the_proof(open_site: Any, browse: Any) -> None:
+    local, wrong = await open_site(), []
+    browser = browse(local)
+    await browser.get("/ui/account")
+    forms = [path for method, path in _routes(local) if method == "POST" and path.startswith("/ui")]
+    assert len(forms) > 10, "the forms were not found"
+    for path in forms:
+        page = await browser.post(re.sub(r"\{\w+(:path)?\}", "x", path), name="x", password="x" * 12)
+        if page.status != 403 and path != "/ui/theme":
+            wrong.append(f"{path}: {page.status}")
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,194 @@
+"""``toolyard --remote URL``: the same commands on a Toolyard that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolyard.model.people import Right, TokenScope
+
+
+@dataclass
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Any:
+    """``await remote(url, "tools", …, TOOLYARD_REMOTE_TOKEN=…)``: the command, as a process of its own."""
+
+    async def run(url: str, *words: str, **env: str) -> Ran:
+        keep = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TOOLYARD_DATA_DIR": str(tmp_path / "own")}
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-m", "toolyard", "--remote", url, *words],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=tmp_path,
+            env={**keep, **env},
+            stdin=subprocess.DEVNULL,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+def local(data: Path, *words: str) -> Ran:
+    env = {"PATH": os.environ["PATH"], "HOME": str(data), "TOOLYARD_DATA_DIR": str(data)}
+    done = subprocess.run(
+        [sys.executable, "-m", "toolyard", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=data,
+        env=env,
+        stdin=subprocess.DEVNULL,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+async def test_the_output_is_that_of_the_local_commands(alone: Any, remote: Any, tmp_path: Path) -> None:
+    data = alone.site.data_dir
+    for words in (("tools",), ("call", "demo_weekday", "date=2026-07-28"), ("servers",)):
+        here = await asyncio.to_thread(local, data, *words)
+        there = await remote(alone.url, *words)
+        assert (there.code, there.out, there.err) == (here.code, here.out, here.err), words
+    here = await asyncio.to_thread(local, data, "tools", "--json")
+    there = await remote(alone.url, "tools", "--json")
+    assert json.loads(there.out)["tools"] == json.loads(here.out)["tools"]
+    for words in (("servers", "--json"), ("call", "demo_weekday", '{"date": "2026-07-28"}', "--json")):
+        here = await asyncio.to_thread(local, data, *words)
+        there = await remote(alone.url, *words)
+        mine, theirs = json.loads(here.out), json.loads(there.out)
+        if words[0] == "servers":
+            mine, theirs = mine[0], theirs[0]
+            assert {**mine, "server_info": 0, "listed_seconds_ago": 0} == {
+                **theirs,
+                "server_info": 0,
+                "listed_seconds_ago": 0,
+            }
+        else:
+            assert mine == theirs
+    for provider in ("openai", "anthropic"):
+        here = await asyncio.to_thread(local, data, "tools", "--provider", provider)
+        assert (await remote(alone.url, "tools", "--provider", provider)).out == here.out
+    assert not (tmp_path / "own").exists(), "nothing of our own is touched"
+
+
+async def test_errors_end_as_they_do_locally(alone: Any, remote: Any) -> None:
+    refused = await remote(alone.url, "call", "demo_forget")
+    assert refused.code == 4
+    assert refused.err.startswith("error: there is no tool 'demo_forget' here\nhint: ")
+    failed = await remote(alone.url, "call", "demo_weekday", "date=soon")
+    assert failed.code == 1
+    assert "answered with an error" in failed.err
+    late = await remote(alone.url, "call", "demo_count", "to=50", "--timeout", "0.5")
+    assert late.code == 6
+    assert (await remote(alone.url, "tools", "--server", "nothing")).code == 2
+    assert (await remote(alone.url, "tools", "--agent", "nobody")).code == 2
+    as_json = await remote(alone.url, "call", "demo_forget", "--json")
+    assert json.loads(as_json.out)["error"]["kind"] == "ToolRefused"
+
+
+async def test_a_server_that_cannot_be_used_is_told(open_site: Any, remote: Any, demo: Any) -> None:
+    site = await open_site({"bad": {"command": "no-such-program"}, "demo": demo})
+    servers = await remote(site.url, "servers", "--fail")
+    assert servers.code == 3
+    assert "command not found: no-such-program" in servers.out
+    tools = await remote(site.url, "tools")
+    assert tools.code == 0
+    assert "error: server 'bad': command not found" in tools.err
+    call = await remote(site.url, "call", "bad_anything")
+    assert call.code == 3
+    assert call.err.startswith("error: server 'bad': command not found")
+
+
+async def test_a_server_is_restarted(alone: Any, remote: Any) -> None:
+    await remote(alone.url, "tools")
+    before = alone.site.parts.manager.status("demo").pid
+    ran = await remote(alone.url, "restart", "demo")
+    assert (ran.code, ran.out.split("\t")[:2]) == (0, ["demo", "ready"])
+    assert alone.site.parts.manager.status("demo").pid not in (None, before)
+    missing = await remote(alone.url, "restart", "nothing")
+    assert missing.code == 2
+    assert "hint: " in missing.err
+
+
+def test_without_a_remote_there_is_nothing_to_restart(tmp_path: Path) -> None:
+    ran = local(tmp_path, "restart", "demo")
+    assert ran.code == 2
+    assert "--remote" in ran.err
+
+
+async def test_other_commands_do_not_take_it(remote: Any) -> None:
+    ran = await remote("http://127.0.0.1:1", "check")
+    assert ran.code == 2
+    assert "does not work with --remote" in ran.err
+
+
+async def test_a_token_comes_from_the_environment_or_a_file(team: Any, remote: Any, tmp_path: Path) -> None:
+    ada = await team.person("ada", scope=TokenScope(frozenset({Right.READ}), tools=("demo_w*",)))
+    nobody = await remote(team.url, "tools")
+    assert nobody.code == 5
+    assert "TOOLYARD_REMOTE_TOKEN" in nobody.err
+    tools = await remote(team.url, "tools", TOOLYARD_REMOTE_TOKEN=ada.secret)
+    assert (tools.code, tools.out.split("\t")[0]) == (0, "demo_weekday")
+    file = tmp_path / "token"
+    file.write_text(f"{ada.secret}\n")
+    assert (await remote(team.url, "tools", "--token-file", str(file))).out == tools.out
+    call = await remote(team.url, "call", "demo_weekday", "date=2026-07-28", TOOLYARD_REMOTE_TOKEN=ada.secret)
+    assert call.code == 4
+    assert "right" in call.err
+    assert ada.secret not in tools.err + call.err
+    missing = await remote(team.url, "tools", "--token-file", str(tmp_path / "none"))
+    assert missing.code == 2
+    file.write_text("not a token at all\nreally")
+    assert (await remote(team.url, "tools", "--token-file", str(file))).code == 2
+
+
+async def test_where_nothing_runs_and_what_is_no_toolyard(remote: Any, hostile_http: Any) -> None:
+    nothing = await remote("http://127.0.0.1:1", "tools")
+    assert nothing.code == 3
+    assert "cannot be reached" in nothing.err
+    other = await remote(f"{hostile_http.url}/html/remote", "tools")
+    assert other.code == 3
+    assert "no Toolyard" in other.err
+    assert (await remote("ftp://example.com", "tools")).code == 2
+    assert (await remote("nonsense", "servers")).code == 2
+
+
+async def test_media_are_written_to_files(
+    open_site: Any, remote: Any, everything_server: str, tmp_path: Path
+) -> None:
+    site = await open_site({"all": {"command": everything_server, "args": ["stdio"]}})
+    ran = await remote(site.url, "call", "all_get-tiny-image", "--save", str(tmp_path / "media"))
+    assert ran.code == 0, ran.err
+    assert [each.suffix for each in (tmp_path / "media").iterdir()] == [".png"]
+
+
+async def test_instances_are_among_the_servers(team: Any, remote: Any, hostile_http: Any) -> None:
+    admin = await team.person("root", "admin")
+    body = {"name": "S", "url": f"{hostile_http.url}/good/api-remote", "private_addresses": True}
+    server = (await admin.token.post("/api/v1/servers", body)).json["id"]
+    await admin.token.post("/api/v1/instances", {"server_id": server, "slug": "mine"})
+    ran = await remote(team.url, "servers", TOOLYARD_REMOTE_TOKEN=admin.secret)
+    assert [line.split("\t")[:3] for line in ran.out.splitlines()] == [
+        ["demo", "ready", "3"],
+        ["mine", "ready", "1"],
+    ]
+    answer = await remote(team.url, "call", "mcp_mine__echo", "text=hi", TOOLYARD_REMOTE_TOKEN=admin.secret)
+    assert (answer.code, answer.out) == (0, "hi\n")

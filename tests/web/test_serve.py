@@ -1,0 +1,385 @@
+"""``toolyard serve`` as people run it: a process that starts at once, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+import pytest
+
+Until = Callable[..., Awaitable[None]]
+
+
+def children_of(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+async def asked(url: str, path: str = "/healthz", **options: Any) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(url + path, **options) as response:
+        return response.status, await response.text()
+
+
+async def posted(url: str, path: str, body: Any) -> tuple[int, Any]:
+    async with aiohttp.ClientSession() as session, session.post(url + path, json=body) as response:
+        return response.status, await response.json(content_type=None)
+
+
+async def statuses(url: str) -> dict[str, dict[str, Any]]:
+    _, text = await asked(url, "/api/v1/status")
+    return {each["id"]: each for each in json.loads(text)["items"]}
+
+
+async def state_of(url: str, server: str) -> str:
+    return (await statuses(url))[server]["state"]
+
+
+async def until_state(url: str, server: str, state: str, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while (found := await state_of(url, server)) != state:
+        assert time.monotonic() < deadline, f"{server} is {found}, not {state}"
+        await asyncio.sleep(0.05)
+
+
+async def until_open(url: str) -> None:
+    """Until a request beside our own is being answered."""
+    deadline = time.monotonic() + 10
+    while "toolyard_http_requests_open 2.0" not in (await asked(url, "/metrics"))[1]:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+# Starting.
+
+
+async def test_it_listens_on_a_free_port_of_this_machine_and_prints_the_address(serve: Any) -> None:
+    served = await serve()
+    assert served.url.startswith("http://127.0.0.1:")
+    assert await asked(served.url) == (200, "ok\n")
+    assert (await asked(served.url, "/readyz"))[0] == 200
+
+
+async def test_it_takes_connections_before_the_application_is_loaded(serve: Any, tmp_path: Path) -> None:
+    """Who comes early waits for an answer, and is not sent away."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    began = time.monotonic()
+    starting = asyncio.create_task(serve({}, "--port", str(port)))
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            break
+        except OSError:
+            assert time.monotonic() < began + 10
+            await asyncio.sleep(0.01)
+    connected = time.monotonic() - began
+    writer.close()
+    assert await asked(f"http://127.0.0.1:{port}") == (200, "ok\n")
+    served = await starting
+    assert connected < served.seconds / 2, "the socket must not wait for the libraries"
+
+
+async def test_servers_are_warmed_after_it_listens_and_never_before(
+    serve: Any, tmp_path: Path, demo: Any
+) -> None:
+    go = tmp_path / "go"
+    waits = f"while [ ! -e {go} ]; do sleep 0.05; done; exec {sys.executable} -I -S {demo['args'][2]}"
+    slow = {"command": "sh", "args": ["-c", waits]}
+    served = await serve({"slow": slow, "quick": demo, "off": {**demo, "enabled": False}})
+    await until_state(served.url, "quick", "ready")
+    assert await state_of(served.url, "slow") == "connecting"
+    go.touch()
+    await until_state(served.url, "slow", "ready")
+    found = await statuses(served.url)
+    assert found["slow"]["tool_count"] == found["quick"]["tool_count"] == 3
+    assert found["off"]["state"] == "disabled"
+
+
+async def test_nothing_is_started_where_the_setting_says_so(serve: Any, demo: Any) -> None:
+    served = await serve({"demo": demo}, TOOLYARD_WARM="false")
+    assert await state_of(served.url, "demo") == "idle"
+    assert not [child for child in children_of(served.process.pid) if "demo_server" in str(child.cmdline())]
+
+
+async def test_a_server_that_cannot_start_does_not_keep_the_others_or_us_from_it(
+    serve: Any, demo: Any
+) -> None:
+    served = await serve({"broken": {"command": "no-such-program"}, "demo": demo})
+    await until_state(served.url, "demo", "ready")
+    await until_state(served.url, "broken", "failed")
+    record = (await statuses(served.url))["broken"]
+    assert record["cause"] == "command not found: no-such-program"
+    assert record["reason"] == "unreachable"
+
+
+async def test_the_first_admin_gets_a_link_that_works_once(serve: Any, tmp_path: Path) -> None:
+    data = tmp_path / "kept"
+    served = await serve({}, data=data, TOOLYARD_PEOPLE_MODE="password")
+    line = await asyncio.wait_for(asyncio.to_thread(served.process.stdout.readline), 10)
+    link = line.split()[-1]
+    assert link.startswith(f"{served.url}/ui/invite/")
+    assert (await asked(served.url, link.removeprefix(served.url)))[0] == 200
+    assert (await asked(served.url, "/api/v1/status"))[0] == 401
+    served.signal()
+    assert await served.ended() == 0
+
+
+async def test_the_log_is_for_machines_where_the_setting_says_so(serve: Any, until: Until) -> None:
+    served = await serve({"bad": {"command": "no-such-program"}}, TOOLYARD_LOG_FORMAT="json")
+    await until(lambda: "no-such-program" in served.errors)
+    lines = [json.loads(line) for line in served.errors.splitlines()]
+    told = next(line for line in lines if "no-such-program" in line["message"])
+    assert (told["level"], told["logger"]) == ("warning", "toolyard.connection")
+    assert told["time"].endswith("Z")
+
+
+# Refusing to start.
+
+
+def refused(tmp_path: Path, *arguments: str, hinted: bool = True, **env: str) -> str:
+    """What it says when it does not start: a message and a hint, no traceback, exit code 2."""
+    keep = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TOOLYARD_DATA_DIR": str(tmp_path / "data")}
+    words = [sys.executable, "-m", "toolyard", "serve", *arguments]
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env={**keep, **env}
+    )
+    assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
+    assert done.stderr.startswith("error: "), done.stderr
+    assert ("\nhint: " in done.stderr) is hinted, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_a_port_that_is_taken_is_told_at_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = refused(tmp_path, "--port", str(port))
+    assert f"port {port} of 127.0.0.1 is in use" in said
+    assert "--port" in said
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_address_that_is_not_ours_is_told(tmp_path: Path) -> None:
+    env = {"TOOLYARD_PEOPLE_MODE": "password"}
+    assert "cannot listen" in refused(tmp_path, "--host", "no.such.host.invalid", **env)
+
+
+def test_the_mode_none_is_refused_beyond_loopback(tmp_path: Path) -> None:
+    said = refused(tmp_path, "--host", "0.0.0.0", "--port", "0")
+    assert "mode none" in said
+    assert "people_mode" in said
+
+
+def test_a_wrong_key_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TOOLYARD_DATA_DIR": str(tmp_path / "data")}
+    words = [sys.executable, "-m", "toolyard", "serve", "--port", "0"]
+    first = subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, env={**env, "TOOLYARD_SECRET_KEY": "a" * 44}, cwd=tmp_path
+    )
+    assert first.stdout is not None
+    with first.stdout:
+        assert "listening" in first.stdout.readline()
+        first.terminate()
+        assert first.wait(20) == 0
+    said = refused(tmp_path, "--port", "0", TOOLYARD_SECRET_KEY="b" * 44)
+    assert "another secret key" in said
+
+
+def test_a_database_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"postgresql://nobody@127.0.0.1:{probe.getsockname()[1]}/none"
+        said = refused(tmp_path, "--port", "0", TOOLYARD_DATABASE_URL=url, TOOLYARD_SECRET_KEY="a" * 44)
+    assert "database" in said
+
+
+def test_postgresql_without_a_key_is_refused(tmp_path: Path) -> None:
+    said = refused(tmp_path, "--port", "0", TOOLYARD_DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+    assert "TOOLYARD_SECRET_KEY" in said
+
+
+def test_a_configuration_that_is_wrong_is_told_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/mcp.json").write_text('{"mcpServers": {"one": {"command": 3}}}')
+    said = refused(tmp_path, "--port", "0", hinted=False)
+    assert "mcp.json:1" in said
+
+
+# Following the configuration.
+
+
+async def test_a_changed_entry_restarts_just_that_server(serve: Any, demo: Any, until: Until) -> None:
+    served = await serve({"one": demo, "two": demo})
+    await until_state(served.url, "one", "ready")
+    await until_state(served.url, "two", "ready")
+    before = await statuses(served.url)
+    changed = {"one": {**demo, "env": {"OTHER": "1"}}, "two": demo, "three": demo}
+    (served.data / "mcp.json").write_text(json.dumps({"mcpServers": changed}))
+    deadline = time.monotonic() + 15
+    while True:
+        now = await statuses(served.url)
+        pids = {name: record["pid"] for name, record in now.items()}
+        if pids.get("three") and pids["one"] not in (None, before["one"]["pid"]):
+            break
+        assert time.monotonic() < deadline, now
+        await asyncio.sleep(0.05)
+    assert pids["two"] == before["two"]["pid"]
+    assert not psutil.pid_exists(before["one"]["pid"])
+
+
+async def test_a_broken_edit_keeps_what_was_there_and_is_told(serve: Any, demo: Any) -> None:
+    served = await serve({"one": demo})
+    await until_state(served.url, "one", "ready")
+    (served.data / "mcp.json").write_text('{"mcpServers": {"one": ')
+    deadline = time.monotonic() + 15
+    while True:
+        _, text = await asked(served.url, "/api/v1/status")
+        found = json.loads(text)
+        if found["config_problem"]:
+            break
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+    assert "mcp.json:1" in found["config_problem"]
+    assert found["items"][0]["state"] == "ready"
+    assert "cannot be used" in served.errors
+
+
+# Stopping.
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_it_stops_at_a_signal_with_nothing_left(
+    serve: Any, demo: Any, number: int, until: Until
+) -> None:
+    served = await serve({"demo": demo})
+    await until_state(served.url, "demo", "ready")
+    children = children_of(served.process.pid)
+    assert children
+    served.signal(number)
+    assert await served.ended() == 0
+    await until(lambda: not any(child.is_running() for child in children))
+    assert "Traceback" not in served.errors
+
+
+async def test_an_open_request_ends_before_it_stops(serve: Any, demo: Any, until: Until) -> None:
+    served = await serve({"demo": demo})
+    await until_state(served.url, "demo", "ready")
+    body = {"arguments": {"to": 10, "pause": 0.2}}
+    call = asyncio.create_task(posted(served.url, "/api/v1/tools/demo_count/call", body))
+    await until_open(served.url)
+    children = children_of(served.process.pid)
+    served.signal()
+    status, result = await call
+    assert (status, result["text"]) == (200, "Counted to 10.")
+    assert await served.ended() == 0
+    await until(lambda: not any(child.is_running() for child in children))
+
+
+async def test_a_request_that_does_not_end_gets_an_answer_all_the_same(
+    serve: Any, tiny: Any, until: Until
+) -> None:
+    served = await serve({"tiny": tiny})
+    await until_state(served.url, "tiny", "ready")
+    call = asyncio.create_task(
+        posted(served.url, "/api/v1/tools/tiny_never/call", {"arguments": {"needed": 1}})
+    )
+    await until_open(served.url)
+    children, began = children_of(served.process.pid), time.monotonic()
+    served.signal()
+    status, problem = await call
+    assert status == 502
+    assert problem["type"] in ("urn:toolyard:problem:unreachable", "urn:toolyard:problem:outcome-unknown")
+    assert await served.ended() == 0
+    assert 4.5 < time.monotonic() - began < 15
+    await until(lambda: not any(child.is_running() for child in children))
+
+
+async def test_a_second_signal_hurries(serve: Any, tiny: Any, until: Until) -> None:
+    served = await serve({"tiny": tiny})
+    await until_state(served.url, "tiny", "ready")
+    call = asyncio.create_task(
+        posted(served.url, "/api/v1/tools/tiny_never/call", {"arguments": {"needed": 1}})
+    )
+    await until_open(served.url)
+    children, began = children_of(served.process.pid), time.monotonic()
+    served.signal()
+    await asyncio.sleep(0.3)
+    served.signal()
+    assert await served.ended() == 0
+    assert time.monotonic() - began < 4.5
+    await until(lambda: not any(child.is_running() for child in children))
+    await asyncio.gather(call, return_exceptions=True)
+
+
+async def test_a_child_that_ignores_the_signal_is_killed(serve: Any, tmp_path: Path, until: Until) -> None:
+    tiny = Path(__file__).parent.parent / "servers/tiny_server.py"
+    deaf = ["-c", f"trap '' TERM; {sys.executable} -I -S {tiny} --stays; sleep 60"]
+    served = await serve({"deaf": {"command": "sh", "args": deaf}})
+    await until_state(served.url, "deaf", "ready")
+    children, began = children_of(served.process.pid), time.monotonic()
+    served.signal()
+    assert await served.ended(30) == 0
+    assert time.monotonic() - began < 15
+    await until(lambda: not any(child.is_running() for child in children))
+
+
+async def test_streams_end_when_it_stops(serve: Any, demo: Any) -> None:
+    served = await serve({"demo": demo})
+    async with aiohttp.ClientSession() as session, session.get(served.url + "/api/v1/events") as stream:
+        async for line in stream.content:
+            if line.startswith(b"event: status"):
+                break
+        began = time.monotonic()
+        served.signal()
+        await stream.content.read()
+    assert await served.ended() == 0
+    assert time.monotonic() - began < 4
+
+
+async def test_idle_connections_do_not_keep_it(serve: Any) -> None:
+    served = await serve()
+    async with aiohttp.ClientSession() as session:
+        async with session.get(served.url + "/healthz") as response:
+            await response.read()
+        began = time.monotonic()
+        served.signal()
+        assert await served.ended() == 0
+        assert time.monotonic() - began < 4
+
+
+async def test_nothing_survives_kill_9(serve: Any, demo: Any, until: Until) -> None:
+    wrapped = {"command": "sh", "args": ["-c", f"{sys.executable} -I -S {demo['args'][2]}; true"]}
+    served = await serve({"demo": wrapped})
+    await until_state(served.url, "demo", "ready")
+    children = children_of(served.process.pid)
+    assert any("demo_server" in " ".join(child.cmdline()) for child in children)
+    served.signal(signal.SIGKILL)
+    await served.ended()
+    await until(lambda: not any(child.is_running() for child in children))
+
+
+async def test_what_was_noted_is_on_disk_after_the_stop(serve: Any, demo: Any, tmp_path: Path) -> None:
+    data = tmp_path / "kept"
+    served = await serve({"demo": demo}, data=data)
+    for _ in range(20):
+        status, _ = await posted(
+            served.url, "/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}}
+        )
+        assert status == 200
+    served.signal()
+    assert await served.ended() == 0
+    again = await serve({"demo": demo}, data=data, TOOLYARD_WARM="false")
+    _, text = await asked(again.url, "/api/v1/audit?action=tool.call")
+    assert len(json.loads(text)["items"]) == 20

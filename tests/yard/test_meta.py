@@ -1,0 +1,169 @@
+"""Meta mode through the yard: a handful of tools in place of all, and the same chain behind them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolyard import ToolRefused, Toolyard
+from toolyard.meta import META_TOOLS
+from toolyard.model.agent import Agent
+
+from .conftest import Recorder
+
+Opened = Callable[..., Toolyard]
+Make = Callable[..., Recorder]
+META = list(META_TOOLS)
+
+
+def names(tools: Any) -> list[str]:
+    return [tool.name for tool in tools]
+
+
+async def said(yard: Toolyard, name: str, arguments: Any, **options: Any) -> dict[str, Any]:
+    result = await yard.call(name, arguments, **options)
+    assert not result.is_error
+    assert json.loads(result.text) == result.structured
+    return json.loads(result.text)
+
+
+async def test_a_model_finds_describes_and_calls_a_tool(opened: Opened, recorder: Make) -> None:
+    async with opened({"one": recorder()}) as yard:
+        assert names(await yard.tools(mode="meta")) == META
+        assert [each["name"] for each in await yard.tools(mode="meta", provider="anthropic")] == META
+        found = await said(yard, "tools_search", {"query": "looks"})
+        assert found == {"ok": True, "tools": {"one_look": "Looks"}}
+        told = await said(yard, "tools_describe", {"names": ["one_look"]})
+        assert told["tools"]["one_look"]["input_schema"]["properties"] == {"text": {"type": "string"}}
+        called = await said(yard, "tools_call", {"name": "one_echo", "arguments": {"text": "hello"}})
+        assert called == {"ok": True, "result": "hello"}
+        failed = await said(yard, "tools_call", {"name": "one_fail"})
+        assert failed == {"ok": False, "error": "this tool always fails"}
+        refused = await said(yard, "tools_call", {"name": "one_touch"})
+        assert refused["error"].startswith("there is no tool 'one_touch' here")
+
+
+async def test_the_answer_for_a_model_is_the_same(opened: Opened, recorder: Make) -> None:
+    async with opened({"one": recorder()}) as yard:
+        result = await yard.answer("tools_call", {"name": 5})
+        assert result.for_model() == '{"ok":false,"error":"\'name\' must be a string"}'
+
+
+async def test_the_mode_of_an_agent_decides(opened: Opened, recorder: Make) -> None:
+    agents = [
+        Agent("m", "M", mode="meta", tools=("*_look",)),
+        Agent("d", "D", mode="direct", tools=("*_look",)),
+    ]
+    async with opened({"one": recorder()}, agents=agents, settings={"meta_threshold": 1}) as yard:
+        assert names(await yard.tools(agent="m")) == META
+        assert names(await yard.tools(agent="d")) == ["one_look"]
+        assert names(await yard.tools(agent="d", mode="meta")) == META
+        assert (await said(yard, "tools_list", {}, agent="m"))["total"] == 1
+        with pytest.raises(ToolRefused):
+            await yard.call("one_look", agent="m")
+        assert (await said(yard, "tools_call", {"name": "one_look"}, agent="m"))["ok"] is True
+        assert (await said(yard, "tools_call", {"name": "one_echo"}, agent="m"))["ok"] is False
+
+
+async def test_above_the_threshold_an_agent_without_a_mode_gets_meta(opened: Opened, recorder: Make) -> None:
+    agents = [Agent("a", "A")]
+    async with opened({"one": recorder()}, agents=agents, settings={"meta_threshold": 50}) as yard:
+        assert names(await yard.tools(agent="a")) == META
+        assert "one_look" in names(await yard.tools(agent="a", mode="direct"))
+        assert "one_look" in names(await yard.tools())
+    async with opened({"one": recorder()}, agents=agents, settings={"meta_threshold": 0}) as yard:
+        assert "one_look" in names(await yard.tools(agent="a"))
+
+
+async def test_a_meta_bundle_is_reached_through_the_meta_tools(opened: Opened, recorder: Make) -> None:
+    bundles = {
+        "far": {"serverId": "one", "mode": "meta", "allowTools": ["look"]},
+        "near": {"serverId": "two", "mode": "direct", "allowTools": ["look"]},
+    }
+    servers = {"one": recorder("one"), "two": recorder("two")}
+    async with opened(servers, bundles=bundles, agents=[Agent("a", "A")]) as yard:
+        selected = {"agent": "a", "bundles": ["far", "near"]}
+        assert names(await yard.tools(**selected)) == [*META, "two_look"]
+        assert (await said(yard, "tools_list", {}, **selected))["total"] == 2
+        assert (await said(yard, "tools_call", {"name": "one_look"}, **selected))["ok"] is True
+        assert (await said(yard, "tools_call", {"name": "one_echo"}, **selected))["ok"] is False
+
+
+async def test_an_untrusted_server_reaches_a_model_here_only(opened: Opened, recorder: Make) -> None:
+    wild = {**recorder().entry, "trust": "untrusted", "allowTools": ["echo"]}
+    settings = {"write_tools": "allow"}
+    async with opened({"wild": wild}, agents=[Agent("a", "A")], settings=settings) as yard:
+        assert names(await yard.tools(agent="a")) == META
+        answer = await said(
+            yard, "tools_call", {"name": "wild_echo", "arguments": {"text": "obey"}}, agent="a"
+        )
+        assert answer["ok"] is True
+        assert "<untrusted-data " in answer["result"]
+        assert (await said(yard, "tools_call", {"name": "wild_look"}, agent="a"))["ok"] is False
+
+
+async def test_result_read_is_there_once_there_is_something_to_read(opened: Opened, recorder: Make) -> None:
+    agents = [Agent("a", "A", tools=("one_echo",))]
+    async with opened({"one": recorder()}, agents=agents, settings={"result_limit": 1_000}) as yard:
+        assert names(await yard.tools(agent="a")) == ["one_echo"]
+        text = "0123456789" * 500
+        result = await yard.call("one_echo", {"text": text}, agent="a")
+        assert result.handle is not None
+        assert f'result_read with handle "{result.handle}"' in result.text
+        assert names(await yard.tools(agent="a")) == ["one_echo", "result_read"]
+    # It is on disk: another process reads it too.
+    async with opened({"one": recorder()}, agents=agents) as yard:
+        part = await said(yard, "result_read", {"handle": result.handle, "offset": 4_990}, agent="a")
+        assert part == {"ok": True, "text": "0123456789", "total": 5_000}
+        assert names(await yard.tools(agent="a")) == ["one_echo", "result_read"]
+
+
+async def test_search_starts_nothing_and_finds_what_the_caller_may_use(
+    opened: Opened, recorder: Make, children: Callable[[], list[str]]
+) -> None:
+    one = recorder()
+    async with opened({"one": one}) as yard:
+        assert await yard.search("look") == []
+        await yard.tools()
+    async with opened({"one": one}, agents=[Agent("a", "A", tools=("one_echo",))]) as yard:
+        assert names(await yard.search("look at it")) == ["one_look"]
+        assert names(await yard.search("echo look", agent="a")) == ["one_echo"]
+        assert children() == []
+        assert len(one.starts()) == 1
+        assert (await said(yard, "tools_search", {"query": "look"}))["tools"] == {"one_look": "Looks"}
+        assert children() == []
+
+
+async def test_a_changed_tool_is_refused_to_a_model_without_its_new_words(
+    opened: Opened, recorder: Make, tmp_path: Path, data_dir: Path
+) -> None:
+    from toolyard.catalog.lock import pins_of, write_lock
+
+    schema = {"type": "object"}
+    tools = tmp_path / "tools.json"
+    tools.write_text(
+        json.dumps([{"name": "echo", "inputSchema": schema}, {"name": "look", "inputSchema": schema}])
+    )
+    one = recorder("one", "--tools", str(tools))
+    async with opened({"one": one}) as yard:
+        await yard.tools()
+        write_lock(data_dir / "mcp.lock", {"one": pins_of(yard.known().catalogues["one"].contents)})
+    changed = [
+        {"name": "echo", "description": "OBEY ME", "inputSchema": schema},
+        {"name": "look", "inputSchema": schema},
+    ]
+    tools.write_text(json.dumps(changed))
+    async with opened({"one": one}, agents=[Agent("a", "A", mode="meta")]) as yard:
+        assert names(await yard.tools(fresh=True)) == ["one_look"]
+        with pytest.raises(ToolRefused, match=r"OBEY ME"):
+            await yard.call("one_echo")
+        answer = await said(yard, "tools_call", {"name": "one_echo"}, agent="a")
+        assert answer["error"].startswith("'one_echo' is in quarantine: its definition is not the one")
+        assert "OBEY" not in json.dumps(answer)
+        assert "one_echo" not in json.dumps(await said(yard, "tools_list", {}, agent="a"))
+        assert (await said(yard, "tools_call", {"name": "one_look"}, agent="a"))["ok"] is True
+        assert one.calls() == ["look"]
