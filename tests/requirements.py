@@ -29,6 +29,17 @@ class Requirement:
 
 # Where tests stand.
 
+TEAM = "tests/journeys/test_team_signs_in.py"
+SIGNING = "tests/registry/test_signing_in.py"
+CREDENTIALS = "tests/registry/test_credentials.py"
+DRAFTS = "tests/registry/test_drafts.py"
+SLUGS = "tests/registry/test_slugs.py"
+COMING_BACK = "tests/web/test_oauth.py"
+PAGES_MINE = "tests/web/test_pages_instances.py"
+PAGES_REGISTRY = "tests/web/test_pages_registry.py"
+API_SERVERS = "tests/web/test_api_servers.py"
+API_INSTANCES = "tests/web/test_api_instances.py"
+INSTANCES = "tests/clients/test_instances.py"
 AGENTS_FILE = "tests/agents/test_agentsfile.py"
 KNOWN = "tests/agents/test_known.py"
 TOOL_LIST = "tests/agents/test_toollist.py"
@@ -78,7 +89,7 @@ SLIP = "DESIGN section 4, write tools: `readOnlyHint` is the key, v1.14.1's `rea
 KEPT = "DESIGN section 7: the catalogue persists, so that listing needs no process"
 NATIVE = "DESIGN section 4, name taken by a native tool: the native tool keeps its name"
 CHAT_CHOICE = "DESIGN section 8: the chat's choice is a link of the chain"
-WEB = "part 3"
+CHAT = "the chat, which is not built yet"
 
 # SPEC 010 of Codex ToolLoop.
 
@@ -1367,7 +1378,7 @@ V1_15_SCOPE = (
         _SCOPE,
         "2. Send a chat asking about library docs. Confirm `context7_*` tools called + results rendered.",
         (_CALLED,),
-        later=f"{WEB}: here the calls are a program's; a model that makes them in a chat comes with the web "
+        later=f"{CHAT}: here the calls are a program's; a model that makes them in a chat comes with the web "
         "app",
     ),
     Requirement(
@@ -1398,7 +1409,7 @@ V1_15_SCOPE = (
     ),
 )
 
-# Bodhi App. Most of it is the web app's.
+# Bodhi App: the web app.
 
 _BODHI = "bodhi-mcp-decisions.md"
 
@@ -1407,15 +1418,22 @@ BODHI = (
         "bodhi/registration",
         _BODHI,
         "**Decision:** Dynamic registration (primary) + Pre-registered (fallback)",
+        (
+            f"{SIGNING}::test_a_document_is_used_where_the_server_takes_it",
+            f"{SIGNING}::test_dynamic_registration_is_used_where_the_admin_wants_it",
+            f"{SIGNING}::test_what_the_admin_entered_is_used",
+        ),
         overruled="DESIGN section 4, registration: what the admin entered, else a metadata document, else "
         "dynamic; a setting restores this order",
-        later=WEB,
     ),
     Requirement(
         "bodhi/public",
         _BODHI,
         "**Decision:** Instance required for all MCP types (including public)",
-        later=WEB,
+        (
+            f"{DRAFTS}::test_an_instance_of_a_public_server_needs_nothing",
+            f"{PAGES_MINE}::test_an_instance_is_created_in_two_steps",
+        ),
     ),
     Requirement(
         "bodhi/scopes",
@@ -1423,9 +1441,19 @@ BODHI = (
         "**Decision:** DEFERRED - not part of current story",
         no_behaviour="deferred there too",
     ),
-    Requirement("bodhi/pkce", _BODHI, "**Decision:** Database with state param key", later=WEB),
-    Requirement("bodhi/sessions", _BODHI, "**Decision:** Fresh session per chat", later=WEB),
-    Requirement("bodhi/timeout", _BODHI, "**Decision:** No auto-cleanup", later=WEB),
+    Requirement(
+        "bodhi/pkce",
+        _BODHI,
+        "**Decision:** Database with state param key",
+        (f"{SIGNING}::test_a_state_works_once", f"{COMING_BACK}::test_the_record_was_lost"),
+    ),
+    Requirement("bodhi/sessions", _BODHI, "**Decision:** Fresh session per chat", later=CHAT),
+    Requirement(
+        "bodhi/timeout",
+        _BODHI,
+        "**Decision:** No auto-cleanup",
+        (f"{DRAFTS}::test_an_instance_that_signs_in_is_pending",),
+    ),
     Requirement(
         "bodhi/capabilities",
         _BODHI,
@@ -1433,21 +1461,29 @@ BODHI = (
         (
             f"{CACHE}::test_a_server_with_ttl_zero_is_asked_each_time_and_nothing_is_kept",
             f"{ZERO}::test_a_server_whose_listing_is_never_kept_is_asked_each_time",
+            f"{INSTANCES}::test_an_instance_is_listed_anew_for_each_listing_and_call_and_nothing_is_stored",
         ),
-        later=f"{WEB}: an instance has a TTL of 0 by default",
     ),
     Requirement(
         "bodhi/preview",
         _BODHI,
         "**Decision:** Fetch and display server metadata on add/view",
-        later=WEB,
+        (
+            f"{PAGES_REGISTRY}::test_viewing_shows_what_the_server_has",
+            f"{API_SERVERS}::test_a_preview_shows_what_a_server_has",
+        ),
     ),
-    Requirement("bodhi/user-page", _BODHI, "**Decision:** `/ui/mcp`", later=WEB),
+    Requirement(
+        "bodhi/user-page",
+        _BODHI,
+        "**Decision:** `/ui/mcp`",
+        (f"{PAGES_MINE}::test_an_instance_is_created_in_two_steps",),
+    ),
     Requirement(
         "bodhi/icons",
         _BODHI,
         "**Decision:** Separate icons for MCP tools and toolset tools",
-        later=WEB,
+        later=CHAT,
     ),
     Requirement(
         "bodhi/naming",
@@ -1459,13 +1495,16 @@ BODHI = (
         "bodhi/refresh",
         _BODHI,
         "**Decision:** Return auth error + mark instance as needs-reauth",
-        later=WEB,
+        (
+            f"{CREDENTIALS}::test_a_sign_in_that_was_taken_back_is_marked_and_mended",
+            f"{TEAM}::test_a_person_connects_two_accounts_loses_one_and_repairs_it",
+        ),
     ),
     Requirement(
         "bodhi/discovery",
         _BODHI,
         "**Decision:** Discovery only (MCP spec compliant)",
-        later="the flows of the room `auth/` (DESIGN section 11)",
+        (f"{SIGNING}::test_a_sign_in_that_cannot_begin_says_why",),
     ),
     Requirement(
         "bodhi/features",
@@ -1473,15 +1512,64 @@ BODHI = (
         "**Decision:** Tools only",
         overruled="DESIGN sections 12 and 14: resources and prompts are shown and carried too",
     ),
-    Requirement("bodhi/redirect", _BODHI, "**Decision:** `/ui/auth/mcp/callback`", later=WEB),
+    Requirement(
+        "bodhi/redirect",
+        _BODHI,
+        "**Decision:** `/ui/auth/mcp/callback`",
+        (f"{COMING_BACK}::test_somebody_goes_to_their_provider_and_comes_back_ready",),
+    ),
     Requirement("bodhi/transport", _BODHI, "**Decision:** `streamable_http` only", (_OLDER,), overruled=SSE),
-    Requirement("bodhi/header", _BODHI, "**Decision:** Configurable per-server", later=WEB),
-    Requirement("bodhi/url", _BODHI, "**Decision:** No validation on add", later=WEB),
-    Requirement("bodhi/window", _BODHI, "**Decision:** Same window redirect", later=WEB),
-    Requirement("bodhi/slug", _BODHI, "**Decision:** Default from domain, editable", later=WEB),
-    Requirement("bodhi/admin-page", _BODHI, "**Decision:** `/ui/admin/mcp`", later=WEB),
-    Requirement("bodhi/return", _BODHI, "**Decision:** MCP list page (`/ui/mcp`)", later=WEB),
-    Requirement("bodhi/many", _BODHI, "**Decision:** Yes - multiple instances allowed", later=WEB),
+    Requirement(
+        "bodhi/header",
+        _BODHI,
+        "**Decision:** Configurable per-server",
+        (f"{API_INSTANCES}::test_a_value_is_sent_in_its_header_and_never_shown",),
+    ),
+    Requirement(
+        "bodhi/url",
+        _BODHI,
+        "**Decision:** No validation on add",
+        (
+            f"{DRAFTS}::test_any_web_address_is_taken_unchecked",
+            f"{API_SERVERS}::test_any_web_address_is_taken_unasked",
+        ),
+    ),
+    Requirement(
+        "bodhi/window",
+        _BODHI,
+        "**Decision:** Same window redirect",
+        (f"{TEAM}::test_a_person_connects_two_accounts_loses_one_and_repairs_it",),
+    ),
+    Requirement(
+        "bodhi/slug",
+        _BODHI,
+        "**Decision:** Default from domain, editable",
+        (f"{SLUGS}::test_a_slug_is_proposed_from_the_domain",),
+    ),
+    Requirement(
+        "bodhi/admin-page",
+        _BODHI,
+        "**Decision:** `/ui/admin/mcp`",
+        (f"{PAGES_REGISTRY}::test_a_server_is_added",),
+    ),
+    Requirement(
+        "bodhi/return",
+        _BODHI,
+        "**Decision:** MCP list page (`/ui/mcp`)",
+        (
+            f"{COMING_BACK}::test_somebody_goes_to_their_provider_and_comes_back_ready",
+            f"{TEAM}::test_a_person_connects_two_accounts_loses_one_and_repairs_it",
+        ),
+    ),
+    Requirement(
+        "bodhi/many",
+        _BODHI,
+        "**Decision:** Yes - multiple instances allowed",
+        (
+            f"{SIGNING}::test_two_accounts_are_two_instances",
+            f"{TEAM}::test_a_person_connects_two_accounts_loses_one_and_repairs_it",
+        ),
+    ),
     Requirement(
         "bodhi/errors",
         _BODHI,

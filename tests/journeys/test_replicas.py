@@ -1,0 +1,202 @@
+"""Replicas: `toolyard serve` twice, as processes of their own, on one PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from yarl import URL
+
+ROOT = Path(__file__).parent.parent.parent
+KEY = "a key that both replicas have"
+USER = {"Remote-User": "ann"}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@dataclass
+class Replica:
+    """One process, with a folder of its own."""
+
+    port: int
+    env: dict[str, str]
+    process: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        words = [sys.executable, "-m", "toolyard", "serve"]
+        env = {**self.env, "TOOLYARD_PORT": str(self.port)}
+        self.process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, cwd=env["HOME"]
+        )
+        await asyncio.wait_for(asyncio.to_thread(self._listening), 40)
+
+    def _listening(self) -> None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        said: list[str] = []
+        for line in self.process.stdout:
+            said.append(line)
+            if line.startswith("Toolyard is listening on "):
+                return
+        raise AssertionError("".join(said))
+
+    async def stop(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(self.process.wait, 20) == 0
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+            self.process = None
+
+
+@dataclass
+class Cluster:
+    """Two replicas, a provider that is told how to behave, and one person's browser."""
+
+    replicas: list[Replica]
+    provider: str
+    session: aiohttp.ClientSession
+    cookies: dict[str, str] = field(default_factory=dict[str, str])
+
+    async def ask(self, replica: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        url = URL(self.replicas[replica].url + path, encoded=True)
+        cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        async with self.session.request(
+            method, url, json=body, headers={**USER, "Cookie": cookie}, allow_redirects=False
+        ) as response:
+            self.cookies |= {name: morsel.value for name, morsel in response.cookies.items()}
+            if response.content_type.endswith("json"):
+                return response.status, await response.json()
+            return response.status, response.headers.get("Location") or await response.text()
+
+    async def provider_does(self, **settings: Any) -> None:
+        async with self.session.patch(f"{self.provider}/control", json=settings) as response:
+            assert response.status == 200
+
+    async def refreshes(self) -> int:
+        async with self.session.get(f"{self.provider}/log") as response:
+            entries = await response.json()
+        return sum(e["what"] == "token" and e["grant_type"] == "refresh_token" for e in entries)
+
+    async def whoami(self, replica: int) -> str:
+        status, told = await self.ask(
+            replica, "POST", "/api/v1/tools/mcp_work__whoami/call", {"arguments": {}}
+        )
+        return str(told) if status != 200 else told["text"]
+
+    async def expire(self) -> None:
+        """Wait until the access token, which lives for a second, has run out."""
+        await asyncio.sleep(1.2)
+
+
+@pytest.fixture
+async def cluster(postgres_url: str, tmp_path: Path, listening: Any) -> AsyncIterator[Cluster]:
+    provider = listening(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
+    replicas: list[Replica] = []
+    public = free_port()
+    for index in range(2):
+        home = tmp_path / f"replica{index}"
+        home.mkdir()
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "TOOLYARD_DATA_DIR": str(home),
+            "TOOLYARD_DATABASE_URL": postgres_url,
+            "TOOLYARD_SECRET_KEY": KEY,
+            "TOOLYARD_PEOPLE_MODE": "proxy",
+            "TOOLYARD_TRUSTED_PROXIES": "127.0.0.1",
+            "TOOLYARD_ADMINS": "ann",
+            "TOOLYARD_PUBLIC_URL": f"http://127.0.0.1:{public}",
+        }
+        # The provider sends people back to the second one, as a balancer might.
+        replicas.append(Replica(public if index else free_port(), env))
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+        # Both open an empty database at the same moment: one of them makes its tables.
+        await asyncio.gather(*(replica.start() for replica in replicas))
+        yield Cluster(replicas, provider, session)
+        await asyncio.gather(*(replica.stop() for replica in replicas))
+
+
+async def test_what_one_replica_begins_another_finishes_and_tokens_are_refreshed_once(
+    cluster: Cluster,
+) -> None:
+    await cluster.provider_does(life=1)
+    draft = {
+        "name": "Guarded",
+        "url": f"{cluster.provider}/mcp",
+        "private_addresses": True,
+        "choices": [{"kind": "oauth"}],
+    }
+    status, server = await cluster.ask(0, "POST", "/api/v1/servers", draft)
+    assert status == 201, server
+    status, instance = await cluster.ask(
+        1, "POST", "/api/v1/instances", {"server_id": server["id"], "slug": "work"}
+    )
+    assert status == 201, instance
+    status, _ = await cluster.ask(0, "GET", "/ui/mcp")
+    assert status == 200
+
+    # Begun on the first, finished on the second.
+    status, begun = await cluster.ask(0, "POST", f"/api/v1/instances/{instance['id']}/connect")
+    assert status == 200, begun
+    at_provider = URL(begun["url"], encoded=True)
+    async with cluster.session.get(at_provider, allow_redirects=False) as response:
+        back = URL(response.headers["Location"], encoded=True)
+    assert str(back.origin()) == cluster.replicas[1].url
+    status, place = await cluster.ask(1, "GET", back.raw_path_qs)
+    assert (status, re.sub(r"#.*", "", str(place))) == (303, "/ui/mcp")
+
+    # A replayed callback finds nothing, on either.
+    for replica in (0, 1):
+        status, _ = await cluster.ask(replica, "GET", back.raw_path_qs)
+        assert status >= 400
+
+    # Fifty calls at once on two replicas with a token that has run out: one refresh.
+    await cluster.expire()
+    assert await cluster.refreshes() == 0
+    await cluster.provider_does(token_delay=0.2)
+    await cluster.provider_does(life=3600)
+    answers = await asyncio.gather(*(cluster.whoami(index % 2) for index in range(50)))
+    assert set(answers) == {answers[0]}
+    assert "somebody" in answers[0]
+    assert await cluster.refreshes() == 1
+
+    # Both stop; the token runs out meanwhile; after the restart nobody has to sign in.
+    await cluster.provider_does(life=1, token_delay=0)
+    async with cluster.session.post(f"{cluster.provider}/forget?what=access"):
+        pass
+    assert "somebody" in await cluster.whoami(0)
+    before = await cluster.refreshes()
+    await asyncio.gather(*(replica.stop() for replica in cluster.replicas))
+    await cluster.expire()
+    await asyncio.gather(*(replica.start() for replica in cluster.replicas))
+    await cluster.provider_does(life=3600)
+    assert "somebody" in await cluster.whoami(1)
+    assert await cluster.refreshes() == before + 1
+
+    # Taken away on one, gone on the other.
+    status, _ = await cluster.ask(1, "DELETE", f"/api/v1/instances/{instance['id']}")
+    assert status == 204
+    status, told = await cluster.ask(0, "POST", "/api/v1/tools/mcp_work__whoami/call", {"arguments": {}})
+    assert status == 404, told
