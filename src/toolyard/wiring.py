@@ -144,6 +144,7 @@ def build(
         auth_for=auth_for,
         net=net,
         eras=None if data_dir is None else FileEras(data_dir / "eras.json"),
+        most_children=settings.max_stdio_servers,
         on_told=told,
     )
     kept = SqliteStorage(data_dir / FILE_NAME) if storage is None and data_dir is not None else None

@@ -180,3 +180,16 @@ def test_an_unknown_setting_is_an_error_with_a_suggestion(data_dir: Path) -> Non
 def test_a_naming_template_that_cannot_work_is_an_error(data_dir: Path) -> None:
     with pytest.raises(ConfigError, match=r"must contain \{tool\} once"):
         Toolyard.open({}, data_dir=data_dir, settings={"naming_template": "{server}"})
+
+
+async def test_no_more_children_run_than_may(recorder: Any) -> None:
+    servers = {name: recorder(name).entry for name in ("one", "two", "three")}
+    async with Toolyard.open({"mcpServers": servers}, settings={"max_stdio_servers": 2}) as yard:
+        statuses = await yard.connect()
+        assert sorted(status.state for status in statuses) == ["failed", "ready", "ready"]
+        refused = next(status for status in statuses if status.state == "failed")
+        assert refused.cause == "2 stdio servers run already, which is the most that may"
+        assert "max_stdio_servers" in (refused.hint or "")
+        running = next(status.server for status in statuses if status.state == "ready")
+        await yard.restart(running)
+        assert [status.state for status in await yard.connect([refused.server])] == ["ready"]

@@ -22,6 +22,7 @@ from toolyard.model.principal import LOCAL, Principal
 from toolyard.model.server import Server, Timeouts
 from toolyard.model.status import State, Status
 from toolyard.net import Net
+from toolyard.transports.nursery import Nursery
 from toolyard.transports.transport import MESSAGE_LIMIT, Transport
 from toolyard.wire.client import Facts
 
@@ -60,6 +61,7 @@ class ClientManager:
         parallel: int = _PARALLEL,
         client_info: Mapping[str, Any] | None = None,
         message_limit: int = MESSAGE_LIMIT,
+        most_children: int | None = None,
         memory_servers: Mapping[str, Callable[[], Transport]] | None = None,
         on_told: Callable[[str, str, Mapping[str, Any]], None] | None = None,
     ) -> None:
@@ -83,6 +85,7 @@ class ClientManager:
             auth_for=auth_for,
             net=net,
             eras=eras or Eras(),
+            nursery=Nursery(most_children),
             message_limit=message_limit,
             memory_servers=memory_servers or {},
         )

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
+from toolyard.errors import Unreachable
 from toolyard.transports import watchdog
 
 __all__ = ["BASE_VARIABLES", "Nursery", "child_environment"]
@@ -45,7 +46,9 @@ class Nursery:
     any other way, the watchdog kills every group it was told of and whatever carries our marker.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        """``most`` is how many children there may be at a time; None: any number."""
+        self._most = most
         pid = os.getpid()
         owner = f"{pid}:{watchdog.start_time(pid)}:{watchdog.namespace()}"
         self._marker = f"{owner}:{secrets.token_hex(6)}"
@@ -59,7 +62,15 @@ class Nursery:
         return watchdog.VARIABLE, f"{self._marker}:{self._spawned}"
 
     def prepare(self) -> None:
-        """Have a watchdog. To be called before each child is started: it may have been killed."""
+        """Have a watchdog. To be called before each child is started: it may have been killed.
+
+        Raises Unreachable where there are as many children as may be.
+        """
+        if self._most is not None and len(self._groups) >= self._most:
+            raise Unreachable(
+                f"{self._most} stdio servers run already, which is the most that may",
+                hint="raise the setting max_stdio_servers, or set 'stopWhenIdle' for servers that rest",
+            )
         if self._watchdog is not None and self._watchdog.poll() is None:
             return
         self._drop_watchdog()
