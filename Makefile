@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search conformance screenshots
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway conformance screenshots
 BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain
 
 help:
@@ -74,6 +74,9 @@ bench-client: bench-envs
 
 bench-yard: bench-envs
 	.venv/bin/python bench/yard.py --write-docs
+
+bench-gateway: bench-envs
+	.venv/bin/python bench/gateway.py --write-docs
 
 # SEARCH_DATA names a folder of catalogues with queries; see bench/search.py.
 bench-search: bench-envs

@@ -41,11 +41,11 @@ class Yard:
             settings={"write_tools": "allow"},
             record=self.records.append,
         ).__aenter__()
-        await self.yard.tools(agent="a0")
+        await self.yard.tools(agent="a0", mode="direct")
 
     async def list(self, index: int) -> int:
         """For agent number ``index``: the first time its decisions are made, then they are known."""
-        return len(await self.yard.tools(agent=f"a{index}"))
+        return len(await self.yard.tools(agent=f"a{index}", mode="direct"))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
         self.records.clear()

@@ -34,6 +34,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Serve": {
         "stdio": "Speak MCP over standard streams, for all servers at once.",
+        "connect": "Show what to put into a client so that it uses Toolyard.",
         "serve": "Serve the web app: pages and an API.",
         "restart": "Start a server of a running Toolyard again.",
         "users": "Manage the people who have accounts.",

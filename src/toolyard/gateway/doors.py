@@ -39,7 +39,7 @@ def narrowed(scope: TokenScope | None, server: Server) -> TokenScope:
     """The scope of a caller at the address of one server: that server, and nothing that it did not have."""
     name = server.id if server.instance is None else server.instance.slug
     if scope is None:
-        return TokenScope(frozenset(Right))
+        return TokenScope(frozenset(Right), servers=(name,))
     return replace(scope, servers=(name,))
 
 

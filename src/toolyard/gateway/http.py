@@ -6,85 +6,28 @@ Who may come, and what they get, is decided by whoever makes it: ``admit`` gives
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeGuard, cast
 
+from toolyard.gateway.answering import Exchange, Receive, Scope, TurnedAway, Watched, accepts
 from toolyard.gateway.client import Request, as_object, mirrored
 from toolyard.gateway.failing import Refusal
 from toolyard.gateway.front import Front
 from toolyard.gateway.httpsessions import HttpSession, HttpSessions
 from toolyard.gateway.streams import Send, Stream
-from toolyard.wire.codec import decode, encode
+from toolyard.wire.codec import decode
 from toolyard.wire.exchange import Failure, Id, Message, error_message, result_message
 from toolyard.wire.server import Rejected, http_status, is_modern, read_modern
 from toolyard.wire.versions import INVALID_REQUEST, LEGACY, PARSE_ERROR
 
 __all__ = ["Admit", "HttpGateway", "TurnedAway"]
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Admit: TypeAlias = Callable[[Scope], Awaitable[Front]]
 """Gives the front for a request. Raises TurnedAway."""
 
-_LIMIT = 64 * 1024 * 1024
-_GONE_AFTER = 0.05
-"""Seconds until anybody looks whether the client is still there: most answers are done before."""
 _PRIMED_AFTER = 0.3
 """Seconds after which a legacy client gets a stream instead of waiting, so that it can come back for it."""
-_JSON = (b"content-type", b"application/json")
-
-
-class TurnedAway(Exception):
-    """A request that gets no front: the HTTP status, the words, and headers."""
-
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.headers = headers or {}
-
-
-class _Headers(dict[str, str]):
-    """Looked up without regard to case. What comes twice is what both say together, which fits nothing."""
-
-    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
-        super().__init__()
-        for name, value in raw:
-            key = name.decode("latin-1").lower()
-            text = value.decode("latin-1")
-            self[key] = f"{self[key]}, {text}" if key in self else text
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return super().get(key.lower(), default)
-
-
-@dataclass(slots=True)
-class _Exchange:
-    """One HTTP request and its answer."""
-
-    scope: Scope
-    receive: Receive
-    send: Send
-    headers: _Headers = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.headers = _Headers(self.scope["headers"])
-
-    async def answer(
-        self, status: int, message: Message | None = None, headers: dict[str, str] | None = None
-    ) -> None:
-        body = b"" if message is None else encode(message)
-        out = [(b"content-length", str(len(body)).encode())]
-        if message is not None:
-            out.append(_JSON)
-        out += [(name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
-        await self.send({"type": "http.response.start", "status": status, "headers": out})
-        await self.send({"type": "http.response.body", "body": body, "more_body": False})
-
-    async def fail(self, status: int, id: Id | None, failure: Failure) -> None:
-        await self.answer(status, error_message(id, failure.code, failure.message, failure.data))
+_JSON_KIND = "application/json"
 
 
 class HttpGateway:
@@ -104,7 +47,7 @@ class HttpGateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        http = _Exchange(scope, receive, send)
+        http = Exchange(scope, receive, send)
         try:
             front = await self._admit(scope)
             if scope["method"] == "POST":
@@ -121,14 +64,14 @@ class HttpGateway:
 
     # POST.
 
-    async def _post(self, http: _Exchange, front: Front) -> None:
-        kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
+    async def _post(self, http: Exchange, front: Front) -> None:
+        kind = http.headers.get("content-type", "")
+        if kind != _JSON_KIND and kind.partition(";")[0].strip().lower() != _JSON_KIND:
             raise TurnedAway(415, "messages are sent as application/json")
-        if not _accepts(http.headers.get("accept", "*/*")):
+        if not accepts(http.headers.get("accept", "*/*")):
             raise TurnedAway(406, "the client must accept application/json and text/event-stream")
         try:
-            message: object = decode(await _body(http.receive))
+            message: object = decode(await http.body())
         except ValueError:
             await http.fail(400, None, Failure(PARSE_ERROR, "Parse error"))
             return
@@ -147,7 +90,7 @@ class HttpGateway:
         else:
             await self._legacy(http, front, body)
 
-    async def _modern(self, http: _Exchange, front: Front, body: Message) -> None:
+    async def _modern(self, http: Exchange, front: Front, body: Message) -> None:
         method, id = cast("str | None", body.get("method")), cast("Id", body.get("id"))
         if method is None:
             raise TurnedAway(400, "answers are sent within the next request")
@@ -160,21 +103,30 @@ class HttpGateway:
         if isinstance(caller, Rejected):
             await http.fail(caller.status, id, caller.failure)
             return
-        stream = Stream()
         request = Request(
             method,
             params,
             True,
-            stream.put,
+            _nowhere,
             mirrored(caller.capabilities),
             caller.log_level,
             caller.progress_token,
         )
-        async with _watched(http.receive) as watched:
+        async with Watched(http.receive) as watched:
             if method == "subscriptions/listen":
-                await self._listen(http, front, id, request, stream)
+                await self._listen(http, front, id, request)
                 return
-            outcome = await self._streamed(http, front, request, stream, watched)
+            # Most answers need no stream: it is made with the first thing that is told before one.
+            streams: list[Stream] = []
+
+            def tell(message: Message) -> None:
+                if not streams:
+                    streams.append(Stream())
+                    watched.writing = asyncio.ensure_future(streams[0].write(http.send))
+                streams[0].put(message)
+
+            request.tell = tell
+            outcome = await front.answer(request)
             if isinstance(outcome, Failure):
                 answer, status = (
                     error_message(id, outcome.code, outcome.message, outcome.data),
@@ -185,24 +137,13 @@ class HttpGateway:
             if watched.writing is None:
                 await http.answer(status, answer)
             else:
-                stream.put(answer)
-                stream.end()
+                streams[0].put(answer)
+                streams[0].end()
                 await watched.writing
 
-    async def _streamed(
-        self, http: _Exchange, front: Front, request: Request, stream: Stream, watched: _Watched
-    ) -> dict[str, Any] | Failure:
-        """The outcome. A stream begins with the first thing that is told before it."""
-
-        def tell(message: Message) -> None:
-            stream.put(message)
-            if watched.writing is None:
-                watched.writing = asyncio.ensure_future(stream.write(http.send))
-
-        request.tell = tell
-        return await front.answer(request)
-
-    async def _listen(self, http: _Exchange, front: Front, id: Id, request: Request, stream: Stream) -> None:
+    async def _listen(self, http: Exchange, front: Front, id: Id, request: Request) -> None:
+        stream = Stream()
+        request.tell = stream.put
         listening = asyncio.ensure_future(front.listen(id, request))
         writing: asyncio.Future[None] | None = None
         try:
@@ -224,7 +165,7 @@ class HttpGateway:
 
     # The legacy era.
 
-    async def _legacy(self, http: _Exchange, front: Front, body: Message) -> None:
+    async def _legacy(self, http: Exchange, front: Front, body: Message) -> None:
         method, id = cast("str | None", body.get("method")), cast("Id", body.get("id"))
         params = as_object(body.get("params"))
         if method == "initialize" and "id" in body:
@@ -245,7 +186,7 @@ class HttpGateway:
 
     async def _request(
         self,
-        http: _Exchange,
+        http: Exchange,
         front: Front,
         held: HttpSession | None,
         id: Id,
@@ -264,7 +205,7 @@ class HttpGateway:
             session=session,
         )
         work = asyncio.ensure_future(self._worked(front, held, id, request, stream))
-        async with _watched(http.receive) as watched:
+        async with Watched(http.receive) as watched:
             more = asyncio.ensure_future(stream.more())
             try:
                 pause = None if stream.name is None else _PRIMED_AFTER
@@ -315,7 +256,7 @@ class HttpGateway:
                 held.finished(stream, read=False)
         return answer
 
-    def _session(self, http: _Exchange, front: Front) -> HttpSession | None:
+    def _session(self, http: Exchange, front: Front) -> HttpSession | None:
         """The session that a request names; None where it names none. Raises TurnedAway."""
         id = http.headers.get("mcp-session-id")
         if id is None:
@@ -325,21 +266,21 @@ class HttpGateway:
             raise TurnedAway(404, "Session not found")
         return found
 
-    async def _get(self, http: _Exchange, front: Front) -> None:
+    async def _get(self, http: Exchange, front: Front) -> None:
         held = self._session(http, front)
         if held is None:
             raise TurnedAway(405, "there is no stream without a session", {"Allow": "POST"})
-        if not _accepts(http.headers.get("accept", "*/*"), "text/event-stream"):
+        if not accepts(http.headers.get("accept", "*/*"), "text/event-stream"):
             raise TurnedAway(406, "the client must accept text/event-stream")
         last = http.headers.get("last-event-id")
         found = (held.own, None) if last is None else held.resumed(last)
         if found is None:
             raise TurnedAway(404, "the stream of this event is not there any more")
         stream, after = found
-        async with _watched(http.receive):
+        async with Watched(http.receive):
             await stream.write(http.send, after=after)
 
-    async def _delete(self, http: _Exchange, front: Front) -> None:
+    async def _delete(self, http: Exchange, front: Front) -> None:
         held = self._session(http, front)
         if held is None:
             raise TurnedAway(405, "there is no session to end", {"Allow": "POST"})
@@ -347,55 +288,8 @@ class HttpGateway:
         await http.answer(204)
 
 
-@dataclass(slots=True)
-class _Watched:
-    """An answer that ends when its client goes."""
-
-    gone: bool = False
-    primed: bool = False
-    writing: asyncio.Future[None] | None = None
-
-
-@contextlib.asynccontextmanager
-async def _watched(receive: Receive) -> AsyncGenerator[_Watched]:
-    """Cancel what is inside when the client disconnects; that is no error then."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    state = _Watched()
-    watching: list[asyncio.Future[None]] = []
-
-    async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        state.gone = True
-        if task is not None:
-            task.cancel()
-
-    timer = loop.call_later(_GONE_AFTER, lambda: watching.append(asyncio.ensure_future(watch())))
-    try:
-        yield state
-    except asyncio.CancelledError:
-        if not state.gone or task is None:
-            raise
-        task.uncancel()
-    finally:
-        timer.cancel()
-        for each in (*watching, *(() if state.writing is None else (state.writing,))):
-            each.cancel()
-
-
-async def _body(receive: Receive) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise TurnedAway(400, "the request ended before its body")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > _LIMIT:
-            raise TurnedAway(413, f"a message has at most {_LIMIT} bytes")
-        if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+def _nowhere(message: Message) -> None:
+    """Where messages go as long as there is no way for them."""
 
 
 def _told(held: HttpSession | None, method: str, params: dict[str, Any]) -> None:
@@ -415,14 +309,6 @@ def _failure(task: asyncio.Future[dict[str, Any]]) -> Failure:
     if isinstance(error, Refusal):
         return error.failure
     return Failure(INVALID_REQUEST, "the subscription cannot be made")
-
-
-def _accepts(accept: str, kind: str | None = None) -> bool:
-    kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
-    if "*/*" in kinds:
-        return True
-    wanted = {kind} if kind is not None else {"application/json", "text/event-stream"}
-    return wanted <= kinds or all(f"{each.partition('/')[0]}/*" in kinds for each in wanted - kinds)
 
 
 def _is_id(value: object) -> TypeGuard[Id]:

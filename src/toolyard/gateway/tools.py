@@ -98,7 +98,7 @@ class Tools:
                 )
             return await self._rounds.run(request, lambda send: self._pass(exposed, given, send))
         except ToolRefused as error:
-            raise self._in_its_words(error, name, exposed) from None
+            return self._refused(error, name, exposed)
 
     async def _meta(self, name: str, arguments: dict[str, Any] | None, request: Request) -> dict[str, Any]:
         """A meta tool's answer. What it calls is shaped as for a model; media go beside the text."""
@@ -135,13 +135,17 @@ class Tools:
             found = (await self._offering.roster()).names.of(only, name)
         return found or f"{only}/{name}"
 
-    def _in_its_words(self, error: ToolRefused, name: str, exposed: str) -> ToolRefused:
-        """A refusal that speaks of the tool by the name that the client used."""
+    def _refused(self, error: ToolRefused, name: str, exposed: str) -> dict[str, Any]:
+        """What a client gets of a refusal. A tool that it sees and may not call as it did, for want of an
+        approval, is a failed call, so that the model behind it reads why; any other is none at all, by the
+        name that the client used. Raises ToolRefused."""
         only = self._offering.only
         shown = self._shown(self._parts.rosters.known(self._offering.principal))
-        if only is None or exposed in shown:
-            return error
-        return refused(name, [each.name for each in shown.values() if each.server_id == only])
+        if exposed in shown:
+            return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+        if only is None:
+            raise error
+        raise refused(name, [each.name for each in shown.values() if each.server_id == only])
 
     async def marks(self, name: object) -> tuple[HeaderParam, ...]:
         """The parameters of a tool that a modern client mirrors into headers."""

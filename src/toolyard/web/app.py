@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from fastapi import FastAPI, Request, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard import __version__
 from toolyard.web import api, ui
 from toolyard.web.api.document import document
 from toolyard.web.guard import Guard
 from toolyard.web.health import router as health
-from toolyard.web.mcp import McpFirst
+from toolyard.web.mcp import is_gateway
 from toolyard.web.metrics import Measured
 from toolyard.web.problems import ProblemDetails, Unexpected, handle_problems
 from toolyard.web.site import Site
@@ -20,9 +21,22 @@ from toolyard.web.who import is_page
 __all__ = ["make_app"]
 
 
+class _Application(FastAPI):
+    """Requests to the gateway pass the same guard, and nothing of what is done for routes: they are many."""
+
+    gateway: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if is_gateway(scope):
+            scope["app"] = self
+            await self.gateway(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
 def make_app(site: Site) -> FastAPI:
     """The application that serves a site. The site is opened and closed by whoever made it."""
-    app = FastAPI(
+    app = _Application(
         title="Toolyard",
         version=__version__,
         # The document is ours, and a page that shows it would be loaded from elsewhere.
@@ -39,10 +53,10 @@ def make_app(site: Site) -> FastAPI:
     app.openapi = lambda: document(app)
     handle_problems(app, _as_page)
     # The last one added is the first to see a request.
-    app.add_middleware(McpFirst, door=site.mcp)
     app.add_middleware(Unexpected, as_page=_as_page)
     app.add_middleware(Guard, site=site)
     app.add_middleware(Measured, metrics=site.metrics)
+    app.gateway = Measured(Guard(Unexpected(site.mcp, _as_page), site), site.metrics)
     return app
 
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from toolyard.config.setting_choices import PeopleMode
 from toolyard.errors import AgentsError, ConfigError
@@ -31,7 +31,7 @@ from toolyard.web.who import Visitor, needs
 if TYPE_CHECKING:
     from toolyard.web.site import Site
 
-__all__ = ["PREFIX", "McpDoor", "McpFirst"]
+__all__ = ["PREFIX", "McpDoor", "is_gateway"]
 
 PREFIX = "/mcp"
 _FRONTS = 1024
@@ -62,6 +62,11 @@ class McpDoor:
         self.app = HttpGateway(self.admit)
         self._fronts: OrderedDict[tuple[object, ...], Front] = OrderedDict()
         self._admitted: OrderedDict[tuple[object, ...], tuple[float, Visitor, Front]] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # For those who count requests by route.
+        scope["route"] = _ROUTES.get(scope["path"][len(PREFIX) + 1 :].partition("/")[0] or "all")
+        await self.app(scope, receive, send)
 
     async def admit(self, scope: Any) -> Front:
         """The front for a request. Raises TurnedAway."""
@@ -141,21 +146,10 @@ class McpDoor:
         await self.app.close()
 
 
-class McpFirst:
-    """Takes requests to the gateway past everything that they do not need: after the guard, before routes."""
-
-    def __init__(self, app: ASGIApp, door: McpDoor) -> None:
-        self._app = app
-        self._door = door
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope.get("path", "")
-        if scope["type"] == "http" and (path == PREFIX or path.startswith(f"{PREFIX}/")):
-            # For those who count requests by route.
-            scope["route"] = _ROUTES.get(path[len(PREFIX) + 1 :].partition("/")[0] or "all")
-            await self._door.app(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+def is_gateway(scope: Scope) -> bool:
+    """Whether a request goes to the gateway."""
+    path: str = scope.get("path", "")
+    return scope["type"] == "http" and (path == PREFIX or path.startswith(f"{PREFIX}/"))
 
 
 def _address(scope: Mapping[str, Any]) -> tuple[str, str]:

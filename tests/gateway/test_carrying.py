@@ -1,0 +1,328 @@
+"""What the gateway carries, in both eras: unaltered, under names that mean one thing, and to nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from tests.gateway.conftest import META, ODD_RESULT, ODD_TOOL, Modern, Old, events, odd
+from tests.web.conftest import Local
+
+ELICITATION = {"elicitation": {"form": {}}}
+
+
+# Tools.
+
+
+async def test_a_definition_passes_as_the_same_json(pair: Local, http: aiohttp.ClientSession) -> None:
+    for client in (
+        Modern(http, f"{pair.url}/mcp/servers/one"),
+        Old(http, f"{pair.url}/mcp/servers/one"),
+    ):
+        reply = await client.ask("tools/list")
+        assert ODD_TOOL.encode() in reply.body
+
+
+async def test_many_servers_rename_a_tool_and_alter_nothing_else(
+    pair: Local, http: aiohttp.ClientSession
+) -> None:
+    reply = await Modern(http, f"{pair.url}/mcp").ask("tools/list")
+    assert ODD_TOOL.replace('"name":"odd"', '"name":"one_odd"').encode() in reply.body
+    names = [tool["name"] for tool in reply.result["tools"]]
+    assert names == sorted(names)
+    assert {"one_secret", "one_odd", "two_odd"} <= set(names)
+    assert "two_secret" not in names
+    assert reply.result["ttlMs"] > 0
+    assert reply.result["cacheScope"] == "private"
+
+
+async def test_a_listing_is_the_same_bytes_each_time(pair: Local, http: aiohttp.ClientSession) -> None:
+    client = Old(http, f"{pair.url}/mcp")
+    first = await client.ask("tools/list")
+    client.last = 0
+    assert (await client.ask("tools/list")).body == first.body
+
+
+async def test_a_result_passes_as_the_same_json(pair: Local, http: aiohttp.ClientSession) -> None:
+    old = await Old(http, f"{pair.url}/mcp/servers/one").call("odd")
+    assert ODD_RESULT.encode() in old.body
+    new = await Modern(http, f"{pair.url}/mcp").call("one_odd")
+    inner = ODD_RESULT.removesuffix(',"_meta":{"x/y":1}}').encode()
+    assert inner in new.body
+    assert new.result["resultType"] == "complete"
+    assert new.result["_meta"]["x/y"] == 1
+
+
+async def test_a_hidden_tool_answers_like_one_that_there_is_not(
+    pair: Local, http: aiohttp.ClientSession
+) -> None:
+    for url, hidden, missing in (
+        (f"{pair.url}/mcp", "two_secret", "two_nothin"),
+        (f"{pair.url}/mcp/servers/two", "secret", "nothin"),
+    ):
+        for client in (Modern(http, url), Old(http, url)):
+            one, other = await client.call(hidden), await client.call(missing)
+            assert one.status == other.status
+            assert one.error["code"] == other.error["code"] == -32602
+            # The hint names what the caller does see, by how near the name is.
+            told = (reply.error["message"].partition("\n")[0] for reply in (one, other))
+            assert next(told).replace(hidden, "X") == next(told).replace(missing, "X")
+
+
+async def test_a_call_that_needs_an_approval_says_so_to_the_model(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    site = await open_site({"one": odd("one")}, write_tools="ask")
+    for url, name in ((f"{site.url}/mcp", "one_write"), (f"{site.url}/mcp/servers/one", "write")):
+        reply = await Modern(http, url).call(name)
+        assert reply.result["isError"] is True
+        assert "needs an approval" in reply.text
+
+
+async def test_what_the_client_sends_along_reaches_the_server(
+    pair: Local, http: aiohttp.ClientSession
+) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    params = {"name": "meta", "arguments": {}}
+    for client in (Modern(http, f"{pair.url}/mcp/servers/one"), Old(http, f"{pair.url}/mcp/servers/one")):
+        reply = await client.ask("tools/call", params, traceparent=trace)
+        assert json.loads(reply.text)["traceparent"] == trace
+
+
+async def test_a_server_that_exits_fails_its_call_and_no_other(
+    pair: Local, http: aiohttp.ClientSession
+) -> None:
+    client = Modern(http, f"{pair.url}/mcp")
+    reply = await client.call("one_exit")
+    assert reply.status == 200
+    assert reply.error["code"] == -32603
+    assert reply.error["data"]["server"] == "one"
+    assert (await client.call("two_told")).text == "{}"
+
+
+# Prompts, resources, completion.
+
+
+async def test_prompts_are_named_like_tools(pair: Local, http: aiohttp.ClientSession) -> None:
+    client = Modern(http, f"{pair.url}/mcp")
+    listed = await client.ask("prompts/list")
+    assert [each["name"] for each in listed.result["prompts"]] == ["one_hello", "two_hello"]
+    got = await client.ask("prompts/get", {"name": "two_hello"})
+    assert got.result["messages"][0]["content"]["text"] == "hello from two"
+    alone = Modern(http, f"{pair.url}/mcp/servers/two")
+    assert (await alone.ask("prompts/get", {"name": "hello"})).result["messages"]
+    assert (await client.ask("prompts/get", {"name": "hello"})).error["code"] == -32602
+
+
+async def test_a_uri_that_two_servers_have_means_one_of_them(
+    pair: Local, http: aiohttp.ClientSession
+) -> None:
+    client = Modern(http, f"{pair.url}/mcp")
+    listed = await client.ask("resources/list")
+    uris = [each["uri"] for each in listed.result["resources"]]
+    assert uris == ["toolyard://one/odd://same", "odd://one", "toolyard://two/odd://same", "odd://two"]
+    for uri, words in (
+        ("toolyard://one/odd://same", "odd://same of one"),
+        ("toolyard://two/odd://same", "odd://same of two"),
+        ("odd://two", "odd://two of two"),
+        ("odd://two/17", "odd://two/17 of two"),
+        ("toolyard://one/odd://unlisted", "odd://unlisted of one"),
+    ):
+        reply = await client.ask("resources/read", {"uri": uri})
+        assert reply.result["contents"][0]["text"] == words
+    for uri in ("odd://same", "odd://nobody", "toolyard://three/odd://same"):
+        missing = await client.ask("resources/read", {"uri": uri})
+        assert missing.error["code"] == -32602
+        assert missing.error["data"] == {"uri": uri}
+
+
+async def test_one_server_keeps_its_own_uris(pair: Local, http: aiohttp.ClientSession) -> None:
+    client = Modern(http, f"{pair.url}/mcp/servers/one")
+    listed = await client.ask("resources/list")
+    assert [each["uri"] for each in listed.result["resources"]] == ["odd://same", "odd://one"]
+    missing = await client.ask("resources/read", {"uri": "none://here"})
+    assert missing.error == {"code": -32602, "message": "Resource not found", "data": {"uri": "none://here"}}
+    legacy = await Old(http, f"{pair.url}/mcp/servers/one").ask("resources/read", {"uri": "none://here"})
+    assert legacy.error["code"] == -32002
+
+
+async def test_completion_reaches_the_server_by_its_own_name(
+    pair: Local, http: aiohttp.ClientSession
+) -> None:
+    client = Modern(http, f"{pair.url}/mcp")
+    argument = {"argument": {"name": "a", "value": ""}}
+    prompt = await client.ask(
+        "completion/complete", {"ref": {"type": "ref/prompt", "name": "two_hello"}, **argument}
+    )
+    assert prompt.result["completion"]["values"] == ["{'type': 'ref/prompt', 'name': 'hello'} of two"]
+    ref = {"type": "ref/resource", "uri": "odd://one/{id}"}
+    template = await client.ask("completion/complete", {"ref": ref, **argument})
+    assert template.result["completion"]["values"][0].endswith("of one")
+
+
+# What a client can do for servers.
+
+
+async def test_a_server_is_told_what_the_client_can_do_and_no_more(
+    pair: Local, http: aiohttp.ClientSession
+) -> None:
+    url = f"{pair.url}/mcp/servers/one"
+    can = {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}, "extensions": {"a/b": {}}}
+    told = {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
+    assert json.loads((await Modern(http, url, can).call("told")).text) == told
+    assert json.loads((await Modern(http, url).call("told")).text) == {}
+    old = Old(http, url, {"sampling": {}})
+    await old.begin()
+    assert json.loads((await old.call("told")).text) == {"sampling": {}}
+    nothing = Old(http, url)
+    await nothing.begin()
+    assert json.loads((await nothing.call("told")).text) == {}
+
+
+async def test_a_legacy_question_takes_a_modern_client_two_rounds(
+    pair: Local, http: aiohttp.ClientSession
+) -> None:
+    client = Modern(http, f"{pair.url}/mcp", ELICITATION)
+    first = await client.call("one_ask")
+    assert first.result["resultType"] == "input_required"
+    ((name, question),) = first.result["inputRequests"].items()
+    assert question["method"] == "elicitation/create"
+    assert question["params"]["message"] == "Who?"
+    answer = {"action": "accept", "content": {"name": "Ann"}}
+    state = first.result["requestState"]
+    again = await client.call("one_ask", inputResponses={}, requestState=state)
+    assert again.result["inputRequests"] == first.result["inputRequests"]
+    second = await client.call(
+        "one_ask", inputResponses={name: answer}, requestState=again.result["requestState"]
+    )
+    assert json.loads(second.text) == answer
+
+
+async def test_a_state_is_good_for_its_own_request_only(pair: Local, http: aiohttp.ClientSession) -> None:
+    client = Modern(http, f"{pair.url}/mcp", ELICITATION)
+    first = await client.call("one_ask")
+    state = first.result["requestState"]
+    answers = {"input-1": {"action": "decline"}}
+    for other in (
+        await client.call("one_ask", {"other": 1}, inputResponses=answers, requestState=state),
+        await client.call("two_ask", inputResponses=answers, requestState=state),
+        await client.call("one_ask", inputResponses=answers, requestState=state[:-2] + "AA"),
+        await client.call("one_ask", inputResponses=answers, requestState=state + "."),
+    ):
+        assert other.error["code"] == -32602
+    assert (await client.call("one_ask", inputResponses=answers, requestState=state)).result
+
+
+async def test_a_legacy_question_reaches_a_legacy_client_within_its_call(
+    pair: Local, http: aiohttp.ClientSession
+) -> None:
+    client = Old(http, f"{pair.url}/mcp", ELICITATION)
+    await client.begin()
+    message = client.message("tools/call", {"name": "one_ask", "arguments": {}})
+    async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
+        assert response.content_type == "text/event-stream"
+        question = await _next(response)
+        assert question["method"] == "elicitation/create"
+        given = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "cancel"}}
+        assert (await client.send(given, client.head(""))).status == 202
+        answer = await _next(response)
+    assert json.loads(answer["result"]["content"][0]["text"]) == {"action": "cancel"}
+
+
+async def test_questions_of_two_calls_go_to_the_clients_that_made_them(
+    pair: Local, http: aiohttp.ClientSession
+) -> None:
+    clients = [Modern(http, f"{pair.url}/mcp", ELICITATION) for _ in range(5)]
+    first = await asyncio.gather(*(client.call("one_ask") for client in clients))
+    answers = [{"action": "accept", "content": {"name": f"number {n}"}} for n in range(5)]
+    second = await asyncio.gather(
+        *(
+            client.call(
+                "one_ask", inputResponses={"input-1": answer}, requestState=reply.result["requestState"]
+            )
+            for client, reply, answer in zip(clients, first, answers, strict=True)
+        )
+    )
+    assert [json.loads(reply.text) for reply in second] == answers
+
+
+async def test_a_client_that_leaves_cancels_its_call(
+    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Any
+) -> None:
+    marker = tmp_path / "marker"
+    site = await open_site({"one": odd("one", marker)})
+    for client in (Modern(http, f"{site.url}/mcp"), Old(http, f"{site.url}/mcp")):
+        await client.call("one_told")
+        call = asyncio.create_task(client.call("one_wait"))
+        await until(lambda: site.site.parts.manager.connection("one").status().in_flight == 1)
+        call.cancel()
+        await until(marker.exists)
+        marker.unlink()
+
+
+async def test_a_legacy_client_cancels_by_a_notification(
+    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Any
+) -> None:
+    marker = tmp_path / "marker"
+    site = await open_site({"one": odd("one", marker)})
+    client = Old(http, f"{site.url}/mcp")
+    await client.begin()
+    call = asyncio.create_task(client.call("one_wait"))
+    status = site.site.parts.manager.connection("one").status
+    await until(lambda: status().in_flight == 1)
+    await client.tell("notifications/cancelled", {"requestId": client.last})
+    await until(marker.exists)
+    assert (await call).messages == []
+
+
+# What servers say unasked.
+
+
+async def test_a_subscription_tells_what_was_asked_for(pair: Local, http: aiohttp.ClientSession) -> None:
+    client = Modern(http, f"{pair.url}/mcp")
+    wanted = {"resourceSubscriptions": ["toolyard://two/odd://same", "nobody://s"], "toolsListChanged": True}
+    message = client.message("subscriptions/listen", {"notifications": wanted})
+    async with http.post(client.url, json=message, headers=client.head("subscriptions/listen")) as response:
+        assert response.content_type == "text/event-stream"
+        acknowledged = await _next(response)
+        assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+        assert acknowledged["params"]["notifications"] == {
+            "resourceSubscriptions": ["toolyard://two/odd://same"],
+            "toolsListChanged": True,
+        }
+        assert acknowledged["params"]["_meta"] == {f"{META}/subscriptionId": 1}
+        pair.site.mcp.gateway.hub.heard("two", "local", "notifications/tools/list_changed", {})
+        changed = await _next(response)
+        assert changed["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_legacy_session_hears_of_its_resource_under_its_name(
+    pair: Local, http: aiohttp.ClientSession
+) -> None:
+    client = Old(http, f"{pair.url}/mcp")
+    await client.begin()
+    await client.ask("resources/subscribe", {"uri": "toolyard://one/odd://same"})
+    async with http.get(client.url, headers={**client.head(""), "Accept": "text/event-stream"}) as response:
+        told = await _next(response)
+    assert told == {
+        "jsonrpc": "2.0",
+        "method": "notifications/resources/updated",
+        "params": {"uri": "toolyard://one/odd://same"},
+    }
+
+
+async def _next(response: aiohttp.ClientResponse) -> Any:
+    """The next message of a stream."""
+    lines = b""
+    async with asyncio.timeout(10):
+        while True:
+            line = await response.content.readline()
+            assert line, "the stream ended"
+            lines += line
+            if line == b"\n":
+                if found := events(lines):
+                    return found[0]
+                lines = b""

@@ -1,0 +1,238 @@
+"""The HTTP door: who gets in, what is refused and how, sessions and streams of the legacy era."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.gateway.conftest import META, Modern, Old, odd
+from tests.web.conftest import Local
+
+from toolyard.model.people import Right, TokenScope
+
+CALL = frozenset({Right.CALL})
+
+
+@pytest.fixture
+async def team(open_site: Any) -> Local:
+    return await open_site({"one": odd("one"), "two": odd("two")}, people_mode="password")
+
+
+# Bad input.
+
+
+async def test_malformed_messages_are_refused(pair: Local, http: aiohttp.ClientSession) -> None:
+    client = Modern(http, f"{pair.url}/mcp")
+    head = client.head("tools/list")
+    for body, code in (
+        (b"{", -32700),
+        (b"[]", -32600),
+        (b"7", -32600),
+        (b'{"jsonrpc":"2.0","id":1}', -32600),
+        (b'{"jsonrpc":"2.0","id":{},"method":"tools/list"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":[]}', -32600),
+    ):
+        reply = await client.send(body, head)
+        assert (reply.status, reply.error["code"]) == (400, code), body
+
+
+async def test_headers_must_say_what_the_body_says(pair: Local, http: aiohttp.ClientSession) -> None:
+    client = Modern(http, f"{pair.url}/mcp")
+    params = {"name": "one_told", "arguments": {}}
+    good = client.head("tools/call", params)
+    for wrong in (
+        {"Mcp-Name": "one_secret"},
+        {"Mcp-Method": "tools/list"},
+        {"MCP-Protocol-Version": "2025-11-25"},
+        {"Mcp-Name": None},
+        {"Mcp-Method": None},
+    ):
+        head = {key: value for key, value in {**good, **wrong}.items() if value is not None}
+        reply = await client.send(client.message("tools/call", params), head)
+        assert (reply.status, reply.error["code"]) == (400, -32020), wrong
+
+
+async def test_the_rest_of_bad_input_has_its_status(pair: Local, http: aiohttp.ClientSession) -> None:
+    client = Modern(http, f"{pair.url}/mcp")
+    head, message = client.head("tools/list"), client.message("tools/list")
+    assert (await client.send(message, {**head, "Content-Type": "text/plain"})).status == 415
+    assert (await client.send(message, {**head, "Accept": "text/html"})).status == 406
+    assert (await client.send(message, {**head, "Origin": "http://elsewhere.example"})).status == 403
+    assert (await client.send(message, {**head, "Host": "elsewhere.example"})).status == 421
+    async with http.post(client.url, data=io.BytesIO(b" " * 9_000_000), headers=head) as response:
+        assert response.status == 413
+    unknown = await client.ask("no/such")
+    assert (unknown.status, unknown.error["code"]) == (404, -32601)
+    removed = await client.ask("ping")
+    assert (removed.status, removed.error["code"]) == (404, -32601)
+    async with http.put(client.url) as response:
+        assert response.status == 405
+    for path in (
+        "/mcp/servers/none",
+        "/mcp/agents/none",
+        "/mcp/bundles/none",
+        "/mcp/x",
+        "/mcp/servers/one/x",
+    ):
+        assert (await Modern(http, pair.url + path).ask("tools/list")).status == 404
+
+
+async def test_another_version_is_told_which_there_are(pair: Local, http: aiohttp.ClientSession) -> None:
+    client = Modern(http, f"{pair.url}/mcp")
+    message = client.message("tools/list", **{f"{META}/protocolVersion": "2031-01-01"})
+    reply = await client.send(message, {**client.head("tools/list"), "MCP-Protocol-Version": "2031-01-01"})
+    assert (reply.status, reply.error["code"]) == (400, -32022)
+    assert reply.error["data"]["supported"] == ["2026-07-28"]
+
+
+# Who gets in.
+
+
+async def test_without_a_token_nobody_gets_in(team: Local, http: aiohttp.ClientSession) -> None:
+    for headers in ({}, {"Authorization": "Bearer ty_wrong"}):
+        for url in (f"{team.url}/mcp", f"{team.url}/mcp/servers/none"):
+            reply = await Modern(http, url, headers=headers).ask("tools/list")
+            assert reply.status == 401
+            assert reply.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+async def test_a_token_reaches_what_its_scope_names(team: Local, http: aiohttp.ClientSession) -> None:
+    ann = await team.person("ann", scope=TokenScope(CALL, servers=("one",), tools=("one_t*",)))
+    head = {"Authorization": f"Bearer {ann.secret}"}
+    listed = await Modern(http, f"{team.url}/mcp", headers=head).ask("tools/list")
+    assert [tool["name"] for tool in listed.result["tools"]] == ["one_told"]
+    assert (await Modern(http, f"{team.url}/mcp/servers/two", headers=head).ask("tools/list")).status == 404
+    refused = await Modern(http, f"{team.url}/mcp", headers=head).call("two_told")
+    assert refused.error["code"] == -32602
+    resources = await Modern(http, f"{team.url}/mcp", headers=head).ask("resources/list")
+    assert [each["uri"] for each in resources.result["resources"]] == ["odd://same", "odd://one"]
+    ben = await team.person("ben", scope=TokenScope(frozenset({Right.READ})))
+    head = {"Authorization": f"Bearer {ben.secret}"}
+    assert (await Modern(http, f"{team.url}/mcp", headers=head).ask("tools/list")).status == 403
+
+
+async def test_what_is_one_callers_is_not_anothers(team: Local, http: aiohttp.ClientSession) -> None:
+    ann, ben = await team.person("ann"), await team.person("ben")
+    url, can = f"{team.url}/mcp", {"elicitation": {"form": {}}}
+    hers = Old(http, url, can, {"Authorization": f"Bearer {ann.secret}"})
+    await hers.begin()
+    his = Old(http, url, can, {**hers.headers, "Authorization": f"Bearer {ben.secret}"})
+    assert (await his.ask("tools/list")).status == 404
+    asked = await Modern(http, url, can, {"Authorization": f"Bearer {ann.secret}"}).call("one_ask")
+    given = {
+        "inputResponses": {"input-1": {"action": "accept"}},
+        "requestState": asked.result["requestState"],
+    }
+    stolen = await Modern(http, url, can, {"Authorization": f"Bearer {ben.secret}"}).call("one_ask", **given)
+    assert stolen.error["code"] == -32602
+
+
+async def test_calls_are_written_down(team: Local, http: aiohttp.ClientSession) -> None:
+    ann = await team.person("ann")
+    client = Modern(http, f"{team.url}/mcp", headers={"Authorization": f"Bearer {ann.secret}"})
+    await client.call("one_told")
+    await client.call("one_nothing")
+    noted: set[tuple[str, str, str]] = set()
+    async with asyncio.timeout(10):
+        while len(noted) < 2:
+            page = {"before": None, "limit": 10, "actor": None}
+            entries = await team.site.audit.entries(action="tool.call", **page)
+            noted = {(entry.actor_name, entry.target, entry.outcome) for entry in entries}
+            await asyncio.sleep(0.05)
+    assert noted == {("ann", "one/told", "ok"), ("ann", "one_nothing", "ToolRefused")}
+
+
+# Sessions.
+
+
+async def test_a_session_ends_with_delete(pair: Local, http: aiohttp.ClientSession) -> None:
+    client = Old(http, f"{pair.url}/mcp", {"elicitation": {}})
+    begun = await client.begin()
+    assert begun.result["protocolVersion"] == "2025-11-25"
+    await client.call("one_told")
+    manager = pair.site.parts.manager
+    assert any("session-" in key[2] for key in manager._lanes)  # pyright: ignore[reportPrivateUsage]
+    async with http.delete(client.url, headers=client.head("")) as response:
+        assert response.status == 204
+    assert not manager._lanes  # pyright: ignore[reportPrivateUsage]
+    assert (await client.ask("tools/list")).status == 404
+
+
+async def test_a_legacy_request_needs_no_session(pair: Local, http: aiohttp.ClientSession) -> None:
+    client = Old(http, f"{pair.url}/mcp")
+    assert (await client.call("one_told")).text == "{}"
+    async with http.get(client.url, headers=client.head("")) as response:
+        assert response.status == 405
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-03-26", "2024-11-05"])
+async def test_an_older_client_gets_its_revision(
+    pair: Local, http: aiohttp.ClientSession, version: str
+) -> None:
+    client = Old(http, f"{pair.url}/mcp", version=version)
+    assert (await client.begin()).result["protocolVersion"] == version
+    assert (await client.call("one_told")).text == "{}"
+
+
+async def test_a_client_that_lost_its_stream_comes_back_for_the_answer(
+    pair: Local, http: aiohttp.ClientSession
+) -> None:
+    client = Old(http, f"{pair.url}/mcp", {"elicitation": {}})
+    await client.begin()
+    message = client.message("tools/call", {"name": "one_ask", "arguments": {}})
+    async with http.post(client.url, json=message, headers=client.head("")) as response:
+        first = (await response.content.readuntil(b"\n\n")).decode()
+        assert first.startswith("id: ")
+        question = await response.content.readuntil(b"\n\n")
+    event, _, data = question.decode().partition("\n")
+    asked = json.loads(data.removeprefix("data: "))
+    answer = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept"}}
+    assert (await client.send(answer, client.head(""))).status == 202
+    head = {**client.head(""), "Accept": "text/event-stream", "Last-Event-ID": event.removeprefix("id: ")}
+    async with asyncio.timeout(10), http.get(client.url, headers=head) as response:
+        rest = await response.read()
+    assert b"accept" in rest
+    assert f'"id":{message["id"]}'.encode() in rest
+
+
+# Meta mode.
+
+
+async def test_meta_mode_offers_a_few_tools_that_reach_all(pair: Local, http: aiohttp.ClientSession) -> None:
+    client = Modern(http, f"{pair.url}/mcp?mode=meta")
+    names = [tool["name"] for tool in (await client.ask("tools/list")).result["tools"]]
+    assert names == ["result_read", "tools_call", "tools_describe", "tools_list", "tools_search"]
+    reply = await client.call("tools_call", {"name": "two_told", "arguments": {}})
+    assert json.loads(reply.text)["ok"] is True
+    hidden = await client.call("tools_call", {"name": "two_secret", "arguments": {}})
+    assert json.loads(hidden.text)["ok"] is False
+    direct = Modern(http, f"{pair.url}/mcp?mode=direct")
+    assert (await direct.call("tools_call", {"name": "two_told"})).error["code"] == -32602
+    assert (await Modern(http, f"{pair.url}/mcp?mode=else").ask("tools/list")).status == 400
+
+
+async def test_meta_mode_of_one_server_reaches_no_other(pair: Local, http: aiohttp.ClientSession) -> None:
+    client = Modern(http, f"{pair.url}/mcp/servers/one?mode=meta")
+    reached = await client.call("tools_call", {"name": "one_told", "arguments": {}})
+    assert json.loads(reached.text)["ok"] is True
+    other = await client.call("tools_call", {"name": "two_told", "arguments": {}})
+    assert json.loads(other.text)["ok"] is False
+
+
+async def test_an_untrusted_server_is_reached_through_the_meta_tools_only(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    entry = odd("one", trust="untrusted", allowTools=["told"])
+    site = await open_site({"one": entry}, write_tools="allow")
+    client = Modern(http, f"{site.url}/mcp")
+    names = {tool["name"] for tool in (await client.ask("tools/list")).result["tools"]}
+    assert "tools_call" in names
+    assert "one_told" not in names
+    assert (await client.call("one_told")).error["code"] == -32602
+    assert (await client.ask("resources/list")).result["resources"] == []
+    reply = await client.call("tools_call", {"name": "one_told", "arguments": {}})
+    assert json.loads(reply.text)["ok"] is True

@@ -1,0 +1,182 @@
+"""The small parts of the gateway that have laws: states, pages, places, streams."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolyard.clients import ClientManager
+from toolyard.gateway.failing import Refusal
+from toolyard.gateway.hub import Hub, Watch
+from toolyard.gateway.names import Places
+from toolyard.gateway.paging import page
+from toolyard.gateway.sealing import LIFE, Sealer
+from toolyard.gateway.streams import Stream
+from toolyard.model.principal import Principal
+from toolyard.model.server import HttpSpec, Server
+from toolyard.wire.codec import decode, encode, written
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+# States.
+
+
+@given(st.dictionaries(st.text(max_size=5), JSON, max_size=3))
+def test_a_state_opens_for_the_same_request_in_any_round(params: dict[str, Any]) -> None:
+    sealer = Sealer()
+    sealed = sealer.seal({"a": 1}, "ann", "tools/call", {**params, "_meta": 1})
+    again = {**params, "_meta": 2, "requestState": sealed, "inputResponses": {}}
+    assert sealer.open(sealed, "ann", "tools/call", again) == {"a": 1}
+
+
+def test_a_state_opens_for_nothing_else() -> None:
+    sealer = Sealer()
+    sealed = sealer.seal({}, "ann", "tools/call", {"name": "x"})
+    for principal, method, params, text in (
+        ("ben", "tools/call", {"name": "x"}, sealed),
+        ("ann", "prompts/get", {"name": "x"}, sealed),
+        ("ann", "tools/call", {"name": "y"}, sealed),
+        ("ann", "tools/call", {"name": "x"}, sealed + "="),
+        ("ann", "tools/call", {"name": "x"}, "ä"),
+        ("ann", "tools/call", {"name": "x"}, 7),
+        ("ann", "tools/call", {"name": "x"}, ""),
+    ):
+        with pytest.raises(Refusal):
+            sealer.open(text, principal, method, params)
+    with pytest.raises(Refusal):
+        Sealer().open(sealed, "ann", "tools/call", {"name": "x"})
+
+
+def test_a_state_expires_and_replicas_share_it() -> None:
+    now = [1000.0]
+    one, other = (Sealer(b"k" * 32, lambda: now[0]) for _ in range(2))
+    sealed = one.seal({}, "ann", "m", {})
+    now[0] += LIFE - 1
+    assert other.open(sealed, "ann", "m", {}) == {}
+    now[0] += 2
+    with pytest.raises(Refusal, match="expired"):
+        other.open(sealed, "ann", "m", {})
+
+
+# Pages.
+
+
+@given(st.lists(st.integers(), max_size=50), st.integers(1, 7))
+def test_pages_hold_every_entry_once_and_in_order(items: list[int], size: int) -> None:
+    found: list[int] = []
+    params: dict[str, Any] = {}
+    while True:
+        one = page("x", items, params, size)
+        assert len(one["x"]) <= max(size, len(items) if not params else size)
+        found += one["x"]
+        if "nextCursor" not in one:
+            break
+        params = {"cursor": one["nextCursor"]}
+    assert found == items
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "YXQgLTE=", "YXQgMTIzNDU2Nzg5MDEy", 7, {}])
+def test_a_cursor_that_was_never_given_is_refused(cursor: object) -> None:
+    with pytest.raises(Refusal):
+        page("x", [1, 2, 3], {"cursor": cursor})
+
+
+# Places of resources.
+
+URIS = st.lists(st.sampled_from(["a:1", "a:2", "b:1", "toolyard://one/a:1"]), max_size=4, unique=True)
+
+
+@given(URIS, URIS)
+def test_every_listed_uri_leads_to_the_resource_that_it_is_listed_for(one: list[str], two: list[str]) -> None:
+    servers = [Server(name, HttpSpec("http://x")) for name in ("one", "two")]
+    named = zip(servers, (one, two), strict=True)
+    lists = [(server, [{"uri": uri, "name": server.id} for uri in uris]) for server, uris in named]
+    places = Places.of(lists, [])
+    assert len({each["uri"] for each in places.listed}) == len(one) + len(two)
+    for each in places.listed:
+        found = places.find(each["uri"])
+        assert found is not None
+        assert found[0] == each["name"]
+        assert found[1] in (one if each["name"] == "one" else two)
+
+
+# Streams.
+
+
+async def collected(stream: Stream, **options: Any) -> bytes:
+    sent: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    async with asyncio.timeout(5):
+        await stream.write(send, **options)
+    return b"".join(sent)
+
+
+async def test_a_slow_reader_loses_notifications_and_no_answer() -> None:
+    stream = Stream()
+    for number in range(5000):
+        stream.put({"method": "notifications/progress", "params": {"progress": number}})
+    stream.put({"id": 1, "result": {}})
+    stream.end()
+    body = await collected(stream)
+    assert body.count(b"data: ") < 1100
+    assert body.endswith(b'data: {"id":1,"result":{}}\n\n')
+
+
+async def test_a_reader_that_comes_back_gets_what_it_missed() -> None:
+    stream = Stream("s")
+    for number in range(3):
+        stream.put({"id": number})
+    stream.end()
+    first = await collected(stream)
+    assert first.startswith(b"id: s/0\nretry: ")
+    again = await collected(stream, after=1)
+    assert b"".join(again.split()) == b'id:s/2data:{"id":1}id:s/3data:{"id":2}'
+
+
+# What is written once.
+
+
+@given(JSON, st.integers())
+def test_what_is_written_reads_as_what_it_was(value: Any, other: int) -> None:
+    assert decode(encode({"a": [written(value)], "b": other})) == {"a": [value], "b": other}
+    assert json.loads(encode(written(2**70))) == 2**70
+
+
+# What servers say unasked.
+
+
+async def test_what_a_server_says_is_for_the_principal_on_whose_connection_it_says_it() -> None:
+    servers = [Server("own", HttpSpec("http://x")), Server("common", HttpSpec("http://x"), shared=True)]
+    manager = ClientManager(servers)
+    hub = Hub(manager)
+    told: list[tuple[str, str]] = []
+    for name in ("ann", "ben"):
+        watch = Watch(
+            Principal(name), lambda _: True, lambda method, _, name=name: told.append((name, method))
+        )
+        watch.kinds.add("tools")
+        hub.add(watch)
+    changed = "notifications/tools/list_changed"
+    hub.heard("own", "ann", changed, {})
+    assert told == [("ann", changed)]
+    told.clear()
+    hub.heard("common", "local", changed, {})
+    assert sorted(told) == [("ann", changed), ("ben", changed)]
+    told.clear()
+    hub.heard("own", "ann", "notifications/prompts/list_changed", {})
+    assert told == []
+    await hub.close()
+    await manager.close_all()
