@@ -286,8 +286,9 @@ class CallPath:
         self, server: Server, definition: Definition, name: str, arguments: Mapping[str, Any], caller: Caller
     ) -> None:
         gate = self._gate(caller, server.id)
-        candidate = Candidate(definition, name)
-        if self._lock is not None:
+        if self._lock is None or not self._lock.holds:
+            candidate = Candidate(definition, name)
+        else:
             candidate = self._judged(definition, name, self._rosters.known(caller.principal))
         verdict = gate.verdict(candidate) if gate is not None else Verdict.HIDE
         if verdict is Verdict.ALLOW:

@@ -40,6 +40,12 @@ class LockKeeper:
         self._look()
         return self._problem
 
+    @property
+    def holds(self) -> bool:
+        """Whether there is a lock at all, good or broken."""
+        self._look()
+        return self._lock is not None or self._problem is not None
+
     def reasons(self, contents: Contents) -> Mapping[str, str]:
         """Why tools of a server are set aside, by the server's own names. The same object for as long as
         nothing changes. Instances have no lock file: their owners' are kept with the registry."""
