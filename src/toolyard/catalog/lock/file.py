@@ -6,12 +6,11 @@ Anything that is not exactly what was written counts as broken, and then nothing
 from __future__ import annotations
 
 import json
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from toolyard.catalog.lock.pins import Lock, Pin, ServerPins, text_hash
+from toolyard.config.atomic import write_whole
 from toolyard.errors import ConfigError, Problem
 
 __all__ = ["FILE_NAME", "VERSION", "lock_path", "read_lock", "write_lock"]
@@ -67,16 +66,8 @@ def write_lock(path: Path, lock: Lock) -> None:
     }
     value = {"servers": servers, "version": VERSION}
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=True) + "\n"
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
-    try:
-        # For everyone to read, unlike the configuration: it goes into repositories and holds no secrets.
-        temporary.write_text(text, "ascii")
-        os.replace(temporary, target)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
+    # For everyone to read, unlike the configuration: it goes into repositories and holds no secrets.
+    write_whole(path, text.encode("ascii"))
 
 
 def _server(path: Path, value: object, place: str) -> ServerPins:
