@@ -108,8 +108,8 @@ screenshots: .venv/.dev .envs/browser.done
 
 lock:
 	@$(UV_READY)
-	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml -o requirements/run.txt
-	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml --group dev -o requirements/dev.txt
+	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml --extra chat -o requirements/run.txt
+	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml --extra local --group dev -o requirements/dev.txt
 	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/legacy-servers.in -o requirements/legacy-servers.txt
 	for peer in $(BENCH_PEERS); do $(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/bench-$$peer.in -o requirements/bench-$$peer.txt || exit 1; done
 

@@ -21,6 +21,11 @@ import hypothesis
 import psutil
 import pytest
 import uvloop
+from playwright.async_api import expect
+
+# Names that nobody has are asked for on purpose; where no name server answers, that ends soon.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+expect.set_options(timeout=30_000)
 
 # Machines that run many things at once are slow at moments; that is no failure of a law.
 hypothesis.settings.register_profile(
