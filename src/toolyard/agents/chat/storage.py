@@ -72,7 +72,8 @@ class ChatStore(Protocol):
         self, chat_id: str, runner: str, events: Sequence[NewEvent], *, then: TurnState = TurnState.RUNNING
     ) -> Sequence[Event]:
         """Append to a chat that the runner holds; they are on the disk afterwards. ``then`` other than
-        RUNNING lets go of it in the same write. Many who append at the same time share one write. Raises NotHeld."""
+        RUNNING lets go of it in the same write. Many who append at the same time share one write.
+        Raises NotHeld."""
         ...
 
     async def remark(self, chat_id: str, events: Sequence[NewEvent]) -> Sequence[Event]:
