@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway conformance screenshots
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway conformance faults screenshots
 BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain
 
 help:
@@ -10,6 +10,7 @@ help:
 	@echo "make test   set up, then lint, types and all tests"
 	@echo "make setup  only make .venv with the package and what it needs to run"
 	@echo "make conformance    run the official conformance suite"
+	@echo "make faults         break everything that can break, and see what callers see"
 	@echo "make screenshots    take pictures of every page, into docs/screenshots"
 	@echo "make bench-client   measure our connections beside other clients"
 	@echo "make lock   write the requirement files anew"
@@ -52,6 +53,10 @@ UV_READY = command -v uv >/dev/null || $(PYTHON) -m uv --version >/dev/null 2>&1
 conformance: .venv/.dev .envs/conformance/.done
 	.venv/bin/python tests/conformance/client.py --modules .envs/conformance/node_modules --write-docs
 	.venv/bin/python tests/conformance/server.py --modules .envs/conformance/node_modules --write-docs
+
+# Everything that can break, broken once; writes docs/reliability.md.
+faults: .venv/.dev
+	.venv/bin/python -m tests.faults --write-docs
 
 # A browser, from Debian, unless there is one.
 .envs/browser.done:

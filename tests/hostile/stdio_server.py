@@ -378,6 +378,18 @@ class Raw(Proper):
         self.answer(id, {"tools": "none"})
 
 
+class RawEcho(Raw):
+    """The same, with a list of tools as it should be."""
+
+    def list(self, id: Any, params: dict[str, Any]) -> None:
+        Proper.list(self, id, params)
+
+
+class StepsTool(Proper):
+    def list(self, id: Any, params: dict[str, Any]) -> None:
+        self.answer(id, {"tools": [{"name": name, "inputSchema": SCHEMA} for name in ("echo", "steps")]})
+
+
 class WrongHandshake(Proper):
     def message(self, message: dict[str, Any]) -> None:
         if message.get("method") == "initialize":

@@ -177,7 +177,8 @@ def fault(error: Exception, url: URL) -> ServerError:
 def _tls_words(error: Exception) -> str:
     reason: BaseException | None = error
     while reason is not None:
-        if isinstance(reason, ssl.SSLCertVerificationError):
+        # aiohttp's own error is of that kind too, but has not its words.
+        if isinstance(reason, ssl.SSLCertVerificationError) and not isinstance(reason, aiohttp.ClientError):
             return reason.verify_message
         reason = reason.__cause__ or reason.__context__
     return in_one_line(str(error))

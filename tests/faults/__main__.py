@@ -1,0 +1,68 @@
+"""``python -m tests.faults [--write-docs] [--only WORDS]``: every fault, then the table."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+import time
+
+from tests.conftest import ROOT, Held, Programs
+from tests.faults import children, over_http, protocol, store  # noqa: F401 - their cases
+from tests.faults.suite import CASES, Outcome, left_behind, memory, run_case
+
+DOCS = ROOT / "docs/reliability.md"
+MARK = "<!-- The rest is written by `make faults`. -->"
+
+
+async def run(only: str) -> tuple[list[Outcome], str, bool]:
+    programs = Programs()
+    bad = programs(sys.executable, "-I", ROOT / "tests/hostile/http_server.py", "{port}")
+    wanted = [each for each in CASES if only in f"{each.group}: {each.fault}"]
+    await run_case(wanted[0], bad)  # What is loaded once is no leak.
+    before, memory_before, began = Held.now(), memory(), time.monotonic()
+    outcomes: list[Outcome] = []
+    for each in wanted:
+        outcome = await run_case(each, bad)
+        outcomes.append(outcome)
+        print(f"{'WRONG' if outcome.wrong else 'ok':5} {outcome.seconds:6.1f} s  {each.group}: {each.fault}")
+        for line in (*outcome.wrong, *([outcome.seen] if outcome.seen else [])):
+            print(f"      {line[:200]}")
+    more = await left_behind(before)
+    programs.stop()
+    others = sum(outcome.others for outcome in outcomes)
+    counted = (
+        f"{len(outcomes)} faults in {time.monotonic() - began:.0f} s; {others:,} calls of others beside them, "
+        f"all answered rightly. At the end: {len(more)} tasks, descriptors and processes more than at the start; "
+        f"memory {memory_before / 1e6:.0f} MB before, {memory() / 1e6:.0f} MB after."
+    )
+    return outcomes, counted, not more and not any(outcome.wrong for outcome in outcomes)
+
+
+def table(outcomes: list[Outcome], counted: str) -> str:
+    lines = [counted, ""]
+    for group in dict.fromkeys(outcome.case.group for outcome in outcomes):
+        lines += [f"## {group}", "", "| fault | what the caller sees |", "|---|---|"]
+        for outcome in (each for each in outcomes if each.case.group == group):
+            told = re.sub(r":\d{4,5}\b", ":PORT", "; ".join(outcome.wrong) or outcome.seen)
+            lines.append(f"| {outcome.case.fault} | {' '.join(told.replace('|', '/').split())} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write-docs", action="store_true")
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    outcomes, counted, well = asyncio.run(run(options.only))
+    print(counted)
+    if options.write_docs and not options.only:
+        head, _, _ = DOCS.read_text().partition(MARK)
+        DOCS.write_text(f"{head}{MARK}\n\n{table(outcomes, counted)}")
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

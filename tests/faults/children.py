@@ -1,0 +1,106 @@
+"""Faults of servers that are child processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+import psutil
+from tests.faults.suite import Room, beside, call, case, child, seen
+
+from toolyard import Toolyard
+
+GROUP = "Children"
+
+
+def pid_of(yard: Toolyard) -> int:
+    (status,) = [each for each in yard.servers() if each.server == "bad"]
+    assert status.pid is not None
+    return status.pid
+
+
+@case(GROUP, "killed in the middle of a call")
+async def killed(room: Room) -> str:
+    async with beside(room, child("steps-tool")) as yard:
+        await call(yard)
+        begun = asyncio.Event()
+        steps = {"count": 50, "every": 0.1}
+        work = yard.call("bad_steps", steps, on_progress=lambda *_: begun.set())
+        waiting = asyncio.create_task(seen(work))
+        await begun.wait()
+        os.kill(pid_of(yard), signal.SIGKILL)
+        told = await waiting
+        assert told.startswith("OutcomeUnknown"), told
+        await yard.restart("bad")
+        assert await call(yard) == "works: hello"
+        return f"{told}; after Restart it works"
+
+
+@case(GROUP, "stopped (SIGSTOP)")
+async def stopped(room: Room) -> str:
+    async with beside(room, child("good")) as yard:
+        await call(yard)
+        pid = pid_of(yard)
+        os.kill(pid, signal.SIGSTOP)
+        told = await call(yard)
+        assert told.startswith("CallTimeout"), told
+        return told
+
+
+def plain(fault: str, mode: str, expected: str, *more: str, arguments: dict[str, Any] | None = None) -> None:
+    @case(GROUP, fault)
+    async def run(room: Room) -> str:
+        async with beside(room, child(mode, *more)) as yard:
+            told = await seen(yard.call("bad_echo", {"text": "hello", **(arguments or {})}))
+            assert expected in told, told
+            return told
+
+
+plain("exits at the start", "exit-at-start", "Unreachable")
+plain("exits on the probe for the protocol's era", "exit-on-probe", "works: hello")
+plain("is killed at the start", "killed-at-start", "Unreachable")
+plain("closes its output and lives on", "closes-output-in-call", "OutcomeUnknown")
+plain("closes its output at the start", "closes-output-at-start", "Unreachable")
+plain("closes its input and lives on", "closes-input", "works: hello")
+plain("exits while its own child holds the output open", "exits-but-output-is-held", "OutcomeUnknown")
+plain("dies in a call", "dies-in-call", "OutcomeUnknown")
+plain("floods stderr with 100,000 lines", "stderr-flood", "works: hello")
+plain("floods its output with noise", "large-noise", "works: hello")
+plain("writes nothing but noise", "only-noise", "Unreachable")
+plain("writes bytes that are no text", "binary", "Unreachable")
+plain("writes half a message and exits", "half-message", "OutcomeUnknown")
+plain("answers in one line of 50 MB", "big-line", "works: ", arguments={"size": 50_000_000})
+plain("reads no more", "deaf", "CallTimeout", "--modern", arguments={"text": "x" * 1_000_000})
+
+
+@case(GROUP, "forks and leaves children in sessions of their own")
+async def family(room: Room) -> str:
+    journal = room.folder / "journal"
+    async with beside(room, child("family", "--journal", str(journal))) as yard:
+        told = await call(yard)
+    assert told == "works: hello", told
+    pids = [int(part.split(":")[1].split(",")[0]) for part in journal.read_text().split('"process"')[1:]]
+    alive = [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+    assert len(pids) == 2
+    assert alive == [], f"still there: {alive}"
+    return f"{told}; after the end nothing of its family is left"
+
+
+@case(GROUP, "stays when told to go")
+async def stubborn(room: Room) -> str:
+    async with beside(room, child("stubborn")) as yard:
+        pid = 0
+        told = await call(yard)
+        pid = pid_of(yard)
+    assert not psutil.pid_exists(pid)
+    return f"{told}; killed at the end"
+
+
+@case(GROUP, "the command does not exist")
+async def missing(room: Room) -> str:
+    async with beside(room, {"type": "stdio", "command": "no-such-command-here"}) as yard:
+        told = await call(yard)
+    assert "no-such-command-here" in told, told
+    return told

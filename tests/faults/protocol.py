@@ -1,0 +1,99 @@
+"""Servers that speak, but not by the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from tests.faults.suite import Room, beside, call, case, child, seen
+
+GROUP = "Protocol"
+
+
+def plain(fault: str, mode: str, expected: str, *more: str, arguments: dict[str, Any] | None = None) -> None:
+    @case(GROUP, fault)
+    async def run(room: Room) -> str:
+        async with beside(room, child(mode, *more)) as yard:
+            told = await seen(yard.call("bad_echo", {"text": "hello", **(arguments or {})}))
+            assert expected in told, told
+            return told
+
+
+plain("answers with unknown ids", "unknown-ids", "works: hello")
+plain("every answer twice", "twice", "works: hello")
+plain("ids as texts", "string-ids", "works: hello")
+plain("cursors that loop", "repeated-cursor", "works: hello")
+plain("cursors without end", "endless-cursors", "ToolRefused")
+plain("a handshake of another version", "wrong-handshake", "BadAnswer")
+plain("20,000 notifications in one call", "notification-flood", "works: hello")
+plain("echoes whatever it is sent", "cat", "Unreachable")
+
+RESULTS: dict[str, Any] = {
+    "nothing": {},
+    "a text": {"result": "tea"},
+    "a list": {"result": []},
+    "content that is a number": {"result": {"content": 5}},
+    "blocks that are no objects": {"result": {"content": [1, None, "x"]}},
+    "a block of an unknown type": {"result": {"content": [{"type": "hologram"}]}},
+    "both a result and an error": {"result": {"content": []}, "error": {"code": 1, "message": "no"}},
+    "an error that is a text": {"error": "no"},
+    "the result of another method": {"result": {"tools": []}},
+}
+
+
+def wrong_shape(what: str, message: dict[str, Any]) -> None:
+    @case(GROUP, f"an answer with {what}")
+    async def run(room: Room) -> str:
+        async with beside(room, child("raw-echo")) as yard:
+            told = await seen(yard.call("bad_echo", {"message": message}))
+            assert await call(yard) == "works: hello"
+            return told
+
+
+for what, message in RESULTS.items():
+    wrong_shape(what, message)
+
+
+@case(GROUP, "answers out of order")
+async def out_of_order(room: Room) -> str:
+    async with beside(room, child("steps-tool")) as yard:
+        slow = asyncio.create_task(seen(yard.call("bad_steps", {"count": 3, "every": 0.2})))
+        quick = [await call(yard, f"quick {n}") for n in range(5)]
+        assert quick == [f"works: quick {n}" for n in range(5)], quick
+        assert not slow.done()
+        return f"each call gets its own answer; the slow one {await slow}"
+
+
+@case(GROUP, "cancellations that cross answers", 60)
+async def crossing(room: Room) -> str:
+    dice = random.Random(7)
+    async with beside(room, child("good")) as yard:
+        answered = cancelled = 0
+        for number in range(400):
+            task = asyncio.create_task(yard.call("bad_echo", {"text": str(number)}))
+            for _ in range(dice.randrange(12)):
+                await asyncio.sleep(0)
+            if dice.random() < 0.5:
+                await asyncio.sleep(dice.random() * 0.002)
+            task.cancel()
+            try:
+                assert (await task).text == str(number)
+                answered += 1
+            except asyncio.CancelledError:
+                cancelled += 1
+        told = await call(yard, "after all that")
+        assert told == "works: after all that", told
+        assert cancelled > 20
+        return (
+            f"of 400 calls {cancelled} were cancelled, {answered} answered, each with its own; then it works"
+        )
+
+
+@case(GROUP, "a million notifications", 120)
+async def million(room: Room) -> str:
+    async with beside(room, child("notification-flood"), timeouts={"call": 100, "silence": 100}) as yard:
+        for _ in range(50):
+            told = await call(yard)
+            assert told == "works: hello", told
+        return "works: hello, fifty times with 20,000 each"

@@ -1,0 +1,161 @@
+"""Cases, and how one is run: with a deadline, beside others that must not notice, counted before and after."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from tests.conftest import ROOT, Held, Listening
+
+from toolyard import Toolyard
+from toolyard.errors import ToolyardError
+
+HOSTILE = ROOT / "tests/hostile/stdio_server.py"
+TIMEOUTS = {"connect": 6, "silence": 3, "call": 8}
+
+
+@dataclass
+class Room:
+    """What a case works with: a folder of its own, and the HTTP server that misbehaves."""
+
+    folder: Path
+    http: Listening
+    others: int = 0
+    """Calls of others that were answered rightly while the fault was there."""
+
+
+Run = Callable[[Room], Awaitable[str]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One fault. ``run`` gives what the caller sees, and raises AssertionError where that is wrong."""
+
+    group: str
+    fault: str
+    run: Run
+    seconds: float
+
+
+CASES: list[Case] = []
+
+
+def case(group: str, fault: str, seconds: float = 40.0) -> Callable[[Run], Run]:
+    def add(run: Run) -> Run:
+        CASES.append(Case(group, fault, run, seconds))
+        return run
+
+    return add
+
+
+@dataclass
+class Outcome:
+    """What became of a case."""
+
+    case: Case
+    seen: str = ""
+    seconds: float = 0.0
+    others: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+async def run_case(each: Case, http: Listening) -> Outcome:
+    outcome = Outcome(each)
+    before = Held.now()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        room = Room(Path(folder), http)
+        try:
+            async with asyncio.timeout(each.seconds):
+                outcome.seen = await each.run(room)
+        except TimeoutError:
+            outcome.wrong.append(f"did not end within {each.seconds:g} s")
+        except Exception as error:
+            outcome.wrong.append(f"{type(error).__name__}: {error}")
+    outcome.seconds, outcome.others = time.monotonic() - began, room.others
+    outcome.wrong += await left_behind(before)
+    return outcome
+
+
+async def left_behind(before: Held) -> list[str]:
+    """What is there that was not, once there was time for it to go."""
+    me, deadline = asyncio.current_task(), time.monotonic() + 5
+    while True:
+        now = Held.now()
+        now.tasks.discard(me)  # type: ignore[arg-type]
+        more = now.more_than(before)
+        if not more or time.monotonic() > deadline:
+            return [f"left behind: {each}" for each in more]
+        await asyncio.sleep(0.02)
+
+
+def memory() -> int:
+    gc.collect()
+    return psutil.Process().memory_info().rss
+
+
+# A yard with a server that misbehaves and one that does not.
+
+
+def child(mode: str, *more: str) -> dict[str, Any]:
+    """The server of one mode, as an entry of the configuration."""
+    return {"type": "stdio", "command": "python3", "args": ["-I", str(HOSTILE), mode, *more]}
+
+
+def address(room: Room, mode: str, key: str = "k", **options: str) -> dict[str, Any]:
+    query = "&".join(f"{name}={value}" for name, value in options.items())
+    return {"type": "http", "url": f"{room.http.url}/{mode}/{key}?{query}"}
+
+
+@contextlib.asynccontextmanager
+async def beside(room: Room, transport: dict[str, Any], **entry: Any) -> AsyncIterator[Toolyard]:
+    """A yard with the server ``bad``, while somebody calls the server ``good`` again and again."""
+    bad = {"trust": "trusted", "transport": transport, "timeouts": TIMEOUTS, **entry}
+    servers = {"bad": bad, "good": {"trust": "trusted", "transport": child("good")}}
+    async with Toolyard.open({"servers": servers}, data_dir=room.folder / "data") as yard:
+        await yard.call("good_echo", {"text": "first"})
+        done = asyncio.Event()
+        calling = asyncio.create_task(keep_calling(room, yard, done))
+        try:
+            yield yard
+        finally:
+            done.set()
+            await calling
+
+
+async def keep_calling(room: Room, yard: Toolyard, done: asyncio.Event) -> None:
+    while not done.is_set():
+        text = f"call {room.others}"
+        result = await yard.call("good_echo", {"text": text})
+        assert result.text == text, f"another caller was disturbed: {result.text[:80]}"
+        room.others += 1
+        await asyncio.sleep(0.01)
+
+
+async def seen(work: Awaitable[Any]) -> str:
+    """What a caller sees of a call, in one line."""
+    try:
+        result = await work
+    except ToolyardError as error:
+        return f"{type(error).__name__}: {' '.join(error.cause.split())}"
+    text = result.text if len(result.text) < 60 else f"{len(result.text):,} characters"
+    return f"the tool's error: {text}" if result.is_error else f"works: {text}"
+
+
+async def call(yard: Toolyard, text: str = "hello", **arguments: Any) -> str:
+    return await seen(yard.call("bad_echo", {"text": text, **arguments}))
+
+
+async def then_works(yard: Toolyard, again: str) -> str:
+    """After the fault, a call works; ``again`` tells what was seen before."""
+    told = await call(yard, "again")
+    assert told == "works: again", f"afterwards: {told}"
+    return f"{again}; the next call works"
