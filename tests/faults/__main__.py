@@ -32,10 +32,11 @@ async def run(only: str) -> tuple[list[Outcome], str, bool]:
     more = await left_behind(before)
     programs.stop()
     others = sum(outcome.others for outcome in outcomes)
+    took = time.monotonic() - began
     counted = (
-        f"{len(outcomes)} faults in {time.monotonic() - began:.0f} s; {others:,} calls of others beside them, "
-        f"all answered rightly. At the end: {len(more)} tasks, descriptors and processes more than at the start; "
-        f"memory {memory_before / 1e6:.0f} MB before, {memory() / 1e6:.0f} MB after."
+        f"{len(outcomes)} faults in {took:.0f} s; {others:,} calls of others beside them, all"
+        f" answered rightly. At the end: {len(more)} tasks, descriptors and processes more than at the start;"
+        f" memory {memory_before / 1e6:.0f} MB before, {memory() / 1e6:.0f} MB after."
     )
     return outcomes, counted, not more and not any(outcome.wrong for outcome in outcomes)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest import mock
 
 import aiohttp
 import trustme
@@ -92,22 +94,26 @@ async def tls(context: ssl.SSLContext) -> AsyncIterator[int]:
         await server.wait_closed()
 
 
-def certificate(fault: str, host: str) -> None:
+def certificate(fault: str, host: str, expected: str, *, known: bool) -> None:
     @case(GROUP, fault)
     async def run(room: Room) -> str:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        trustme.CA().issue_cert(host).configure_cert(context)
-        async with (
-            tls(context) as port,
-            beside(room, {"type": "http", "url": f"https://localhost:{port}/mcp"}) as yard,
-        ):
-            told = await call(yard)
+        context, authority = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), trustme.CA()
+        authority.issue_cert(host).configure_cert(context)
+        if known:
+            authority.cert_pem.write_to_path(str(room.folder / "authority.pem"))
+        with mock.patch.dict(os.environ, {"SSL_CERT_FILE": str(room.folder / "authority.pem")}):
+            async with (
+                tls(context) as port,
+                beside(room, {"type": "http", "url": f"https://localhost:{port}/mcp"}) as yard,
+            ):
+                told = await call(yard)
         assert "TLS with localhost" in told, told
+        assert expected in told, told
         return told
 
 
-certificate("a certificate that nobody vouches for", "localhost")
-certificate("a certificate of another host", "elsewhere.example")
+certificate("a certificate that nobody vouches for", "localhost", "issuer", known=False)
+certificate("a certificate of another host", "elsewhere.example", "localhost", known=True)
 
 
 @case(GROUP, "a name that leads to a private address the second time (DNS rebinding)")

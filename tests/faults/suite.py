@@ -1,4 +1,4 @@
-"""Cases, and how one is run: with a deadline, beside others that must not notice, counted before and after."""
+"""Cases, and how one is run: with a deadline, beside others that must not notice, counted at the end."""
 
 from __future__ import annotations
 
