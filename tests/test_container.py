@@ -1,0 +1,58 @@
+"""The container file and the compose file: linted, and what they say of Toolyard is so."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+from tests.conftest import NODE, ROOT, Programs
+
+from toolyard.config.settings import SETTINGS
+
+DOCKERFILE, COMPOSE = ROOT / "Dockerfile", ROOT / "compose.yaml"
+NOT_SETTINGS = {"TOOLYARD_DATA_DIR"}
+
+
+def lint(*words: object) -> str:
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_the_container_file_has_nothing_that_a_linter_minds() -> None:
+    hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent))
+    assert hadolint is not None
+    assert lint(hadolint, DOCKERFILE) == ""
+
+
+def test_the_compose_file_has_nothing_that_a_linter_minds() -> None:
+    assert lint(NODE / "dclint", COMPOSE) == ""
+
+
+def test_every_variable_in_them_is_a_setting() -> None:
+    known = {setting.variable for setting in SETTINGS} | NOT_SETTINGS
+    named = set(re.findall(r"TOOLYARD_[A-Z_]+", DOCKERFILE.read_text() + COMPOSE.read_text()))
+    assert named - known == set()
+
+
+def test_everything_that_is_copied_into_the_image_is_there() -> None:
+    for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE.read_text(), re.MULTILINE):
+        for source in line.split()[:-1]:
+            assert (ROOT / source).exists(), source
+
+
+def test_the_health_check_asks_a_server_that_runs_as_the_image_runs_it(
+    tmp_path: Path, listening: Programs
+) -> None:
+    text = DOCKERFILE.read_text()
+    env = dict(re.findall(r"(TOOLYARD_[A-Z_]+)=(\S+)", text))
+    check = yaml.safe_load(text[text.index("CMD [") + 4 :].splitlines()[0])
+    env |= {"TOOLYARD_DATA_DIR": str(tmp_path), "TOOLYARD_HOST": "127.0.0.1", "TOOLYARD_PORT": "{port}"}
+    served = listening(sys.executable, "-m", "toolyard", "serve", **env)
+    words = [sys.executable, *(word.replace("8420", str(served.port)) for word in check[1:])]
+    assert subprocess.run(words, timeout=30).returncode == 0
+    served.stop()
+    assert subprocess.run(words, timeout=30, stderr=subprocess.DEVNULL).returncode != 0
