@@ -89,7 +89,8 @@ SLIP = "DESIGN section 4, write tools: `readOnlyHint` is the key, v1.14.1's `rea
 KEPT = "DESIGN section 7: the catalogue persists, so that listing needs no process"
 NATIVE = "DESIGN section 4, name taken by a native tool: the native tool keeps its name"
 CHAT_CHOICE = "DESIGN section 8: the chat's choice is a link of the chain"
-CHAT = "the chat, which is not built yet"
+CHAT = "tests/journeys/test_chat.py"
+CHAT_LANES = "tests/clients/test_chats.py"
 
 # SPEC 010 of Codex ToolLoop.
 
@@ -265,8 +266,8 @@ SPEC_010 = (
         (
             f"{TOOLS}::test_a_meta_bundle_keeps_its_tools_out_of_a_models_list",
             f"{BUNDLES}::test_a_meta_bundle_is_reached_through_meta_and_not_directly",
+            "tests/yard/test_meta.py::test_a_meta_bundle_is_reached_through_the_meta_tools",
         ),
-        later="the room `meta/`: who may use the surface is decided and tested, the surface is not built yet",
     ),
     Requirement(
         "spec-010/bundle-names",
@@ -1377,9 +1378,7 @@ V1_15_SCOPE = (
         "v1.15/smoke.2",
         _SCOPE,
         "2. Send a chat asking about library docs. Confirm `context7_*` tools called + results rendered.",
-        (_CALLED,),
-        later=f"{CHAT}: here the calls are a program's; a model that makes them in a chat comes with the web "
-        "app",
+        (_CALLED, f"{CHAT}::test_an_agent_sees_only_its_own_tools_and_the_page_says_why"),
     ),
     Requirement(
         "v1.15/smoke.3",
@@ -1399,7 +1398,7 @@ V1_15_SCOPE = (
         _SCOPE,
         "5. Add `tools: [context7_*]` to the Architect agent in AGENTS.md. Confirm Architect sees only "
         "Context7 tools (via AgentPicker or by chatting with Architect selected).",
-        (_ARCHITECT,),
+        (_ARCHITECT, f"{CHAT}::test_an_agent_sees_only_its_own_tools_and_the_page_says_why"),
     ),
     Requirement(
         "v1.15/smoke.6",
@@ -1447,7 +1446,12 @@ BODHI = (
         "**Decision:** Database with state param key",
         (f"{SIGNING}::test_a_state_works_once", f"{COMING_BACK}::test_the_record_was_lost"),
     ),
-    Requirement("bodhi/sessions", _BODHI, "**Decision:** Fresh session per chat", later=CHAT),
+    Requirement(
+        "bodhi/sessions",
+        _BODHI,
+        "**Decision:** Fresh session per chat",
+        (f"{CHAT_LANES}::test_each_chat_has_a_connection_of_its_own_to_an_instance",),
+    ),
     Requirement(
         "bodhi/timeout",
         _BODHI,
@@ -1483,7 +1487,7 @@ BODHI = (
         "bodhi/icons",
         _BODHI,
         "**Decision:** Separate icons for MCP tools and toolset tools",
-        later=CHAT,
+        (f"{CHAT}::test_native_tools_and_those_of_servers_wear_different_icons",),
     ),
     Requirement(
         "bodhi/naming",

@@ -131,7 +131,7 @@ async def test_when_too_many_wait_the_oldest_are_lost_and_counted(
 
 
 async def test_entries_wait_while_the_database_is_away(
-    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, until: Any
 ) -> None:
     monkeypatch.setattr(audit, "_PAUSE", 0.01)
     away = True
@@ -146,8 +146,7 @@ async def test_entries_wait_while_the_database_is_away(
     database.audit.note(entry(1))
     with pytest.raises(DatabaseUnavailable):
         await database.audit.write(entry(2))
-    await asyncio.sleep(0.1)
-    assert "the audit log waits with 1 entries: it is away" in caplog.text
+    await until(lambda: "the audit log waits with 1 entries: it is away" in caplog.text)
     away = False
     await database.audit.write(entry(3))
     assert [one.at - NOW for one in await page(database)] == [3, 1]

@@ -313,7 +313,7 @@ async def test_a_database_of_a_later_version_is_refused_and_left_alone(
     await database._workshop.write(
         lambda c: c.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     )
-    with pytest.raises(DatabaseNewer, match=r"later version of Toolyard .*9999.*0001") as caught:
+    with pytest.raises(DatabaseNewer, match=r"later version of Toolyard .*9999.*0002") as caught:
         await open_close(tmp_path / "data", url=database_url, secret_key=KEY)
     assert "update Toolyard" in str(caught.value.hint)
     query = text("SELECT version_num FROM alembic_version")

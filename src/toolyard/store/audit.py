@@ -24,7 +24,7 @@ __all__ = ["SqlAudit"]
 _WAITING = 20_000
 """Entries that wait to be written, at most."""
 _BATCH = 500
-_SOON = 0.05
+_SOON = 0.2
 """Seconds in which entries gather, so that one write to the disk serves many."""
 _PAUSE = 1.0
 """Seconds between tries while the database is away."""

@@ -33,6 +33,8 @@ def check_text(text: str, limit: int) -> None:
 
 def clean_text(text: str, limit: int) -> str:
     """The same text without what cannot be stored, for words of others that must be kept somehow."""
+    if text.isascii() and "\0" not in text:
+        return text[:limit]
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()[:limit]
 
 

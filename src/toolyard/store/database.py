@@ -9,15 +9,19 @@ from pathlib import Path
 
 from sqlalchemy import text
 
+from toolyard.store.approvals import SqlApprovals
 from toolyard.store.audit import SqlAudit
 from toolyard.store.auth import SqlAuthStorage
 from toolyard.store.catalogues import SqlCatalogues
+from toolyard.store.chats import SqlChats
 from toolyard.store.cipher import Cipher
 from toolyard.store.dialects import Engines
 from toolyard.store.locks import Locks, locks_for
 from toolyard.store.opening import open_database
 from toolyard.store.people import SqlPeople
 from toolyard.store.registry import SqlRegistry
+from toolyard.store.results import SqlResults
+from toolyard.store.signals import Signals
 from toolyard.store.working import Workshop
 
 __all__ = ["Database"]
@@ -29,11 +33,15 @@ class Database:
     def __init__(self, workshop: Workshop, cipher: Cipher, locks: Locks, clock: Callable[[], float]) -> None:
         self._workshop = workshop
         self.cipher = cipher
-        self.people = SqlPeople(workshop, cipher, clock)
-        self.registry = SqlRegistry(workshop, cipher)
+        self.signals = Signals(workshop)
+        self.people = SqlPeople(workshop, cipher, clock, self.signals)
+        self.registry = SqlRegistry(workshop, cipher, self.signals)
         self.auth = SqlAuthStorage(workshop, cipher, locks)
         self.catalogues = SqlCatalogues(workshop)
         self.audit = SqlAudit(workshop)
+        self.chats = SqlChats(workshop, self.signals, clock)
+        self.approvals = SqlApprovals(workshop)
+        self.results = SqlResults(workshop, clock)
 
     @classmethod
     async def open(
@@ -63,6 +71,8 @@ class Database:
 
     async def close(self) -> None:
         """Finish what was begun, write down what was noted, and let go of everything."""
+        await self.chats.close()
+        await self.signals.close()
         await self.audit.close()
         await self._workshop.close()
 

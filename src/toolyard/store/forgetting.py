@@ -10,7 +10,19 @@ from sqlalchemy import Connection, delete, func, or_, select
 from toolyard.model.registry import grant_key
 from toolyard.store.digests import digest
 from toolyard.store.folding import folded
-from toolyard.store.tables import auth_grants, auth_pending, catalogues, instances, invites, servers, users
+from toolyard.store.tables import (
+    approvals,
+    auth_grants,
+    auth_pending,
+    catalogues,
+    chats,
+    grants,
+    instances,
+    invites,
+    results,
+    servers,
+    users,
+)
 
 __all__ = ["forget_grants", "forget_server", "forget_user", "instances_where"]
 
@@ -49,6 +61,9 @@ def forget_user(connection: Connection, user_id: str) -> None:
             or_(_begins(catalogues.c.server_id, f"@{user_id}/"), catalogues.c.scope == f"principal:{user_id}")
         )
     )
+    for table in (chats, approvals, grants):
+        connection.execute(delete(table).where(table.c.owner == user_id))
+    connection.execute(delete(results).where(results.c.principal == user_id))
     name = connection.execute(delete(users).where(users.c.id == user_id).returning(users.c.name)).scalar()
     if name is not None:
         connection.execute(delete(invites).where(invites.c.name_key == folded(name)))

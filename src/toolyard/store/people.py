@@ -16,6 +16,7 @@ from toolyard.store.dialects import add, clash, insert
 from toolyard.store.digests import digest as digest_of
 from toolyard.store.folding import folded
 from toolyard.store.forgetting import forget_user
+from toolyard.store.signals import TOKENS, Signals
 from toolyard.store.tables import api_tokens, attempts, invites, sessions, sign_ins, users
 from toolyard.store.working import Workshop
 
@@ -53,12 +54,15 @@ _BY_TOKEN = (
 
 
 class SqlPeople:
-    """A PeopleStorage."""
+    """A PeopleStorage. Whoever loses a right by a change is named to all replicas."""
 
-    def __init__(self, workshop: Workshop, cipher: Cipher, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, workshop: Workshop, cipher: Cipher, clock: Callable[[], float], signals: Signals
+    ) -> None:
         self._workshop = workshop
         self._cipher = cipher
         self._clock = clock
+        self._signals = signals
 
     # Users.
 
@@ -103,7 +107,7 @@ class SqlPeople:
 
     async def set_role(self, user_id: str, role: Role) -> None:
         """See PeopleStorage."""
-        await self._update_user(user_id, role=role.value)
+        await self._execute(update(users).where(users.c.id == user_id).values(role=role.value), user_id)
 
     async def rename(self, user_id: str, name: str) -> None:
         """See PeopleStorage."""
@@ -126,12 +130,18 @@ class SqlPeople:
             connection.execute(update(users).where(users.c.id == user_id).values(disabled=disabled))
             if disabled:
                 connection.execute(delete(sessions).where(sessions.c.user_id == user_id))
+                self._signals.tell(connection, TOKENS, user_id)
 
         await self._workshop.change(work, None)
 
     async def delete_user(self, user_id: str) -> None:
         """See PeopleStorage."""
-        await self._workshop.change(lambda connection: forget_user(connection, user_id), None)
+
+        def work(connection: Connection) -> None:
+            forget_user(connection, user_id)
+            self._signals.tell(connection, TOKENS, user_id)
+
+        await self._workshop.change(work, None)
 
     async def touch_user(self, user_id: str, now: float) -> None:
         """See PeopleStorage."""
@@ -154,8 +164,16 @@ class SqlPeople:
     async def _update_user(self, user_id: str, **values: Any) -> None:
         await self._execute(update(users).where(users.c.id == user_id).values(**values))
 
-    async def _execute(self, statement: Any) -> int:
-        return await self._workshop.change(lambda connection: connection.execute(statement).rowcount, 0)
+    async def _execute(self, statement: Any, told: str | None = None) -> int:
+        """How many rows it changed. ``told`` is the user who loses something by it."""
+
+        def work(connection: Connection) -> int:
+            changed = connection.execute(statement).rowcount
+            if changed and told is not None:
+                self._signals.tell(connection, TOKENS, told)
+            return changed
+
+        return await self._workshop.change(work, 0)
 
     # Browsers.
 
@@ -190,11 +208,17 @@ class SqlPeople:
 
     async def end_session(self, digest: str) -> None:
         """See PeopleStorage."""
-        await self._execute(delete(sessions).where(sessions.c.digest == digest))
+        ending = delete(sessions).where(sessions.c.digest == digest).returning(sessions.c.user_id)
+
+        def work(connection: Connection) -> None:
+            if (user_id := connection.execute(ending).scalar()) is not None:
+                self._signals.tell(connection, TOKENS, user_id)
+
+        await self._workshop.change(work, None)
 
     async def end_sessions(self, user_id: str) -> None:
         """See PeopleStorage."""
-        await self._execute(delete(sessions).where(sessions.c.user_id == user_id))
+        await self._execute(delete(sessions).where(sessions.c.user_id == user_id), user_id)
 
     async def _row(self, query: Any, **values: Any) -> Any:
         return await self._workshop.find(
@@ -234,7 +258,7 @@ class SqlPeople:
     async def delete_token(self, user_id: str, token_id: str) -> bool:
         """See PeopleStorage."""
         mine = (api_tokens.c.user_id == user_id) & (api_tokens.c.id == token_id)
-        return await self._execute(delete(api_tokens).where(mine)) > 0
+        return await self._execute(delete(api_tokens).where(mine), user_id) > 0
 
     async def touch_token(self, token_id: str, now: float) -> None:
         """See PeopleStorage."""

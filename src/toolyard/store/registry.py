@@ -25,6 +25,8 @@ from toolyard.store.registry_rows import (
     server_values,
     servers_from,
 )
+from toolyard.store.signals import SERVERS as SERVERS_CHANGED
+from toolyard.store.signals import Signals
 from toolyard.store.tables import auth_choices, instances, servers
 from toolyard.store.working import Workshop
 
@@ -37,11 +39,12 @@ _MY_CHOICES = CHOICES.where(auth_choices.c.server_id.in_(_USED))
 
 
 class SqlRegistry:
-    """A RegistryStorage."""
+    """A RegistryStorage. Every change is told to all replicas."""
 
-    def __init__(self, workshop: Workshop, cipher: Cipher) -> None:
+    def __init__(self, workshop: Workshop, cipher: Cipher, signals: Signals) -> None:
         self._workshop = workshop
         self._cipher = cipher
+        self._signals = signals
 
     # Servers.
 
@@ -66,6 +69,7 @@ class SqlRegistry:
             if not add(connection, servers, {"id": server.id, **server_values(server)}):
                 raise _name_taken(server.name)
             self._add_choices(connection, server)
+            self._tell(connection, server.id)
 
         await self._workshop.write(work)
 
@@ -86,19 +90,28 @@ class SqlRegistry:
             kept = [choice.id for choice in server.choices]
             gone = (instances.c.server_id == server.id) & instances.c.choice_id.not_in(kept)
             _reset(connection, gone, "the way of signing in that it used was removed")
+            self._tell(connection, server.id)
             return True
 
         return await self._workshop.write(work)
 
     async def delete_server(self, server_id: str) -> bool:
         """See RegistryStorage."""
-        return await self._workshop.change(lambda connection: forget_server(connection, server_id), False)
+
+        def work(connection: Connection) -> bool:
+            self._tell(connection, server_id)
+            return forget_server(connection, server_id)
+
+        return await self._workshop.change(work, False)
 
     async def count_instances(self) -> dict[str, int]:
         """See RegistryStorage."""
         query = select(instances.c.server_id, func.count()).group_by(instances.c.server_id)
         found = await self._workshop.read(lambda connection: connection.execute(query).all())
         return {row[0]: row[1] for row in found}
+
+    def _tell(self, connection: Connection, changed: str) -> None:
+        self._signals.tell(connection, SERVERS_CHANGED, changed)
 
     def _server(self, connection: Connection, server_id: str) -> RegistryServer | None:
         found = connection.execute(SERVERS.where(servers.c.id == server_id)).all()
@@ -160,6 +173,7 @@ class SqlRegistry:
                 if clash(error) != "reference":
                     raise
                 raise NotFound("there is no such user any more") from None
+            self._tell(connection, instance.id)
 
         await self._workshop.write(work)
 
@@ -176,11 +190,13 @@ class SqlRegistry:
                 forget_grants(connection, [instance.id])
             try:
                 saving = update(instances).where(same).values(**instance_values(instance, self._cipher))
-                return connection.execute(saving).rowcount > 0
+                saved = connection.execute(saving).rowcount > 0
             except IntegrityError as error:
                 if clash(error) != "unique":
                     raise
                 raise _slug_taken(instance.slug) from None
+            self._tell(connection, instance.id)
+            return saved
 
         return await self._workshop.write(work)
 
@@ -188,7 +204,12 @@ class SqlRegistry:
         """See RegistryStorage."""
         noting = update(instances).where(instances.c.id == instance_id)
         noting = noting.values(state=state.value, reason=reason_text(reason))
-        await self._workshop.change(lambda connection: connection.execute(noting), None)
+
+        def work(connection: Connection) -> None:
+            if connection.execute(noting).rowcount:
+                self._tell(connection, instance_id)
+
+        await self._workshop.change(work, None)
 
     async def delete_instance(self, user_id: str, instance_id: str) -> bool:
         """See RegistryStorage."""
@@ -197,6 +218,7 @@ class SqlRegistry:
             if not connection.execute(delete(instances).where(_owned(user_id, instance_id))).rowcount:
                 return False
             forget_grants(connection, [instance_id])
+            self._tell(connection, instance_id)
             return True
 
         return await self._workshop.change(work, False)
@@ -210,6 +232,7 @@ class SqlRegistry:
             )
             signed_in = (instances.c.server_id == server_id) & instances.c.choice_id.not_in(public)
             _reset(connection, signed_in, "the address of its server changed")
+            self._tell(connection, server_id)
 
         await self._workshop.change(work, None)
 

@@ -2,14 +2,17 @@
 
 Times are seconds since the epoch. ``…_key`` is a name as ``folding.folded`` makes it, and is what must be
 unique. ``digest`` is the SHA-256 of a secret or of a key that may be too long for an index. Columns of bytes
-hold what the cipher sealed, except ``catalogues.body``.
+hold what the cipher sealed, except ``catalogues.body``, ``chat_events.kept`` and ``results.body``.
 
 A change here needs a new file in ``migrations/versions``; a test compares the two.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     ForeignKey,
@@ -19,6 +22,7 @@ from sqlalchemy import (
     MetaData,
     PrimaryKeyConstraint,
     Table,
+    Text,
     UniqueConstraint,
 )
 
@@ -26,6 +30,7 @@ from toolyard.store.columns import INDEXED, RowNumber, Seconds, Texts, Words
 
 __all__ = [
     "api_tokens",
+    "approvals",
     "attempts",
     "audit",
     "auth_bound",
@@ -34,10 +39,14 @@ __all__ = [
     "auth_grants",
     "auth_pending",
     "catalogues",
+    "chat_events",
+    "chats",
+    "grants",
     "instances",
     "invites",
     "keys",
     "metadata",
+    "results",
     "servers",
     "sessions",
     "sign_ins",
@@ -235,7 +244,103 @@ auth_bound = Table(
     Column("issuer", Words(), nullable=False),
 )
 
+# Chats. No foreign key to users: at a terminal the owner is the local user, who has no account there.
+
+
+def _owner() -> Column[str]:
+    return Column("owner", Words(INDEXED), nullable=False)
+
+
+def _of_chat(**options: Any) -> Column[str]:
+    return Column("chat_id", Words(INDEXED), ForeignKey("chats.id", ondelete="CASCADE"), **options)
+
+
+chats = Table(
+    "chats",
+    metadata,
+    Column("id", Words(INDEXED), primary_key=True),
+    _owner(),
+    Column("title", Words(), nullable=False),
+    Column("title_key", Text, nullable=False),
+    Column("created_at", Seconds(), nullable=False),
+    # Not indexed, and so cheap to change with every event.
+    Column("updated_at", Seconds(), nullable=False),
+    Column("agent", Words()),
+    Column("model", Words()),
+    Column("choice", Texts),
+    Column("state", Words(20), nullable=False),
+    Column("turn", BigInteger, nullable=False),
+    Column("last", BigInteger, nullable=False),
+    Column("runner", Words(INDEXED), index=True),
+    Column("beat_at", Seconds()),
+    Column("stop_asked", Boolean, nullable=False),
+    Index(None, "owner"),
+)
+
+chat_events = Table(
+    "chat_events",
+    metadata,
+    _of_chat(nullable=False),
+    Column("seq", BigInteger, nullable=False, autoincrement=False),
+    Column("turn", BigInteger, nullable=False),
+    Column("kind", Words(20), nullable=False),
+    Column("at", Seconds(), nullable=False),
+    Column("part", Text, nullable=False),
+    # What was said, folded, to look for words in. What may be large comes last: SQLite reads up to there.
+    Column("words", Text),
+    Column("body", Text, nullable=False),
+    Column("kept", LargeBinary),
+    PrimaryKeyConstraint("chat_id", "seq"),
+)
+
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("id", Words(INDEXED), primary_key=True),
+    _owner(),
+    Column("tool", Words(), nullable=False),
+    Column("name", Words(), nullable=False),
+    Column("definition_hash", Words(INDEXED), nullable=False),
+    Column("arguments", Text, nullable=False),
+    Column("reason", Words(), nullable=False),
+    Column("asked_at", Seconds(), nullable=False),
+    _of_chat(index=True),
+    Column("call_id", Text),
+    Column("answered_at", Seconds()),
+    Column("yes", Boolean),
+    Index(None, "owner", "answered_at"),
+)
+
+grants = Table(
+    "grants",
+    metadata,
+    Column("id", Words(INDEXED), primary_key=True),
+    _owner(),
+    Column("tool", Words(), nullable=False),
+    Column("name", Words(), nullable=False),
+    Column("definition_hash", Words(INDEXED), nullable=False),
+    Column("predicate", Text, nullable=False),
+    Column("created_at", Seconds(), nullable=False),
+    Column("expires_at", Seconds(), nullable=False),
+    _of_chat(index=True),
+    Column("uses", Integer),
+    Index(None, "owner", "expires_at"),
+)
+
 # What else is kept.
+
+results = Table(
+    "results",
+    metadata,
+    Column("principal", Words(INDEXED), nullable=False),
+    Column("handle", Words(INDEXED), nullable=False),
+    Column("trust", Words(20), nullable=False),
+    Column("server", Words(), nullable=False),
+    Column("expires_at", Seconds(), nullable=False, index=True),
+    Column("size", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("principal", "handle"),
+)
 
 catalogues = Table(
     "catalogues",

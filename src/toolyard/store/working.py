@@ -8,9 +8,10 @@ whoever stops waiting for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
@@ -28,6 +29,7 @@ Work = Callable[[Connection], _T]
 """Statements, one after the other. It may run twice, so it must change nothing but the database."""
 
 _TRIES = 3
+_SAID = "toolyard.said"
 _CONFLICTS = {"unique": "there is one like it already", "reference": "what this belongs to is gone"}
 
 
@@ -41,6 +43,16 @@ class Workshop:
         if engines.writers is not None:
             self._writers = ThreadPoolExecutor(engines.writers, "toolyard-write")
         self._closed = False
+        self.told: Callable[[Sequence[tuple[str, str]]], None] | None = None
+        """Gets what was said in a transaction, in its thread, once it is on the disk."""
+
+    def say(self, connection: Connection, what: tuple[str, str]) -> None:
+        """Say something as a part of this connection's transaction."""
+        connection.info.setdefault(_SAID, []).append(what)
+
+    async def file_version(self) -> object:
+        """Of SQLite's file: another one when another process has written to it. Raises StoreError."""
+        return await self._run(self._writers, self._bare, _file_version)
 
     async def read(self, work: Work[_T]) -> _T:
         """Run what only reads. Each statement sees what was written before it. Raises StoreError."""
@@ -84,8 +96,14 @@ class Workshop:
         with self.engines.reader.connect() as connection:
             return work(connection)
 
+    def _bare(self, work: Work[_T]) -> _T:
+        """On the connection that writes, outside of a transaction."""
+        with self.engines.writer.connect() as connection:
+            return work(connection)
+
     def _writing(self, work: Work[_T]) -> _T:
         with self.engines.writer.connect() as connection:
+            connection.info.pop(_SAID, None)
             transaction = connection.begin()
             try:
                 done = work(connection)
@@ -96,6 +114,8 @@ class Workshop:
                 transaction.commit()
             except DBAPIError as error:
                 raise self._unavailable(error, "it is not known whether the last change was kept") from error
+            if (said := connection.info.pop(_SAID, None)) and self.told is not None:
+                self.told(said)
             return done
 
     def _told(self, how: Callable[[Work[_T]], _T], work: Work[_T]) -> _T:
@@ -124,11 +144,17 @@ class Workshop:
             if isinstance(error.orig, ToolyardError):
                 raise error.orig from None
             raise StoreError(f"a value cannot be stored: {error.orig}") from error
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, sqlite3.Error) as error:
             raise self._unavailable(error) from error
 
-    def _unavailable(self, error: SQLAlchemyError, more: str = "") -> DatabaseUnavailable:
+    def _unavailable(self, error: Exception, more: str = "") -> DatabaseUnavailable:
         return unavailable(self.engines, error, more)
+
+
+def _file_version(connection: Connection) -> tuple[object, int]:
+    # A statement of SQLAlchemy's would begin a transaction, and wait for the write lock.
+    driver = cast(sqlite3.Connection, connection.connection.driver_connection)
+    return driver, driver.execute("PRAGMA data_version").fetchone()[0]
 
 
 def unavailable(engines: Engines, error: Exception, more: str = "") -> DatabaseUnavailable:

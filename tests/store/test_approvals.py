@@ -1,0 +1,246 @@
+"""Calls that wait for a yes, and what was granted, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from toolyard.agents.chat.errors import NoSuchChat
+from toolyard.model.approval import Approval, Grant
+from toolyard.model.chat import Chat
+from toolyard.model.people import User
+from toolyard.store import Database
+
+Rows = Callable[[str], Awaitable[list[dict[str, Any]]]]
+
+
+def approval(number: int = 1, **values: Any) -> Approval:
+    made = Approval(
+        id=f"approval-{number}",
+        owner="local",
+        tool="files/delete",
+        name="files_delete",
+        definition_hash="hash-1",
+        arguments={"path": "docs/½.md", "deep": [1, 2.5, None, True]},
+        reason="it writes",
+        asked_at=100.0 + number,
+    )
+    return replace(made, **values)
+
+
+def grant(number: int = 1, **values: Any) -> Grant:
+    made = Grant(
+        id=f"grant-{number}",
+        owner="local",
+        tool="files/delete",
+        name="files_delete",
+        definition_hash="hash-1",
+        predicate={"path": {"glob": "docs/*"}},
+        created_at=100.0 + number,
+        expires_at=1_000.0,
+    )
+    return replace(made, **values)
+
+
+@pytest.fixture
+async def chat(database: Database) -> str:
+    await database.chats.create(Chat("chat-1", "local", "", 1.0, 1.0))
+    return "chat-1"
+
+
+async def granted(database: Database, *grants: Grant) -> None:
+    """Each through an approval of its own."""
+    for one in grants:
+        asked = approval(owner=one.owner, id=f"for-{one.id}")
+        await database.approvals.ask(asked)
+        assert await database.approvals.answer(one.owner, asked.id, yes=True, at=one.created_at, grant=one)
+
+
+async def use(
+    database: Database, *, now: float = 500.0, chat_id: str | None = None, **values: Any
+) -> Grant | None:
+    how = {
+        "owner": "local",
+        "tool": "files/delete",
+        "definition_hash": "hash-1",
+        "fits": lambda _: True,
+        **values,
+    }
+    return await database.approvals.use(chat_id=chat_id, now=now, **how)
+
+
+# Asking.
+
+
+async def test_an_approval_comes_back_as_it_was_asked(database: Database, chat: str) -> None:
+    asked = [approval(1), approval(2, chat_id=chat, call_id="call-1")]
+    for one in asked:
+        await database.approvals.ask(one)
+        assert await database.approvals.find("local", one.id) == one
+    assert await database.approvals.find("ann", "approval-1") is None
+    assert await database.approvals.find("local", "no\0such\ud800") is None
+    assert await database.approvals.waiting("local") == asked
+    assert await database.approvals.waiting("ann") == []
+
+
+async def test_whatever_a_model_or_server_sends_can_be_asked_about(database: Database) -> None:
+    hostile = approval(
+        tool="files/a\0b",
+        name="n\ud800",
+        reason="r\0",
+        call_id="c\ud800",
+        arguments={"half": "\ud800", "nan": math.nan, "nul": "\0", "huge": 2**70},
+    )
+    await database.approvals.ask(hostile)
+    stored = await database.approvals.find("local", hostile.id)
+    assert stored is not None
+    # A number that is not exactly the same one is no longer a number.
+    assert stored.arguments == {"half": "\ufffd", "nan": None, "nul": "\0", "huge": str(2**70)}
+    one = grant(tool="files/a\0b")
+    await granted(database, one)
+    assert await use(database, tool="files/a\0b") is not None
+
+
+async def test_an_approval_is_answered_once_and_by_its_owner(database: Database) -> None:
+    await database.approvals.ask(approval())
+    answer = database.approvals.answer
+    assert not await answer("ann", "approval-1", yes=True, at=200.0, grant=None)
+    answers = await asyncio.gather(
+        *(answer("local", "approval-1", yes=n % 2 == 0, at=200.0 + n, grant=grant(n)) for n in range(10))
+    )
+    assert sum(answers) == 1
+    won = answers.index(True)
+    stored = await database.approvals.find("local", "approval-1")
+    assert stored == approval(answered_at=200.0 + won, yes=won % 2 == 0)
+    assert [one.id for one in await database.approvals.grants("local", 300.0)] == [f"grant-{won}"]
+    assert await database.approvals.waiting("local") == []
+    assert not await answer("local", "no\0such", yes=True, at=1.0, grant=None)
+
+
+async def test_the_approvals_of_a_chat_go_with_it(database: Database, chat: str, rows: Rows) -> None:
+    await database.approvals.ask(approval(1, chat_id=chat))
+    await database.approvals.ask(approval(2))
+    await granted(database, grant(1, chat_id=chat), grant(2))
+    await database.chats.delete("local", chat)
+    assert [one.id for one in await database.approvals.waiting("local")] == ["approval-2"]
+    assert [row["id"] for row in await rows("grants")] == ["grant-2"]
+    with pytest.raises(NoSuchChat):
+        await database.approvals.ask(approval(3, chat_id=chat))
+    with pytest.raises(NoSuchChat):
+        await database.approvals.answer("local", "approval-2", yes=True, at=2.0, grant=grant(3, chat_id=chat))
+    assert len(await database.approvals.waiting("local")) == 1
+
+
+async def test_what_is_a_users_goes_with_the_user(
+    database: Database, ann: User, bob: User, rows: Rows
+) -> None:
+    for number, user in enumerate((ann, bob), 1):
+        await database.approvals.ask(approval(number, owner=user.id))
+        await granted(database, grant(number, owner=user.id))
+    await database.people.delete_user(ann.id)
+    assert {row["owner"] for row in await rows("approvals")} == {bob.id}
+    assert {row["owner"] for row in await rows("grants")} == {bob.id}
+
+
+async def test_what_no_chat_shows_is_forgotten_in_the_end(database: Database, chat: str, rows: Rows) -> None:
+    day = 86_400.0
+    await database.approvals.ask(approval(1, asked_at=0.0))
+    await database.approvals.ask(approval(2, asked_at=0.0, chat_id=chat))
+    await database.approvals.ask(approval(3, asked_at=29 * day))
+    await database.approvals.ask(approval(4, asked_at=31 * day))
+    assert [row["id"] for row in await rows("approvals")] == ["approval-2", "approval-3", "approval-4"]
+
+
+# Grants.
+
+
+async def test_grants_count_until_they_expire_or_are_revoked(database: Database, rows: Rows) -> None:
+    await granted(database, grant(1), grant(2, expires_at=2_000.0, uses=3), grant(3, owner="ann"))
+    assert await database.approvals.grants("local", 999.0) == [grant(2, expires_at=2_000.0, uses=3), grant(1)]
+    assert await database.approvals.grants("local", 1_000.0) == [grant(2, expires_at=2_000.0, uses=3)]
+    assert not await database.approvals.revoke("local", "grant-3")
+    assert not await database.approvals.revoke("local", "no\0such")
+    assert await database.approvals.revoke("local", "grant-2")
+    assert not await database.approvals.revoke("local", "grant-2")
+    assert await database.approvals.grants("local", 1_500.0) == []
+    # Another one makes room.
+    await granted(database, grant(4, created_at=3_000.0, expires_at=4_000.0))
+    assert [row["id"] for row in await rows("grants")] == ["grant-3", "grant-4"]
+
+
+async def test_a_grant_covers_its_owner_tool_definition_time_and_chat(database: Database, chat: str) -> None:
+    await granted(database, grant(1, chat_id=chat))
+    assert await use(database, chat_id=chat) == grant(1, chat_id=chat)
+    for other in (
+        {"owner": "ann"},
+        {"tool": "files/read"},
+        {"definition_hash": "hash-2"},
+        {"now": 1_000.0},
+        {"chat_id": None},
+        {"chat_id": "chat-2"},
+        {"fits": lambda _: False},
+        {"tool": "files/delete\0"},
+        {"definition_hash": "\0"},
+    ):
+        assert await use(database, **{"chat_id": chat, **other}) is None, other
+    await granted(database, grant(2))
+    assert await use(database, chat_id="chat-2") == grant(2)
+
+
+async def test_the_arguments_must_fit_the_predicate_as_it_was_stored(database: Database) -> None:
+    exact = {"": {"equal": {"a": 1, "b": [1.5, "½", None], "c": {"d": True}}}}
+    await granted(database, grant(1, predicate=exact), grant(2, predicate={}))
+    seen: list[Any] = []
+
+    def fits(predicate: Any) -> bool:
+        seen.append(predicate)
+        return predicate == exact
+
+    assert await use(database, fits=fits) == grant(1, predicate=exact)
+    assert sorted(seen, key=len) == [{}, exact]
+
+
+async def test_nothing_is_used_twice(database: Database) -> None:
+    await granted(database, grant(1, uses=3), grant(2, uses=2, expires_at=900.0))
+    used = await asyncio.gather(*(use(database) for _ in range(12)))
+    counted = [one for one in used if one is not None]
+    assert len(counted) == 5
+    assert sorted((one.id, one.uses) for one in counted) == [
+        ("grant-1", 0),
+        ("grant-1", 1),
+        ("grant-1", 2),
+        ("grant-2", 0),
+        ("grant-2", 1),
+    ]
+    assert await database.approvals.grants("local", 500.0) == []
+
+
+async def test_what_is_good_for_any_number_of_calls_is_used_first(database: Database) -> None:
+    await granted(database, grant(1, uses=1), grant(2), grant(3, uses=1, expires_at=600.0))
+    assert [one and one.id for one in [await use(database) for _ in range(3)]] == ["grant-2"] * 3
+    await database.approvals.revoke("local", "grant-2")
+    # What would run out first goes first.
+    assert [one and one.id for one in [await use(database) for _ in range(3)]] == ["grant-3", "grant-1", None]
+
+
+async def test_two_processes_use_a_grant_once(database: Database, process: Callable[[str], Any]) -> None:
+    await granted(database, grant(1, uses=20))
+    code = """
+say("ready")
+await told()
+used = await asyncio.gather(*(
+    database.approvals.use("local", "files/delete", "hash-1", lambda _: True, None, 500.0) for _ in range(15)
+))
+say(sum(one is not None for one in used))
+await told()
+"""
+    async with process(code) as one, process(code) as two:
+        assert [await one.line(), await two.line()] == ["ready", "ready"]
+        await one.tell()
+        await two.tell()
+        assert int(await one.line()) + int(await two.line()) == 20

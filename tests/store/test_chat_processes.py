@@ -1,0 +1,118 @@
+"""Chats that several processes want, and processes that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from toolyard.agents.chat.errors import NotHeld
+from toolyard.model.chat import Chat, Kind, NewEvent, TurnState
+from toolyard.store import Database
+
+_CLAIM = """
+from toolyard.model.chat import Kind, NewEvent, TurnState
+say("ready")
+await told()
+won = []
+for number in range(20):
+    user = NewEvent(Kind.USER, {{"text": "{name}"}})
+    if await database.chats.claim(f"chat-{{number}}", "{name}", TurnState.IDLE, [user], new_turn=True):
+        won.append(str(number))
+say(",".join(won))
+await told()
+"""
+
+_HOLD = """
+from toolyard.model.chat import Kind, NewEvent, TurnState
+user = NewEvent(Kind.USER, {"text": "q"})
+await database.chats.claim("chat-0", "holder", TurnState.IDLE, [user], new_turn=True)
+await database.chats.beat("holder")
+async def endless():
+    count, piece = 0, NewEvent(Kind.TEXT, {"delta": "x"}, "step-1")
+    while True:
+        count += 1
+        (event,) = await database.chats.append("chat-0", "holder", [piece])
+        if count % 10 == 0:
+            say(event.seq)
+await endless()
+"""
+
+
+async def chats(database: Database, count: int) -> None:
+    for number in range(count):
+        await database.chats.create(Chat(f"chat-{number}", "local", "", 1.0, 1.0))
+
+
+async def test_of_two_processes_that_claim_a_chat_one_wins(
+    database: Database, process: Callable[[str], Any]
+) -> None:
+    await chats(database, 20)
+    async with process(_CLAIM.format(name="one")) as one, process(_CLAIM.format(name="two")) as two:
+        assert [await one.line(), await two.line()] == ["ready", "ready"]
+        await one.tell()
+        await two.tell()
+        won = {"one": (await one.line()).split(","), "two": (await two.line()).split(",")}
+    winners = {number: name for name, numbers in won.items() for number in numbers if number}
+    assert len(winners) == sum(len([n for n in numbers if n]) for numbers in won.values()) == 20
+    for number, name in winners.items():
+        events = await database.chats.events(f"chat-{number}")
+        assert [(event.seq, event.body) for event in events] == [(1, {"text": name})]
+        assert await database.chats.runner(f"chat-{number}") == name
+
+
+async def test_a_killed_holder_loses_nothing_that_was_answered_and_another_takes_over(
+    database: Database, process: Callable[[str], Any], until: Any
+) -> None:
+    await chats(database, 1)
+    async with process(_HOLD) as holder:
+        for _ in range(5):
+            answered = int(await holder.line())
+        await holder.kill()
+    events = await database.chats.events("chat-0")
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert len(events) >= answered
+    stored = await database.chats.get("local", "chat-0")
+    assert stored is not None
+    assert (stored.state, stored.last) == (TurnState.RUNNING, len(events))
+
+    ages: list[float] = []
+    left = await database.chats.interrupted(lambda runner, age: runner == "holder" and not ages.append(age))
+    assert [one.id for one in left] == ["chat-0"]
+    # Time goes on for one that beats no more.
+    await database.chats.interrupted(lambda runner, age: not ages.append(age))
+    assert 0 <= ages[0] < ages[1]
+    took = await asyncio.gather(*(database.chats.take_over("chat-0", f"r{n}", "holder") for n in range(5)))
+    assert sum(took) == 1
+    runner = f"r{took.index(True)}"
+    folded = NewEvent(Kind.SAID, {"text": "x" * (len(events) - 1)}, "step-1")
+    (said, _) = await database.chats.append(
+        "chat-0", runner, [folded, NewEvent(Kind.END, {"why": "interrupted"})], then=TurnState.IDLE
+    )
+    assert [event.seq for event in await database.chats.events("chat-0")] == [1, said.seq, said.seq + 1]
+
+
+async def test_a_process_whose_chat_was_taken_is_told_so(
+    database: Database, process: Callable[[str], Any]
+) -> None:
+    await chats(database, 1)
+    code = f"""
+from toolyard.agents.chat.errors import NotHeld
+try:
+{chr(10).join(f"    {line}" for line in _HOLD.strip().splitlines())}
+except NotHeld as error:
+    say("not held")
+await told()
+"""
+    async with process(code) as holder:
+        await holder.line()
+        assert await database.chats.take_over("chat-0", "me", "holder")
+        last = (await database.chats.append("chat-0", "me", [NewEvent(Kind.NOTE, {})]))[0].seq
+        while (line := await holder.line()) != "not held":
+            assert int(line) < last
+    with pytest.raises(NotHeld):
+        await database.chats.append("chat-0", "holder", [NewEvent(Kind.NOTE, {})])
+    events = await database.chats.events("chat-0", limit=10_000)
+    assert [event.seq for event in events] == list(range(1, last + 1))

@@ -1,0 +1,374 @@
+"""Waiting for more events of a chat, in one process and across several, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from toolyard.model.chat import Chat, Event, Kind, NewEvent, TurnState
+from toolyard.store import Database, chat_waiting, rings
+from toolyard.store.errors import StoreClosed
+from toolyard.store.rings import Ring, Rings
+
+ME = "runner-1"
+Open = Callable[..., Awaitable[Database]]
+
+
+def said(text: str, **values: Any) -> NewEvent:
+    return NewEvent(Kind.SAID, {"text": text}, **values)
+
+
+def piece(text: str) -> NewEvent:
+    return NewEvent(Kind.TEXT, {"delta": text}, "step-1")
+
+
+def numbers(events: Sequence[Event]) -> list[int]:
+    return [event.seq for event in events]
+
+
+async def begun(database: Database, chat_id: str = "chat-1") -> None:
+    await database.chats.create(Chat(chat_id, "local", "", 1.0, 1.0))
+    await database.chats.claim(
+        chat_id, ME, TurnState.IDLE, [NewEvent(Kind.USER, {"text": "q"})], new_turn=True
+    )
+
+
+async def followed(database: Database, chat_id: str = "chat-1") -> list[Event]:
+    """All events up to the end of the turn, as a page gets them."""
+    seen: list[Event] = []
+    while not (seen and seen[-1].kind is Kind.END):
+        seen += await database.chats.wait(chat_id, seen[-1].seq if seen else 0, 30)
+    return seen
+
+
+def waiting_for(
+    database: Database, after: int, seconds: float = 30, chat_id: str = "chat-1"
+) -> asyncio.Task[Any]:
+    return asyncio.create_task(database.chats.wait(chat_id, after, seconds))
+
+
+def rings_of(database: Database) -> Rings:
+    return database.chats._waiting._rings
+
+
+async def watched(database: Database, until: Any, count: int = 1, chat_id: str = "chat-1") -> Ring:
+    """The ring of a chat, once so many wait for what it does not know yet."""
+
+    def settled() -> bool:
+        ring = rings_of(database).get(chat_id)
+        return ring is not None and len(ring._watchers) == count
+
+    await until(settled)
+    ring = rings_of(database).get(chat_id)
+    assert ring is not None
+    return ring
+
+
+async def test_what_is_there_is_given_at_once(database: Database) -> None:
+    await begun(database)
+    await database.chats.append("chat-1", ME, [said("a"), said("b")])
+    assert numbers(await database.chats.wait("chat-1", 0, 30)) == [1, 2, 3]
+    assert numbers(await database.chats.wait("chat-1", 2, 30)) == [3]
+
+
+async def test_nothing_comes_when_the_time_is_over(database: Database) -> None:
+    await begun(database)
+    for after in (1, 2**80):
+        assert await database.chats.wait("chat-1", after, 0.01) == []
+    assert await database.chats.wait("chat-1", 1, 0) == await database.chats.wait("chat-1", 1, -1) == []
+    assert await database.chats.wait("no such\0", 0, 0.01) == []
+
+
+async def test_all_who_wait_are_told_of_what_this_process_appends(database: Database, until: Any) -> None:
+    await begun(database)
+    waiters = [waiting_for(database, 1) for _ in range(20)]
+    await watched(database, until, 20)
+    (event,) = await database.chats.append("chat-1", ME, [said("a")])
+    async with asyncio.timeout(10):
+        assert await asyncio.gather(*waiters) == [[event]] * 20
+
+
+async def test_what_this_process_appends_is_not_read_again(
+    database: Database, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await begun(database)
+    first = waiting_for(database, 1)
+    await watched(database, until)
+    # SQLite's other connections, or PostgreSQL, have been asked once more by now.
+    await until(lambda: database.signals._task is not None)
+    await database.chats.append("chat-1", ME, [said("a")])
+    assert numbers(await first) == [2]
+    reads = 0
+    read = chat_waiting.read_events
+
+    def counted(*words: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return read(*words)
+
+    monkeypatch.setattr(chat_waiting, "read_events", counted)
+    for number in range(3, 30):
+        waiter = waiting_for(database, number - 1)
+        await asyncio.sleep(0)
+        await database.chats.append("chat-1", ME, [said(str(number))])
+        assert numbers(await waiter) == [number]
+    # Whoever hears others begins by looking once at everything.
+    assert reads <= 2
+
+
+async def test_pieces_that_were_replaced_are_not_told(database: Database) -> None:
+    await begun(database)
+    assert numbers(await database.chats.wait("chat-1", 0, 30)) == [1]
+    await database.chats.append("chat-1", ME, [piece("a"), piece("b")])
+    assert numbers(await database.chats.wait("chat-1", 1, 30)) == [2, 3]
+    await database.chats.append("chat-1", ME, [piece("c")])
+    await database.chats.append("chat-1", ME, [said("abc", part="step-1")])
+    assert numbers(await database.chats.wait("chat-1", 3, 30)) == [5]
+    assert numbers(await database.chats.wait("chat-1", 0, 30)) == [1, 5]
+
+
+async def test_whoever_gives_up_leaves_nothing(database: Database, until: Any) -> None:
+    await begun(database)
+    for _ in range(50):
+        waiter = waiting_for(database, 1)
+        await asyncio.sleep(0)
+        waiter.cancel()
+        await asyncio.gather(waiter, return_exceptions=True)
+    stays = waiting_for(database, 1)
+    ring = await watched(database, until)
+    gone = waiting_for(database, 1)
+    await watched(database, until, 2)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    assert (ring.watched, len(ring._watchers)) == (1, 1)
+    await database.chats.append("chat-1", ME, [said("a")])
+    assert numbers(await stays) == [2]
+    assert (ring.watched, len(ring._watchers)) == (0, 0)
+
+
+async def test_nothing_grows_with_the_chats_that_were_looked_at(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rings, "_SPARE", 5)
+    for number in range(30):
+        await begun(database, f"chat-{number}")
+        assert len(await database.chats.wait(f"chat-{number}", 0, 30)) == 1
+    assert len(list(rings_of(database))) == 5
+
+
+async def test_closing_ends_every_waiting(database: Database, until: Any) -> None:
+    await begun(database)
+    waiters = [waiting_for(database, 1) for _ in range(5)]
+    await watched(database, until, 5)
+    async with asyncio.timeout(10):
+        await database.close()
+        outcomes = await asyncio.gather(*waiters, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [StoreClosed] * 5
+    with pytest.raises(StoreClosed):
+        await database.chats.wait("chat-1", 1, 5)
+
+
+# Others.
+
+
+async def test_what_another_process_appends_is_told_soon(
+    database: Database, reopen: Open, until: Any
+) -> None:
+    await begun(database)
+    other = await reopen()
+    waiters = [waiting_for(other, 1) for _ in range(3)]
+    await watched(other, until, 3)
+    (event,) = await database.chats.append("chat-1", ME, [said("a")])
+    async with asyncio.timeout(20):
+        assert await asyncio.gather(*waiters) == [[event]] * 3
+
+
+async def test_a_page_follows_a_turn_that_runs_elsewhere(database: Database, reopen: Open) -> None:
+    for number in range(5):
+        await begun(database, f"chat-{number}")
+    other = await reopen()
+    pages = [
+        asyncio.create_task(followed(where, f"chat-{n}")) for n in range(5) for where in (database, other)
+    ]
+
+    async def turn(number: int) -> None:
+        for count in range(40):
+            await database.chats.append(f"chat-{number}", ME, [said(str(count))])
+            if count % 10 == 5:
+                # A person answers, and reached the other process.
+                await other.chats.remark(f"chat-{number}", [NewEvent(Kind.ANSWER, {"n": count})])
+        await database.chats.append(f"chat-{number}", ME, [NewEvent(Kind.END, {})], then=TurnState.IDLE)
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(turn(number) for number in range(5)))
+        seen = await asyncio.gather(*pages)
+    for number in range(5):
+        here, there = seen[2 * number], seen[2 * number + 1]
+        assert here == there == await database.chats.events(f"chat-{number}")
+        assert numbers(here) == list(range(1, 47))
+
+
+async def test_a_process_of_its_own_is_heard(
+    database: Database, process: Callable[[str], Any], until: Any
+) -> None:
+    await begun(database)
+    waiter = waiting_for(database, 1)
+    await watched(database, until)
+    code = """
+from toolyard.model.chat import Kind, NewEvent
+await database.chats.remark("chat-1", [NewEvent(Kind.ANSWER, {"yes": True})])
+say("done")
+await told()
+"""
+    async with process(code) as other:
+        assert await other.line() == "done"
+        async with asyncio.timeout(20):
+            assert [event.body for event in await waiter] == [{"yes": True}]
+
+
+async def test_a_word_that_was_lost_is_made_good_when_the_time_is_over(
+    database: Database, reopen: Open, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await begun(database)
+    other = await reopen()
+    waiter = waiting_for(other, 1, 1.0)
+    ring = await watched(other, until)
+    monkeypatch.setattr(other.signals, "_deliver", lambda said: None)
+    await database.chats.append("chat-1", ME, [said("a")])
+    assert numbers(await waiter) == [2]
+    assert ring.top == 1
+
+
+async def test_a_chat_that_another_deletes_has_nothing_more_to_tell(
+    database: Database, reopen: Open, until: Any
+) -> None:
+    await begun(database)
+    other = await reopen()
+    waiter = waiting_for(other, 1, 1.0)
+    await watched(other, until)
+    await database.chats.delete("local", "chat-1")
+    assert await waiter == []
+
+
+# Stopping.
+
+
+async def test_whoever_listens_hears_which_chats_shall_stop(
+    database: Database, reopen: Open, until: Any
+) -> None:
+    for number in range(3):
+        await begun(database, f"chat-{number}")
+    other = await reopen()
+    here, there = Stops(database), Stops(other)
+    await other.chats.ask_to_stop("chat-1")
+    await other.chats.ask_to_stop("no such\0")
+    await until(lambda: here.heard == there.heard == {"chat-1"})
+    await database.chats.ask_to_stop("chat-2")
+    await until(lambda: here.heard == there.heard == {"chat-1", "chat-2"})
+    await here.end()
+    await there.end()
+    assert not database.signals.wanted
+
+
+class Stops:
+    """Hears which chats shall stop, of some twice."""
+
+    def __init__(self, database: Database) -> None:
+        self.heard: set[str] = set()
+        self._task = asyncio.create_task(self._hear(database))
+
+    async def _hear(self, database: Database) -> None:
+        async for chat_id in database.chats.stops():
+            self.heard.add(chat_id)
+
+    async def end(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def test_a_wish_to_stop_that_nobody_heard_is_kept_until_the_chat_is_let_go(
+    database: Database, until: Any
+) -> None:
+    await begun(database, "chat-1")
+    await begun(database, "chat-2")
+    await database.chats.ask_to_stop("chat-1")
+    await database.chats.ask_to_stop("chat-2")
+    await database.chats.append("chat-2", ME, [], then=TurnState.IDLE)
+    # It is idle: there is nobody to tell, and the next turn is another.
+    await database.chats.ask_to_stop("chat-2")
+    await database.chats.claim("chat-2", ME, TurnState.IDLE, [], new_turn=False)
+    stops = Stops(database)
+    await until(lambda: stops.heard == {"chat-1"})
+    await database.chats.ask_to_stop("chat-2")
+    await until(lambda: stops.heard == {"chat-1", "chat-2"})
+    await stops.end()
+
+
+async def test_closing_ends_the_listening_for_stops(database: Database) -> None:
+    listening = asyncio.create_task(_all(database.chats.stops()))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await database.close()
+        assert await listening == []
+
+
+async def _all(stops: Any) -> list[str]:
+    return [chat_id async for chat_id in stops]
+
+
+# Rings.
+
+
+def events(*seqs: int, weight: int = 1, **values: Any) -> list[tuple[Event, int]]:
+    made = {"turn": 1, "kind": Kind.SAID, "at": 1.0, "body": {}, **values}
+    return [(Event("c", seq, **made), weight) for seq in seqs]
+
+
+async def test_a_ring_knows_what_it_does_not_know() -> None:
+    ring = Ring()
+    assert ring.after(0) is None
+    ring.push(4, events(5, 6))
+    assert ring.after(3) is None
+    assert numbers(ring.after(4) or []) == [5, 6]
+    assert numbers(ring.after(5) or []) == [6]
+    assert ring.after(6) == ring.after(99) == []
+    # Somebody else wrote the seventh.
+    ring.push(7, events(8))
+    assert ring.after(6) is None
+    assert numbers(ring.after(7) or []) == [8]
+    # The same once more changes nothing, nor does what is older than what was read meanwhile.
+    ring.push(8, events(7, 8))
+    ring.push(7, events(8))
+    ring.push(8, events(9, 10))
+    ring.push(8, events(9))
+    assert numbers(ring.after(7) or []) == [8, 9, 10]
+    ring.push(8, events(9, 10, 11))
+    assert numbers(ring.after(9) or []) == [10, 11]
+    ring.lose()
+    assert ring.after(11) is None
+
+
+async def test_what_was_read_does_not_undo_what_came_meanwhile() -> None:
+    ring = Ring()
+    changes = ring.changes
+    ring.push(1, events(2))
+    ring.fill(0, events(1), changes)
+    assert ring.top == 2
+    ring.fill(0, events(1, 2), ring.changes)
+    assert numbers(ring.after(0) or []) == [1, 2]
+
+
+@pytest.mark.parametrize("weight", [1, 400_000])
+async def test_a_ring_keeps_the_newest_within_bounds(weight: int) -> None:
+    ring = Ring()
+    for seq in range(1, 2_001):
+        ring.push(seq - 1, events(seq, weight=weight))
+    kept = 256 if weight == 1 else 2
+    assert ring.after(2_000 - kept - 1) is None
+    assert numbers(ring.after(2_000 - kept) or []) == list(range(2_001 - kept, 2_001))
+    ring.push(2_000, events(2_001, weight=10_000_000))
+    assert ring.after(2_000) is None
+    assert ring.after(2_001) == []

@@ -1,0 +1,154 @@
+"""Writes that share a transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from toolyard.store import gathering
+from toolyard.store.errors import DatabaseUnavailable, StoreClosed, Unstorable
+from toolyard.store.gathering import Gathering
+
+
+class Disk:
+    """Notes each batch; ``hold`` keeps the next from being written until it is cleared."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.fault: Exception | None = None
+        self.poison: int | None = None
+
+    async def write(self, items: Sequence[int]) -> list[str]:
+        self.batches.append(list(items))
+        await self.go_on.wait()
+        if self.poison in items:
+            raise Unstorable("poison")
+        if self.fault is not None:
+            raise self.fault
+        return [f"wrote {item}" for item in items]
+
+
+@pytest.fixture
+async def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+async def shared(disk: Disk) -> Gathering[int, str]:
+    return Gathering(disk.write, lambda item: item)
+
+
+def put(shared: Gathering[int, str], *items: int) -> list[asyncio.Task[str]]:
+    return [asyncio.create_task(shared.put(item)) for item in items]
+
+
+async def held(disk: Disk, shared: Gathering[int, str], until: Any) -> asyncio.Task[str]:
+    """One that is being written, and is not done."""
+    disk.go_on.clear()
+    (first,) = put(shared, 0)
+    await until(lambda: disk.batches == [[0]])
+    return first
+
+
+async def test_whoever_comes_while_one_is_written_goes_with_the_next(
+    disk: Disk, shared: Gathering[int, str], until: Any
+) -> None:
+    first = await held(disk, shared, until)
+    later = put(shared, 3, 1, 2)
+    await asyncio.sleep(0)
+    disk.go_on.set()
+    assert await asyncio.gather(first, *later) == ["wrote 0", "wrote 3", "wrote 1", "wrote 2"]
+    assert disk.batches == [[0], [3, 1, 2]]
+    # Nothing waits, nothing runs, and the next goes at once.
+    assert await shared.put(5) == "wrote 5"
+    assert shared._task is None
+
+
+@pytest.mark.parametrize(("name", "limit"), [("_BATCH", 2), ("_WEIGHT", 15)])
+async def test_a_batch_has_bounds(
+    disk: Disk,
+    shared: Gathering[int, str],
+    until: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    limit: int,
+) -> None:
+    monkeypatch.setattr(gathering, name, limit)
+    first = await held(disk, shared, until)
+    later = put(shared, 10, 11, 12, 13, 14)
+    await asyncio.sleep(0)
+    disk.go_on.set()
+    await asyncio.gather(first, *later)
+    assert [len(batch) for batch in disk.batches] == [1, 2, 2, 1]
+
+
+async def test_whoever_gave_up_is_left_out(disk: Disk, shared: Gathering[int, str], until: Any) -> None:
+    first = await held(disk, shared, until)
+    second, third = put(shared, 1, 2)
+    await asyncio.sleep(0)
+    for gone in (first, second):
+        gone.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+    disk.go_on.set()
+    assert await third == "wrote 2"
+    assert disk.batches == [[0], [2]]
+
+
+async def test_what_nobody_can_store_fails_alone(disk: Disk, shared: Gathering[int, str], until: Any) -> None:
+    disk.poison = 7
+    first = await held(disk, shared, until)
+    later = put(shared, 6, 7, 8)
+    await asyncio.sleep(0)
+    disk.go_on.set()
+    outcomes = await asyncio.gather(first, *later, return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes] == ["wrote 0", "wrote 6", "poison", "wrote 8"]
+
+
+@pytest.mark.parametrize(
+    "fault", [DatabaseUnavailable("away"), ZeroDivisionError("a bug")], ids=["away", "bug"]
+)
+async def test_a_fault_is_told_to_all_of_the_batch_and_nothing_is_written_twice(
+    disk: Disk, shared: Gathering[int, str], until: Any, fault: Exception
+) -> None:
+    """Whether something was kept may be unknown; to write it again might keep it twice."""
+    first = await held(disk, shared, until)
+    later = put(shared, 1, 2)
+    await asyncio.sleep(0)
+    disk.fault = fault
+    disk.go_on.set()
+    assert await asyncio.gather(first, *later, return_exceptions=True) == [fault] * 3
+    assert disk.batches == [[0], [1, 2]]
+    disk.fault = None
+    assert await shared.put(3) == "wrote 3"
+
+
+async def test_closing_waits_for_those_who_wait_but_not_for_ever(
+    disk: Disk, shared: Gathering[int, str], until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await held(disk, shared, until)
+    (second,) = put(shared, 1)
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(shared.close())
+    await asyncio.sleep(0)
+    disk.go_on.set()
+    await closing
+    assert await asyncio.gather(first, second) == ["wrote 0", "wrote 1"]
+    with pytest.raises(StoreClosed):
+        await shared.put(2)
+
+    monkeypatch.setattr(gathering, "_LAST", 0.01)
+    other: Gathering[int, str] = Gathering(disk.write, lambda item: item)
+    disk.batches.clear()
+    third = await held(disk, other, until)
+    (fourth,) = put(other, 1)
+    await asyncio.sleep(0)
+    await other.close()
+    with pytest.raises(StoreClosed):
+        await fourth
+    disk.go_on.set()
+    assert await third == "wrote 0"

@@ -1,0 +1,71 @@
+"""Long results in the database; what holds wherever they are kept, tests/content/test_resultstore.py has."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from toolyard.content.handles import Kept, handle_of
+from toolyard.model.people import User
+from toolyard.model.principal import Principal
+from toolyard.model.server import Trust
+from toolyard.store import Database
+from toolyard.store.errors import DatabaseUnavailable
+
+KEPT = Kept("a long text", Trust.UNTRUSTED, "srv")
+
+
+async def test_a_users_results_go_with_the_user(
+    database: Database, ann: User, bob: User, rows: Callable[[str], Awaitable[list[Any]]]
+) -> None:
+    for user in (ann, bob):
+        await database.results.of(Principal(user.id)).keep(handle_of(KEPT), KEPT)
+    await database.people.delete_user(ann.id)
+    assert [row["principal"] for row in await rows("results")] == [bob.id]
+
+
+async def test_other_replicas_read_them(
+    database: Database, reopen: Callable[..., Awaitable[Database]]
+) -> None:
+    await database.results.of(Principal("ann")).keep(handle_of(KEPT), KEPT)
+    there = (await reopen()).results.of(Principal("ann"))
+    assert await there.has_any()
+    assert await there.read(handle_of(KEPT)) == KEPT
+
+
+async def test_while_the_database_is_away_memory_serves(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def away(work: object) -> Any:
+        raise DatabaseUnavailable("it is away")
+
+    ann, bob = (database.results.of(Principal(name)) for name in ("ann", "bob"))
+    with monkeypatch.context() as patched:
+        patched.setattr(database._workshop, "write", away)
+        patched.setattr(database._workshop, "read", away)
+        await ann.keep("h", KEPT)
+        assert await ann.read("h") == KEPT
+        assert await ann.has_any()
+        assert await bob.read("h") is None
+        assert not await bob.has_any()
+    assert await ann.read("h") == KEPT
+    assert "it is away" in caplog.text
+
+
+async def test_what_no_database_can_name_is_kept_in_memory(database: Database) -> None:
+    odd = database.results.of(Principal("no\0name"))
+    assert not await odd.has_any()
+    await odd.keep("h", KEPT)
+    assert await odd.read("h") == KEPT
+
+
+async def test_the_bounds_can_be_others(
+    database: Database, rows: Callable[[str], Awaitable[list[Any]]]
+) -> None:
+    small = database.results.within(seconds=60, most=1).of(Principal("ann"))
+    for text in ("one", "two"):
+        kept = Kept(text, Trust.TRUSTED)
+        await small.keep(handle_of(kept), kept)
+    assert [row["handle"] for row in await rows("results")] == [handle_of(Kept("two", Trust.TRUSTED))]

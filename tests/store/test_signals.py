@@ -1,0 +1,266 @@
+"""Word of what changed, within a process and between processes, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, text
+
+from toolyard.model.people import Role
+from toolyard.store import Database, signals
+from toolyard.store.errors import StoreClosed, StoreError
+
+KEY = "a key for tests, long enough"
+Open = Callable[..., Awaitable[Database]]
+
+
+class Listener:
+    """Somebody who listens to a channel."""
+
+    def __init__(self, database: Database, channel: str) -> None:
+        self.heard: list[str] = []
+        self._task = asyncio.create_task(self._listen(database.signals.listen(channel)))
+
+    async def _listen(self, listening: AsyncGenerator[str]) -> None:
+        async for what in listening:
+            self.heard.append(what)
+
+    @property
+    def words(self) -> list[str]:
+        return [what for what in self.heard if what]
+
+    async def end(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def over(self) -> None:
+        await asyncio.wait_for(self._task, 10)
+
+
+@asynccontextmanager
+async def listening(database: Database, until: Any, channel: str = "c") -> AsyncIterator[Listener]:
+    """One who listens, and hears others too."""
+    listener = Listener(database, channel)
+    try:
+        await until(lambda: bool(listener.heard) and database.signals.hears)
+        yield listener
+    finally:
+        await listener.end()
+
+
+def is_sqlite(database: Database) -> bool:
+    return database._workshop.engines.kind == "sqlite"
+
+
+async def test_everybody_here_hears_it_once(database: Database, until: Any) -> None:
+    async with (
+        listening(database, until) as one,
+        listening(database, until) as two,
+        listening(database, until, "d") as three,
+    ):
+        for what in ("a", "½ \ud800", "b c"):
+            await database.signals.send("c", what)
+        await database.signals.send("d", "last")
+        await until(lambda: three.words == ["last"])
+        assert one.words == two.words == ["a", "½ \ud800", "b c"]
+
+
+async def test_others_hear_it(database: Database, reopen: Open, until: Any) -> None:
+    other = await reopen()
+    async with listening(other, until) as there, listening(database, until) as here:
+        before = len(there.heard)
+        await database.signals.send("c", "a")
+        await until(lambda: len(there.heard) > before)
+        # SQLite does not say what changed.
+        assert there.words == ([] if is_sqlite(database) else ["a"])
+        assert here.words == ["a"]
+
+
+async def test_what_is_too_long_or_cannot_be_sent_means_look_again(
+    database: Database, reopen: Open, until: Any
+) -> None:
+    other = await reopen()
+    async with listening(other, until) as there:
+        for what in ("x" * 9_000, "nul \0", "½" * 5_000):
+            before = len(there.heard)
+            await database.signals.send("c", what)
+            await until(lambda before=before: len(there.heard) > before)
+        assert there.words == []
+
+
+async def test_what_is_not_kept_is_not_told(database: Database, until: Any) -> None:
+    async with listening(database, until) as listener:
+
+        def work(connection: Connection) -> None:
+            database.signals.tell(connection, "c", "never")
+            raise StoreError("it failed")
+
+        with pytest.raises(StoreError, match="it failed"):
+            await database._workshop.write(work)
+        await database.signals.send("c", "kept")
+        await until(lambda: listener.words == ["kept"])
+
+
+async def test_what_is_said_to_others_only_is_not_heard_here(
+    database: Database, reopen: Open, until: Any
+) -> None:
+    other = await reopen()
+    async with listening(database, until) as here, listening(other, until) as there:
+        before = len(there.heard)
+        work: Any = lambda connection: database.signals.tell(connection, "c", "a", here=False)  # noqa: E731
+        await database._workshop.write(work)
+        if not is_sqlite(database):
+            await until(lambda: len(there.heard) > before)
+        await database.signals.send("c", "b")
+        await until(lambda: here.words == ["b"])
+
+
+async def test_a_slow_listener_is_told_to_look_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signals, "_WAITING", 3)
+    heard = database.signals.listen("c")
+    assert await anext(heard) == ""
+    await database.signals.send("c", "same")
+    await database.signals.send("c", "same")
+    for number in range(20):
+        await database.signals.send("c", str(number))
+    listener = next(iter(database.signals._listeners["c"]))
+    assert list(listener._waiting) == [""]
+    await heard.aclose()
+
+
+async def test_equal_texts_that_wait_are_one(database: Database, until: Any) -> None:
+    async with listening(database, until, "ready"):
+        heard = database.signals.listen("c")
+        assert await anext(heard) == ""
+        for what in ("a", "b", "a", "b"):
+            await database.signals.send("c", what)
+        assert [await anext(heard), await anext(heard)] == ["a", "b"]
+        await database.signals.send("c", "a")
+        assert await anext(heard) == "a"
+        await heard.aclose()
+
+
+async def test_closing_ends_every_listening(database: Database, until: Any) -> None:
+    listeners = [Listener(database, "c") for _ in range(3)]
+    await until(lambda: all(listener.heard for listener in listeners))
+    await database.close()
+    for listener in listeners:
+        await listener.over()
+    assert [what async for what in database.signals.listen("c")] == []
+    with pytest.raises(StoreClosed):
+        await database.signals.send("c", "x")
+    await database.close()
+
+
+async def test_closing_at_any_moment_leaves_nothing(reopen: Open) -> None:
+    for pause in (0.0, 0.001, 0.005, 0.02, 0.05):
+        database = await reopen()
+        listener = Listener(database, "c")
+        await asyncio.sleep(pause)
+        await database.close()
+        await listener.over()
+
+
+async def test_a_commit_after_the_end_of_the_listeners_loop_harms_nobody(database: Database) -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    database.signals._loop = loop
+    heard = database.signals.listen("c")
+    await anext(heard)
+    database.signals._loop = loop
+    await database.signals.send("c", "a")
+    await heard.aclose()
+
+
+async def test_the_file_is_looked_at_only_while_somebody_listens(database: Database, until: Any) -> None:
+    async with listening(database, until):
+        task = database.signals._task
+        assert task is not None
+        assert not task.done()
+    if is_sqlite(database):
+        await until(task.done)
+    async with listening(database, until) as again:
+        await database.signals.send("c", "a")
+        await until(lambda: again.words == ["a"])
+
+
+async def test_what_we_write_ourselves_is_no_reason_to_look_again(
+    tmp_path: Path, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await Database.open(tmp_path, url=None, secret_key=KEY)
+    looks, look = 0, database._workshop.file_version
+
+    async def counted() -> object:
+        nonlocal looks
+        seen = await look()
+        looks += 1
+        return seen
+
+    monkeypatch.setattr(database._workshop, "file_version", counted)
+    async with listening(database, until) as listener:
+        before = len(listener.heard)
+        for number in range(3):
+            await database.people.add_user(f"user {number}", Role.USER)
+            await until(lambda number=number: looks > number + 2)
+        assert len(listener.heard) == before
+    await database.close()
+
+
+# Hearing that is lost for a while.
+
+
+@pytest.fixture
+async def replicas(postgres_url: str, tmp_path: Path) -> AsyncIterator[tuple[Database, Database]]:
+    opened = [await Database.open(tmp_path, url=postgres_url, secret_key=KEY) for _ in range(2)]
+    yield opened[0], opened[1]
+    for database in opened:
+        await database.close()
+
+
+async def test_after_a_lost_connection_everybody_looks_again(
+    replicas: tuple[Database, Database], until: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, other = replicas
+    killing = text(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE query LIKE 'LISTEN%' AND datname = current_database()"
+    )
+    async with listening(other, until) as there:
+        for _ in range(2):
+            before = len(there.heard)
+            await here._workshop.write(lambda connection: connection.execute(killing).all())
+            await until(lambda before=before: len(there.heard) > before)
+            assert there.heard[-1] == ""
+            await here.signals.send("c", "a")
+            await until(lambda: there.heard[-1] == "a")
+    assert "other processes cannot be heard" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "fault", [StoreError("the disk is gone"), ZeroDivisionError("a bug")], ids=["disk", "bug"]
+)
+async def test_a_file_that_cannot_be_looked_at_for_a_while_is_looked_at_again(
+    tmp_path: Path, until: Any, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    database = await Database.open(tmp_path, url=None, secret_key=KEY)
+    failed = asyncio.Event()
+
+    async def broken() -> object:
+        failed.set()
+        raise fault
+
+    async with listening(database, until) as listener:
+        before = len(listener.heard)
+        with monkeypatch.context() as patched:
+            patched.setattr(database._workshop, "file_version", broken)
+            await asyncio.wait_for(failed.wait(), 10)
+        await until(lambda: len(listener.heard) > before)
+        assert listener.heard[-1] == ""
+    await database.close()

@@ -1,0 +1,93 @@
+"""Who is told of which change: people who lose something, servers and instances that are different."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from toolyard.model.people import ApiToken, Right, Role, Session, TokenScope, User
+from toolyard.model.registry import Instance, InstanceState, RegistryServer
+from toolyard.store import Database
+from toolyard.store.signals import SERVERS, TOKENS
+
+Told = Callable[[str, Awaitable[Any]], Awaitable[list[str]]]
+
+
+@pytest.fixture
+def told(database: Database, until: Any) -> Told:
+    """``await told(channel, change)``: what is said on a channel while something is changed."""
+
+    async def collect(channel: str, heard: list[str]) -> None:
+        async for what in database.signals.listen(channel):
+            heard.append(what)  # noqa: PERF401 - it is read meanwhile
+
+    async def during(channel: str, change: Awaitable[Any]) -> list[str]:
+        heard: list[str] = []
+        listening = asyncio.create_task(collect(channel, heard))
+        # Others are heard, and what that leads to has been read.
+        await until(lambda: heard and database.signals.hears)
+        await asyncio.sleep(0)
+        await change
+        await database.signals.send(channel, "over")
+        await until(lambda: "over" in heard)
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        return [what for what in heard if what not in ("", "over")]
+
+    return during
+
+
+@pytest.fixture
+async def token(database: Database, ann: User) -> ApiToken:
+    made = ApiToken("token-1", ann.id, "t", TokenScope(frozenset({Right.CALL})), 1.0)
+    await database.people.add_token("digest-1", made)
+    return made
+
+
+async def test_whoever_loses_a_right_is_named(
+    database: Database, ann: User, token: ApiToken, told: Told
+) -> None:
+    people = database.people
+    for number in range(3):
+        await people.add_session(f"d{number}", Session(f"s{number}", ann.id, 1.0, 9e9))
+    assert await told(TOKENS, people.end_session("d0")) == [ann.id]
+    assert await told(TOKENS, people.end_session("d0")) == []
+    assert await told(TOKENS, people.end_sessions(ann.id)) == [ann.id]
+    assert await told(TOKENS, people.delete_token("somebody", token.id)) == []
+    assert await told(TOKENS, people.delete_token(ann.id, token.id)) == [ann.id]
+    assert await told(TOKENS, people.set_role(ann.id, Role.ADMIN)) == [ann.id]
+    assert await told(TOKENS, people.disable_user(ann.id, True)) == [ann.id]
+    assert await told(TOKENS, people.disable_user(ann.id, False)) == []
+    assert await told(TOKENS, people.delete_user(ann.id)) == [ann.id]
+
+
+async def test_what_takes_nothing_away_is_not_told(
+    database: Database, ann: User, token: ApiToken, told: Told
+) -> None:
+    people = database.people
+    assert await told(TOKENS, people.touch_user(ann.id, 5.0)) == []
+    assert await told(TOKENS, people.touch_token(token.id, 5.0)) == []
+    assert await told(TOKENS, people.add_session("d", Session("s", ann.id, 1.0, 9e9))) == []
+    assert await told(TOKENS, people.extend_session("d", 9e9)) == []
+
+
+async def test_every_change_of_the_registry_is_told(
+    database: Database, server: RegistryServer, ann: User, told: Told
+) -> None:
+    registry = database.registry
+    one = Instance("instance-1", ann.id, server.id, "c-header", "slug", "Name")
+    assert await told(SERVERS, registry.add_server(server)) == [server.id]
+    assert await told(SERVERS, registry.save_server(replace(server, name="Other"))) == [server.id]
+    assert await told(SERVERS, registry.save_server(replace(server, id="none", name="None"))) == []
+    assert await told(SERVERS, registry.add_instance(one)) == [one.id]
+    assert await told(SERVERS, registry.save_instance(replace(one, name="Other"))) == [one.id]
+    assert await told(SERVERS, registry.set_state(one.id, InstanceState.READY, None)) == [one.id]
+    assert await told(SERVERS, registry.set_state("none", InstanceState.READY, None)) == []
+    assert await told(SERVERS, registry.drop_grants(server.id)) == [server.id]
+    assert await told(SERVERS, registry.delete_instance("somebody", one.id)) == []
+    assert await told(SERVERS, registry.delete_instance(ann.id, one.id)) == [one.id]
+    assert await told(SERVERS, registry.delete_server(server.id)) == [server.id]
