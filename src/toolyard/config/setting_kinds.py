@@ -11,7 +11,7 @@ from typing import Generic, TypeVar, cast
 
 from toolyard.config.addresses import url_fault
 
-__all__ = ["Kind", "Unfit", "choice", "flag", "integer", "number", "path", "text", "texts", "url"]
+__all__ = ["Fault", "Kind", "Unfit", "choice", "flag", "integer", "number", "path", "text", "texts", "url"]
 
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E", bound=StrEnum)
@@ -19,8 +19,21 @@ E = TypeVar("E", bound=StrEnum)
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong within a value: the keys that lead there, and words without secrets."""
+
+    at: tuple[str, ...]
+    message: str
+    hint: str | None = None
+
+
 class Unfit(Exception):
-    """The value is not what the kind expects."""
+    """The value is not what the kind expects; ``faults``, where there are any, say what in it is wrong."""
+
+    def __init__(self, *faults: Fault) -> None:
+        super().__init__(*faults)
+        self.faults = faults
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import Any
 
 from toolyard.config.data_dir import default_data_dir
 from toolyard.config.files import decode, read_bytes
-from toolyard.config.setting_kinds import Unfit
+from toolyard.config.model_entries import provider_fault
+from toolyard.config.setting_kinds import Fault, Unfit
 from toolyard.config.settings import SETTINGS, Setting, Settings
 from toolyard.config.suggesting import did_you_mean
 from toolyard.errors import ConfigError, Problem
@@ -45,6 +46,7 @@ def load_settings(
     work.take_file(folder / "toolyard.toml", folder)
     work.take_environment(env)
     work.take_overrides(overrides or {})
+    work.check_model()
     if work.problems:
         raise ConfigError(work.problems)
     return Settings(**work.values, origins=MappingProxyType(work.origins), hints=tuple(work.hints))
@@ -71,15 +73,15 @@ class _Collector:
             place = f"{path}:{line}" if line else str(path)
             row = self._row(name, file=str(path), line=line)
             if row is not None:
-                self._take(row, value, folder, origin=place, file=str(path), line=line)
+                self._take(row, value, folder, origin=place, file=str(path), text=text)
 
     def take_environment(self, env: Mapping[str, str]) -> None:
         variables = {row.variable: row for row in SETTINGS}
         here = Path.cwd()
-        for variable, row in variables.items():
-            text = env.get(variable)
-            if text:
-                self._take_text(row, text, here)
+        for row in SETTINGS:
+            variable = next((name for name in (row.variable, *row.also) if env.get(name)), None)
+            if variable is not None:
+                self._take_text(row, env[variable], here, variable)
         for variable in env:
             # Others may have variables of this prefix, so an unknown one is worth a remark at most.
             if (
@@ -96,6 +98,18 @@ class _Collector:
             row = self._row(name, file="overrides")
             if row is not None and value is not None:
                 self._take(row, value, Path.cwd(), origin="overrides", file="overrides")
+
+    def check_model(self) -> None:
+        """The model of chats is one that is listed, the local one, or provider:name."""
+        model: str | None = self.values.get("model")
+        listed = [entry.name for entry in self.values.get("models", ())]
+        fault = None if model is None else provider_fault(model)
+        if model is None or fault is None or model in (*listed, "local"):
+            return
+        hint = did_you_mean(model, listed) or "for example openai:gpt-5-mini"
+        message = f"{model[:60]!a} is none of models, and {fault}"
+        origin = self.origins["model"]
+        self.problems.append(Problem(message, file=origin, path="model", hint=hint))
 
     def _parse(self, text: str, path: Path) -> dict[str, Any]:
         import tomllib  # only a file that is there needs it
@@ -119,32 +133,58 @@ class _Collector:
         return row
 
     def _take(
-        self, row: Setting, value: object, folder: Path, *, origin: str, file: str, line: int | None = None
+        self, row: Setting, value: object, folder: Path, *, origin: str, file: str, text: str = ""
     ) -> None:
         try:
             self.values[row.name] = row.kind.from_value(value, folder)
             self.origins[row.name] = origin
-        except Unfit:
-            self._complain(row, value, file=file, line=line)
+        except Unfit as error:
+            self._complain(row, value, error, file=file, text=text)
 
-    def _take_text(self, row: Setting, text: str, folder: Path) -> None:
+    def _take_text(self, row: Setting, text: str, folder: Path, variable: str) -> None:
         try:
             self.values[row.name] = row.kind.from_text(text, folder)
-            self.origins[row.name] = row.variable
-        except Unfit:
-            self._complain(row, text, file=row.variable)
+            self.origins[row.name] = variable
+        except Unfit as error:
+            if variable == row.variable:
+                self._complain(row, text, error, file=variable)
+            else:
+                # It is not ours, and whoever set it may have meant others.
+                self.hints.append(Problem(f"is not {row.kind.expected}, and sets nothing", file=variable))
 
-    def _complain(self, row: Setting, value: object, *, file: str, line: int | None = None) -> None:
+    def _complain(self, row: Setting, value: object, error: Unfit, *, file: str, text: str = "") -> None:
         found = "something else" if row.secret else _short(value)
-        message = f"expected {row.kind.expected}, found {found}"
-        self.problems.append(Problem(message, file=file, line=line, path=row.name, hint=row.description))
+        whole = Fault((), f"expected {row.kind.expected}, found {found}")
+        for fault in error.faults or (whole,):
+            keys = (row.name, *fault.at)
+            hint = fault.hint or row.description
+            line = _line_of_keys(keys, text)
+            self.problems.append(Problem(fault.message, file=file, line=line, path=".".join(keys), hint=hint))
 
 
 def _line_of(name: str, text: str) -> int | None:
     """The TOML reader keeps no positions, so look for the key at the beginning of a line."""
-    key = re.escape(name)
-    found = re.search(rf"""^[ \t]*(?:\[+[ \t]*)?(?:{key}|"{key}"|'{key}')[ \t]*[=.\]]""", text, re.MULTILINE)
+    found = re.search(rf"^[ \t]*(?:\[+[ \t]*)?{_quoted(name)}[ \t]*[=.\]]", text, re.MULTILINE)
     return text.count("\n", 0, found.start()) + 1 if found else None
+
+
+def _line_of_keys(keys: tuple[str, ...], text: str) -> int | None:
+    """The line of a key within tables, or of the nearest thing around it that can be found."""
+    name, *inner = keys
+    table = r"[ \t]*\.[ \t]*".join(_quoted(key) for key in keys[:2])
+    head = re.search(rf"^[ \t]*\[[ \t]*{table}[ \t]*\]", text, re.MULTILINE)
+    if not inner or head is None:
+        return _line_of(name, text)
+    line = text.count("\n", 0, head.start())
+    if len(inner) > 1:
+        body = re.split(r"^[ \t]*\[", text[head.end() :], maxsplit=1, flags=re.MULTILINE)[0]
+        return line + (_line_of(inner[1], body) or 1)
+    return line + 1
+
+
+def _quoted(key: str) -> str:
+    written = re.escape(key)
+    return rf"""(?:{written}|"{written}"|'{written}')"""
 
 
 def _short(value: object) -> str:

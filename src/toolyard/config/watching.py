@@ -16,13 +16,13 @@ from typing import TypeVar
 
 from toolyard.config.approvals import approvals_file, digest
 from toolyard.config.diffing import diff
-from toolyard.config.discovery import ConfigFile
+from toolyard.config.discovery import ConfigFile, Origin
 from toolyard.config.files import read_bytes
 from toolyard.config.loading import load_from_file, relocate
 from toolyard.errors import ConfigError, Problem
 from toolyard.model.config import Configuration
 
-__all__ = ["ConfigBroken", "ConfigChange", "watch_config"]
+__all__ = ["ConfigBroken", "ConfigChange", "stirs", "watch_config"]
 
 T = TypeVar("T")
 
@@ -92,6 +92,14 @@ async def watch_config(
             last, broken = fresh, False
             if worth_telling:
                 yield ConfigChange(changes.added, changes.removed, changes.changed, changes.bundles, fresh)
+
+
+async def stirs(path: Path) -> AsyncGenerator[None, None]:
+    """Come round once a file is watched, whether it is there or not, whenever it may have changed, and every
+    few seconds. What is in it, whoever asks looks at. Ends by cancelling the task that iterates."""
+    async with aclosing(_ticks(ConfigFile(path, Origin.EXPLICIT), path.parent)) as ticks:
+        async for _ in ticks:
+            yield
 
 
 async def _ticks(file: ConfigFile, data_dir: Path) -> AsyncGenerator[None, None]:

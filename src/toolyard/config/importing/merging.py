@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from toolyard.config.assembling import assemble
 from toolyard.config.atomic import write_private
+from toolyard.config.backups import keep_backup
 from toolyard.config.documents import JsonValue
 from toolyard.config.files import decode, read_bytes
 from toolyard.config.identifiers import MAX_ID
@@ -87,18 +88,8 @@ def write_import(plan: ImportPlan, *, now: datetime | None = None) -> Path | Non
         raise ConfigError([Problem(message, file=plan.target, hint="run the import again")])
     backup = None
     if found is not None:
-        backup = _free_name(target, now or datetime.now(UTC))
-        write_private(backup, found)
+        backup = keep_backup(target, found, now)
     write_private(target, plan.after)
-    return backup
-
-
-def _free_name(target: Path, now: datetime) -> Path:
-    name = f"{target.name}.bak-{now:%Y%m%d%H%M%S}"
-    backup, number = target.with_name(name), 1
-    while os.path.lexists(backup):
-        number += 1
-        backup = target.with_name(f"{name}-{number}")
     return backup
 
 

@@ -1,0 +1,1 @@
+"""Language models: which there are, and how one is asked."""

