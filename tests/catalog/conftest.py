@@ -41,7 +41,7 @@ class Source:
         self.cancelled = 0
         self.started = asyncio.Event()
 
-    async def __call__(self, server_id: str, principal: Principal) -> Listing:
+    async def __call__(self, server_id: str, principal: Principal, chat: str | None = None) -> Listing:
         self.calls.append((server_id, principal.id))
         answer = self.listing
         self.started.set()

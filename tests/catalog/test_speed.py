@@ -64,14 +64,14 @@ async def best(rounds: int, work: Callable[[], Awaitable[object]]) -> float:
     return min(times)
 
 
-async def nothing(server_id: str, principal: Principal) -> Listing:
+async def nothing(server_id: str, principal: Principal, chat: str | None = None) -> Listing:
     raise AssertionError("it was to be read, not fetched")
 
 
 async def test_ten_thousand_tools_are_loaded_in_less_than_150_milliseconds(tmp_path: Path) -> None:
     listing = Listing(tools=tuple(tool(number) for number in range(COUNT)))
 
-    async def fetch(server_id: str, principal: Principal) -> Listing:
+    async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> Listing:
         return listing
 
     storage = SqliteStorage(tmp_path / FILE_NAME)
@@ -111,7 +111,7 @@ async def test_an_unchanged_set_of_ten_thousand_is_looked_up_in_less_than_two_mi
 
 
 async def test_a_kept_catalogue_is_handed_out_in_less_than_a_tenth_of_a_millisecond(tmp_path: Path) -> None:
-    async def fetch(server_id: str, principal: Principal) -> Listing:
+    async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> Listing:
         return Listing(tools=(tool(1),))
 
     storage = SqliteStorage(tmp_path / FILE_NAME)

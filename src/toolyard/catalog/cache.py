@@ -39,8 +39,9 @@ _T = TypeVar("_T")
 class Fetch(Protocol):
     """Asks a server what it has, connecting to it if need be."""
 
-    async def __call__(self, server_id: str, principal: Principal) -> Listing:
-        """The complete listing, all pages. Raises ServerError."""
+    async def __call__(self, server_id: str, principal: Principal, chat: str | None = None) -> Listing:
+        """The complete listing, all pages; over a chat's own connection, where it has one. Raises
+        ServerError."""
         ...
 
 
@@ -89,18 +90,25 @@ class Catalogues:
         self._began: dict[Key, int] = {}
         """How often a server's list had changed when what is held of it was asked for."""
         self._contents: WeakValueDictionary[tuple[str, str], Contents] = WeakValueDictionary()
-        self._fetches: Flights[tuple[Key, _Era], Catalogue] = Flights()
+        self._fetches: Flights[tuple[Key, _Era, str | None], Catalogue] = Flights()
         self._loads: Flights[tuple[Key, _Era, float], Catalogue | None] = Flights()
         self._eras: dict[str, _Era] = {}
         self._entries: dict[str, tuple[Server, str]] = {}
 
     async def get(
-        self, server: Server, principal: Principal, *, connected: bool = False, fresh: bool = False
+        self,
+        server: Server,
+        principal: Principal,
+        *,
+        connected: bool = False,
+        fresh: bool = False,
+        chat: str | None = None,
     ) -> Catalogue:
         """The catalogue, as fresh as it can be had without connecting for nothing.
 
         Past its ttl a kept copy still serves, marked as stale, while the server is not connected; of a
-        connected server it is fetched again. ``fresh`` fetches in any case, connecting if need be.
+        connected server it is fetched again. ``fresh`` fetches in any case, connecting if need be. ``chat``
+        is the one that wants it, over whose connection it is fetched.
 
         Raises ServerError where a fetch fails and no copy is kept, or ``fresh`` forbids to show one.
         """
@@ -113,7 +121,7 @@ class Catalogues:
                 newer = await self._load(server, principal, newer_than=kept.fetched_at)
                 return kept if newer is None else self._shown(newer)
         try:
-            return await self._fetched(server, principal)
+            return await self._fetched(server, principal, chat)
         except ServerError as error:
             if kept is None or fresh:
                 raise
@@ -157,13 +165,19 @@ class Catalogues:
         await self._fetches.close()
         await self._loads.close()
 
-    async def _fetched(self, server: Server, principal: Principal) -> Catalogue:
+    async def _fetched(self, server: Server, principal: Principal, chat: str | None = None) -> Catalogue:
         era = self._era(server.id)
         key = self._readable(server, principal)[0]
-        return await self._fetches.join((key, era), lambda: self._fetch_now(server, principal, era))
+        # Chats share what they all get over the usual connection.
+        chat = chat if server.instance is not None else None
+        return await self._fetches.join(
+            (key, era, chat), lambda: self._fetch_now(server, principal, era, chat)
+        )
 
-    async def _fetch_now(self, server: Server, principal: Principal, began: _Era) -> Catalogue:
-        listing = await self._fetch(server.id, principal)
+    async def _fetch_now(
+        self, server: Server, principal: Principal, began: _Era, chat: str | None
+    ) -> Catalogue:
+        listing = await self._fetch(server.id, principal, chat)
         now = self._clock()
         inspect = self._inspect(server)
         contents, body = await _off_loop(

@@ -92,6 +92,8 @@ class Group:
     label: str
     tools: tuple[str, ...]
     instance: bool = False
+    native: bool = False
+    """Toolyard's own tools: they are called what they are called, and the reserved names are theirs."""
 
 
 class Reason(StrEnum):
@@ -175,19 +177,21 @@ class Naming:
 
 
 class _Claims(NamedTuple):
-    """Parallel lists, one place a tool: whose it is, the name it wants, and whether that is unaltered."""
+    """Parallel lists, one place a tool: whose it is, the name it wants, whether that is unaltered, and
+    whether it may be a reserved one."""
 
     targets: list[Target]
     wanted: list[str]
     exact: list[bool]
+    native: list[bool]
 
 
 def _claims(groups: tuple[Group, ...], templates: Templates) -> _Claims:
-    claims = _Claims([], [], [])
+    claims = _Claims([], [], [], [])
     seen: set[Target] = set()
     for group in groups:
         label = _REFUSED.sub("_", group.label)
-        before, after = _frame(templates, label, group.instance)
+        before, after = ("", "") if group.native else _frame(templates, label, group.instance)
         for tool in group.tools:
             target = Target(group.id, tool)
             if target in seen:
@@ -197,6 +201,7 @@ def _claims(groups: tuple[Group, ...], templates: Templates) -> _Claims:
             claims.targets.append(target)
             claims.wanted.append(f"{before}{clean}{after}")
             claims.exact.append(clean == tool and label == group.label)
+            claims.native.append(group.native)
     return claims
 
 
@@ -235,7 +240,7 @@ def _contested(claims: _Claims, names: list[str], attempts: list[int], reserved:
     contested: list[int] = []
     for name, places in holders.items():
         if name in reserved:
-            contested += places
+            contested += [place for place in places if not claims.native[place]]
         elif len(places) > 1:
             keeper = _keeper(places, claims, attempts)
             contested += [place for place in places if place != keeper]

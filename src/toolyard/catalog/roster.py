@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from toolyard.catalog.names import Group, Names, Naming
 from toolyard.errors import ServerError
 from toolyard.model.catalog import Catalogue, Quarantined
+from toolyard.model.server import NATIVE
 from toolyard.model.tool import Definition
 
 __all__ = ["Roster"]
@@ -41,6 +42,7 @@ class Roster:
                 slugs.get(server_id, server_id),
                 tuple(each.name for each in catalogue.definitions),
                 instance=server_id in slugs,
+                native=server_id == NATIVE,
             )
             for server_id, catalogue in catalogues.items()
         )

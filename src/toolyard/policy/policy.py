@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from toolyard.model.agent import Agent
 from toolyard.model.decision import Surface, WriteTools
 from toolyard.model.people import TokenScope
-from toolyard.model.server import Bundle, Server
+from toolyard.model.server import NATIVE, Bundle, Server
 from toolyard.model.status import State
 from toolyard.policy.gate import Gate
 from toolyard.policy.rules.agent import agent_rule
 from toolyard.policy.rules.bundles import bundles_rule
 from toolyard.policy.rules.definition import DefinitionRule
+from toolyard.policy.rules.native import native_rule
 from toolyard.policy.rules.picked import choice_rule, instance_rule
 from toolyard.policy.rules.server import server_rule
 from toolyard.policy.rules.state import state_rule
@@ -34,6 +35,7 @@ class Policy:
     agent: Agent | None
     choice: frozenset[str] | None
     scope: TokenScope | None = None
+    chat: bool = False
 
     @classmethod
     def prepare(
@@ -45,15 +47,16 @@ class Policy:
         agent: Agent | None = None,
         choice: Iterable[str] | None = None,
         scope: TokenScope | None = None,
+        chat: bool = False,
     ) -> Policy:
         """Prepare the chain for a caller.
 
         ``bundles`` are the selected ones; none selected leaves servers as they are. ``choice`` holds the
         canonical ids that were chosen in the chat; None where nothing was chosen. ``scope`` is that of the
-        API token that the caller came with; None where it was none.
+        API token that the caller came with; None where it was none. ``chat``: the caller is part of one.
         """
         chosen = None if choice is None else frozenset(choice)
-        return cls(surface, write_tools, tuple(bundles), agent, chosen, scope)
+        return cls(surface, write_tools, tuple(bundles), agent, chosen, scope, chat)
 
     def gate(self, server: Server, state: State, *, instance_filter: Iterable[str] | None = None) -> Gate:
         """The chain for one server's tools, in the order of the design.
@@ -68,7 +71,9 @@ class Policy:
                 write_rule(server, self.write_tools),
                 trust_rule(server, self.surface, own),
                 server_rule(server),
-                bundles_rule(server.id, self.bundles, self.surface),
+                native_rule(self.chat)
+                if server.id == NATIVE
+                else bundles_rule(server.id, self.bundles, self.surface),
                 agent_rule(self.agent, self.surface),
                 instance_rule(instance_filter),
                 choice_rule(server.id, self.choice),

@@ -54,7 +54,7 @@ def listings() -> dict[str, Listing]:
 
 @pytest.fixture
 async def catalogues(listings: dict[str, Listing], tmp_path: Path) -> Any:
-    async def fetch(server_id: str, principal: Principal) -> Listing:
+    async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> Listing:
         return listings[server_id]
 
     storage = SqliteStorage(tmp_path / FILE_NAME)
