@@ -9,7 +9,7 @@ from toolyard.model.decision import Decision, Surface
 from toolyard.model.people import TokenScope
 from toolyard.model.principal import LOCAL, Principal
 from toolyard.model.server import Bundle
-from toolyard.model.tool import JsonObject
+from toolyard.model.tool import Definition, JsonObject
 
 __all__ = ["CallRecord", "Caller", "Question"]
 
@@ -29,6 +29,8 @@ class Caller:
     """Canonical ids of the tools that were chosen in a chat; None where nothing was chosen."""
     scope: TokenScope | None = None
     """What the API token is limited to that the call came with; None where it was none."""
+    chat: str | None = None
+    """The id of the chat that it is part of: its calls to instances go over connections of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Question:
     decision: Decision
     arguments: JsonObject
     caller: Caller
+    definition: Definition
+    """The tool as it would be called."""
 
 
 @dataclass(frozen=True, slots=True)

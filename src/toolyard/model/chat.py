@@ -26,9 +26,11 @@ class Kind(StrEnum):
     """What an event says. Its ``body`` has the keys named here; the page gets exactly that."""
 
     USER = "user"
-    """A turn begins. ``text``; ``model`` and ``agent`` (ids or null) that were in force."""
+    """A turn begins. ``text``; ``model`` and ``agent`` (ids or null) that were in force; ``again``: the
+    number of the turn that it is in place of (a model is told nothing of that one any more), or null."""
     RUN = "run"
-    """A turn begins in which the person calls a tool themself, without a model. ``name``, ``arguments``."""
+    """A turn begins in which the person calls a tool themself, without a model. ``name``, ``arguments``,
+    ``again`` (as above)."""
     TEXT = "text"
     """A piece of what the model says. ``delta``. Part: the step, as ``step-3``."""
     REASONING = "reasoning"

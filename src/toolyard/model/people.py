@@ -26,6 +26,8 @@ class Right(StrEnum):
     """See servers, instances and tools."""
     CALL = "call"
     """Call tools."""
+    APPROVE = "approve"
+    """Answer for the owner where a call needs an approval: as an MCP client that is asked, or by the API."""
     MANAGE = "manage"
     """Create, change and delete the owner's instances."""
     ADMIN = "admin"

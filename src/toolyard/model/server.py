@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 
 __all__ = [
+    "NATIVE",
     "Bundle",
     "HttpSpec",
     "InstanceSpec",
@@ -21,6 +22,10 @@ __all__ = [
     "TransportSpec",
     "Trust",
 ]
+
+NATIVE = "@native"
+"""The id of our own server of read-only tools, in this process: theirs are ``@native/tool``. No entry of a
+configuration and no instance can have it."""
 
 
 class Trust(StrEnum):

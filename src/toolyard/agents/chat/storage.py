@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
 from toolyard.model.approval import Approval, Grant
@@ -57,6 +57,10 @@ class ChatStore(Protocol):
 
     async def kept(self, chat_id: str, seq: int) -> bytes | None:
         """What was kept aside with an event."""
+        ...
+
+    async def kept_of(self, chat_id: str, seqs: Sequence[int]) -> Mapping[int, bytes]:
+        """What was kept aside with many events, by their numbers; those that kept nothing are left out."""
         ...
 
     # Turns. At most one is running in a chat, and one runner holds it.

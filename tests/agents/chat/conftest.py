@@ -1,0 +1,53 @@
+"""Chats over the real store, a model that does what it is told, and real servers."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agents.chat.house import SERVERS, House, Model, open_house
+
+
+@pytest.fixture(scope="session", autouse=True)
+def libraries() -> None:
+    """The library of the provider, loaded once; its source has a warning in it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import_module("pydantic_ai.models.openai")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(leaks: None) -> None:
+    """Every test of this room ends with the tasks, descriptors and processes that it began with."""
+
+
+@pytest.fixture
+def model(listening: Callable[..., Any]) -> Model:
+    return Model(listening(sys.executable, "-I", SERVERS / "openai_server.py", "{port}").url)
+
+
+Opening = Callable[..., Awaitable[House]]
+
+
+@pytest.fixture
+async def opened(tmp_path: Path, model: Model) -> AsyncIterator[Opening]:
+    """``await opened(agents=…, servers=…, **settings)``: chats, on the same data each time."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(**options: Any) -> House:
+            house = await open_house(tmp_path / "data", tmp_path / "journal", model.url, **options)
+            stack.push_async_callback(house.close)
+            return house
+
+        yield start
+
+
+@pytest.fixture
+async def house(opened: Opening) -> House:
+    return await opened()

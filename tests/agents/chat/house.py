@@ -1,0 +1,230 @@
+"""Chats over the real store, a model that does what it is told, and real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from toolyard.agents.chat.approving import Approver
+from toolyard.agents.chat.chats import Chats
+from toolyard.agents.chat.errors import ChatRefused
+from toolyard.agents.chat.rules import ChatRules
+from toolyard.agents.chat.toolbox import Toolbox
+from toolyard.agents.models.models import Models
+from toolyard.clients import Callbacks
+from toolyard.config import load_settings, parse_config
+from toolyard.model.agent import Agent
+from toolyard.model.call import Caller
+from toolyard.model.chat import PIECES, Chat, Event, Kind, TurnState
+from toolyard.model.decision import Surface
+from toolyard.model.principal import LOCAL, Principal
+from toolyard.policy import select_bundles
+from toolyard.store import Database
+from toolyard.wiring import Parts, build
+
+SERVERS = Path(__file__).parents[2] / "servers"
+KEY = "a key for tests, long enough"
+ME = LOCAL.id
+
+
+# The model.
+
+
+@dataclass
+class Model:
+    """The fake model, and what came to it."""
+
+    url: str
+
+    def _ask(self, path: str, method: str) -> Any:
+        request = urllib.request.Request(f"{self.url}{path}", method=method)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    async def journal(self) -> list[dict[str, Any]]:
+        return await asyncio.to_thread(self._ask, "/journal", "GET")
+
+    async def release(self) -> None:
+        """Let go of answers that are held, once there is one."""
+        async with asyncio.timeout(20):
+            while not (await asyncio.to_thread(self._ask, "/release", "POST"))["released"]:
+                await asyncio.sleep(0.01)
+
+
+# The yard.
+
+
+@dataclass
+class Yard:
+    """A ChatYard: everybody has the same servers, ``gone`` have no account."""
+
+    parts: Parts
+    bundles: Mapping[str, Any]
+    agents: Mapping[str, Agent]
+    gone: set[str] = field(default_factory=set[str])
+    left: list[str] = field(default_factory=list[str])
+    callers: dict[object, Caller] = field(default_factory=dict[object, Caller])
+
+    async def toolbox(self, chat: Chat) -> Toolbox:
+        if chat.owner in self.gone:
+            raise ChatRefused("the owner of this chat has no account any more")
+        agent = None
+        if chat.agent is not None and (agent := self.agents.get(chat.agent)) is None:
+            raise ChatRefused(f"there is no agent '{chat.agent}' here")
+        principal = LOCAL if chat.owner == ME else Principal(chat.owner)
+        bundles = select_bundles(() if agent is None else agent.bundles, self.bundles)
+        choice = None if chat.choice is None else frozenset(chat.choice)
+        key = (principal, chat.agent, choice, chat.id)
+        if key not in self.callers:
+            made = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=chat.id)
+            self.callers[key] = made
+        parts = self.parts
+        return Toolbox(parts.manager, parts.rosters, parts.calls, parts.meta, self.callers[key])
+
+    async def leave(self, chat_id: str) -> None:
+        self.left.append(chat_id)
+        await self.parts.manager.end_lanes(chat_id)
+
+
+@dataclass
+class House:
+    """One process's chats. Another one may be opened on the same data."""
+
+    database: Database
+    parts: Parts
+    models: Models
+    yard: Yard
+    chats: Chats
+    journal: Path
+
+    def calls(self) -> list[str]:
+        """What the server was made to do, line by line."""
+        return self.journal.read_text().splitlines() if self.journal.exists() else []
+
+    async def chat(self, **options: Any) -> Chat:
+        return await self.chats.create(ME, **options)
+
+    async def say(self, chat: Chat, *lines: str) -> list[Event]:
+        """Send a script for the model, and wait for the end of the turn."""
+        return await self.over(chat, await self.chats.send(ME, chat.id, "\n".join(lines)))
+
+    async def run(self, chat: Chat, name: str, **arguments: Any) -> list[Event]:
+        return await self.over(chat, await self.chats.run(ME, chat.id, name, arguments))
+
+    async def over(self, chat: Chat, turn: int) -> list[Event]:
+        """The events of a turn, once it is over."""
+        return await self.until(chat, turn, lambda events: events[-1].kind is Kind.END)
+
+    async def waits(self, chat: Chat, turn: int) -> list[Event]:
+        """The events of a turn, once it waits for approvals."""
+        await self.until(chat, turn, lambda events: any(each.kind is Kind.ASK for each in events))
+        async with asyncio.timeout(20):
+            while (await self.chats.get(chat.owner, chat.id)).state is not TurnState.WAITING:
+                await asyncio.sleep(0.01)
+        return list(await self.chats.events(chat.owner, chat.id, after=turn - 1))
+
+    async def until(self, chat: Chat, turn: int, enough: Callable[[list[Event]], Any]) -> list[Event]:
+        """The events from a turn on, once there are enough."""
+        async with asyncio.timeout(30):
+            found: list[Event] = []
+            while not found or not enough(found):
+                after = found[-1].seq if found else turn - 1
+                found += await self.database.chats.wait(chat.id, after, 30)
+        return list(await self.chats.events(chat.owner, chat.id, after=turn - 1, limit=10_000))
+
+    async def close(self) -> None:
+        await self.chats.close()
+        await self.parts.close()
+        await self.models.close()
+        await self.database.close()
+
+
+async def open_house(
+    data: Path,
+    journal: Path,
+    model_url: str,
+    *,
+    agents: Sequence[Agent] = (),
+    servers: Mapping[str, Any] | None = None,
+    bundles: Mapping[str, Any] | None = None,
+    models: Mapping[str, Any] | None = None,
+    rules: Mapping[str, Any] | None = None,
+    url: str | None = None,
+    **settings: Any,
+) -> House:
+    """A house with the server ``s`` and the model ``fake``, unless others are named."""
+    known = load_settings(
+        data,
+        env={},
+        overrides={
+            "models": {"fake": fake_model(model_url)} if models is None else models,
+            "write_tools": "ask",
+            **settings,
+        },
+    )
+    named = {"s": chat_server(journal)} if servers is None else servers
+    config = parse_config({"mcpServers": named, "bundles": bundles or {}}, env={})
+    database = await Database.open(data, url=url, secret_key=KEY)
+    chosen, made = Models.of(known), list[Chats]()
+
+    def callbacks(principal: Principal, chat: str | None) -> Callbacks:
+        questions = made[0].questions
+
+        async def elicit(server_id: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+            return await questions.elicit(principal.id, server_id, params, chat=chat)
+
+        async def sample(server_id: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+            return await questions.sample(principal.id, server_id, params, chat=chat)
+
+        return Callbacks(elicit, elicitation_urls=True, sampling=sample)
+
+    approve = Approver(database.approvals)
+    parts = build(config, known, data_dir=data, approve=approve, callbacks_for=callbacks, native=True)
+    yard = Yard(parts, config.bundles, {agent.id: agent for agent in agents})
+    bounds = replace(ChatRules.of(known), **(rules or {}))
+    made.append(Chats(database.chats, database.approvals, chosen, yard, bounds))
+    house = House(database, parts, chosen, yard, made[0], journal)
+    await house.chats.open()
+    return house
+
+
+def chat_server(journal: Path, **more: Any) -> dict[str, Any]:
+    """The entry of the server ``s``."""
+    words = ["-I", "-S", str(SERVERS / "chat_server.py"), str(journal)]
+    return {"command": sys.executable, "args": words, **more}
+
+
+def fake_model(url: str, **more: Any) -> dict[str, Any]:
+    """The entry of the model."""
+    return {"model": "openai:fake-1", "base_url": f"{url}/v1", "api_key": "good", "sees": True, **more}
+
+
+def kinds(events: Iterable[Event]) -> list[str]:
+    """The kinds of events, without pieces, usage and notes."""
+    return [e.kind.value for e in events if e.kind not in {*PIECES, Kind.USAGE, Kind.NOTE}]
+
+
+def only(events: Iterable[Event], kind: Kind) -> list[dict[str, Any]]:
+    """The bodies of the events of one kind."""
+    return [dict(event.body) for event in events if event.kind is kind]
+
+
+def answered_once(messages: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether each call in a request to a model has exactly one result, right after it."""
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in waiting:
+                return False
+            waiting.remove(message["tool_call_id"])
+        elif waiting:
+            return False
+        else:
+            waiting = [call["id"] for call in message.get("tool_calls") or ()]
+    return not waiting

@@ -1,0 +1,253 @@
+"""From events to messages: whatever happened, a provider can be sent it."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.usage import RequestUsage
+
+from toolyard.agents.chat.closing import Ended, closing
+from toolyard.agents.chat.history import Senses, joined, messages_of, said_event, sendable, usage_event
+from toolyard.agents.chat.keeping import failure_event, read_kept, result_event
+from toolyard.agents.chat.standing import Standing
+from toolyard.model.chat import Ending, Event, Kind, NewEvent
+from toolyard.model.result import Media, Result
+
+IDS = st.sampled_from(["a", "b", "c", "d"])
+TEXTS = st.text(max_size=8)
+
+
+def written(news: Iterable[NewEvent]) -> tuple[list[Event], dict[int, bytes]]:
+    """Events as a store would number them, and what was kept aside."""
+    events: list[Event] = []
+    kept: dict[int, bytes] = {}
+    turn = 0
+    for seq, new in enumerate(news, 1):
+        turn = seq if new.kind in (Kind.USER, Kind.RUN) or not turn else turn
+        events.append(Event("c", seq, turn, new.kind, float(seq), new.body, new.part, bool(new.kept)))
+        if new.kept:
+            kept[seq] = new.kept
+    return events, kept
+
+
+def said(text: str, *calls: ToolCallPart, part: str = "step-1") -> NewEvent:
+    return said_event(ModelResponse([TextPart(text), *calls] if text else list(calls)), part)
+
+
+def call(id: str, name: str = "s_look") -> NewEvent:
+    return NewEvent(Kind.CALL, {"id": id, "name": name, "tool": "s/look", "arguments": {}})
+
+
+def user(text: str, again: int | None = None) -> NewEvent:
+    return NewEvent(Kind.USER, {"text": text, "model": None, "agent": None, "again": again})
+
+
+NEWS = st.lists(
+    st.one_of(
+        st.builds(user, TEXTS, st.none() | st.integers(1, 12)),
+        st.builds(lambda: NewEvent(Kind.RUN, {"name": "x", "arguments": {}})),
+        st.builds(
+            lambda text, ids: said(text, *(ToolCallPart("s_look", "{}", id) for id in ids)),
+            TEXTS,
+            st.lists(IDS, max_size=4),
+        ),
+        st.builds(lambda text: NewEvent(Kind.SAID, {"text": text, "calls": 0}), TEXTS),
+        st.builds(lambda text: NewEvent(Kind.SAID, {"text": text}, kept=b"[broken"), TEXTS),
+        st.builds(call, IDS),
+        st.builds(failure_event, IDS, TEXTS),
+        st.builds(lambda id: NewEvent(Kind.ASK, {"id": id, "approval": id}), IDS),
+        st.builds(lambda id, yes: NewEvent(Kind.ANSWER, {"approval": id, "yes": yes}), IDS, st.booleans()),
+        st.builds(lambda id: NewEvent(Kind.QUESTION, {"id": id}), IDS),
+        st.builds(lambda text: NewEvent(Kind.TEXT, {"delta": text}, "step-1"), TEXTS),
+        st.builds(lambda: NewEvent(Kind.NOTE, {"text": "x"})),
+        st.builds(lambda: NewEvent(Kind.END, {"why": "done"})),
+    ),
+    max_size=30,
+)
+
+
+def check(messages: Sequence[ModelMessage]) -> None:
+    """Requests and answers take turns; each call has one result, in the request right after it."""
+    assert all(message.parts for message in messages)
+    assert [type(message) for message in messages] == [
+        kind for kind, _ in zip(itertools.cycle((ModelRequest, ModelResponse)), messages, strict=False)
+    ]
+    seen: list[str] = []
+    for message, following in itertools.zip_longest(messages, messages[1:]):
+        if isinstance(message, ModelResponse):
+            asked = [part.tool_call_id for part in message.tool_calls]
+            seen += asked
+            parts = following.parts if following is not None else ()
+            returns = [part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)]
+            assert returns == asked
+    assert len(seen) == len(set(seen))
+    assert sum(isinstance(part, ToolReturnPart) for m in messages for part in m.parts) == len(seen)
+
+
+@given(NEWS)
+def test_whatever_happened_every_call_has_exactly_one_result(news: list[NewEvent]) -> None:
+    events, kept = written(news)
+    messages = messages_of(events, kept)
+    check(messages)
+    # A turn that goes on is added to those before it.
+    last = events[-1].turn if events else 0
+    before = messages_of([e for e in events if e.turn != last], kept)
+    check(joined(before, messages_of([e for e in events if e.turn == last], {})))
+
+
+@given(NEWS, st.sampled_from(list(Ending)))
+def test_a_turn_that_is_closed_lacks_nothing(news: list[NewEvent], why: Ending) -> None:
+    events, _ = written(news)
+    for turn in {event.turn for event in events}:
+        mine = [event for event in events if event.turn == turn]
+        more = closing(mine, Ended(why, "error", "hint"), 99.0)
+        if any(event.kind is Kind.END for event in mine):
+            assert more == []
+            continue
+        assert more[-1].kind is Kind.END
+        assert [each.kind for each in more].count(Kind.END) == 1
+        after, _ = written([NewEvent(e.kind, dict(e.body), e.part) for e in mine] + more)
+        standing = Standing.of(Event("c", e.seq, turn, e.kind, e.at, e.body, e.part) for e in after)
+        assert (standing.calls, standing.questions, dict(standing.pieces)) == ((), (), {})
+        assert standing.ended
+
+
+def test_a_turn_that_was_run_again_is_told_once() -> None:
+    events, kept = written([user("a"), said("one"), user("a", again=1), said("two"), user("b")])
+    assert [part.content for m in messages_of(events, kept) for part in m.parts] == ["a", "two", "b"]
+    events, kept = written([user("a"), said("one"), user("a", again=1), said("two"), user("a", again=3)])
+    assert [part.content for m in messages_of(events, kept) for part in m.parts] == ["a"]
+    assert messages_of(events[:2], kept, again=1) == []
+
+
+def test_tools_that_the_person_ran_are_not_told() -> None:
+    run = NewEvent(Kind.RUN, {"name": "s_look", "arguments": {}})
+    events, kept = written([run, call("x"), failure_event("x", "no"), user("a")])
+    assert [part.content for m in messages_of(events, kept) for part in m.parts] == ["a"]
+
+
+def picture(size: int = 3, mime: str = "image/png") -> Media:
+    return Media("image", mime, base64.b64encode(b"png").decode(), size)
+
+
+def returned(result: Result, *, ok: bool = True, senses: Senses = Senses(), name: str = "s_look") -> Any:  # noqa: B008
+    """What a model gets of a result."""
+    tool = {"id": "x", "name": name, "tool": f"toolyard/{name}", "arguments": {}}
+    events, kept = written(
+        [
+            user("a"),
+            said("", ToolCallPart(name, "{}", "x")),
+            NewEvent(Kind.CALL, tool),
+            result_event("x", result, ok=ok, seconds=1.0),
+        ]
+    )
+    return messages_of(events, kept, senses)[-1].parts[0].content
+
+
+def test_what_a_model_gets_of_a_result() -> None:
+    sees = Senses(sees=True)
+    assert returned(Result(None, "text")) == "text"
+    assert returned(Result(None, "x" * 9_000)) == "x" * 9_000
+    assert returned(Result(None, "no", is_error=True), ok=False) == {"error": True, "output": "no"}
+    gone = Result(None, "MCP server unreachable", is_error=True, cause="it exited")
+    assert returned(gone, ok=False) == {
+        "error": True,
+        "output": "MCP server unreachable",
+        "cause": "it exited",
+    }
+    # A meta tool says itself whether it is ok.
+    assert returned(Result(None, '{"ok":false}'), ok=False, name="tools_call") == '{"ok":false}'
+    seen = returned(Result(None, "here", blocks=(picture(),)), senses=sees)
+    assert seen == ["here", BinaryContent(b"png", media_type="image/png")]
+    for media, senses in (
+        (picture(), Senses()),
+        (picture(6_000_000), sees),
+        (picture(mime="image/tiff"), sees),
+    ):
+        assert returned(Result(None, "here", blocks=(media,)), senses=senses) == f"here\n{media}"
+
+
+def test_an_answer_comes_back_as_the_provider_wants_it() -> None:
+    response = ModelResponse(
+        [
+            ThinkingPart("hm", signature="sig", provider_name="anthropic"),
+            TextPart("Look:"),
+            ToolCallPart("s_look", '{"a": 1}', "x", id="fc_1", provider_name="openai"),
+        ],
+        model_name="m-1",
+        provider_name="anthropic",
+        usage=RequestUsage(input_tokens=7, output_tokens=3, cache_read_tokens=2),
+    )
+    event = said_event(response, "step-1")
+    assert event.body == {"text": "Look:", "reasoning": "hm", "model": "m-1", "calls": 1}
+    assert ModelMessagesTypeAdapter.validate_json(event.kept) == [response]
+    events, kept = written([user("a"), event])
+    assert messages_of(events, kept)[1] == response
+    # Of an answer that is text alone, the text says it all.
+    plain = ModelResponse([TextPart("a"), TextPart("b")])
+    events, kept = written([user("a"), said_event(plain, "step-1")])
+    assert kept == {}
+    assert messages_of(events, kept)[1].parts == [TextPart(plain.text or "")]
+    assert usage_event(response, Decimal("0.5")).body == {"input": 7, "output": 3, "cached": 2, "cost": 0.5}
+
+
+def test_every_call_gets_an_id_of_its_own() -> None:
+    calls = [
+        ToolCallPart("t", "{}", id) for id in ("a", "a", "", "used", '"><script>', "x" * 200, "fine|fc_1")
+    ]
+    made = [part.tool_call_id for part in sendable(ModelResponse(calls), {"used"}, 100).tool_calls]
+    assert (made[0], made[-1]) == ("a", "fine|fc_1")
+    assert len(set(made)) == 7
+    assert all(each.startswith("call_") for each in made[1:6])
+    assert len(sendable(ModelResponse(calls), set(), 3).tool_calls) == 3
+
+
+def test_answers_that_cannot_be_stored_are_made_fit() -> None:
+    response = sendable(
+        ModelResponse([TextPart("a\0\ud800"), ToolCallPart("t\0", '{"a": "\ud800"}', "x")]), (), 9
+    )
+    event = said_event(response, "p")
+    assert event.body["text"] == "a\ufffd?"
+    orjson.dumps(event.body)
+    assert ModelMessagesTypeAdapter.validate_json(event.kept)
+
+
+def test_a_result_that_is_short_is_kept_in_its_event_alone() -> None:
+    short = result_event("x", Result(None, "a\0b"), ok=True, seconds=0.12345)
+    assert (short.kept, short.body["text"], short.body["seconds"], short.part) == (
+        b"",
+        "a\ufffdb",
+        0.123,
+        "x",
+    )
+    long = result_event("x", Result(None, "y" * 5_000, blocks=(picture(),)), ok=True, seconds=1)
+    assert (len(long.body["text"]), long.body["length"]) == (4_000, 5_000)
+    assert long.body["media"] == [{"kind": "image", "mime": "image/png", "size": 3}]
+    whole = read_kept(long.body, long.kept)
+    assert (whole.text, whole.media) == ("y" * 5_000, (picture(),))
+
+
+def test_a_message_of_the_person_is_told_as_it_is() -> None:
+    events, kept = written([user("  a\n")])
+    [message] = messages_of(events, kept)
+    assert [type(part) for part in message.parts] == [UserPromptPart]
+    assert message.parts[0].content == "  a\n"

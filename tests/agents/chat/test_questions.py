@@ -1,0 +1,205 @@
+"""Servers that ask in the middle of a call."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.agents.chat.house import ME, SERVERS, House, Model, kinds, only
+
+from toolyard.agents.chat.asked import Sampling, elicitation
+from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
+from toolyard.model.chat import Chat, Event, Kind
+
+Opening = Callable[..., Awaitable[House]]
+
+
+async def asking(house: House, *lines: str) -> tuple[Chat, int, list[Event]]:
+    """A turn in which a server asks something."""
+    chat = await house.chat()
+    turn = await house.chats.send(ME, chat.id, "\n".join(lines))
+    events = await house.until(chat, turn, lambda found: any(e.kind is Kind.QUESTION for e in found))
+    return chat, turn, events
+
+
+async def test_a_form_is_put_to_the_person_and_the_server_gets_what_they_say(house: House) -> None:
+    chat, turn, events = await asking(house, "call s_ask {}", "then", "results?")
+    [question] = only(events, Kind.QUESTION)
+    assert (question["kind"], question["message"], question["server"]) == ("form", "Who are you?", "s")
+    assert question["schema"]["required"] == ["name"]
+    assert question["call"] == only(events, Kind.CALL)[0]["id"]
+    await house.chats.respond(ME, chat.id, question["id"], "accept", {"name": "Ann"})
+    events = await house.over(chat, turn)
+    assert json.loads(only(events, Kind.SAID)[-1]["text"]) == {"action": "accept", "content": {"name": "Ann"}}
+    # The page learns that it was answered, and not what.
+    assert only(events, Kind.ANSWERED) == [{"id": question["id"], "action": "accept"}]
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_a_form_can_be_declined(house: House, action: str) -> None:
+    chat, turn, events = await asking(house, "call s_ask {}", "then", "results?")
+    await house.chats.respond(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], action, {"name": "Ann"})
+    events = await house.over(chat, turn)
+    assert json.loads(only(events, Kind.SAID)[-1]["text"]) == {"action": action}
+
+
+async def test_a_person_can_be_sent_to_a_page_and_nowhere_else(house: House) -> None:
+    chat, turn, events = await asking(
+        house, 'call s_ask {"url": "https://example.com/x"}', "then", "results?"
+    )
+    [question] = only(events, Kind.QUESTION)
+    assert (question["kind"], question["url"]) == ("url", "https://example.com/x")
+    await house.chats.respond(ME, chat.id, question["id"], "accept", None)
+    events = await house.over(chat, turn)
+    assert json.loads(only(events, Kind.SAID)[-1]["text"]) == {"action": "accept"}
+    events = await house.say(chat, 'call s_ask {"url": "javascript:alert(1)"}', "then", "results?")
+    assert json.loads(only(events, Kind.SAID)[-1]["text"]) == {"action": "cancel"}
+    assert not only(events, Kind.QUESTION)
+
+
+async def test_an_answer_given_elsewhere_arrives(opened: Opening) -> None:
+    here, there = await opened(), await opened()
+    chat, turn, events = await asking(here, "call s_ask {}", "then", "results?")
+    await there.chats.respond(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", {"name": "Bo"})
+    events = await here.over(chat, turn)
+    assert '"Bo"' in only(events, Kind.SAID)[-1]["text"]
+
+
+async def test_a_question_that_nobody_answers_is_cancelled(opened: Opening) -> None:
+    house = await opened(rules={"question_seconds": 0.2})
+    chat, turn, _ = await asking(house, "call s_ask {}", "then", "results?")
+    events = await house.over(chat, turn)
+    assert json.loads(only(events, Kind.SAID)[-1]["text"]) == {"action": "cancel"}
+    assert only(events, Kind.ANSWERED)[0]["action"] == "cancel"
+
+
+async def test_a_question_ends_with_its_turn(house: House) -> None:
+    chat, turn, events = await asking(house, "call s_ask {}")
+    await house.chats.stop(ME, chat.id)
+    events = await house.over(chat, turn)
+    assert kinds(events) == ["user", "said", "call", "question", "answered", "result", "end"]
+    with pytest.raises(NoSuchChat):
+        await house.chats.respond(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", {})
+
+
+async def test_a_question_of_a_call_without_a_chat_is_cancelled(house: House) -> None:
+    result = await house.parts.calls.call("s_ask", {})
+    assert json.loads(result.text) == {"action": "cancel"}
+
+
+async def test_answers_are_checked(house: House) -> None:
+    chat, turn, events = await asking(house, "call s_ask {}")
+    id = only(events, Kind.QUESTION)[0]["id"]
+    with pytest.raises(ChatRefused):
+        await house.chats.respond(ME, chat.id, id, "perhaps", {})
+    with pytest.raises(ChatRefused):
+        await house.chats.respond(ME, chat.id, id, "accept", {"name": "x" * 70_000})
+    with pytest.raises(NoSuchChat):
+        await house.chats.respond(ME, chat.id, "another", "accept", {})
+    await house.chats.respond(ME, chat.id, id, "accept", {"name": "Ann"})
+    await house.over(chat, turn)
+    with pytest.raises(NoSuchChat):
+        await house.chats.respond(ME, chat.id, id, "accept", {"name": "Eve"})
+
+
+async def test_a_server_of_the_modern_era_asks_in_rounds_of_the_call_it_is_about(opened: Opening) -> None:
+    sdk = {"command": sys.executable, "args": [str(SERVERS / "sdk_server.py"), "stdio"]}
+    house = await opened(servers={"s": sdk})
+    chat = await house.chat()
+    turn = await house.chats.send(ME, chat.id, "call s_greet {}\ncall s_greet {}\nthen\nresults?")
+    events = await house.until(chat, turn, lambda found: len(only(found, Kind.QUESTION)) == 2)
+    questions = {body["call"]: body["id"] for body in only(events, Kind.QUESTION)}
+    calls = [body["id"] for body in only(events, Kind.CALL)]
+    assert sorted(questions) == sorted(calls)
+    for call, name in zip(calls, ("Ann", "Bo"), strict=True):
+        await house.chats.respond(ME, chat.id, questions[call], "accept", {"name": name})
+    events = await house.over(chat, turn)
+    said = only(events, Kind.SAID)[-1]["text"]
+    assert said == "hello Ann after round-one | hello Bo after round-one"
+
+
+# Sampling.
+
+
+async def test_a_model_answers_a_server_if_the_person_allows_it(house: House, model: Model) -> None:
+    chat, turn, events = await asking(house, 'call s_think {"text": "call s_put {}"}', "then", "say Ok.")
+    [question] = only(events, Kind.QUESTION)
+    assert question["kind"] == "sampling"
+    assert question["request"] == "instructions: Be brief.\n\nserver: call s_put {}"
+    before = len(await model.journal())
+    await house.chats.respond(ME, chat.id, question["id"], "accept", None)
+    events = await house.over(chat, turn)
+    asked = (await model.journal())[before]
+    assert asked["tools"] == []
+    assert [m["content"] for m in asked["messages"]] == ["Be brief.", "call s_put {}"]
+    # A model that wants a tool all the same gets none: it is asked for words.
+    assert not any(line.startswith("put") for line in house.calls())
+    assert only(events, Kind.END)[0]["why"] == "done"
+
+
+async def test_what_the_model_said_reaches_the_server(house: House) -> None:
+    chat, turn, events = await asking(house, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
+    await house.chats.respond(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", None)
+    events = await house.over(chat, turn)
+    answer = json.loads(only(events, Kind.RESULT)[0]["text"])
+    assert answer["content"] == {"type": "text", "text": "You said: Hello?"}
+    assert (answer["role"], answer["model"], answer["stopReason"]) == ("assistant", "fake-1", "endTurn")
+    assert len(only(events, Kind.USAGE)) == 3
+
+
+async def test_a_model_that_the_person_does_not_allow_is_not_asked(house: House, model: Model) -> None:
+    chat, turn, events = await asking(house, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
+    before = len(await model.journal())
+    await house.chats.respond(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "decline", None)
+    events = await house.over(chat, turn)
+    assert "did not let the model answer" in only(events, Kind.RESULT)[0]["text"]
+    assert len(await model.journal()) == before + 1
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"message": "x"},
+        {"message": "x", "requestedSchema": "no schema"},
+        {"message": "x", "requestedSchema": {"type": "object", "n": 2**70}},
+        {"message": "x", "requestedSchema": {"type": "object", "description": "x" * 70_000}},
+        {"mode": "url", "url": "file:///etc/passwd"},
+        {"mode": "url", "url": "https://"},
+        {"mode": "url", "url": "http://[broken"},
+        {"mode": "url", "url": 7},
+        {"mode": "url"},
+    ],
+)
+def test_questions_that_nobody_could_be_shown(params: dict[str, Any]) -> None:
+    assert elicitation(params) is None
+
+
+def test_whatever_a_server_wants_sampled_is_read_as_texts() -> None:
+    request = Sampling.of(
+        {
+            "systemPrompt": 7,
+            "temperature": float("nan"),
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "text", "text": "a\0"}, {"type": "image", "data": "x"}],
+                },
+                {"role": "assistant", "content": {"type": "text", "text": "b"}},
+                "nonsense",
+                {"role": "user"},
+            ],
+            "tools": [{"name": "put"}],
+        }
+    )
+    assert request.messages == (
+        (False, "a\ufffd\n(image)"),
+        (True, "b"),
+        (False, "(nothing)"),
+        (False, "(nothing)"),
+    )
+    assert (request.system, request.temperature) == (None, None)
+    assert Sampling.of({"messages": "nonsense"}).messages == ()

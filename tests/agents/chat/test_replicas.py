@@ -1,0 +1,51 @@
+"""Two processes with one database: whoever is asked, the same chat."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.agents.chat.house import ME, House, Model, kinds, only
+
+from toolyard.agents.chat.errors import ChatBusy
+from toolyard.model.chat import Kind
+
+Opening = Callable[..., Awaitable[House]]
+Until = Callable[..., Awaitable[None]]
+
+
+async def test_a_turn_is_seen_and_answered_from_both(
+    opened: Opening, model: Model, until: Until, database_url: str | None
+) -> None:
+    here, there = await opened(url=database_url), await opened(url=database_url)
+    chat = await here.chat()
+
+    # What is said here is heard there, piece by piece.
+    turn = await here.chats.send(ME, chat.id, "say One two\nhold\nsay  three")
+    await there.until(
+        chat, turn, lambda found: "One two" in "".join(str(e.body.get("delta", "")) for e in found)
+    )
+    with pytest.raises(ChatBusy):
+        await there.chats.send(ME, chat.id, "and I?")
+    await model.release()
+    assert only(await there.over(chat, turn), Kind.SAID)[0]["text"] == "One two three"
+
+    # An approval that is asked for here is given there, and the turn goes on there.
+    turn = await here.chats.send(ME, chat.id, 'call s_put {"text": "a"}\nthen\nresults?')
+    events = await there.waits(chat, turn)
+    await there.chats.answer(ME, only(events, Kind.ASK)[0]["approval"], yes=True)
+    assert only(await here.over(chat, turn), Kind.SAID)[-1]["text"] == "put: a"
+
+    # A question that is asked here is answered there.
+    turn = await here.chats.send(ME, chat.id, "call s_ask {}\nthen\nresults?")
+    events = await there.until(chat, turn, lambda found: only(found, Kind.QUESTION))
+    await there.chats.respond(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", {"name": "Ann"})
+    assert '"Ann"' in only(await here.over(chat, turn), Kind.SAID)[-1]["text"]
+
+    # What runs here is stopped there.
+    turn = await here.chats.send(ME, chat.id, "call s_wait {}")
+    await until(lambda: "wait {}" in here.calls())
+    await there.chats.stop(ME, chat.id)
+    events = await there.over(chat, turn)
+    assert kinds(events) == ["user", "said", "call", "result", "end"]
+    assert only(events, Kind.END)[0]["why"] == "stopped"
