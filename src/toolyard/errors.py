@@ -4,6 +4,7 @@
     ├── ConfigError                  a configuration that cannot be used; all problems at once
     ├── AgentsError                  an AGENTS.md that cannot be used; all problems at once
     ├── ToolRefused                  refused by policy, or no such tool: the same words for both
+    │   └── ApprovalNeeded           a call that somebody must say yes to first (``approval``, ``link``)
     └── ServerError                  about one server, which ``server`` names
         ├── Unreachable              nothing was executed: not started, refused, exited, closed
         │   ├── Throttled            429 or 503: come back later (``retry_after``)
@@ -27,6 +28,7 @@ from typing import ClassVar
 
 __all__ = [
     "AgentsError",
+    "ApprovalNeeded",
     "BadAnswer",
     "CallTimeout",
     "ConfigError",
@@ -96,6 +98,18 @@ class ToolRefused(ToolyardError):
     """Policy refuses the tool, or there is none of that name. A caller cannot tell which."""
 
     exit_code = 4
+
+
+class ApprovalNeeded(ToolRefused):
+    """A call that needs somebody's yes. ``approval`` is the id under which it waits for that, ``link`` the
+    page where it is given; None where there is none. Repeated after the yes, the call goes through."""
+
+    def __init__(
+        self, cause: str, *, approval: str, link: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(cause, hint=hint)
+        self.approval = approval
+        self.link = link
 
 
 class ServerError(ToolyardError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolyard.auth import AuthProvider
 from toolyard.catalog.cache import Catalogues
@@ -18,6 +18,7 @@ from toolyard.clients.call import Approve, CallPath, CallRules, HandlesFor
 from toolyard.clients.dialing import AuthFor
 from toolyard.clients.eras import FileEras
 from toolyard.clients.fetching import Fetcher
+from toolyard.clients.manager import CallbacksFor
 from toolyard.clients.rosters import Rosters
 from toolyard.config.settings import Settings
 from toolyard.content import Limits
@@ -33,7 +34,11 @@ from toolyard.net import Guard, Net
 from toolyard.store.lazy import LazyDatabase
 from toolyard.wire.headers import HeaderParamError, header_params
 
-__all__ = ["Parts", "build", "stored_sign_ins"]
+if TYPE_CHECKING:
+    from toolyard.agents.chat.questions import Questions
+    from toolyard.agents.native.building import Native
+
+__all__ = ["Parts", "asked_in_chats", "build", "stored_sign_ins"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,7 @@ def build(
     *,
     data_dir: Path | None,
     callbacks: Callbacks | None = None,
+    callbacks_for: CallbacksFor | None = None,
     auth_providers: Mapping[str, AuthProvider] | None = None,
     auth_for: AuthFor | None = None,
     net: Net | None = None,
@@ -116,13 +122,15 @@ def build(
     approve: Approve | None = None,
     record: Callable[[CallRecord], None] | None = None,
     on_list_changed: Callable[[str], None] | None = None,
+    native: bool = False,
 ) -> Parts:
     """The core for one process. Nothing is started or opened. Without a data directory nothing is kept.
 
-    ``auth_for`` gives each principal's credentials, in place of what ``toolyard login`` left in the data
-    directory; ``handles`` their store for long results, ``storage`` keeps catalogues, both in place of a file
-    in the data directory. A ``net`` or ``storage`` that is given is not closed
-    with the rest.
+    ``callbacks_for`` says what can be done for the servers of each principal and chat, in place of
+    ``callbacks``. ``auth_for`` gives each principal's credentials, in place of what ``toolyard login`` left
+    in the data directory; ``handles`` their store for long results, ``storage`` keeps catalogues, both in
+    place of a file in the data directory. A ``net`` or ``storage`` that is given is not closed with the rest.
+    ``native`` adds the native tools, which only callers of a chat see.
     """
     closing: list[Callable[[], Awaitable[None]]] = []
     if net is None:
@@ -137,22 +145,28 @@ def build(
         if method == "notifications/tools/list_changed" and on_list_changed is not None:
             on_list_changed(server_id)
 
+    own = _native(settings, data_dir, net) if native else None
+    if own is not None:
+        closing.append(own.close)
     manager = ClientManager(
         configuration.servers.values(),
         callbacks=callbacks,
+        callbacks_for=callbacks_for,
         auth_providers=auth_providers,
         auth_for=auth_for,
         net=net,
         eras=None if data_dir is None else FileEras(data_dir / "eras.json"),
         most_children=settings.max_stdio_servers,
         on_told=told,
+        memory_servers=None if own is None else {own.server.id: own.transport},
+        built_in=() if own is None else (own.server,),
     )
     kept = SqliteStorage(data_dir / FILE_NAME) if storage is None and data_dir is not None else None
     if kept is not None:
         closing.append(kept.close)
     catalogues = Catalogues(Fetcher(manager), storage or kept or MemoryStorage(), check=_header_marks)
     naming = Naming(Templates(settings.naming_template, settings.instance_naming_template))
-    rosters = Rosters(manager, catalogues, naming)
+    rosters = Rosters(manager, catalogues, naming, None if own is None else {own.server.id: own.catalogue})
     rules = CallRules(settings.write_tools, Limits(settings.result_limit))
     if handles is None and data_dir is not None:
         handles = ResultStore(
@@ -166,6 +180,14 @@ def build(
     return Parts(manager, catalogues, rosters, calls, naming, meta, lock, tuple(closing))
 
 
+def _native(settings: Settings, data_dir: Path | None, net: Net) -> Native:
+    from toolyard.agents.native.building import native_server  # for doors with a chat
+
+    # In either mode a result is within the limit: nothing of a page is ever read again without its fence.
+    most = min(settings.result_limit, settings.meta_result_limit)
+    return native_server(settings.workspace_root, data_dir, net, most)
+
+
 def _budgets(settings: Settings) -> Budgets:
     return Budgets(
         settings.meta_schema_limit,
@@ -174,6 +196,22 @@ def _budgets(settings: Settings) -> Budgets:
         settings.meta_call_timeout,
         settings.meta_threshold,
     )
+
+
+def asked_in_chats(questions: Callable[[], Questions], *, sampling: bool) -> CallbacksFor:
+    """Servers ask people in their chats. ``questions`` puts it to them; ``sampling``: a model can be asked
+    for a server. Where nobody is there to answer, the server hears that it was cancelled."""
+
+    def callbacks_for(principal: Principal, chat: str | None) -> Callbacks:
+        async def elicit(server_id: str, params: JsonObject) -> JsonObject:
+            return await questions().elicit(principal.id, server_id, params, chat=chat)
+
+        async def sample(server_id: str, params: JsonObject) -> JsonObject:
+            return await questions().sample(principal.id, server_id, params, chat=chat)
+
+        return Callbacks(elicit, elicitation_urls=True, sampling=sample if sampling else None)
+
+    return callbacks_for
 
 
 def stored_sign_ins(database: LazyDatabase, net: Net) -> AuthFor:

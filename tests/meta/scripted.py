@@ -55,7 +55,7 @@ class Core:
         budgets: Budgets = Budgets(),  # noqa: B008 - frozen
         **options: Any,
     ) -> None:
-        async def fetch(server_id: str, principal: Principal) -> Listing:
+        async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> Listing:
             return Listing(tools=tuple(tools[server_id]))
 
         self.manager = _Manager(servers, answer or (lambda *_: said("done")))

@@ -18,6 +18,7 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
     clientIdMetadataDocument: { enabled: registration === "document", ack: "draft-02" },
     devInteractions: { enabled: true },
     introspection: { enabled: true, allowedPolicy: () => true },
+    revocation: { enabled: true },
     clientCredentials: { enabled: true },
     resourceIndicators: {
       enabled: true,

@@ -3,7 +3,8 @@
 The resource listens on PORT at ``/mcp`` and is a small MCP server with the tools ``whoami`` and ``write``, of
 which the second needs the scope of its name; the authorization servers listen on ports of their own. They
 implement RFC 9728, RFC 8414, OpenID discovery, dynamic registration, PKCE, refresh rotation with reuse
-detection, RFC 9207, resource indicators and client authentication, and misbehave where they are told to.
+detection, RFC 9207, resource indicators, RFC 7009 and client authentication, and misbehave where they are
+told to.
 
 ``GET /control`` tells the addresses, ``PUT /control`` resets everything and sets what is in the body,
 ``PATCH /control`` changes settings and keeps the state, ``GET /log`` tells what was asked.
@@ -61,6 +62,7 @@ DEFAULTS: dict[str, Any] = {
     "register_answer": {},
     "register_scopes": None,
     "entered": {},
+    "revoke_status": 200,
 }
 
 
@@ -213,6 +215,7 @@ class AuthorizationServer:
             web.get("/{base:.*}authorize", self.authorize),
             web.post("/{base:.*}token", self.token),
             web.post("/{base:.*}register", self.register),
+            web.post("/{base:.*}revoke", self.revoke),
             web.get("/{rest:.*}", self.metadata),
         ]
 
@@ -229,6 +232,7 @@ class AuthorizationServer:
             "authorization_endpoint": f"{base}/authorize",
             "token_endpoint": f"{base}/token",
             "registration_endpoint": f"{base}/register",
+            "revocation_endpoint": f"{base}/revoke",
             "response_types_supported": ["code"],
             "code_challenge_methods_supported": ["S256"],
             "token_endpoint_auth_methods_supported": ["none", "client_secret_basic", "client_secret_post"],
@@ -299,6 +303,23 @@ class AuthorizationServer:
         if isinstance(grant, str):
             return web.json_response({"error": "invalid_grant", "error_description": grant}, status=400)
         return self._issue(grant)
+
+    async def revoke(self, request: web.Request) -> web.Response:
+        """RFC 7009: with a refresh token goes all that came of it."""
+        form = dict(await request.post())
+        client_id, method, secret = self._credentials(request, form)
+        token, kind = str(form["token"]), form.get("token_type_hint")
+        self.world.note(self.name, "revoke", client_id=client_id, method=method, kind=kind)
+        if (status := self.world.settings["revoke_status"]) != 200:
+            return web.Response(status=status)
+        if self._wrong_client(client_id, method, secret) is not None:
+            return web.json_response({"error": "invalid_client"}, status=401)
+        known = self.world.refresh.pop(token, None) or self.world.access.pop(token, None)
+        if known is not None:
+            family = [each for each, one in self.world.access.items() if one["family"] == known["family"]]
+            for each in family:
+                del self.world.access[each]
+        return web.Response()
 
     def _credentials(self, request: web.Request, form: dict[str, Any]) -> tuple[str, str, str | None]:
         header = request.headers.get("Authorization", "")

@@ -14,7 +14,7 @@ from toolyard.auth.reach import read_url
 from toolyard.auth.target import Target
 from toolyard.net import same_origin
 
-__all__ = ["Found", "discover", "find_resource", "probe"]
+__all__ = ["Found", "discover", "find_resource", "find_server", "probe"]
 
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _SERVER = "/.well-known/oauth-authorization-server"
@@ -129,13 +129,14 @@ async def _first_usable(asker: Asker, issuers: list[str]) -> ServerMetadata:
     first: DiscoveryFailed | None = None
     for issuer in issuers:
         try:
-            return await _find_server(asker, issuer)
+            return await find_server(asker, issuer)
         except DiscoveryFailed as error:
             first = first or error
     raise first or DiscoveryFailed("the server names no authorization server")
 
 
-async def _find_server(asker: Asker, issuer: str) -> ServerMetadata:
+async def find_server(asker: Asker, issuer: str) -> ServerMetadata:
+    """The metadata of one authorization server. Raises DiscoveryFailed or AuthUnavailable."""
     asker.reach.endpoint(issuer, "the authorization server")
     found = await _ask_server(asker, issuer)
     if found is None:

@@ -44,6 +44,8 @@ class ServerMetadata:
     grant_types: tuple[str, ...] | None = None
     iss_promised: bool = False
     takes_documents: bool = False
+    revocation_endpoint: str | None = None
+    """Not checked: a bad one is no reason not to sign in."""
 
     @classmethod
     def read(cls, document: Document, issuer: str, reach: Reach) -> ServerMetadata:
@@ -69,6 +71,7 @@ class ServerMetadata:
             texts(document, "grant_types_supported"),
             document.get("authorization_response_iss_parameter_supported") is True,
             document.get("client_id_metadata_document_supported") is True,
+            text(document, "revocation_endpoint"),
         )
 
     @classmethod

@@ -74,6 +74,12 @@ class Grant:
     wanted: tuple[str, ...] = ()
     """Scopes that the server asked for since, for which somebody must sign in again."""
 
+    @property
+    def lacks_scopes(self) -> bool:
+        """Whether the server wanted scopes that nobody has asked for yet: some of what it offers is refused,
+        however well the rest works."""
+        return not set(self.wanted) <= set(self.requested)
+
     def valid(self, now: float) -> bool:
         """Whether the access token has not run out."""
         return bool(self.access_token) and (self.expires_at is None or now < self.expires_at)

@@ -14,8 +14,9 @@ from toolyard.auth.errors import AuthUnavailable, ClientForgotten, TokenRefused
 from toolyard.auth.metadata import text
 from toolyard.auth.records import Client, Grant
 
-__all__ = ["Tokens", "granted", "request_tokens"]
+__all__ = ["FORM", "Tokens", "granted", "request_tokens", "signed_form"]
 
+FORM = "application/x-www-form-urlencoded"
 _SENDABLE = re.compile(r"[\x21-\x7e]+")
 _LONGEST = 10 * 365 * 86400.0
 _WHAT = "the token endpoint"
@@ -44,6 +45,17 @@ async def request_tokens(
     private_key: str | None = None,
 ) -> Tokens:
     """One request. Raises TokenRefused where it was refused, AuthUnavailable where nothing is known."""
+    body, headers = signed_form(client, form, now, private_key)
+    answer = await asker.post(endpoint, _WHAT, body, FORM, headers)
+    if answer.status == 200 and answer.document is not None:
+        return _read(answer.document, now)
+    raise _refusal(answer, client, [*(form.get(name) for name in _SECRET), client.secret])
+
+
+def signed_form(
+    client: Client, form: Mapping[str, str], now: float, private_key: str | None
+) -> tuple[bytes, dict[str, str]]:
+    """A form with which a client says who it is: the body, and the headers."""
     # Common servers look for the client id here even where it stands in the header, too.
     fields, headers = {**form, "client_id": client.client_id}, dict[str, str]()
     if client.auth_method == "client_secret_basic" and client.secret is not None:
@@ -54,11 +66,7 @@ async def request_tokens(
         fields["client_assertion"] = client_assertion(private_key, client.client_id, client.issuer, now)
     elif client.auth_method == "client_secret_post" and client.secret is not None:
         fields["client_secret"] = client.secret
-    body = urlencode(fields).encode()
-    answer = await asker.post(endpoint, _WHAT, body, "application/x-www-form-urlencoded", headers)
-    if answer.status == 200 and answer.document is not None:
-        return _read(answer.document, now)
-    raise _refusal(answer, client, [*(form.get(name) for name in _SECRET), client.secret])
+    return urlencode(fields).encode(), headers
 
 
 def _read(document: Document, now: float) -> Tokens:

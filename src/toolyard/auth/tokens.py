@@ -17,7 +17,7 @@ from toolyard.auth.target import Target
 from toolyard.auth.token_endpoint import Tokens, request_tokens
 from toolyard.net import same_origin
 
-__all__ = ["Keeper", "can_renew", "renew"]
+__all__ = ["Keeper", "can_renew", "renew", "up_to_date"]
 
 _ABSENT = 10.0
 """Seconds for which nobody looks again whether there is a sign-in by now, unless the server refuses."""
@@ -161,7 +161,7 @@ async def renew(
 
 
 async def _ask(asker: Asker, target: Target, kept: Grant, now: float) -> Tokens:
-    client = _up_to_date(kept.client, target)
+    client = up_to_date(kept.client, target)
     form = {"grant_type": "client_credentials"}
     if target.oauth.grant == "client_credentials":
         if kept.requested:
@@ -173,7 +173,7 @@ async def _ask(asker: Asker, target: Target, kept: Grant, now: float) -> Tokens:
     return await request_tokens(asker, kept.token_endpoint, client, form, now, private_key=target.private_key)
 
 
-def _up_to_date(client: Client, target: Target) -> Client:
+def up_to_date(client: Client, target: Target) -> Client:
     """The operator may have entered another secret since."""
     if client.origin == "entered" and client.client_id == target.oauth.client_id:
         return replace(client, secret=target.oauth.client_secret)

@@ -31,7 +31,7 @@ __all__ = ["Approve", "CallPath", "CallRules", "HandlesFor", "Via"]
 log = logging.getLogger("toolyard.calls")
 
 Approve: TypeAlias = Callable[[Question], Awaitable[bool]]
-"""Asks somebody whether a call may be made."""
+"""Asks somebody whether a call may be made. Raises ApprovalNeeded where they have to be asked first."""
 
 Via: TypeAlias = Callable[[Server, Definition, Mapping[str, Any], bool], Awaitable[dict[str, Any]]]
 """Takes a call that may be made to its server, for doors whose clients have connections of their own: the
@@ -242,6 +242,7 @@ class CallPath:
                     definition.name,
                     arguments,
                     principal=caller.principal,
+                    chat=caller.chat,
                     repeatable=_repeatable(server, definition),
                     timeouts=timeouts,
                     on_progress=on_progress,
@@ -263,7 +264,7 @@ class CallPath:
         return gate is not None and not gate.shut
 
     async def _resolve(self, name: str, caller: Caller) -> tuple[Server, Definition]:
-        located = await self._rosters.locate(name, caller.principal)
+        located = await self._rosters.locate(name, caller.principal, caller.chat)
         if located is not None:
             return located
         roster = self._rosters.known(caller.principal)
@@ -304,7 +305,7 @@ class CallPath:
                 f"'{name}' needs an approval, and there is nobody to ask",
                 hint="give Toolyard an approve callback, or set write_tools to 'allow'",
             )
-        if not await self._approve(Question(decision, arguments, caller)):
+        if not await self._approve(Question(decision, arguments, caller, definition)):
             raise ToolRefused(f"the call of '{name}' was not approved")
 
     def _refuse_unaccepted(self, gate: Gate, candidate: Candidate, roster: Roster, caller: Caller) -> None:
@@ -350,6 +351,7 @@ class CallPath:
                 agent=caller.agent,
                 choice=caller.choice,
                 scope=caller.scope,
+                chat=caller.chat is not None,
             )
             _put(self._policies, caller, policy, _GATES)
         return policy

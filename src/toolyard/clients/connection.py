@@ -8,6 +8,7 @@ import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import Context
 from dataclasses import replace
 from typing import Any
 
@@ -63,15 +64,20 @@ class Connection:
         *,
         stop_when_idle: float | None = None,
         callbacks: Callbacks | None = None,
+        apart: bool = False,
     ) -> None:
         """``stop_when_idle`` counts where the definition sets none. ``callbacks`` are its own, where what
-        the server is told must not be what everyone else's connections tell it."""
+        the server is told must not be what everyone else's connections tell it. ``apart``: what the server
+        says between calls is heard in no caller's context, not even that of the first one."""
         self.server = server
         self._principal = principal
         self._dialer = dialer
         self._on_told = on_told
         self._secrets = secrets_of(server)
         self._callbacks = callbacks or dialer.callbacks
+        self.offers = bool(self._callbacks.capabilities())
+        """Whether its server is told that somebody here can do something for it."""
+        self._apart = apart
         self._rounds = Rounds(server.id, self._callbacks)
         self._link: Link | None = None
         self._making: Link | None = None
@@ -203,6 +209,11 @@ class Connection:
         return self._status.state
 
     @property
+    def since(self) -> float:
+        """When it came into its state, in seconds since the epoch."""
+        return self._status.since
+
+    @property
     def spare(self) -> bool:
         """Nobody uses it and nothing is lost with it but a record: another one can be made in its place."""
         busy = self._status.in_flight or self._owners or self._link is not None or self._restart is not None
@@ -273,7 +284,9 @@ class Connection:
             self._opening = loop.create_future()
             # Nobody may be waiting any more when it fails.
             self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
-            owner = loop.create_task(self._own(self._opening), name=f"toolyard:{self.server.id}")
+            context = Context() if self._apart else None
+            name = f"toolyard:{self.server.id}"
+            owner = loop.create_task(self._own(self._opening), name=name, context=context)
             self._owners.add(owner)
             self._connecting = owner
             owner.add_done_callback(functools.partial(self._owner_done, self._opening))

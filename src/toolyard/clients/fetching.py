@@ -19,13 +19,13 @@ class Fetcher:
     def __init__(self, manager: ClientManager) -> None:
         self._manager = manager
 
-    async def __call__(self, server_id: str, principal: Principal) -> Listing:
+    async def __call__(self, server_id: str, principal: Principal, chat: str | None = None) -> Listing:
         """The complete listing. Raises ServerError."""
-        facts = await self._manager.facts(server_id, principal=principal)
+        facts = await self._manager.facts(server_id, principal=principal, chat=chat)
         if "tools" not in facts.capabilities:
             tools, ttl_ms, scope = [], None, None
         else:
-            pages = await self._manager.list_tools(server_id, principal=principal)
+            pages = await self._manager.list_tools(server_id, principal=principal, chat=chat)
             tools, ttl_ms, scope = pages.items, pages.ttl_ms, Scope(pages.scope)
         log.info("server '%s' lists %d tools", server_id, len(tools))
         return Listing(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from toolyard.clients.callbacks import Callbacks, NotOffered
-from toolyard.errors import BadAnswer, CallTimeout, RpcError, ServerError, Unreachable
+from toolyard.errors import BadAnswer, CallTimeout, RpcError, ServerError, ToolyardError, Unreachable
 from toolyard.transports.transport import Transport
 from toolyard.wire.client import Facts, Speaker
 from toolyard.wire.exchange import (
@@ -284,6 +284,9 @@ class Link:
             message = result_message(event.id, result)
         except NotOffered:
             message = error_message(event.id, METHOD_NOT_FOUND, f"{event.method} is not offered")
+        except ToolyardError as error:
+            # Somebody said no, in words that are meant for others.
+            message = error_message(event.id, INTERNAL_ERROR, error.cause)
         except Exception as error:
             log.exception("%s: the callback for %s failed", self.server, event.method)
             message = error_message(event.id, INTERNAL_ERROR, f"{type(error).__name__}: {error}")

@@ -15,6 +15,7 @@ from toolyard.clients.connection import Connection, unused
 from toolyard.clients.definitions import Change, Definitions
 from toolyard.clients.dialing import AuthFor, Dialer
 from toolyard.clients.handshake import EraMemory, Eras
+from toolyard.clients.lanes import LaneKey, Lanes
 from toolyard.clients.link import OnProgress
 from toolyard.clients.listing import Listing
 from toolyard.errors import ServerError, Unreachable
@@ -26,7 +27,11 @@ from toolyard.transports.nursery import Nursery
 from toolyard.transports.transport import MESSAGE_LIMIT, Transport
 from toolyard.wire.client import Facts
 
-__all__ = ["ClientManager", "Heard"]
+__all__ = ["CallbacksFor", "ClientManager", "Heard"]
+
+CallbacksFor: TypeAlias = Callable[[Principal, str | None], Callbacks]
+"""What somebody can do for the servers of a principal's connections: the usual ones (None), or those that are
+a chat's own (its id)."""
 
 Heard: TypeAlias = Callable[[str, str, str, Mapping[str, Any]], None]
 """Told what servers say unasked: the server's id, the principal's id, the method, the parameters."""
@@ -37,6 +42,9 @@ _STOP_WHEN_IDLE = 300.0
 without a word."""
 _SPARE = 1024
 """Connections to keep; beyond them those go that are not connected and whose user is not the local one."""
+_BROKEN = frozenset({State.FAILED, State.NEEDS_AUTH})
+_SPARE_LANES = 256
+"""Connections of chats to keep; beyond them those go that are not connected."""
 
 
 class ClientManager:
@@ -57,22 +65,30 @@ class ClientManager:
         auth_for: AuthFor | None = None,
         net: Net | None = None,
         callbacks: Callbacks | None = None,
+        callbacks_for: CallbacksFor | None = None,
         eras: EraMemory | None = None,
         parallel: int = _PARALLEL,
         client_info: Mapping[str, Any] | None = None,
         message_limit: int = MESSAGE_LIMIT,
         most_children: int | None = None,
         memory_servers: Mapping[str, Callable[[], Transport]] | None = None,
+        built_in: Iterable[Server] = (),
         on_told: Callable[[str, str, Mapping[str, Any]], None] | None = None,
     ) -> None:
-        """``auth_for`` gives credentials by principal, for HTTP servers that name no auth provider. A ``net``
-        that is given is not closed here."""
+        """``auth_for`` gives credentials by principal, for HTTP servers that name no auth provider.
+        ``callbacks_for`` gives callbacks by principal and chat, in place of ``callbacks`` for all. A ``net``
+        that is given is not closed here. ``built_in`` servers are ours: everyone can use them by their ids,
+        and no list or status speaks of them."""
+        self._built_in = {server.id: server for server in built_in}
         self._definitions = Definitions(servers)
         self._servers: Mapping[str, Server] = self._definitions.all
         self._connections: dict[tuple[str, str], Connection] = {}
         """By server and principal. What is in here its principal may use: a call need not ask again."""
-        self._lanes: dict[tuple[str, str, str], Connection] = {}
-        """Connections beside these, by the key of whoever has them to himself as well."""
+        self._lanes = Lanes()
+        """Connections beside these."""
+        self._callbacks_for = callbacks_for
+        self.offers = callbacks_for is not None or bool((callbacks or Callbacks()).capabilities())
+        """Whether servers may be told, over the usual connections, that somebody can do something."""
         self._heard: list[Heard] = []
         self._dropping: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -109,9 +125,9 @@ class ClientManager:
         """The definition, where it exists for this principal."""
         server = self._servers.get(server_id)
         # Not by visible_to(): every call comes through here.
-        if server is None or server.instance is None or server.instance.owner == principal.id:
-            return server
-        return None
+        if server is None:
+            return self._built_in.get(server_id)
+        return server if server.instance is None or server.instance.owner == principal.id else None
 
     # Using servers.
 
@@ -122,17 +138,20 @@ class ClientManager:
         arguments: Mapping[str, Any] | None = None,
         *,
         principal: Principal = LOCAL,
+        chat: str | None = None,
         repeatable: bool = False,
         timeouts: Timeouts | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The raw result of one tool call. Raises a ServerError, always within the timeouts."""
+        """The raw result of one tool call, over the connection that is right for a chat, where it is one's.
+        Raises a ServerError, always within the timeouts."""
         return await self.request(
             server_id,
             "tools/call",
             {"name": tool, "arguments": {} if arguments is None else arguments},
             principal=principal,
+            chat=chat,
             repeatable=repeatable,
             timeouts=timeouts,
             on_progress=on_progress,
@@ -146,13 +165,14 @@ class ClientManager:
         params: Mapping[str, Any] | None = None,
         *,
         principal: Principal = LOCAL,
+        chat: str | None = None,
         repeatable: bool = False,
         timeouts: Timeouts | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The result of any request."""
-        return await self.connection(server_id, principal).request(
+        return await self.connection(server_id, principal, chat).request(
             method,
             params,
             repeatable=repeatable,
@@ -161,9 +181,11 @@ class ClientManager:
             meta=meta,
         )
 
-    async def list_tools(self, server_id: str, *, principal: Principal = LOCAL) -> Listing:
+    async def list_tools(
+        self, server_id: str, *, principal: Principal = LOCAL, chat: str | None = None
+    ) -> Listing:
         """All tools that the server lists right now."""
-        return await self.connection(server_id, principal).list_tools()
+        return await self.connection(server_id, principal, chat).list_tools()
 
     async def list_all(
         self, server_id: str, method: str, key: str, *, principal: Principal = LOCAL
@@ -171,9 +193,9 @@ class ClientManager:
         """All pages of another list, e.g. ``resources/list`` with ``resources``."""
         return await self.connection(server_id, principal).list_all(method, key)
 
-    async def facts(self, server_id: str, *, principal: Principal = LOCAL) -> Facts:
+    async def facts(self, server_id: str, *, principal: Principal = LOCAL, chat: str | None = None) -> Facts:
         """Connect where needed; what the server says about itself."""
-        return await self.connection(server_id, principal).ready()
+        return await self.connection(server_id, principal, chat).ready()
 
     async def connect(
         self, server_ids: Iterable[str] | None = None, *, principal: Principal = LOCAL
@@ -197,13 +219,32 @@ class ClientManager:
         statuses = await asyncio.gather(*(one(server_id) for server_id in wanted))
         return [status for status in statuses if status is not None]
 
-    def connection(self, server_id: str, principal: Principal = LOCAL) -> Connection:
-        """The connection of this server and principal. Nothing is started.
+    def connection(self, server_id: str, principal: Principal = LOCAL, chat: str | None = None) -> Connection:
+        """The connection of this server and principal. Nothing is started. A chat has connections of its own
+        to instances, which ``end_lanes`` closes.
 
         For use at once: one that nobody uses may be replaced by another.
         """
+        if chat is not None and (lane := self._of_chat(server_id, principal, chat)) is not None:
+            return lane
         connection = self._connections.get((server_id, principal.id))
         return self._make(server_id, principal) if connection is None else connection
+
+    def _of_chat(self, server_id: str, principal: Principal, chat: str) -> Connection | None:
+        """The chat's own connection; None to a server that it shares with everything else."""
+        key = (server_id, principal.id, chat)
+        if (found := self._lanes.find(key)) is not None:
+            return found
+        server = self.find(server_id, principal)
+        if server is None or server.instance is None:
+            return None
+        self._drop(self._lanes.take_spare(_SPARE_LANES))
+        made = self._lane(server, principal, self._callbacks(principal, chat), apart=True)
+        self._lanes.put(key, made, passing=True)
+        return made
+
+    def _callbacks(self, principal: Principal, chat: str | None = None) -> Callbacks | None:
+        return None if self._callbacks_for is None else self._callbacks_for(principal, chat)
 
     def _make(self, server_id: str, principal: Principal) -> Connection:
         server = self.find(server_id, principal)
@@ -216,8 +257,15 @@ class ClientManager:
         if len(self._connections) >= _SPARE:
             self._drop_spare()
         idle = None if principal.id == LOCAL.id or server.instance is not None else _STOP_WHEN_IDLE
-        told = self._ear(principal)
-        made = Connection(server, principal, self._dialer, told, stop_when_idle=idle)
+        made = Connection(
+            server,
+            principal,
+            self._dialer,
+            self._ear(principal),
+            stop_when_idle=idle,
+            callbacks=self._callbacks(principal),
+            apart=True,
+        )
         self._connections[server_id, principal.id] = made
         return made
 
@@ -225,27 +273,38 @@ class ClientManager:
         """A connection beside the usual one, whose questions and logs are those of ``key`` alone, and whose
         server is told what ``callbacks`` can do. Nothing is started; it stops by itself when idle, and
         ``end_lanes`` ends it. Raises Unreachable where there is no such server for this principal."""
-        found = self._lanes.get((server_id, principal.id, key))
+        found = self._lanes.find((server_id, principal.id, key))
         if found is not None:
             return found
         server = self.find(server_id, principal)
         if server is None:
             raise _no_server(server_id)
-        if self._closed:
-            raise Unreachable("the connection is closed", server=server_id)
-        whose = LOCAL if server.shared else principal
-        ear, idle = self._ear(whose), _STOP_WHEN_IDLE
-        made = Connection(server, whose, self._dialer, ear, stop_when_idle=idle, callbacks=callbacks)
-        self._lanes[server_id, principal.id, key] = made
+        made = self._lane(server, LOCAL if server.shared else principal, callbacks)
+        self._lanes.put((server_id, principal.id, key), made)
         return made
 
+    def _lane(
+        self, server: Server, whose: Principal, callbacks: Callbacks | None, *, apart: bool = False
+    ) -> Connection:
+        if self._closed:
+            raise Unreachable("the connection is closed", server=server.id)
+        return Connection(
+            server,
+            whose,
+            self._dialer,
+            self._ear(whose),
+            stop_when_idle=_STOP_WHEN_IDLE,
+            callbacks=callbacks,
+            apart=apart,
+        )
+
     def lanes(self, key: str) -> list[Connection]:
-        """Those that were made for a key and are still there."""
-        return [lane for each, lane in self._lanes.items() if each[2] == key]
+        """Those that were made for a key, or a chat, and are still there."""
+        return self._lanes.held_by(key)
 
     async def end_lanes(self, key: str) -> None:
-        """Close the lanes of a key. A later call makes new ones."""
-        await _close(self._take_lanes(lambda each: each[2] == key))
+        """Close the lanes of a key, or of a chat. A later call makes new ones."""
+        await _close(self._lanes.take(lambda each: each[2] == key))
 
     def hear(self, heard: Heard) -> Callable[[], None]:
         """Tell somebody what servers say unasked on the connections that are made from now on; call what
@@ -268,7 +327,9 @@ class ClientManager:
             key for key, connection in self._connections.items() if key[1] != LOCAL.id and connection.spare
         ]
         spare.sort(key=lambda key: self._connections[key].used)
-        dropped = [self._connections.pop(key) for key in spare[: (len(spare) + 1) // 2]]
+        self._drop([self._connections.pop(key) for key in spare[: (len(spare) + 1) // 2]])
+
+    def _drop(self, dropped: Collection[Connection]) -> None:
         if dropped:
             task = asyncio.get_running_loop().create_task(_close(dropped))
             self._dropping.add(task)
@@ -289,13 +350,24 @@ class ClientManager:
     def state(self, server_id: str, principal: Principal = LOCAL) -> State:
         """The state alone, without making a record."""
         connection = self._connections.get((server_id, principal.id))
-        if connection is not None:
+        if connection is not None and connection.server.instance is None:
             return connection.state
         server = self.find(server_id, principal)
         if server is None or not server.enabled:
             return State.DISABLED
-        shared = self._connections.get((server_id, LOCAL.id)) if server.shared else None
-        return State.IDLE if shared is None else shared.state
+        if server.shared:
+            connection = self._connections.get((server_id, LOCAL.id))
+        elif server.instance is not None:
+            connection = self._latest(server_id, principal)
+        return State.IDLE if connection is None else connection.state
+
+    def _latest(self, server_id: str, principal: Principal) -> Connection | None:
+        """The connection that knows best how an instance is: the usual one, or a chat's or client's own."""
+        usual = self._connections.get((server_id, principal.id))
+        lane = self._lanes.newest(server_id, principal.id)
+        if usual is None or lane is None:
+            return usual or lane
+        return lane if usual.state is State.IDLE or lane.since > usual.since else usual
 
     def statuses(self, principal: Principal | None = None) -> list[Status]:
         """The records of all servers that exist for a principal. Without one, for the operator: every record
@@ -307,11 +379,19 @@ class ClientManager:
         for server in self.servers.values():
             if server.id not in used and server.instance is None and not self._closed:
                 self.connection(server.id)
-        return [connection.status() for _, connection in sorted(self._connections.items())]
+        there = sorted(key for key in self._connections if key[0] not in self._built_in)
+        return [self._connections[key].status() for key in there]
 
     def _status(self, server: Server, principal: Principal) -> Status:
         whose = LOCAL if server.shared else principal
-        connection = self._connections.get((server.id, whose.id))
+        if server.instance is not None:
+            connection = self._latest(server.id, whose)
+        else:
+            connection = self._connections.get((server.id, whose.id))
+            broken = self._lanes.newest(server.id, whose.id, _BROKEN)
+            if broken is not None and (connection is None or broken.since > connection.since):
+                # Whoever uses it so fails, however well the rest fare.
+                connection = broken
         return unused(server, whose) if connection is None else connection.status()
 
     # Changing and closing.
@@ -323,10 +403,12 @@ class ClientManager:
         them.
         """
         if principal is not None:
-            lanes = self._take_lanes(lambda key: key[:2] == (server_id, principal.id))
+            server = self.find(server_id, principal)
+            whose = {principal.id, LOCAL.id} if server is not None and server.shared else {principal.id}
+            lanes = self._lanes.take(lambda key: key[0] == server_id and key[1] in whose)
             await _all((self.connection(server_id, principal).restart(), _close(lanes)))
             return
-        lanes = self._take_lanes(lambda key: key[0] == server_id)
+        lanes = self._lanes.take(lambda key: key[0] == server_id)
         await _all((*(self._connections[key].restart() for key in self._of({server_id})), _close(lanes)))
 
     async def update(self, servers: Iterable[Server]) -> set[str]:
@@ -353,30 +435,33 @@ class ClientManager:
                 self._connections[key].adopt(change.after)
             else:
                 closing.append(self._connections.pop(key))
-        # Whoever has a lane gets another one; what it goes by may be anything of the definition.
-        closing += self._take_lanes(lambda key: key[0] in changes)
+        stay: set[LaneKey] = set()
+        for key, lane in self._lanes.passing():
+            change = changes.get(key[0])
+            if change is not None and change.after is not None and change.same_way:
+                lane.adopt(change.after)
+                stay.add(key)
+        # Whoever else has a lane gets another one; what it goes by may be anything of the definition.
+        closing += self._lanes.take(lambda key: key[0] in changes and key not in stay)
         await _close(closing)
         return set(changes)
 
-    def _take_lanes(self, which: Callable[[tuple[str, str, str]], bool]) -> list[Connection]:
-        return [self._lanes.pop(key) for key in list(self._lanes) if which(key)]
-
     async def close(self, server_id: str) -> None:
         """Close this server's connections. A later call makes new ones."""
-        lanes = self._take_lanes(lambda key: key[0] == server_id)
+        lanes = self._lanes.take(lambda key: key[0] == server_id)
         await _close([*(self._connections.pop(key) for key in self._of({server_id})), *lanes])
 
     async def close_principal(self, principal_id: str) -> None:
         """Close the connections that are one principal's own. A later call makes new ones."""
         keys = [key for key in self._connections if key[1] == principal_id]
-        lanes = self._take_lanes(lambda key: key[1] == principal_id)
+        lanes = self._lanes.take(lambda key: key[1] == principal_id)
         await _close([*(self._connections.pop(key) for key in keys), *lanes])
 
     async def close_all(self) -> None:
         """Close everything for good: connections, children, sockets. Bounded; may be called twice."""
         self._closed = True
-        connections, self._connections = [*self._connections.values(), *self._lanes.values()], {}
-        self._lanes = {}
+        lanes = self._lanes.take(lambda _: True)
+        connections, self._connections = [*self._connections.values(), *lanes], {}
         await _all((_close(connections), *self._dropping))
         await self._dialer.close()
 

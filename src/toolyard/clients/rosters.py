@@ -43,12 +43,20 @@ class Rosters:
     A roster has only servers that exist for its principal.
     """
 
-    def __init__(self, manager: ClientManager, catalogues: Catalogues, naming: Naming) -> None:
+    def __init__(
+        self,
+        manager: ClientManager,
+        catalogues: Catalogues,
+        naming: Naming,
+        built_in: Mapping[str, Catalogue] | None = None,
+    ) -> None:
+        """``built_in`` has what our own servers have: it is in every roster and needs no listing."""
         self._manager = manager
         self._catalogues = catalogues
         self._naming = naming
+        self._built_in = built_in or {}
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._empty = Roster.of(naming, {}, {})
+        self._empty = Roster.of(naming, self._built_in, {})
         self._closed = False
 
     def close(self) -> None:
@@ -96,10 +104,16 @@ class Rosters:
         return self._keep(principal, {**found, **last}, {})
 
     async def current(
-        self, principal: Principal, *, fresh: bool = False, only: Iterable[str] | None = None
+        self,
+        principal: Principal,
+        *,
+        fresh: bool = False,
+        only: Iterable[str] | None = None,
+        chat: str | None = None,
     ) -> Roster:
         """What every enabled server has now. One that was never listed is connected to; one that was is
-        asked again only while it is connected and its copy is old. ``fresh`` asks all of them."""
+        asked again only while it is connected and its copy is old. ``fresh`` asks all of them. ``chat`` is
+        the one that asks: it asks instances over its own connections."""
         wanted = None if only is None else set(only)
         servers = [server for server in self._enabled(principal) if wanted is None or server.id in wanted]
         gate = asyncio.Semaphore(_PARALLEL)
@@ -114,7 +128,9 @@ class Rosters:
                     return held, None
                 async with gate:
                     self._check()
-                    return await self._catalogues.get(server, principal, connected=ready, fresh=fresh), None
+                    return await self._catalogues.get(
+                        server, principal, connected=ready, fresh=fresh, chat=chat
+                    ), None
             except ServerError as error:
                 return held, error
 
@@ -133,13 +149,18 @@ class Rosters:
                 found[server.id] = catalogue
         return self._keep(principal, found, failures)
 
-    async def locate(self, name: str, principal: Principal) -> tuple[Server, Definition] | None:
+    async def locate(
+        self, name: str, principal: Principal, chat: str | None = None
+    ) -> tuple[Server, Definition] | None:
         """The server and the tool of an exposed name, connecting to no more servers than that takes."""
+        if (own := self._empty.tools.get(name)) is not None:
+            server = self._manager.find(own.server_id, principal)
+            return None if server is None else (server, own)
         kept = self._kept.get(principal.id)
         definition = None if kept is None else kept.roster.tools.get(name)
         fresh = False
         if kept is None or definition is None:
-            definition, fresh = await self._search(name, principal)
+            definition, fresh = await self._search(name, principal, chat)
             kept = self._kept.get(principal.id)
         if kept is None or definition is None:
             return None
@@ -149,7 +170,7 @@ class Rosters:
         self._check()
         if fresh or (time.monotonic() < kept.checked.get(server.id, 0.0) and server.cache_ttl > 0):
             return server, definition
-        now = await self._for_call(server, principal)
+        now = await self._for_call(server, principal, chat)
         definition = self._learned(principal, server, now).tools.get(name)
         # It may have been replaced or taken away while it was asked.
         server = self._manager.find(server.id, principal)
@@ -168,16 +189,18 @@ class Rosters:
             self._kept.move_to_end(principal.id)
         return roster
 
-    async def _for_call(self, server: Server, principal: Principal) -> Catalogue:
+    async def _for_call(self, server: Server, principal: Principal, chat: str | None) -> Catalogue:
         """The catalogue that a call goes by. Servers that say that a listing is stale at once (many do,
         because it is the default of a library) are not listed for every call, but as often as configured."""
         held = await self._catalogues.peek(server, principal)
         if held is not None and (not held.stale or (held.listing.ttl == 0 and held.age < server.cache_ttl)):
             return held
         connected = self._manager.state(server.id, principal) is State.READY
-        return await self._catalogues.get(server, principal, connected=connected)
+        return await self._catalogues.get(server, principal, connected=connected, chat=chat)
 
-    async def _search(self, name: str, principal: Principal) -> tuple[Definition | None, bool]:
+    async def _search(
+        self, name: str, principal: Principal, chat: str | None
+    ) -> tuple[Definition | None, bool]:
         """The tool of this name, and whether its server listed it just now."""
         roster = await self.stored(principal)
         if (found := roster.tools.get(name)) is not None:
@@ -192,13 +215,13 @@ class Rosters:
         old = [server.id for server in enabled if server.id in likely and _is_old(server.id, roster)]
         if old:
             # Another process listed it long ago: it may well have this tool by now.
-            roster = await self.current(principal, only=old, fresh=True)
+            roster = await self.current(principal, only=old, fresh=True, chat=chat)
             if (found := roster.tools.get(name)) is not None:
                 return found, True
         first = [server_id for server_id in unlisted if server_id in likely]
         for batch in (first, [server_id for server_id in unlisted if server_id not in likely]):
             if batch:
-                roster = await self.current(principal, only=batch)
+                roster = await self.current(principal, only=batch, chat=chat)
                 if (found := roster.tools.get(name)) is not None:
                     return found, True
             if any(server_id in roster.failures for server_id in first):
@@ -263,7 +286,7 @@ class Rosters:
     ) -> Roster:
         before = kept.roster.catalogues
         # A list that was fetched again and is still the same keeps its names and what was decided of it.
-        found = {id: _as_before(one, before.get(id)) for id, one in found.items()}
+        found = {id: _as_before(one, before.get(id)) for id, one in {**found, **self._built_in}.items()}
         slugs = {
             id: server.instance.slug
             for id in found

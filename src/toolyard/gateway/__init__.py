@@ -7,6 +7,8 @@ client, sessions    who asks: what they can do, and where messages to them go
 upstream            which connection a request takes, so that no server is told what a client cannot do
 rounds, parked, sealing
                     requests that take a modern client several rounds
+approving, asking, remembering
+                    calls that need somebody's yes
 hub, shelves        what servers say unasked, and list besides tools
 channel, lines      over one channel for all, such as standard streams
 http, answering, streams, httpsessions

@@ -40,12 +40,18 @@ class _Headers(dict[str, str]):
 
     def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
         super().__init__()
-        self._raw = raw
+        self._raw = dict(raw)
+        if len(self._raw) < len(raw):
+            self._raw = {name: b", ".join(v for n, v in raw if n == name) for name in self._raw}
 
     def get(self, key: str, default: Any = None) -> Any:
-        name = key.lower().encode("latin-1")
-        found = [value for given, value in self._raw if given == name]
-        return b", ".join(found).decode("latin-1") if found else default
+        found = self._raw.get(_name(key))
+        return default if found is None else found.decode("latin-1")
+
+
+@lru_cache(maxsize=256)
+def _name(key: str) -> bytes:
+    return key.lower().encode("latin-1", "replace")
 
 
 @dataclass(slots=True)

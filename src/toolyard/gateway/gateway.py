@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolyard import __version__
+from toolyard.gateway.approving import Approvals
 from toolyard.gateway.hub import Hub
 from toolyard.gateway.parked import ParkedCalls
 from toolyard.gateway.sealing import Sealer
@@ -29,8 +30,12 @@ _WRITTEN = 50_000
 class Gateway:
     """Made once for a process, before anything is connected; ``close`` comes before the parts close."""
 
-    def __init__(self, parts: Parts, sealer: Sealer | None = None) -> None:
+    def __init__(
+        self, parts: Parts, sealer: Sealer | None = None, approvals: Approvals | None = None
+    ) -> None:
+        """``approvals`` is what the parts' call path asks, where clients can be asked themselves."""
         self.parts = parts
+        self.approvals = approvals
         self.sealer = sealer or Sealer()
         self.upstream = Upstream(parts.manager)
         self.parked = ParkedCalls()

@@ -76,6 +76,12 @@ class Hub:
             elif KINDS.get(method) in watch.kinds and watch.concerns(server_id):
                 watch.tell(method, {})
 
+    def tools_changed(self) -> None:
+        """What callers may see is different now, whatever servers say: those who watch list again."""
+        for watch in list(self._watches):
+            if "tools" in watch.kinds:
+                watch.tell("notifications/tools/list_changed", {})
+
     # Resources.
 
     async def subscribe(self, watch: Watch, server_id: str, uri: str, name: str) -> None:

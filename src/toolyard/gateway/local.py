@@ -9,10 +9,12 @@ from typing import BinaryIO
 
 from toolyard.config.settings import Settings
 from toolyard.errors import Unreachable
+from toolyard.gateway.approving import Approvals
 from toolyard.gateway.doors import gateway_caller, narrowed
 from toolyard.gateway.front import Front
 from toolyard.gateway.gateway import Gateway
 from toolyard.gateway.lines import serve_lines
+from toolyard.gateway.remembering import MemoryApprovals
 from toolyard.meta import Mode
 from toolyard.model.agent import Agent
 from toolyard.model.call import Caller
@@ -58,8 +60,9 @@ async def serve_local(
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    parts = build(configuration, settings, data_dir=folder, on_list_changed=list_changed)
-    gateway = Gateway(parts)
+    approvals = Approvals(MemoryApprovals())
+    parts = build(configuration, settings, data_dir=folder, approve=approvals, on_list_changed=list_changed)
+    gateway = Gateway(parts, approvals=approvals)
     try:
         await parts.rosters.stored(caller.principal)
         await serve_lines(Front(gateway, caller, server, mode), source, sink)

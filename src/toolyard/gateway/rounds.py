@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
+from toolyard.gateway.approving import PASSED, Passed
 from toolyard.gateway.client import Request
 from toolyard.gateway.failing import Refusal
 from toolyard.gateway.gateway import Gateway
@@ -41,10 +42,12 @@ class Rounds:
         Refusal for a round that does not fit."""
         rounds = "requestState" in request.params or "inputResponses" in request.params
         if request.session is not None or not (rounds or needs_lane(request)):
-            return await work(self._plain(request))
+            return await work(self.plain(request))
         return await self._round(request, work)
 
-    def _plain(self, request: Request) -> Send:
+    def plain(self, request: Request) -> Send:
+        """Sends what is done in one round."""
+
         async def send(
             server_id: str, method: str, params: Mapping[str, Any], repeatable: bool = False
         ) -> dict[str, Any]:
@@ -56,20 +59,25 @@ class Rounds:
         return send
 
     async def _round(self, request: Request, work: Work) -> dict[str, Any]:
-        parked = self._resumed(request) or self._started(request, work)
+        content = self.opened(request)
+        passed = Passed(content.get("approved"))
+        PASSED.set(passed)
+        parked = self._resumed(request, content) or self._started(request, content, work)
         assert parked.task is not None
         result = await parked.outcome(parked.task)
         if result is None:
-            state = self._seal(request, {"parked": parked.id})
+            state = self.seal(request, {"parked": parked.id})
             return input_required(parked.input_requests(), state)
         state = result.get("requestState")
         if result.get("resultType") == "input_required" and isinstance(state, str):
-            return {**result, "requestState": self._seal(request, {"upstream": state})}
+            more = {"upstream": state}
+            if passed.hash is not None:
+                more["approved"] = passed.hash
+            return {**result, "requestState": self.seal(request, more)}
         return result
 
-    def _resumed(self, request: Request) -> Parked | None:
+    def _resumed(self, request: Request, content: Mapping[str, Any]) -> Parked | None:
         """The call that this is another round of, where it waits here."""
-        content = self._opened(request)
         if "parked" not in content:
             return None
         parked = self._gateway.parked.find(content["parked"])
@@ -82,12 +90,12 @@ class Rounds:
         parked.take(request)
         return parked
 
-    def _started(self, request: Request, work: Work) -> Parked:
+    def _started(self, request: Request, content: Mapping[str, Any], work: Work) -> Parked:
         more: dict[str, Any] = {}
         given = request.params.get("inputResponses")
         if given is not None:
             more["inputResponses"] = given
-        if (state := self._opened(request).get("upstream")) is not None:
+        if (state := content.get("upstream")) is not None:
             more["requestState"] = state
 
         async def through(parked: Parked) -> dict[str, Any]:
@@ -108,7 +116,8 @@ class Rounds:
 
         return self._gateway.parked.start(request, through)
 
-    def _opened(self, request: Request) -> Mapping[str, Any]:
+    def opened(self, request: Request) -> Mapping[str, Any]:
+        """What we sealed for this request in an earlier round; nothing in the first one. Raises Refusal."""
         params = request.params
         if "inputResponses" in params and not isinstance(params["inputResponses"], dict):
             raise Refusal(INVALID_PARAMS, "inputResponses is no object")
@@ -117,5 +126,6 @@ class Rounds:
         sealer = self._gateway.sealer
         return sealer.open(params["requestState"], self._principal.id, request.method, params)
 
-    def _seal(self, request: Request, content: Mapping[str, Any]) -> str:
+    def seal(self, request: Request, content: Mapping[str, Any]) -> str:
+        """The state that the client brings with the next round of this request."""
         return self._gateway.sealer.seal(content, self._principal.id, request.method, request.params)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, TypeAlias, cast
 
 from toolyard.catalog.roster import Roster
-from toolyard.errors import ToolRefused
+from toolyard.errors import ApprovalNeeded, ToolRefused
+from toolyard.gateway.asking import Asking
 from toolyard.gateway.client import Request
 from toolyard.gateway.failing import Refusal
 from toolyard.gateway.offering import Offering
@@ -16,7 +18,7 @@ from toolyard.gateway.rounds import Rounds, Send
 from toolyard.gateway.upstream import needs_lane
 from toolyard.meta import Mode, Offer
 from toolyard.meta.definitions import META_TOOLS
-from toolyard.model.server import Server
+from toolyard.model.server import NATIVE, Server
 from toolyard.model.tool import Definition
 from toolyard.policy import refused
 from toolyard.wire.codec import Written
@@ -37,6 +39,7 @@ class Tools:
         self._mode: Mode | None = mode
         self._offering = offering
         self._rounds = rounds
+        self._asking = Asking(offering.gateway.approvals, offering.caller, rounds)
         self._parts = offering.parts
         self._listed: tuple[Mapping[str, Definition], Mapping[str, Definition], Sequence[Written]] | None = (
             None
@@ -91,14 +94,33 @@ class Tools:
             return await self._meta(name, given, request)
         exposed = await self._exposed(name)
         try:
-            if not needs_lane(request) and "inputResponses" not in params and "requestState" not in params:
-                progress = request.progressed if request.progress_token is not None else None
-                return await self._parts.calls.pass_on(
-                    exposed, given, self._offering.caller, on_progress=progress, meta=request.meta
-                )
-            return await self._rounds.run(request, lambda send: self._pass(exposed, given, send))
+            if "requestState" in params and (asked := await self._asking.settled(request)) is not None:
+                return asked
+            return await self._made(exposed, given, request)
+        except ApprovalNeeded as needed:
+            return await self._asked(needed, exposed, given, request)
         except ToolRefused as error:
             return self._refused(error, name, exposed)
+
+    async def _made(self, exposed: str, given: dict[str, Any] | None, request: Request) -> dict[str, Any]:
+        params = request.params
+        if needs_lane(request) or "inputResponses" in params or "requestState" in params:
+            return await self._rounds.run(request, lambda send: self._pass(exposed, given, send))
+        if self._parts.manager.offers:
+            return await self._pass(exposed, given, self._rounds.plain(request))
+        progress = request.progressed if request.progress_token is not None else None
+        return await self._parts.calls.pass_on(
+            exposed, given, self._offering.caller, on_progress=progress, meta=request.meta
+        )
+
+    async def _asked(
+        self, needed: ApprovalNeeded, exposed: str, given: dict[str, Any] | None, request: Request
+    ) -> dict[str, Any]:
+        try:
+            again = partial(self._made, exposed, given, request)
+            return await self._asking.ask(needed, request, given or {}, again)
+        except ToolRefused as error:
+            return self._refused(error, str(request.params.get("name")), exposed)
 
     async def _meta(self, name: str, arguments: dict[str, Any] | None, request: Request) -> dict[str, Any]:
         """A meta tool's answer. What it calls is shaped as for a model; media go beside the text."""
@@ -171,5 +193,5 @@ class Tools:
 
 def _ttl(roster: Roster, only: str | None) -> int:
     """Milliseconds for which no server's list gets old."""
-    kept = [one for id, one in roster.catalogues.items() if only in (None, id)]
+    kept = [one for id, one in roster.catalogues.items() if only in (None, id) and id != NATIVE]
     return max(0, int(1000 * min((one.ttl - one.age for one in kept), default=0.0)))

@@ -1,6 +1,7 @@
 """Which connection a request takes, so that no server is told that a client can do what it cannot.
 
-A client that can do nothing for servers shares the principal's usual connection. A legacy session that can
+A client that can do nothing for servers shares the principal's usual connection; where that one's server was
+told of somebody who can, in a chat, it has one beside it that told nothing. A legacy session that can
 has connections of its own. A modern request says what its client can do: a modern server is told so with it,
 over the usual connection; for one of the legacy era there are connections that told it exactly that, each
 used by one call at a time, so that a question is always that call's.
@@ -17,11 +18,11 @@ from typing import Any, TypeAlias
 from toolyard.clients import ClientManager
 from toolyard.clients.callbacks import Answerer, Callbacks, NotOffered
 from toolyard.clients.connection import Connection
-from toolyard.errors import ServerError
+from toolyard.errors import BadAnswer, ServerError
 from toolyard.gateway.client import CURRENT, Request
 from toolyard.gateway.parked import Parked
 from toolyard.gateway.sessions import Session
-from toolyard.model.principal import Principal
+from toolyard.model.principal import LOCAL, Principal
 from toolyard.model.status import State
 from toolyard.wire.codec import encode
 
@@ -29,6 +30,11 @@ __all__ = ["Upstream", "needs_lane"]
 
 _ROUND = ("inputResponses", "requestState")
 """Parameters of the modern era's rounds, which a legacy server knows nothing of."""
+
+_SILENT = "silent"
+"""The key of the connections that told their servers nothing."""
+_TOLD_NOTHING = Callbacks()
+_NOTHING: Mapping[str, Any] = {}
 
 _Kind: TypeAlias = tuple[str, str, bytes]
 """Server, principal, and what the server was told that its client can do."""
@@ -73,9 +79,12 @@ class Upstream:
     ) -> dict[str, Any]:
         """The result of what a legacy client wants, or a client that can do nothing for servers. Raises a
         ServerError."""
-        session, level = request.session, request.log_level
+        session, level, offered = request.session, request.log_level, None
         if session is None or not session.has_lanes:
             connection = self._manager.connection(server_id, principal)
+            if connection.offers:
+                facts = connection.facts or await connection.ready()
+                connection, offered = self._silent(connection, principal, modern=facts.modern)
         else:
             CURRENT.set(request)
             connection = self._manager.lane(server_id, principal, session.key, session.callbacks)
@@ -83,14 +92,29 @@ class Upstream:
             if session.log_level is not None:
                 key = (session.key, server_id)
                 self._levels[key] = await _tell_level(connection, level, self._levels.get(key))
-        return await connection.request(
+        result = await connection.request(
             method,
             params,
             repeatable=repeatable,
             on_progress=request.progressed if request.progress_token is not None else None,
             meta=request.meta,
             log_level=level,
+            capabilities=offered,
         )
+        if offered is not None and result.get("resultType") == "input_required":
+            raise BadAnswer("wants input, which was not offered", server=server_id)
+        return result
+
+    def _silent(
+        self, usual: Connection, principal: Principal, *, modern: bool
+    ) -> tuple[Connection, Mapping[str, Any] | None]:
+        """The connection for a client that can do nothing for servers, where the usual one told its server of
+        somebody who can; and what a modern server is told of the client with its request."""
+        if modern:
+            return usual, _NOTHING
+        server = usual.server
+        whose = LOCAL if server.shared else principal
+        return self._manager.lane(server.id, whose, _SILENT, _TOLD_NOTHING), None
 
     async def for_round(
         self,

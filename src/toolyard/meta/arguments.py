@@ -42,6 +42,15 @@ class Given:
             return value
         raise BadArgument(f"'{key}' must be a string")
 
+    def flag(self, key: str) -> bool:
+        """Yes or no; no where it is left out. Models write them as texts too."""
+        value = self._given.get(key)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+            return value.strip().lower() == "true"
+        raise BadArgument(f"'{key}' must be true or false")
+
     def number(self, key: str, otherwise: int, least: int, most: int | None = None) -> int:
         """A whole number, brought within its bounds. Models write them as texts and as 10.0 too."""
         value = self._given.get(key)

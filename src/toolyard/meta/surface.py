@@ -188,7 +188,7 @@ class MetaTools:
 
     async def _search(self, given: Given, caller: Caller, _: OnProgress | None) -> Reply:
         query, limit = given.text("query"), given.number("limit", _FOUND, 1, MOST_LISTED)
-        roster = await self._rosters.current(caller.principal)
+        roster = await self._rosters.current(caller.principal, chat=caller.chat)
         found = self.search(roster, query, caller, limit)
         if found:
             return _ok(tools=self._lines(found, caller))
@@ -200,7 +200,7 @@ class MetaTools:
     async def _list(self, given: Given, caller: Caller, _: OnProgress | None) -> Reply:
         server, offset = given.text_or_none("server"), given.number("offset", 0, 0)
         limit = given.number("limit", _LISTED, 1, MOST_LISTED)
-        roster = await self._rosters.current(caller.principal)
+        roster = await self._rosters.current(caller.principal, chat=caller.chat)
         shown = self._calls.shown(roster, caller)
         if server is not None:
             servers = {definition.server_id for definition in shown.values()}
@@ -220,7 +220,7 @@ class MetaTools:
 
     async def _describe(self, given: Given, caller: Caller, _: OnProgress | None) -> Reply:
         names = given.texts("names", MOST_NAMES)
-        roster = await self._rosters.current(caller.principal)
+        roster = await self._rosters.current(caller.principal, chat=caller.chat)
         shown = self._calls.shown(roster, caller)
         tools: dict[str, Any] = {}
         room = self._budgets.schema

@@ -19,7 +19,7 @@ from toolyard.net import Net
 from toolyard.registry.noting import InstanceNotes, Noting
 from toolyard.registry.registry import Registry
 
-__all__ = ["Credentials", "config_key", "config_target"]
+__all__ = ["Credentials", "can_sign_in", "config_key", "config_target", "has_authorization"]
 
 _NOWHERE = Ourselves("http://127.0.0.1/callback")
 """Connections never send a person anywhere."""
@@ -52,7 +52,7 @@ class Credentials:
             return None
         if server.instance is not None:
             return self._of_instance(server, spec)
-        if server.provenance.source == "registry" or _has_authorization(spec):
+        if server.provenance.source == "registry" or has_authorization(spec):
             return None
         return self._of_config(server, spec, principal)
 
@@ -72,9 +72,10 @@ class Credentials:
             target = config_target(server, spec)
         except RegistrationFailed as error:
             return _Broken(error)
-        serves = server.shared or principal.id == LOCAL.id
         hint = f"run `toolyard login {server.id}`"
-        if not serves:
+        if self._registry is not None and can_sign_in(server, principal):
+            hint = "press Connect on the page of the server"
+        elif not server.shared and principal.id != LOCAL.id:
             hint = f'set "shared": true for it; then `toolyard login {server.id}` signs in for everybody'
         provider = self._provider(target, config_key(server, principal))
         return Noting(provider, hint, expected=server.oauth is not None)
@@ -107,7 +108,17 @@ def config_target(server: Server, spec: HttpSpec) -> Target:
     return Target(spec.url, oauth, server.private_addresses, key)
 
 
-def _has_authorization(spec: HttpSpec) -> bool:
+def can_sign_in(server: Server, principal: Principal) -> bool:
+    """Whether a person can sign in to a server of a file, for nobody but themself."""
+    spec = server.transport
+    if not isinstance(spec, HttpSpec) or spec.auth_provider_id is not None or has_authorization(spec):
+        return False
+    by_itself = server.oauth is not None and server.oauth.grant == "client_credentials"
+    return not by_itself and (not server.shared or principal.id == LOCAL.id)
+
+
+def has_authorization(spec: HttpSpec) -> bool:
+    """Whether an entry brings its own header, so that nobody signs in."""
     return any(name.lower() == "authorization" for name in spec.headers)
 
 

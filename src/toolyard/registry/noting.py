@@ -42,14 +42,19 @@ class InstanceNotes:
             await self._registry.set_state(self._instance_id, state, error.cause)
             # Somebody may have signed in while we were refused, and theirs is the last word.
             kept = await self._storage.grant(grant_key(self._instance_id))
-            if kept is not None and kept.access_token != token and kept.valid(self._clock()):
+            if kept is None or kept.access_token == token or kept.lacks_scopes:
+                return
+            if kept.valid(self._clock()):
                 await self._registry.set_state(self._instance_id, InstanceState.READY, None)
         except ToolyardError as trouble:
             log.warning("the state of instance %s cannot be noted: %s", self._instance_id, trouble.cause)
 
     async def works(self) -> None:
-        """Signing in works again."""
+        """Signing in works again; for all of it, unless the server still wants more scopes."""
         try:
+            kept = await self._storage.grant(grant_key(self._instance_id))
+            if kept is not None and kept.lacks_scopes:
+                return
             await self._registry.set_state(self._instance_id, InstanceState.READY, None)
         except ToolyardError as trouble:
             log.warning("the state of instance %s cannot be noted: %s", self._instance_id, trouble.cause)

@@ -25,7 +25,7 @@ from toolyard.registry.core import oauth_spec
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.registry.registry import Registry
 
-__all__ = ["SignIns"]
+__all__ = ["SignIns", "owner_of"]
 
 
 class SignIns:
@@ -58,7 +58,7 @@ class SignIns:
                     registration=choice.registration,
                 ),
                 more_scopes=asked_before(kept, choice.scopes),
-                owner=_owner(user_id, browser),
+                owner=owner_of(user_id, browser),
                 ourselves=ourselves,
             )
         except (AuthError, AuthUnavailable) as error:
@@ -73,7 +73,14 @@ class SignIns:
         instance is gone, and what ``Flow.finish`` raises, with the instance as its ``server`` where it is
         known.
         """
-        pending = await self._flow.take(params, owner=_owner(user_id, browser))
+        return await self.complete(await self.take(params, user_id, browser), params, user_id)
+
+    async def take(self, params: Mapping[str, str], user_id: str, browser: str) -> Pending:
+        """What was begun, by this user in this browser, handed out once. Raises AnswerRejected."""
+        return await self._flow.take(params, owner=owner_of(user_id, browser))
+
+    async def complete(self, pending: Pending, params: Mapping[str, str], user_id: str) -> Instance:
+        """The second half of ``finish``."""
         instance, _ = await self._still_there(pending, user_id)
         try:
             await self._complete(pending, params)
@@ -127,7 +134,8 @@ class SignIns:
             await self._registry.storage.set_state(instance.id, state, error.cause)
 
 
-def _owner(user_id: str, browser: str) -> str:
+def owner_of(user_id: str, browser: str) -> str:
+    """Who begins a sign-in, and alone may finish it."""
     return f"{user_id}:{browser}"
 
 

@@ -1,0 +1,119 @@
+"""A call that needs somebody's yes, put to the client as a question where its token allows that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from toolyard.clients.callbacks import NotOffered
+from toolyard.errors import ApprovalNeeded, RpcError, ToolRefused
+from toolyard.gateway.approving import Approvals
+from toolyard.gateway.client import CURRENT, Request, as_object
+from toolyard.gateway.rounds import Rounds
+from toolyard.gateway.sealing import LIFE
+from toolyard.model.call import Caller
+from toolyard.model.people import Right
+from toolyard.wire.codec import encode
+from toolyard.wire.server import input_required
+
+__all__ = ["Asking"]
+
+_INPUT = "toolyard/approval"
+"""The name of our question in a modern round, which asks nothing else."""
+_ASK = "elicitation/create"
+_SHOWN = 2000
+_ROUND = ("inputResponses", "requestState")
+
+
+class Asking:
+    """For one caller. In the legacy era the client is asked while the call waits; a modern client makes the
+    call anew with its answer, at any replica."""
+
+    def __init__(self, approvals: Approvals | None, caller: Caller, rounds: Rounds) -> None:
+        self._approvals = approvals
+        self._rounds = rounds
+        self._owner = caller.principal.id
+        self._allowed = caller.scope is None or Right.APPROVE in caller.scope.rights
+
+    async def settled(self, request: Request) -> dict[str, Any] | None:
+        """Take the answer that a modern client brings, if it brings one to a question of ours; the call then
+        goes on as if it came for the first time. What there is to answer instead, where the answer is
+        missing. Raises ToolRefused where it is no, and Refusal for a state that is not ours."""
+        if self._approvals is None or not request.modern or request.params.get("requestState") is None:
+            return None
+        approval = self._rounds.opened(request).get("approval")
+        if not isinstance(approval, str):
+            return None
+        answer = as_object(as_object(request.params.get("inputResponses")).get(_INPUT))
+        if not answer:
+            return self._again(request)
+        await self._take(approval, answer, str(request.params.get("name")))
+        request.params = {key: value for key, value in request.params.items() if key not in _ROUND}
+        return None
+
+    def _again(self, request: Request) -> dict[str, Any]:
+        content = self._rounds.opened(request)
+        return self._question(request, content["approval"], content["message"])
+
+    async def ask(
+        self,
+        needed: ApprovalNeeded,
+        request: Request,
+        arguments: Mapping[str, Any],
+        again: Callable[[], Awaitable[dict[str, Any]]],
+    ) -> dict[str, Any]:
+        """The result of the call, made again after the client's yes; or what asks a modern client. Raises
+        ToolRefused where it is no, and ``needed`` where this client cannot be asked."""
+        if self._approvals is None or not self._allowed or not _takes_forms(request):
+            raise needed
+        message = _message(needed, arguments)
+        if request.modern:
+            return self._question(request, needed.approval, message)
+        answer = await self._answer(request, needed, message)
+        await self._take(needed.approval, answer, str(request.params.get("name")))
+        return await again()
+
+    def _question(self, request: Request, approval: str, message: str) -> dict[str, Any]:
+        state = self._rounds.seal(request, {"approval": approval, "message": message})
+        return input_required({_INPUT: {"method": _ASK, "params": _form(message)}}, state)
+
+    async def _answer(self, request: Request, needed: ApprovalNeeded, message: str) -> dict[str, Any]:
+        """What a legacy client answers. Raises ``needed`` where it cannot, or does not in time."""
+        if request.session is None:
+            raise needed
+        CURRENT.set(request)
+        try:
+            async with asyncio.timeout(LIFE):
+                return await request.session.ask(_ASK, _form(message))
+        except (NotOffered, RpcError, TimeoutError):
+            raise needed from None
+
+    async def _take(self, approval: str, answer: Mapping[str, Any], name: str) -> None:
+        """Raises ToolRefused unless the answer that counts is yes."""
+        action = answer.get("action")
+        # One who only closed the question has not said no: it still waits on the page.
+        counts = self._approvals is not None and self._allowed and action in ("accept", "decline")
+        if not counts or not await self._answered(approval, yes=action == "accept"):
+            raise ToolRefused(f"the call of '{name}' was not approved")
+
+    async def _answered(self, approval: str, *, yes: bool) -> bool:
+        return self._approvals is not None and await self._approvals.answer(self._owner, approval, yes=yes)
+
+
+def _takes_forms(request: Request) -> bool:
+    """Whether the client can be asked by a form: an offer that names no kind means that one."""
+    offered = request.capabilities if request.modern else request.session and request.session.capabilities
+    kinds = as_object(offered).get("elicitation")
+    return isinstance(kinds, dict) and (not kinds or "form" in kinds)
+
+
+def _form(message: str) -> dict[str, Any]:
+    """Nothing to fill in: to accept is to say yes."""
+    return {"message": message, "requestedSchema": {"type": "object", "properties": {}}}
+
+
+def _message(needed: ApprovalNeeded, arguments: Mapping[str, Any]) -> str:
+    text = encode(dict(arguments)).decode("utf-8", "replace")
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+    return f"{needed.cause}. Allow this call?\n{shown}"

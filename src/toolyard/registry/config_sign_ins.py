@@ -1,0 +1,107 @@
+"""Signing in to a server of the operator's files, each person for themself, in two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from toolyard.auth.errors import AnswerRejected, AuthError, AuthUnavailable
+from toolyard.auth.flow import Flow
+from toolyard.auth.records import Pending
+from toolyard.auth.scopes import asked_before
+from toolyard.auth.storage import AuthStorage
+from toolyard.auth.target import Ourselves
+from toolyard.errors import Problem
+from toolyard.model.principal import Principal
+from toolyard.model.server import HttpSpec, Server
+from toolyard.registry.checking import moves_host
+from toolyard.registry.credentials import can_sign_in, config_key, config_target
+from toolyard.registry.errors import Invalid
+from toolyard.registry.signing_in import owner_of
+
+__all__ = ["ConfigSignIns", "server_named_by"]
+
+
+class ConfigSignIns:
+    """What comes of it is kept under the person's own key, and serves nobody else."""
+
+    def __init__(self, flow: Flow, storage: AuthStorage) -> None:
+        self._flow = flow
+        self._storage = storage
+
+    async def has(self, server: Server, principal: Principal) -> bool:
+        """Whether they are signed in, as far as we know."""
+        if not can_sign_in(server, principal):
+            return False
+        return await self._storage.grant(config_key(server, principal)) is not None
+
+    async def begin(
+        self, server: Server, principal: Principal, browser: str, ourselves: Ourselves | None = None
+    ) -> str:
+        """Where to send the person. Only the same one, in the same browser, can finish.
+
+        Raises Invalid where this server does not sign in so, AuthError or AuthUnavailable, which name the
+        server.
+        """
+        spec = _signable(server, principal)
+        key = config_key(server, principal)
+        kept = await self._storage.grant(key)
+        try:
+            target = config_target(server, spec)
+            started = await self._flow.begin(
+                key,
+                target,
+                more_scopes=asked_before(kept, target.oauth.scopes),
+                owner=owner_of(principal.id, browser),
+                ourselves=ourselves,
+            )
+        except (AuthError, AuthUnavailable) as error:
+            error.server = server.id
+            raise
+        return started.url
+
+    async def complete(
+        self, pending: Pending, params: Mapping[str, str], server: Server | None, principal: Principal
+    ) -> Server:
+        """Finish what ``begin`` began, with the query parameters with which the person came back.
+
+        ``server`` is what the files have now under the id that was begun with. Nothing is kept of a sign-in
+        that fails, and what was there before stays. Raises AuthError or AuthUnavailable.
+        """
+        if server is None or not can_sign_in(server, principal) or not _same(pending, server, principal):
+            hint = "begin it again, if the server is still there"
+            raise AnswerRejected("the server's entry was changed while you signed in", hint=hint)
+        try:
+            await self._flow.complete(pending, params)
+        except (AuthError, AuthUnavailable) as error:
+            error.server = server.id
+            raise
+        return server
+
+
+def server_named_by(key: str, principal: Principal) -> str | None:
+    """The id of the server of a file whose sign-in a key is of; None where it is another kind of key."""
+    start = f"user:{principal.id}:"
+    return key.removeprefix(start) if key.startswith(start) else None
+
+
+def _same(pending: Pending, server: Server, principal: Principal) -> bool:
+    spec = server.transport
+    return (
+        isinstance(spec, HttpSpec)
+        and pending.key == config_key(server, principal)
+        and not moves_host(pending.server_url, spec.url)
+    )
+
+
+def _signable(server: Server, principal: Principal) -> HttpSpec:
+    spec, hint = server.transport, None
+    if not server.enabled:
+        words = server.disabled_reason or "it is switched off in its file"
+    elif isinstance(spec, HttpSpec) and can_sign_in(server, principal):
+        return spec
+    elif server.shared:
+        words = "one sign-in serves everybody here"
+        hint = f"the operator signs in with `toolyard login {server.id}`"
+    else:
+        words = "its entry says how it signs in, and no person is needed"
+    raise Invalid([Problem(words, path="server", hint=hint)])

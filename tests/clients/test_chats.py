@@ -1,0 +1,243 @@
+"""Chats and the connections that are their own: to each instance one, fresh, closed with the chat."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolyard.clients import Callbacks, ClientManager
+from toolyard.clients import manager as managing
+from toolyard.config.settings import Settings
+from toolyard.errors import SignInNeeded
+from toolyard.model.call import Caller
+from toolyard.model.config import Configuration
+from toolyard.model.decision import WriteTools
+from toolyard.model.principal import LOCAL, Principal
+from toolyard.model.server import Server, StdioSpec
+from toolyard.model.status import State
+from toolyard.wiring import Parts, build
+
+ANN = Principal("ann")
+USUAL = Caller(ANN)
+ONE, TWO = Caller(ANN, chat="one"), Caller(ANN, chat="two")
+DESK, WHOAMI = "@ann/desk", "mcp_desk__whoami"
+ASKING = str(Path(__file__).parent.parent / "servers/results_server.py")
+
+Until = Callable[..., Awaitable[None]]
+Core = Callable[..., AbstractAsyncContextManager[Parts]]
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Core:
+    """``async with core(*config servers, **options) as parts``."""
+
+    @asynccontextmanager
+    async def make(*servers: Server, **options: Any) -> AsyncIterator[Parts]:
+        configuration = Configuration({server.id: server for server in servers})
+        parts = build(configuration, Settings(write_tools=WriteTools.ALLOW), data_dir=tmp_path, **options)
+        try:
+            yield parts
+        finally:
+            await parts.close()
+
+    return make
+
+
+async def call(parts: Parts, caller: Caller, name: str = WHOAMI) -> str:
+    return (await parts.calls.call(name, {}, caller)).text
+
+
+# Whose connection.
+
+
+async def test_each_chat_has_a_connection_of_its_own_to_an_instance(accounts: Any, core: Core) -> None:
+    async with core() as parts:
+        await parts.sync("ann", [accounts.instance("ann")])
+        sessions: list[list[str]] = []
+        for caller in (USUAL, ONE, TWO):
+            assert await call(parts, caller) == "ann whoami"
+            sessions.append(accounts.opened("ann"))
+        assert [len(each) for each in sessions] == [1, 2, 3]
+        # The next turn of a chat goes on where the last one was.
+        assert await call(parts, ONE) == "ann whoami"
+        assert accounts.opened("ann") == sessions[-1]
+
+
+async def test_a_listing_for_a_chat_goes_over_its_own_connection_each_time(accounts: Any, core: Core) -> None:
+    async with core() as parts:
+        await parts.sync("ann", [accounts.instance("ann")])
+        await asyncio.gather(*(parts.rosters.current(ANN, chat=chat) for chat in ("one", "two")))
+        assert len(accounts.opened("ann")) == 2
+        accounts.more.append({"name": "later", "inputSchema": {"type": "object"}})
+        roster = await parts.rosters.current(ANN, chat="one")
+        assert "mcp_desk__later" in parts.calls.shown(roster, ONE)
+        assert accounts.count("ann", "tools/list") == 3
+        assert len(accounts.opened("ann")) == 2
+
+
+async def test_a_server_of_the_configuration_keeps_its_usual_connection(accounts: Any, core: Core) -> None:
+    async with core(accounts.server("one", shared=True)) as parts:
+        for caller in (USUAL, ONE, TWO):
+            await parts.rosters.current(ANN, chat=caller.chat)
+            assert await call(parts, caller, "one_whoami") == "common whoami"
+        assert len(accounts.opened("common")) == 1
+
+
+async def test_the_chat_of_one_never_reaches_the_instance_of_another(accounts: Any, core: Core) -> None:
+    async with core() as parts:
+        await parts.sync("ann", [accounts.instance("ann")])
+        await parts.sync("bob", [accounts.instance("bob")])
+        # Ids of chats are no secret, and here somebody uses the same.
+        assert await call(parts, ONE) == "ann whoami"
+        assert await call(parts, Caller(Principal("bob"), chat="one")) == "bob whoami"
+
+
+# Their end.
+
+
+async def test_ending_a_chat_closes_its_connections_and_no_others(
+    accounts: Any, core: Core, until: Until
+) -> None:
+    async with core() as parts:
+        await parts.sync("ann", [accounts.instance("ann")])
+        await call(parts, TWO)
+        staying = accounts.opened("ann")
+        await call(parts, ONE)
+        await parts.manager.end_lanes("one")
+        await until(lambda: accounts.opened("ann") == staying)
+        assert parts.manager.lanes("one") == []
+        assert await call(parts, ONE) == "ann whoami"
+
+
+async def test_a_connection_that_its_chat_does_not_use_is_closed(
+    accounts: Any, core: Core, until: Until
+) -> None:
+    async with core() as parts:
+        await parts.sync("ann", [accounts.instance("ann", stop_when_idle=0.05)])
+        await call(parts, ONE)
+        await until(lambda: accounts.opened("ann") == [])
+        assert await call(parts, ONE) == "ann whoami"
+
+
+async def test_chats_that_nobody_uses_any_more_leave_nothing_behind(
+    accounts: Any, core: Core, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managing, "_SPARE_LANES", 4)
+    async with core() as parts:
+        await parts.sync("ann", [accounts.instance("ann", stop_when_idle=0.01)])
+        for number in range(12):
+            await call(parts, Caller(ANN, chat=f"chat-{number}"))
+            await until(lambda: accounts.opened("ann") == [])
+        there = [number for number in range(12) if parts.manager.lanes(f"chat-{number}")]
+        assert len(there) <= 5
+        assert there[-1] == 11
+
+
+async def test_another_filter_leaves_the_connection_of_a_chat_and_another_key_closes_it(
+    accounts: Any, core: Core, until: Until
+) -> None:
+    async with core() as parts:
+        desk = accounts.instance("ann")
+        await parts.sync("ann", [desk])
+        await call(parts, ONE)
+        opened = accounts.opened("ann")
+        assert desk.instance is not None
+        await parts.sync("ann", [replace(desk, instance=replace(desk.instance, tool_filter=("whoami",)))])
+        assert await call(parts, ONE) == "ann whoami"
+        assert accounts.opened("ann") == opened
+        await parts.sync("ann", [accounts.instance("ann")])
+        await until(lambda: accounts.opened("ann") == [])
+        assert await call(parts, ONE) == "ann whoami"
+
+
+# What is learned over them.
+
+
+async def test_a_sign_in_that_ended_in_a_chat_is_the_state_of_the_instance(accounts: Any, core: Core) -> None:
+    async with core() as parts:
+        desk = accounts.instance("ann")
+        await parts.sync("ann", [desk])
+        await call(parts, USUAL)
+        await call(parts, ONE)
+        assert parts.manager.state(DESK, ANN) is State.READY
+        accounts.users.clear()
+        with pytest.raises(SignInNeeded):
+            await call(parts, ONE)
+        assert parts.manager.state(DESK, ANN) is State.NEEDS_AUTH
+        status = parts.manager.status(DESK, principal=ANN)
+        assert status.state is State.NEEDS_AUTH
+        assert status.cause
+        # Another sign-in, and nothing is left of it.
+        accounts.users.update({desk.transport.headers["X-Key"]: "ann"})
+        await parts.reconnect(DESK, ANN)
+        assert parts.manager.state(DESK, ANN) is State.IDLE
+        assert await call(parts, ONE) == "ann whoami"
+        assert parts.manager.state(DESK, ANN) is State.READY
+
+
+async def test_the_latest_of_several_connections_says_how_an_instance_is(accounts: Any, core: Core) -> None:
+    async with core() as parts:
+        desk = accounts.instance("ann")
+        await parts.sync("ann", [desk])
+        accounts.users.clear()
+        with pytest.raises(SignInNeeded):
+            await call(parts, ONE)
+        assert parts.manager.state(DESK, ANN) is State.NEEDS_AUTH
+        accounts.users.update({desk.transport.headers["X-Key"]: "ann"})
+        await call(parts, TWO)
+        assert parts.manager.state(DESK, ANN) is State.READY
+        assert [status.state for status in parts.manager.statuses(ANN)] == [State.READY]
+
+
+# Who answers servers.
+
+
+async def test_callbacks_are_those_of_the_principal_and_the_chat(accounts: Any, core: Core) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def callbacks_for(principal: Principal, chat: str | None) -> Callbacks:
+        asked.append((principal.id, chat))
+        return Callbacks()
+
+    async with core(
+        accounts.server("one", shared=True), accounts.server("own"), callbacks_for=callbacks_for
+    ) as parts:
+        await parts.sync("ann", [accounts.instance("ann")])
+        for name in (WHOAMI, "one_whoami", "own_whoami"):
+            await call(parts, ONE, name)
+        # The connection that is everybody's is nobody's in particular.
+        assert sorted(asked, key=str) == [("ann", "one"), ("ann", None), ("local", None)]
+
+
+WHO: ContextVar[str | None] = ContextVar("who", default=None)
+
+
+@pytest.mark.parametrize("first", [None, "somebody else"])
+async def test_a_question_over_one_channel_for_all_is_heard_in_nobodys_context(first: str | None) -> None:
+    """Over standard streams nothing says whose call a question belongs to. Whoever connected first must not
+    be taken for the one."""
+    heard: list[str | None] = []
+
+    async def answer(server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        heard.append(WHO.get())
+        return {"action": "cancel"}
+
+    def callbacks_for(principal: Principal, chat: str | None) -> Callbacks:
+        return Callbacks(elicitation=answer)
+
+    server = Server("asking", StdioSpec(sys.executable, ("-I", "-S", ASKING)))
+    async with ClientManager([server], callbacks_for=callbacks_for) as manager:
+        WHO.set(first)
+        await manager.facts("asking", principal=LOCAL)
+        WHO.set("me")
+        result = await manager.call("asking", "ask", {})
+        assert result["content"][0]["text"] == '{"action": "cancel"}'
+        assert heard == [None]

@@ -1,0 +1,436 @@
+"""Calls that need somebody's yes, at the doors without a chat: the gateway in both eras, and the API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import aiohttp.web
+import pytest
+from tests.gateway.conftest import Modern, Old, Reply, odd
+from tests.web.conftest import Local
+
+from toolyard.agents.chat.approving import Remember, granted
+from toolyard.gateway import approving
+from toolyard.gateway.remembering import MemoryApprovals
+from toolyard.model.approval import Approval
+from toolyard.model.people import Right, TokenScope
+
+FORMS = {"elicitation": {"form": {}}}
+WRITE = "one_write"
+MAY_CALL = TokenScope(frozenset({Right.READ, Right.CALL}))
+MAY_APPROVE = TokenScope(frozenset({Right.READ, Right.CALL, Right.APPROVE}))
+
+
+@dataclass
+class Door:
+    """A Toolyard that asks about write tools, and one person with a token."""
+
+    local: Local
+    person: Any
+    http: aiohttp.ClientSession
+
+    @property
+    def owner(self) -> str:
+        return self.person.user.id
+
+    def modern(self, capabilities: dict[str, Any] = FORMS) -> Modern:
+        return Modern(self.http, f"{self.local.url}/mcp", capabilities, self._head)
+
+    async def old(self, capabilities: dict[str, Any] = FORMS) -> Old:
+        client = Old(self.http, f"{self.local.url}/mcp", capabilities, self._head)
+        await client.begin()
+        return client
+
+    @property
+    def _head(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.person.secret}"}
+
+    async def waiting(self) -> list[Approval]:
+        return list(await self.local.site.database.approvals.waiting(self.owner))
+
+    async def say(self, approval: Approval, *, yes: bool, remember: Remember | None = None) -> None:
+        """As the page does it."""
+        site = self.local.site
+        await site.chats.answer(self.owner, approval.id, yes=yes, remember=remember)
+
+    async def call(self, arguments: dict[str, Any] | None = None) -> Any:
+        body = {"arguments": arguments or {}}
+        return await self.person.token.post(f"/api/v1/tools/{WRITE}/call", body)
+
+
+@pytest.fixture
+async def door(open_site: Any, http: aiohttp.ClientSession) -> Any:
+    """``await door(scope)``."""
+
+    async def make(scope: TokenScope = MAY_APPROVE, **servers: Any) -> Door:
+        config = {"one": odd("one"), **servers}
+        local = await open_site(config, people_mode="password", write_tools="ask")
+        return Door(local, await local.person("ann", scope=scope), http)
+
+    return make
+
+
+def question(reply: Reply) -> tuple[str, dict[str, Any], str]:
+    """What a modern client is asked: the name, the parameters, the state."""
+    assert reply.result["resultType"] == "input_required", reply.answer
+    ((name, asked),) = reply.result["inputRequests"].items()
+    assert asked["method"] == "elicitation/create"
+    return name, asked["params"], reply.result["requestState"]
+
+
+# Nobody can be asked at once: the link.
+
+
+@pytest.mark.parametrize(
+    ("scope", "capabilities"),
+    [(MAY_CALL, FORMS), (MAY_APPROVE, {}), (MAY_APPROVE, {"elicitation": {"url": {}}})],
+    ids=["the token does not allow it", "the client cannot", "not by a form"],
+)
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_call_is_answered_with_the_link_and_works_after_the_yes(
+    door: Any, scope: TokenScope, capabilities: dict[str, Any], era: str
+) -> None:
+    here: Door = await door(scope)
+    client = here.modern(capabilities) if era == "modern" else await here.old(capabilities)
+    reply = await client.call(WRITE, {"text": "a"})
+    assert reply.result["isError"] is True
+    (asked,) = await here.waiting()
+    assert f"{here.local.url}/ui/approvals#{asked.id}" in reply.text
+    assert "readOnlyHint is false" in reply.text
+    assert (asked.tool, asked.name, asked.arguments) == ("one/write", WRITE, {"text": "a"})
+    assert asked.chat_id is None
+    # The same call does not ask twice, another one does.
+    await client.call(WRITE, {"text": "a"})
+    assert await here.waiting() == [asked]
+    await client.call(WRITE, {"text": "b"})
+    assert len(await here.waiting()) == 2
+    await here.say(asked, yes=True)
+    assert (await client.call(WRITE, {"text": "b"})).result["isError"] is True
+    assert (await client.call(WRITE, {"text": "a"})).text == "plain"
+    # It was for once.
+    assert (await client.call(WRITE, {"text": "a"})).result["isError"] is True
+
+
+async def test_the_api_answers_with_the_link_and_works_after_the_yes(door: Any) -> None:
+    here: Door = await door(MAY_CALL)
+    answer = await here.call({"text": "a"})
+    (asked,) = await here.waiting()
+    link = f"{here.local.url}/ui/approvals#{asked.id}"
+    assert (answer.status, answer.json["type"]) == (409, "urn:toolyard:problem:approval-needed")
+    assert answer.json["approval"] == link
+    assert link in answer.json["hint"]
+    await here.call({"text": "a"})
+    assert await here.waiting() == [asked]
+    await here.say(asked, yes=True, remember=Remember(3600, "any", here=False))
+    for text in ("a", "b"):
+        assert (await here.call({"text": text})).status == 200
+    assert await here.waiting() == []
+
+
+async def test_a_no_lets_nothing_through(door: Any) -> None:
+    here: Door = await door()
+    await here.call()
+    (asked,) = await here.waiting()
+    await here.say(asked, yes=False)
+    assert (await here.call()).status == 409
+    assert [each.id for each in await here.waiting()] != [asked.id]
+
+
+async def test_one_persons_yes_is_nobody_elses(door: Any) -> None:
+    here: Door = await door()
+    await here.call()
+    (asked,) = await here.waiting()
+    bob = await here.local.person("bob")
+    store = here.local.site.database.approvals
+    assert not await store.answer(bob.user.id, asked.id, yes=True, at=1.0, grant=None)
+    await here.say(asked, yes=True, remember=Remember(3600, "any", here=False))
+    path = f"/api/v1/tools/{WRITE}/call"
+    assert (await bob.token.post(path, {"arguments": {}})).status == 409
+    assert (await here.call()).status == 200
+
+
+async def test_another_definition_is_not_what_was_approved(door: Any) -> None:
+    here: Door = await door()
+    await here.call()
+    (asked,) = await here.waiting()
+    store = here.local.site.database.approvals
+    grant = granted(asked, Remember(3600, "any", here=False), here.local.site.clock())
+    other = "0" * len(grant.definition_hash)
+
+    changed = replace(grant, definition_hash=other)
+    await store.answer(here.owner, asked.id, yes=True, at=1.0, grant=changed)
+    assert (await here.call()).status == 409
+
+
+async def test_many_calls_do_not_flood_the_page(door: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    monkeypatch.setattr(approving, "_MOST", 5)
+    here: Door = await door(MAY_CALL)
+    answers = await asyncio.gather(*(here.call({"text": str(number % 8)}) for number in range(24)))
+    assert len(await here.waiting()) == 5
+    assert {answer.status for answer in answers} == {409, 404}
+    assert "wait for an approval already" in "".join(answer.text for answer in answers)
+
+
+async def test_what_nobody_could_look_at_is_not_asked_about(door: Any) -> None:
+    here: Door = await door(MAY_CALL)
+    answer = await here.call({"text": "x" * 300_000})
+    assert "too long to be shown" in answer.text
+    assert await here.waiting() == []
+
+
+# The client is asked.
+
+
+async def test_a_modern_client_is_asked_and_its_yes_is_for_one_call(door: Any) -> None:
+    here: Door = await door()
+    client = here.modern()
+    first = await client.call(WRITE, {"text": "a"})
+    name, params, state = question(first)
+    assert '{"text":"a"}' in params["message"]
+    assert params["requestedSchema"] == {"type": "object", "properties": {}}
+    (asked,) = await here.waiting()
+    answers = {name: {"action": "accept", "content": {}}}
+    # Another call cannot use the answer.
+    other = await client.call(WRITE, {"text": "b"}, inputResponses=answers, requestState=state)
+    assert other.error["code"] == -32602
+    second = await client.call(WRITE, {"text": "a"}, inputResponses=answers, requestState=state)
+    assert second.text == "plain"
+    assert await here.waiting() == []
+    # Nor is it good a second time, however often the state is sent.
+    again = await client.call(WRITE, {"text": "a"}, inputResponses=answers, requestState=state)
+    question(again)
+    (new,) = await here.waiting()
+    assert new.id != asked.id
+
+
+async def test_a_modern_client_that_brings_no_answer_is_asked_again(door: Any) -> None:
+    here: Door = await door()
+    client = here.modern()
+    name, params, state = question(await client.call(WRITE))
+    for nothing in ({}, {"other": {"action": "accept"}}, {name: "accept"}):
+        reply = await client.call(WRITE, inputResponses=nothing, requestState=state)
+        assert question(reply)[:2] == (name, params)
+    assert len(await here.waiting()) == 1
+
+
+@pytest.mark.parametrize(("action", "still"), [("decline", 0), ("cancel", 1), ("made up", 1)])
+async def test_a_modern_client_that_says_no(door: Any, action: str, still: int) -> None:
+    here: Door = await door()
+    client = here.modern()
+    name, _, state = question(await client.call(WRITE))
+    reply = await client.call(WRITE, inputResponses={name: {"action": action}}, requestState=state)
+    assert reply.result["isError"] is True
+    assert "was not approved" in reply.text
+    # Who only closed the question may still answer on the page.
+    assert len(await here.waiting()) == still
+
+
+async def test_another_token_of_the_same_person_does_not_answer_in_its_place(door: Any) -> None:
+    here: Door = await door()
+    name, _, state = question(await here.modern().call(WRITE))
+    people = here.local.site.people
+    _, secret = await people.make_token(here.person.user, "less", MAY_CALL, None)
+    client = here.modern()
+    client.headers = {"Authorization": f"Bearer {secret}"}
+    reply = await client.call(WRITE, inputResponses={name: {"action": "accept"}}, requestState=state)
+    assert "was not approved" in reply.text
+    assert len(await here.waiting()) == 1
+
+
+async def test_an_answer_needs_nothing_that_a_process_keeps(door: Any) -> None:
+    here: Door = await door()
+    name, _, state = question(await here.modern().call(WRITE))
+    # What one process keeps in memory is not needed: all of it is in the state and the database.
+    here.local.site.mcp.gateway.parked._waiting.clear()  # pyright: ignore[reportPrivateUsage]
+    answers = {name: {"action": "accept"}}
+    reply = await here.modern().call(WRITE, inputResponses=answers, requestState=state)
+    assert reply.text == "plain"
+
+
+async def answered(client: Old, http: aiohttp.ClientSession, action: str, tool: str = WRITE) -> Any:
+    """Call, be asked, answer; what the call comes to."""
+    message = client.message("tools/call", {"name": tool, "arguments": {}})
+    async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
+        asked = await _next(response)
+        assert asked["method"] == "elicitation/create", asked
+        assert "needs an approval" in asked["params"]["message"]
+        given = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": action}}
+        assert (await client.send(given, client.head(""))).status == 202
+        return await _next(response)
+
+
+async def _next(response: aiohttp.ClientResponse) -> Any:
+    async for line in response.content:
+        if line.startswith(b"data: {"):
+            return json.loads(line.removeprefix(b"data: "))
+    raise AssertionError("the stream ended")
+
+
+async def test_a_legacy_client_is_asked_within_its_call(door: Any, http: aiohttp.ClientSession) -> None:
+    here: Door = await door()
+    for capabilities in (FORMS, {"elicitation": {}}):
+        client = await here.old(capabilities)
+        answer = await answered(client, http, "accept")
+        assert answer["result"]["content"][0]["text"] == "plain"
+        assert await here.waiting() == []
+    answer = await answered(client, http, "decline")
+    assert "was not approved" in answer["result"]["content"][0]["text"]
+    assert await here.waiting() == []
+
+
+async def test_a_legacy_client_that_fails_gets_the_link(door: Any, http: aiohttp.ClientSession) -> None:
+    here: Door = await door()
+    client = await here.old()
+    message = client.message("tools/call", {"name": WRITE, "arguments": {}})
+    async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
+        asked = await _next(response)
+        given = {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32603, "message": "no"}}
+        await client.send(given, client.head(""))
+        answer = await _next(response)
+    assert "/ui/approvals#" in answer["result"]["content"][0]["text"]
+    assert len(await here.waiting()) == 1
+
+
+async def test_at_the_address_of_one_server_the_same_holds(door: Any, http: aiohttp.ClientSession) -> None:
+    here: Door = await door()
+    client = here.modern()
+    client.url += "/servers/one"
+    name, _, state = question(await client.call("write"))
+    reply = await client.call("write", inputResponses={name: {"action": "accept"}}, requestState=state)
+    assert reply.text == "plain"
+
+
+async def test_through_the_meta_tools_the_link_is_told(door: Any) -> None:
+    here: Door = await door()
+    client = here.modern()
+    client.url += "?mode=meta"
+    reply = await client.call("tools_call", {"name": WRITE, "arguments": {}})
+    (asked,) = await here.waiting()
+    assert f"/ui/approvals#{asked.id}" in reply.text
+    await here.say(asked, yes=True)
+    assert "plain" in (await client.call("tools_call", {"name": WRITE, "arguments": {}})).text
+
+
+async def test_without_accounts_whoever_is_here_may_be_asked(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    local = await open_site({"one": odd("one")}, write_tools="ask")
+    client = Modern(http, f"{local.url}/mcp", FORMS)
+    name, _, state = question(await client.call(WRITE))
+    reply = await client.call(WRITE, inputResponses={name: {"action": "accept"}}, requestState=state)
+    assert reply.text == "plain"
+
+
+# A yes for a call that takes several rounds.
+
+
+async def modern_server(request: aiohttp.web.Request) -> aiohttp.web.Response:
+    """A modern server whose tool ``give`` writes, and asks for a name first."""
+    message = await request.json()
+    params = message.get("params") or {}
+    result: dict[str, Any] = {"resultType": "complete"}
+    match message["method"]:
+        case "server/discover":
+            result |= {
+                "supportedVersions": ["2026-07-28"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "modern", "version": "1"},
+            }
+        case "tools/list":
+            tool = {"name": "give", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": False}}
+            result |= {"tools": [tool], "ttlMs": 60_000, "cacheScope": "private"}
+        case _ if "inputResponses" in params:
+            told = params["inputResponses"]["who"]["content"]["name"]
+            result["content"] = [{"type": "text", "text": f"given to {told}"}]
+        case _:
+            form = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+            asked = {"who": {"method": "elicitation/create", "params": form}}
+            result = {"resultType": "input_required", "inputRequests": asked, "requestState": "s"}
+    return aiohttp.web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+
+async def test_one_yes_is_enough_for_all_rounds_of_a_call(door: Any) -> None:
+    app = aiohttp.web.Application()
+    app.router.add_post("/mcp", modern_server)
+    runner = aiohttp.web.AppRunner(app)
+    await runner.setup()
+    await aiohttp.web.TCPSite(runner, "127.0.0.1", 0).start()
+    here: Door = await door(two={"url": f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"})
+    client = here.modern()
+    name, _, state = question(await client.call("two_give"))
+    asked = await client.call("two_give", inputResponses={name: {"action": "accept"}}, requestState=state)
+    name, params, state = question(asked)
+    assert (name, params["message"]) == ("who", "Who?")
+    who = {name: {"action": "accept", "content": {"name": "Ann"}}}
+    done = await client.call("two_give", inputResponses=who, requestState=state)
+    assert done.text == "given to Ann"
+    await runner.cleanup()
+
+
+# Over standard streams.
+
+
+async def test_over_standard_streams_the_client_is_asked(tmp_path: Path) -> None:
+
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"one": odd("one")}}))
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TOOLYARD_DATA_DIR": str(tmp_path)}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "toolyard", "stdio"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**env, "TOOLYARD_WRITE_TOOLS": "ask"},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    source, sink = process.stdout, process.stdin
+
+    def tell(**message: Any) -> None:
+        sink.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    async def heard() -> Any:
+        async with asyncio.timeout(20):
+            return json.loads(await source.readline())
+
+    begin = {"protocolVersion": "2025-11-25", "capabilities": FORMS, "clientInfo": {"name": "c"}}
+    tell(id=1, method="initialize", params=begin)
+    await heard()
+    tell(method="notifications/initialized")
+    for action, words in (("accept", "plain"), ("decline", "was not approved")):
+        tell(id=2, method="tools/call", params={"name": WRITE, "arguments": {}})
+        asked = await heard()
+        assert asked["method"] == "elicitation/create"
+        tell(id=asked["id"], result={"action": action})
+        assert words in (await heard())["result"]["content"][0]["text"]
+    sink.close()
+    assert await asyncio.wait_for(process.wait(), 20) == 0
+
+
+async def test_what_a_program_remembers_is_used_once_and_by_its_owner() -> None:
+    store = MemoryApprovals()
+    asked = Approval("a", "ann", "one/write", WRITE, "hash", {}, "why", 1.0)
+    await store.ask(asked)
+    assert await store.waiting("ann") == [asked]
+    assert await store.waiting("bob") == []
+    assert not await store.answer("bob", "a", yes=True, at=2.0, grant=None)
+    grant = granted(asked, None, 2.0)
+    assert await store.answer("ann", "a", yes=True, at=2.0, grant=grant)
+    assert not await store.answer("ann", "a", yes=False, at=3.0, grant=None)
+
+    async def use(owner: str = "ann", hash: str = "hash", now: float = 3.0) -> Any:
+        return await store.use(owner, "one/write", hash, lambda predicate: True, None, now)
+
+    assert await use("bob") is None
+    assert await use(hash="other") is None
+    assert await use(now=1e12) is None
+    await store.ask(asked)
+    await store.answer("ann", "a", yes=True, at=2.0, grant=grant)
+    assert await use() == grant
+    assert await use() is None
