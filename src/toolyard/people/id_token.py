@@ -14,11 +14,11 @@ from joserfc.jws import JWSRegistry
 
 from toolyard.people.errors import SignInRefused
 
-__all__ = ["Expected", "UnknownKey", "checked_claims", "read_keys"]
+__all__ = ["LEEWAY", "SAFE", "Expected", "UnknownKey", "checked_claims", "read_keys"]
 
-_SAFE = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")
+SAFE = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")
 """Signatures that only the provider can make. Not ``none``; not HS256, whose key we hold ourselves."""
-_LEEWAY = 60
+LEEWAY = 60
 """Seconds by which our clocks may differ."""
 
 
@@ -62,7 +62,7 @@ def checked_claims(token: str, keys: KeySet, expected: Expected, now: float) -> 
             "access_token": expected.access_token,
         }
         claims = CodeIDToken(read.claims, read.header, cast("Any", options), params)
-        claims.validate(now=int(now), leeway=_LEEWAY)  # pyright: ignore[reportUnknownMemberType]
+        claims.validate(now=int(now), leeway=LEEWAY)  # pyright: ignore[reportUnknownMemberType]
     except InvalidKeyIdError as error:
         raise UnknownKey from error
     except (JoseError, ValueError, TypeError, AttributeError, KeyError) as error:
@@ -77,7 +77,7 @@ def checked_claims(token: str, keys: KeySet, expected: Expected, now: float) -> 
 
 
 def _allowed(listed: Iterable[str] | None) -> list[str]:
-    allowed = [name for name in (("RS256",) if listed is None else listed) if name in _SAFE]
+    allowed = [name for name in (("RS256",) if listed is None else listed) if name in SAFE]
     # An empty list would mean the library's own choice.
     return allowed or ["RS256"]
 

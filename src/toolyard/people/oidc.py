@@ -17,11 +17,11 @@ from toolyard.config.settings import Settings
 from toolyard.model.people import Role, User
 from toolyard.net import Net
 from toolyard.people.digests import digest, is_secret, new_secret
-from toolyard.people.errors import NameTaken, NeverBegun, NotAllowed, ProviderFailed, SignInRefused
+from toolyard.people.errors import NeverBegun, NotAllowed, ProviderFailed, SignInRefused
 from toolyard.people.id_token import Expected, UnknownKey, checked_claims
 from toolyard.people.identity import identity_of
 from toolyard.people.limits import Limits
-from toolyard.people.names import free_names
+from toolyard.people.newcomers import add_newcomer
 from toolyard.people.provider import Provider, Tokens
 from toolyard.people.standing import Identity, is_admin_by_provider
 from toolyard.people.storage import PeopleStorage
@@ -138,23 +138,14 @@ class Oidc:
 
     async def _user(self, identity: Identity) -> User:
         role = Role.ADMIN if is_admin_by_provider(identity, self._admins) else Role.USER
-        user = await self._storage.user_of_subject(identity.subject) or await self._add(identity, role)
+        user = await self._storage.user_of_subject(identity.subject)
+        user = user or await add_newcomer(self._storage, identity, role)
         if user.disabled:
             raise NotAllowed("this account is disabled", hint="ask an admin")
         if user.role is not role:
             await self._storage.set_role(user.id, role)
             user = await self._storage.user(user.id) or user
         return user
-
-    async def _add(self, identity: Identity, role: Role) -> User:
-        for name in free_names(identity.name):
-            try:
-                return await self._storage.add_user(name, role, subject=identity.subject)
-            except NameTaken:
-                # Two first sign-ins at once: the other one made it.
-                if (known := await self._storage.user_of_subject(identity.subject)) is not None:
-                    return known
-        raise NameTaken(f"every name like '{identity.name}' is taken")
 
 
 def _denied(answer: Mapping[str, str]) -> SignInRefused:

@@ -14,9 +14,10 @@ from toolyard.people.digests import digest, is_secret, new_secret
 from toolyard.people.errors import Invalid, NameTaken, NotAllowed, SignInRefused
 from toolyard.people.limits import Limits
 from toolyard.people.names import as_name, checked_name, free_names
+from toolyard.people.newcomers import add_newcomer
 from toolyard.people.passwords import Passwords, check_password
 from toolyard.people.sessions import new_session, slid
-from toolyard.people.standing import is_admin_by_name, standing
+from toolyard.people.standing import Identity, is_admin_by_name, is_admin_by_provider, standing
 from toolyard.people.storage import PeopleStorage
 from toolyard.people.tokens import check_scope, is_token, new_token
 
@@ -257,6 +258,18 @@ class People:
             raise NotAllowed("this account is disabled", hint="ask an admin")
         if user.role is not counted.role:
             await self._storage.set_role(user.id, counted.role)
+        await self._touch(counted, self._clock())
+        return counted
+
+    async def from_provider(self, identity: Identity) -> User:
+        """Whom the identity provider names; an account is made at first sight, and an old one keeps the role
+        that its last sign-in gave it. Raises NotAllowed."""
+        role = Role.ADMIN if is_admin_by_provider(identity, self._settings.admins) else Role.USER
+        user = await self._storage.user_of_subject(identity.subject)
+        user = user or await add_newcomer(self._storage, identity, role)
+        counted = standing(user, self._settings)
+        if counted is None or user.disabled:
+            raise NotAllowed("this account is disabled", hint="ask an admin")
         await self._touch(counted, self._clock())
         return counted
 
