@@ -1,0 +1,51 @@
+"""Tools for Anthropic's library: a list for the request, and the message that answers the model's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+from toolyard.adapters.calling import Call, Scope, error_text
+from toolyard.model.result import Result
+from toolyard.yard import Toolyard
+
+try:
+    from anthropic.types import Message, MessageParam, ToolParam, ToolResultBlockParam
+except ImportError as error:
+    raise ImportError(
+        "toolyard.adapters.anthropic needs the anthropic library: pip install 'toolyard[anthropic]'"
+    ) from error
+
+__all__ = ["MessagesTools"]
+
+_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""What the API takes; any other ends the request."""
+
+
+class MessagesTools:
+    """For the Messages API."""
+
+    def __init__(self, yard: Toolyard, *, agent: str | None = None, bundles: Iterable[str] = ()) -> None:
+        self._scope = Scope(yard, "anthropic", agent, tuple(bundles))
+
+    async def list(self) -> list[ToolParam]:
+        """What goes into the request as ``tools``."""
+        return cast("list[ToolParam]", await self._scope.tools())
+
+    async def answer(self, message: Message) -> Sequence[MessageParam]:
+        """Call what the message asks for, all at once; the message to send after it, if any."""
+        calls = [
+            Call(block.id, block.name, block.input) for block in message.content if block.type == "tool_use"
+        ]
+        blocks = [_block(call, result) for call, result in await self._scope.results(calls)]
+        return [{"role": "user", "content": blocks}] if blocks else []
+
+
+def _block(call: Call, result: Result) -> ToolResultBlockParam:
+    content: list[Any] = [{"type": "text", "text": error_text(result)}]
+    content += [
+        {"type": "image", "source": {"type": "base64", "media_type": media.mime, "data": media.data}}
+        for media in result.media
+        if media.mime in _PICTURES
+    ]
+    return {"type": "tool_result", "tool_use_id": call.id, "content": content, "is_error": result.is_error}

@@ -1,0 +1,103 @@
+"""Tools for OpenAI's library: a list for the request, and the messages that answer the model's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+from toolyard.adapters.calling import Call, Scope, error_text
+from toolyard.model.result import Media, Result
+from toolyard.yard import Toolyard
+
+try:
+    from openai.types.chat import (
+        ChatCompletionContentPartParam,
+        ChatCompletionMessage,
+        ChatCompletionMessageParam,
+        ChatCompletionToolParam,
+    )
+    from openai.types.responses import Response, ResponseInputItemParam, ToolParam
+except ImportError as error:
+    raise ImportError(
+        "toolyard.adapters.openai needs the openai library: pip install 'toolyard[openai]'"
+    ) from error
+
+__all__ = ["ChatTools", "ResponsesTools"]
+
+
+class ChatTools:
+    """For Chat Completions, also as Ollama, llama.cpp, vLLM and others speak it."""
+
+    def __init__(
+        self, yard: Toolyard, *, agent: str | None = None, bundles: Iterable[str] = (), strict: bool = False
+    ) -> None:
+        """``strict``: the model is held to the schemas, where they allow that."""
+        self._scope = Scope(yard, "openai-strict" if strict else "openai", agent, tuple(bundles))
+
+    async def list(self) -> list[ChatCompletionToolParam]:
+        """What goes into the request as ``tools``."""
+        return cast("list[ChatCompletionToolParam]", await self._scope.tools())
+
+    async def answer(self, message: ChatCompletionMessage) -> Sequence[ChatCompletionMessageParam]:
+        """Call what the message asks for, all at once; the messages to send after it, if any.
+
+        Pictures cannot stand in the message of a tool, so they follow in one of the user's.
+        """
+        calls = [
+            Call(call.id, call.function.name, call.function.arguments)
+            for call in message.tool_calls or ()
+            if call.type == "function"
+        ]
+        answers: list[ChatCompletionMessageParam] = []
+        pictures: list[ChatCompletionContentPartParam] = []
+        for call, result in await self._scope.results(calls):
+            answers.append({"role": "tool", "tool_call_id": call.id, "content": error_text(result)})
+            pictures += _chat_pictures(call, result)
+        if pictures:
+            answers.append({"role": "user", "content": pictures})
+        return answers
+
+
+class ResponsesTools:
+    """For the Responses API."""
+
+    def __init__(self, yard: Toolyard, *, agent: str | None = None, bundles: Iterable[str] = ()) -> None:
+        self._scope = Scope(yard, "openai-responses", agent, tuple(bundles))
+
+    async def list(self) -> list[ToolParam]:
+        """What goes into the request as ``tools``."""
+        return cast("list[ToolParam]", await self._scope.tools())
+
+    async def answer(self, response: Response) -> Sequence[ResponseInputItemParam]:
+        """Call what the response asks for, all at once; the items to send after it, if any."""
+        calls = [
+            Call(item.call_id, item.name, item.arguments)
+            for item in response.output
+            if item.type == "function_call"
+        ]
+        return [
+            {"type": "function_call_output", "call_id": call.id, "output": _responses_output(result)}
+            for call, result in await self._scope.results(calls)
+        ]
+
+
+def _chat_pictures(call: Call, result: Result) -> Iterator[ChatCompletionContentPartParam]:
+    for picture in _pictures(result):
+        yield {"type": "text", "text": f"A picture from {call.name}, call {call.id}:"}
+        yield {"type": "image_url", "image_url": {"url": _data_url(picture)}}
+
+
+def _responses_output(result: Result) -> Any:
+    pictures = [
+        {"type": "input_image", "detail": "auto", "image_url": _data_url(each)} for each in _pictures(result)
+    ]
+    text = error_text(result)
+    return [{"type": "input_text", "text": text}, *pictures] if pictures else text
+
+
+def _pictures(result: Result) -> Iterator[Media]:
+    return (media for media in result.media if media.kind == "image")
+
+
+def _data_url(media: Media) -> str:
+    return f"data:{media.mime};base64,{media.data}"

@@ -1,0 +1,75 @@
+"""Tools for pydantic-ai: a toolset that any of its agents takes."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+from toolyard.adapters.calling import error_text
+from toolyard.model.result import Media
+from toolyard.yard import Toolyard
+
+try:
+    from pydantic_ai.exceptions import ToolFailed
+    from pydantic_ai.messages import BinaryContent
+    from pydantic_ai.tools import RunContext, ToolDefinition
+    from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+    from pydantic_core import SchemaValidator, core_schema
+except ImportError as error:
+    raise ImportError(
+        "toolyard.adapters.pydantic_ai needs the pydantic-ai library: pip install 'toolyard[pydantic-ai]'"
+    ) from error
+
+__all__ = ["YardToolset"]
+
+_ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
+"""Arguments go to the server as they are, and what it says about them goes to the model."""
+
+
+class YardToolset(AbstractToolset[Any]):
+    """``Agent(model, toolsets=[YardToolset(yard)])``: what the yard shows, called through its one call path.
+
+    The yard stays the caller's: it must be open while the agent runs, and is not closed with it.
+    """
+
+    def __init__(
+        self, yard: Toolyard, *, agent: str | None = None, bundles: Iterable[str] = (), id: str | None = None
+    ) -> None:
+        self._yard = yard
+        self._agent = agent
+        self._bundles = tuple(bundles)
+        self._id = id
+
+    @property
+    def id(self) -> str | None:
+        """What durable execution knows it by."""
+        return self._id
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """The tools that the yard shows now, asked anew for each step."""
+        # Of all forms this one alters a schema least; pydantic-ai makes of it what each provider wants.
+        shown = await self._yard.tools(agent=self._agent, bundles=self._bundles, provider="anthropic")
+        return {tool["name"]: self._tool(tool, ctx.max_retries) for tool in shown}
+
+    def _tool(self, tool: dict[str, Any], retries: int) -> ToolsetTool[Any]:
+        definition = ToolDefinition(
+            name=tool["name"],
+            description=tool["description"],
+            parameters_json_schema=tool["input_schema"],
+        )
+        return ToolsetTool(toolset=self, tool_def=definition, max_retries=retries, args_validator=_ANY_OBJECT)
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """The text for the model, with pictures and sounds beside it. Raises ToolFailed, with the error."""
+        result = await self._yard.answer(name, tool_args, agent=self._agent, bundles=self._bundles)
+        if result.is_error:
+            raise ToolFailed(error_text(result))
+        media = [_binary(each) for each in result.media if each.kind in ("image", "audio")]
+        return [result.text, *media] if media else result.text
+
+
+def _binary(media: Media) -> BinaryContent:
+    return BinaryContent(base64.b64decode(media.data), media_type=media.mime)

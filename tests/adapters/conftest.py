@@ -1,0 +1,58 @@
+"""A yard with real servers, and models on loopback ports to use it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import AsyncIterator, Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolyard import Toolyard
+from toolyard.cli.demo import demo_config
+
+SERVERS = Path(__file__).parents[1] / "servers"
+AGENTS = """\
+## Narrow
+
+---
+tools: [demo_weekday]
+---
+
+You know the days.
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def libraries() -> None:
+    """Loaded once, and apart from what a test opens."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ("pydantic_ai.models.openai", "openai.types.responses", "anthropic"):
+            import_module(name)
+
+
+@pytest.fixture
+async def yard(leaks: None, tmp_path: Path, everything_server: str) -> AsyncIterator[Toolyard]:
+    """The demo server and one that has pictures; the agent ``narrow`` sees one tool."""
+    config = json.loads(demo_config())
+    config["mcpServers"]["every"] = {"command": everything_server, "args": ["stdio"]}
+    (tmp_path / "AGENTS.md").write_text(AGENTS)
+    async with Toolyard.open(config, agents=tmp_path / "AGENTS.md", data_dir=tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def chat_model(listening: Callable[..., Any]) -> str:
+    """The address of a model that speaks Chat Completions and does what it is told."""
+    return listening(sys.executable, "-I", SERVERS / "openai_server.py", "{port}").url
+
+
+@pytest.fixture
+def other_models(listening: Callable[..., Any]) -> str:
+    """The address of models that speak Anthropic's Messages and OpenAI's Responses."""
+    return listening(sys.executable, "-I", SERVERS / "providers_server.py", "{port}").url
