@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import re
 import select
+import sqlite3
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -208,3 +211,53 @@ def _own_terminal(descriptor: int) -> None:
     import termios
 
     fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
+
+
+# Chats.
+
+CHAT_SERVER = HERE.parent / "servers/chat_server.py"
+MODEL_SERVER = HERE.parent / "servers/openai_server.py"
+
+
+@dataclass
+class Chatting(Cli):
+    """The command with a model that does what it is told, and a server for chats."""
+
+    model: str = ""
+    journal: Path = Path()
+
+    @property
+    def noted(self) -> list[str]:
+        """What the server was asked to do."""
+        return self.journal.read_text().splitlines() if self.journal.exists() else []
+
+    @property
+    def chats(self) -> list[tuple[str, str]]:
+        """Title and state of every chat that is stored, the last one first."""
+        if not (self.data / "toolyard.db").exists():
+            return []
+        with contextlib.closing(sqlite3.connect(self.data / "toolyard.db")) as database:
+            return database.execute("SELECT title, state FROM chats ORDER BY updated_at DESC").fetchall()
+
+    @property
+    def asked(self) -> list[dict[str, Any]]:
+        """What the model was asked."""
+        with urllib.request.urlopen(f"{self.model}/journal", timeout=30) as answer:
+            return json.loads(answer.read())
+
+    def release(self) -> None:
+        """Let the model go on where it was told to hold."""
+        urllib.request.urlopen(
+            urllib.request.Request(f"{self.model}/release", method="POST"), timeout=30
+        ).close()
+
+
+@pytest.fixture
+def chatting(cli: Cli, tmp_path: Path, listening: Any) -> Chatting:
+    model = listening(sys.executable, MODEL_SERVER, "{port}")
+    made = Chatting(cli.home, cli.data, model=model.url, journal=tmp_path / "journal")
+    chat = {"command": sys.executable, "args": ["-I", "-S", str(CHAT_SERVER), str(made.journal)]}
+    made.write({"mcpServers": {"chat": chat}})
+    entry = f'[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model.url}/v1"\napi_key = "good"\n'
+    (made.data / "toolyard.toml").write_text(entry)
+    return made

@@ -47,6 +47,17 @@ def test_servers_bundles_and_agents(cli: Any, odd: Any) -> None:
     assert complete(cli, "toolyard doctor o") == ["odd"]
 
 
+def test_agents_and_models_of_a_chat(cli: Any) -> None:
+    cli.agents("## Code Reader\n---\n---\nRead.\n")
+    (cli.data / "toolyard.toml").write_text(
+        '[models.fast]\nmodel = "openai:x"\n[models.slow]\nmodel = "openai:y"\n'
+    )
+    assert complete(cli, "toolyard chat --model f") == ["fast"]
+    assert complete(cli, "toolyard chat --agent ") == ["code-reader"]
+    (cli.data / "toolyard.toml").write_text("[")
+    assert complete(cli, "toolyard chat --model ") == []
+
+
 def test_the_options_before_count(cli: Any, odd: Any) -> None:
     cli.write({"mcpServers": {"elsewhere": odd}}, "other.json")
     assert complete(cli, "toolyard --config other.json tools --server ") == ["elsewhere"]

@@ -28,13 +28,14 @@ SECTIONS: dict[str, dict[str, str]] = {
         "why": "Say whether a tool may be seen and called, and which rules decide.",
     },
     "Use": {
+        "chat": "Talk to a model that uses your tools.",
         "call": "Call a tool and print its answer.",
         "login": "Sign in to a server, in your browser.",
         "logout": "Forget the sign-in to a server.",
     },
     "Serve": {
         "stdio": "Speak MCP over standard streams, for all servers at once.",
-        "connect": "Show what to put into a client so that it uses Toolyard.",
+        "connect": "Let a client use Toolyard: show what to put into it, or write it.",
         "serve": "Serve the web app: pages and an API.",
         "restart": "Start a server of a running Toolyard again.",
         "users": "Manage the people who have accounts.",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,7 +15,7 @@ from toolyard.cli.app import COMMANDS, run
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.style import paint
 
-__all__ = ["command", "demo_config"]
+__all__ = ["command", "demo_config", "first_config"]
 
 _WALK: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Which servers are there, and how are they?", ("servers",)),
@@ -57,8 +59,23 @@ def command(options: Options) -> int:
 
 def demo_config() -> str:
     """A configuration with the demo server."""
-    server = {
+    return _config({"demo": _DEMO})
+
+
+def first_config() -> str:
+    """What the web app of a fresh checkout begins with: the demo server, and one to play with."""
+    about = "Forms, a picture, a question and a note, to try things with"
+    playground = {
+        "label": "Playground",
+        "description": about,
         "command": sys.executable,
-        "args": ["-I", "-S", str(Path(__file__).with_name("demo_server.py"))],
+        "args": ["-I", "-m", "toolyard.cli.playground_server"],
     }
-    return json.dumps({"mcpServers": {"demo": server}}, indent=2) + "\n"
+    return _config({"demo": {"label": "Demo", **_DEMO}, "playground": playground})
+
+
+_DEMO = {"command": sys.executable, "args": ["-I", "-S", str(Path(__file__).with_name("demo_server.py"))]}
+
+
+def _config(servers: Mapping[str, Any]) -> str:
+    return json.dumps({"mcpServers": servers}, indent=2) + "\n"

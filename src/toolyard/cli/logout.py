@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 import click
 
 from toolyard.cli.app import COMMANDS
@@ -9,9 +12,8 @@ from toolyard.cli.input.completing import complete_servers
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.text import one_line, print_json
 from toolyard.cli.running import run_async
-from toolyard.cli.signing_in import signable
+from toolyard.cli.signing_in import Signable, signable
 from toolyard.config import load_config, load_settings
-from toolyard.model.server import Server
 
 __all__ = ["command"]
 
@@ -20,10 +22,10 @@ __all__ = ["command"]
 @click.argument("server", shell_complete=complete_servers)
 @click.pass_obj
 def command(options: Options, server: str) -> int:
-    """Forget what `toolyard login SERVER` has kept. The authorization server is not told; its own page of
-    connected programs takes back what it gave."""
+    """Forget what `toolyard login SERVER` has kept, and give it back where the authorization server takes
+    that; where it does not, its own page of connected programs takes back what it gave."""
     chosen = signable(load_config(options.config, data_dir=options.folder), server)
-    there_was = run_async(_logout(options, chosen.server))
+    there_was = run_async(_logout(options, chosen))
     if options.json:
         print_json({"server": server, "signed_out": there_was})
     else:
@@ -32,20 +34,24 @@ def command(options: Options, server: str) -> int:
     return 0
 
 
-async def _logout(options: Options, server: Server) -> bool:
+async def _logout(options: Options, chosen: Signable) -> bool:
     from toolyard.model.principal import LOCAL  # slow to load, as the whole core is
-    from toolyard.registry.credentials import config_key
+    from toolyard.net import Guard, Net
+    from toolyard.registry.signing_out import SignOuts
     from toolyard.store.lazy import LazyDatabase
 
     settings = load_settings(options.folder)
     database = LazyDatabase(options.folder, url=settings.database_url, secret_key=settings.secret_key)
+    net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
+    returning: list[Coroutine[Any, Any, None]] = []
     try:
         storage = await database.auth()
         if storage is None:
             return False
-        key = config_key(server, LOCAL)
-        kept = await storage.grant(key)
-        await storage.drop_grant(key)
-        return kept is not None
+        there_was = await SignOuts(storage, net, returning.append).of_server(chosen.server, LOCAL)
+        for each in returning:
+            await each
+        return there_was
     finally:
+        await net.close()
         await database.close()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
@@ -14,6 +12,7 @@ import aiohttp
 
 from toolyard.cli.ending import Usage
 from toolyard.cli.input.options import Options
+from toolyard.cli.input.tokens import TOKEN_VARIABLE, read_token
 from toolyard.cli.output.problems import note
 from toolyard.errors import (
     AgentsError,
@@ -32,9 +31,7 @@ from toolyard.errors import (
     Unreachable,
 )
 
-__all__ = ["TOKEN_VARIABLE", "Remote", "escaped"]
-
-TOKEN_VARIABLE = "TOOLYARD_REMOTE_TOKEN"
+__all__ = ["Remote", "escaped"]
 
 _CONNECT = 10.0
 _PREFIX = "urn:toolyard:problem:"
@@ -62,7 +59,7 @@ class Remote:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise Usage(f"--remote {url}: this is no web address", hint="write it like http://127.0.0.1:8420")
-        token = _token(options.token_file)
+        token = read_token(options.token_file)
         if token is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
             note("the token is sent without encryption", "use an https address")
         return cls(url, token)
@@ -106,19 +103,6 @@ class Remote:
 def escaped(name: str) -> str:
     """A name as a part of a path."""
     return quote(name, safe="")
-
-
-def _token(file: str | None) -> str | None:
-    if file is None:
-        return os.environ.get(TOKEN_VARIABLE) or None
-    try:
-        token = Path(file).read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        words = error.strerror if isinstance(error, OSError) else "it is not a text file"
-        raise Usage(f"--token-file {file}: {words}") from None
-    if not token.isprintable() or not token.isascii() or " " in token:
-        raise Usage(f"--token-file {file}: this is no token", hint="it holds the token and nothing else")
-    return token or None
 
 
 def _read(url: str, status: int, body: bytes) -> Any:

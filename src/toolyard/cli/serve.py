@@ -46,15 +46,12 @@ def command(options: Options, host: str | None, port: int | None) -> int:
 
 
 def _serve(options: Options, host: str | None, port: int | None) -> int:
-    from toolyard.agents.agentsfile import agents_path, read_agents  # not for the help
-    from toolyard.people.startup import check
+    from toolyard.people.startup import check  # not for the help
     from toolyard.web.listening import bind
 
     folder = options.folder
     settings = load_settings(folder, overrides={"host": host, "port": port})
     configuration = load_config(options.config, data_dir=folder)
-    path = agents_path(settings.agents_path, folder)
-    agents = () if path is None else read_agents(path).agents
     warnings = check(settings, settings.host)
     listener = bind(settings.host, settings.port)
 
@@ -77,5 +74,5 @@ def _serve(options: Options, host: str | None, port: int | None) -> int:
         for hint in settings.hints:
             note(place_of(hint), hint.hint)
 
-    run_async(serve(Start(configuration, settings, folder, agents, options.config), listener, announce))
+    run_async(serve(Start(configuration, settings, folder, options.config), listener, announce))
     return 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from toolyard.catalog.roster import Roster
     from toolyard.model.config import Configuration
 
-__all__ = ["complete_agents", "complete_bundles", "complete_servers", "complete_tools"]
+__all__ = ["complete_agents", "complete_bundles", "complete_models", "complete_servers", "complete_tools"]
 
 _HARMLESS = re.compile(r"[\w.@:+/-]+")
 """What a shell takes as one plain word. Names from a file that nobody has looked at yet could be commands."""
@@ -50,6 +50,18 @@ def complete_agents(ctx: click.Context, param: click.Parameter, incomplete: str)
     except ToolyardError:
         return []
     return _items(((agent.id, agent.description) for agent in agents), incomplete)
+
+
+def complete_models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Models that the settings name."""
+    from toolyard.config import load_settings  # only while a shell completes
+
+    try:
+        settings = load_settings(ctx.ensure_object(Options).folder)
+    except ToolyardError:
+        return []
+    named = [(entry.name, entry.label or entry.model) for entry in settings.models]
+    return _items([*([(settings.model, "the default")] if settings.model else []), *named], incomplete)
 
 
 def complete_tools(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -93,7 +105,7 @@ def _roster(options: Options, configuration: Configuration) -> Roster:
     if not (folder / FILE_NAME).exists():
         return Roster.of(naming, {}, {})
 
-    async def nobody(server_id: str, principal: Principal) -> Listing:
+    async def nobody(server_id: str, principal: Principal, chat: str | None = None) -> Listing:
         raise Unreachable("a shell that completes starts nothing", server=server_id)
 
     async def stored() -> dict[str, Catalogue]:

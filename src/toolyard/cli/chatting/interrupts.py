@@ -1,0 +1,42 @@
+"""Ctrl-C as something to wait for, in place of the end of the program."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from types import TracebackType
+
+__all__ = ["Interrupts"]
+
+_NO_SIGNALS = (NotImplementedError, RuntimeError, ValueError)
+"""Another system, or not the main thread."""
+
+
+class Interrupts:
+    """While it lasts, Ctrl-C ends nothing by itself. Where signals cannot be had, it ends the program as
+    ever."""
+
+    def __init__(self) -> None:
+        self._pressed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def __enter__(self) -> Interrupts:
+        with contextlib.suppress(*_NO_SIGNALS):
+            self._loop.add_signal_handler(signal.SIGINT, self._pressed.set)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(*_NO_SIGNALS):
+            self._loop.remove_signal_handler(signal.SIGINT)
+
+    async def pressed(self) -> None:
+        """Wait until it is pressed; each press counts once."""
+        await self._pressed.wait()
+        self._pressed.clear()
+
+    def forget(self) -> None:
+        """What was pressed so far was meant for something that is over."""
+        self._pressed.clear()

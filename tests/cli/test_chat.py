@@ -1,0 +1,266 @@
+"""``toolyard chat -p``: one turn for scripts, its streams and exit codes; and the same chats in the web."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"did not come true within {seconds:g} s"
+        time.sleep(0.02)
+
+
+def script(*lines: str) -> str:
+    return "\n".join(lines)
+
+
+# What goes where.
+
+
+def test_the_answer_is_on_standard_output_and_all_else_beside_it(chatting: Any) -> None:
+    ran = chatting(
+        "chat",
+        "-p",
+        script(
+            "think hm, well", 'call chat_look {"text": "there"}', "then", "say All is well.", "say Really."
+        ),
+    )
+    assert (ran.code, ran.out) == (0, "All is well.Really.\n")
+    assert ran.err == 'hm, well\n● chat_look (chat) {"text": "there"}\n' + ran.err.splitlines()[-1] + "\n"
+    assert ran.err.splitlines()[-1].endswith("look: there")
+    assert chatting.noted == ['look {"text": "there"}']
+
+
+def test_words_before_and_after_calls_errors_in_full_and_pictures_described(chatting: Any) -> None:
+    calls = ("call chat_fail {}", "call chat_none {}", "call chat_picture {}")
+    ran = chatting("chat", "-p", "-", input=script("say First.", *calls, "then", "say Sorry."))
+    assert (ran.code, ran.out) == (0, "First.\nSorry.\n")
+    assert "it failed" in ran.err
+    assert "there is no tool 'chat_none' here" in ran.err
+    assert "a picture" in ran.err
+    assert "[image/png, " in ran.err
+    assert chatting("chat", "-p", "-", input=" \n").code == 2
+
+
+# How it ends.
+
+
+def test_a_model_that_fails_is_3(chatting: Any) -> None:
+    ran = chatting("chat", "-p", "fault 401")
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err.startswith("error: ")
+    assert "hint: " in ran.err
+    half = chatting("chat", "-p", "fault die")
+    assert (half.code, half.out) == (3, "Half an ans\n")
+
+
+def test_a_limit_is_6(chatting: Any) -> None:
+    ran = chatting("chat", "-p", script("call chat_look {}", "then", "say x"), TOOLYARD_MAX_STEPS="1")
+    assert ran.code == 6
+    assert "error: " in ran.err
+
+
+def test_where_nobody_can_be_asked_calls_are_refused_and_it_is_4(chatting: Any) -> None:
+    words = script('call chat_put {"text": "x"}', "then", "results?")
+    ran = chatting("chat", "-p", words, TOOLYARD_WRITE_TOOLS="ask")
+    assert ran.code == 4
+    assert "chat_put was refused: it needs an approval, and nobody is here who could be asked" in ran.err
+    assert "said no" in ran.out
+    assert chatting.noted == []
+    asked = chatting("chat", "-p", script("call chat_ask {}", "then", "results?"))
+    assert asked.code == 4
+    assert '{"action": "decline"}' in asked.out
+    assert "chat asked something, and nobody is here who could be asked" in asked.err
+
+
+def test_an_interrupt_stops_the_turn_and_it_is_130(chatting: Any) -> None:
+    running = chatting.start("chat", "-p", script("say Wait", "call chat_wait {}"), start_new_session=True)
+    try:
+        until(lambda: chatting.noted == ["wait {}"])
+        (child,) = _children(running.pid)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=30)
+        assert (running.returncode, out) == (130, "Wait\n")
+        assert "stopped" in err
+        until(lambda: not _lives(child))
+    finally:
+        running.kill()
+    ((_, state),) = chatting.chats
+    assert state == "idle"
+
+
+def test_an_interrupt_ends_the_call_of_the_model(chatting: Any) -> None:
+    running = chatting.start("chat", "-p", script("say Now", "hold"), start_new_session=True)
+    try:
+        until(lambda: len(chatting.asked) == 1)
+        assert running.stdout.read(3) == "Now"
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=30)
+        assert running.returncode == 130
+        until(lambda: chatting.asked[0]["ended"] == "aborted")
+    finally:
+        running.kill()
+
+
+def test_without_a_model_it_says_how_to_configure_one(cli: Any) -> None:
+    # As where no local model is installed.
+    (cli.home / "sitecustomize.py").write_text("import sys\nsys.modules['xllamacpp'] = None\n")
+    ran = cli("chat", "-p", "hello", PYTHONPATH=str(cli.home))
+    assert ran.code == 2
+    assert ran.err.startswith("error: no model is configured\nhint: ")
+    for word in ("toolyard.toml", "OPENAI_API_KEY", "model_base_url", "toolyard[local]"):
+        assert word in ran.err
+    assert not (cli.data / "toolyard.db").exists()
+
+
+def test_a_model_that_is_named_needs_no_entry(chatting: Any) -> None:
+    (chatting.data / "toolyard.toml").unlink()
+    env = {"OPENAI_API_KEY": "good", "OPENAI_BASE_URL": f"{chatting.model}/v1"}
+    ran = chatting("chat", "--model", "openai:fake-2", "-p", "say Named.", **env)
+    assert (ran.code, ran.out) == (0, "Named.\n")
+    assert chatting.asked[0]["model"] == "fake-2"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--agent", "none", "-p", "x"), "there is no agent 'none'"),
+        (("--model", "none", "-p", "x"), "there is no model 'none'"),
+        (("--resume", "abc", "-p", "x"), "abc: there is no such chat"),
+        (("--resume", "-p", "x"), "there is no chat to come back to"),
+        (("--bundle", "none", "-p", "x"), "none"),
+        (("-p", " "), "the prompt is empty"),
+        (("--json",), '"message": "--json needs -p or --list"'),
+        ((), "a conversation needs a terminal"),
+    ],
+)
+def test_what_cannot_be_meant_is_told(chatting: Any, words: tuple[str, ...], message: str) -> None:
+    ran = chatting("chat", *words)
+    assert ran.code == 2
+    assert message in ran.err + ran.out
+    assert chatting.chats == []
+
+
+# Which chat, with what.
+
+
+def test_an_agent_decides_what_is_there(chatting: Any) -> None:
+    chatting.agents("## Looker\n---\ntools: [chat_look]\n---\nLook.\n")
+    ran = chatting("chat", "--agent", "Looker", "-p", "tools?")
+    assert (ran.code, ran.out) == (0, "chat_look\n")
+    assert chatting.asked[0]["messages"][0] == {"role": "system", "content": "Look."}
+
+
+def test_a_bundle_decides_too(chatting: Any) -> None:
+    server = json.loads((chatting.data / "mcp.json").read_text())["mcpServers"]["chat"]
+    strict = {"trust": "trusted", "transport": {"type": "stdio", **server}}
+    bundle = {"serverId": "chat", "mode": "direct", "allowTools": ["look", "fail"]}
+    chatting.write({"servers": {"chat": strict}, "bundles": {"few": bundle}})
+    ran = chatting("chat", "--bundle", "few", "-p", "tools?")
+    assert {"chat_look", "chat_fail"} == set(ran.out.split()) - {"web_fetch"}
+
+
+def test_a_chat_is_gone_on_with_and_listed(chatting: Any) -> None:
+    assert chatting("chat", "--list").err.startswith("note: there are no chats yet")
+    assert not (chatting.data / "toolyard.db").exists()
+    chatting("chat", "-p", "say One.")
+    chatting("chat", "-p", "say Two.")
+    first = chatting("chat", "--list", "--json").json[-1]
+    assert first["title"] == "say One."
+    ran = chatting("chat", "--resume", first["id"][:8], "-p", "say Three.")
+    assert (ran.code, ran.out) == (0, "Three.\n")
+    said = [message["content"] for message in chatting.asked[-1]["messages"]]
+    assert said == ["say One.", "One.", "say Three."]
+    listed = chatting("chat", "--list").lines
+    assert [line.split("\t")[1] for line in listed] == ["say One.", "say Two."]
+
+
+@pytest.fixture
+def web(chatting: Any) -> Iterator[Callable[..., Any]]:
+    """``web(path)``: ask a Toolyard that serves the same data directory, started when it is first asked."""
+    started: list[tuple[subprocess.Popen[str], str]] = []
+
+    def ask(path: str, body: object = None) -> Any:
+        if not started:
+            words = chatting.words("serve", "--port", "0")
+            process = subprocess.Popen(
+                words,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env=chatting.environment(),
+                cwd=chatting.home,
+            )
+            assert process.stdout is not None
+            line = next(line for line in process.stdout if line.startswith("Toolyard is listening on "))
+            started.append((process, line.split()[-1].rstrip("/")))
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            started[0][1] + path, data, {"Content-Type": "application/json", "Accept": "*/*"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read() or b"null")
+
+    yield ask
+    for process, _ in started:
+        process.terminate()
+        process.wait(20)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def test_the_web_app_and_the_terminal_have_the_same_chats(chatting: Any, web: Any) -> None:
+    ran = chatting("chat", "-p", script('call chat_look {"text": "x"}', "then", "say Done."), "--json")
+    assert (ran.code, ran.err) == (0, "")
+    printed = [json.loads(line) for line in ran.lines]
+    kinds = [one["kind"] for one in printed]
+    assert (kinds[0], kinds[-1]) == ("user", "end")
+    assert {"call", "result", "text", "said", "usage"} <= set(kinds)
+    (chat,) = web("/api/v1/chats")["items"]
+    at = f"/api/v1/chats/{chat['id']}"
+    pieces = ("text", "reasoning", "progress")
+    assert [one for one in printed if one["kind"] not in pieces] == web(f"{at}/events")["items"]
+    entries = web("/api/v1/audit?action=tool.call")["items"]
+    assert [one["target"] for one in entries] == ["chat/look"]
+    # And the other way round.
+    web(f"{at}/messages", {"text": "say In the web."})
+    until(lambda: web(at)["state"] == "idle")
+    assert chatting("chat", "--resume", "-p", "say Again here.").out == "Again here.\n"
+    said = [message["content"] for message in chatting.asked[-1]["messages"]]
+    assert said[-3:] == ["say In the web.", "In the web.", "say Again here."]
+
+
+def _children(pid: int) -> list[int]:
+    import psutil
+
+    return [
+        child.pid for child in psutil.Process(pid).children() if "chat_server" in " ".join(child.cmdline())
+    ]
+
+
+def _lives(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def test_the_list_of_exit_codes_is_what_the_code_has() -> None:
+    from toolyard.cli.chatting.once import CODES
+    from toolyard.model.chat import Ending
+
+    assert set(CODES) == set(Ending)

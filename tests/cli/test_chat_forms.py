@@ -1,0 +1,124 @@
+"""Forms of servers as questions, one field at a time: what is read, what is refused, what is borne."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolyard.cli.chatting.forms import Unfit, fields_of, read_field
+
+
+def field(schema: Any, *, required: bool = False) -> Any:
+    names = ["x"] if required else []
+    (found,) = fields_of({"type": "object", "properties": {"x": schema}, "required": names})
+    return found
+
+
+TITLED = {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}]}
+LEGACY = {"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"]}
+SEVERAL = {
+    "type": "array",
+    "items": {"type": "string", "enum": ["a", "b", "c"]},
+    "minItems": 1,
+    "maxItems": 2,
+}
+TITLED_SEVERAL = {"type": "array", "items": {"anyOf": TITLED["oneOf"]}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "typed", "value"),
+    [
+        ({"type": "string"}, " words ", "words"),
+        ({"type": "string", "format": "email"}, "a@b.example", "a@b.example"),
+        ({"type": "string", "format": "uri"}, "https://example.org/x", "https://example.org/x"),
+        ({"type": "string", "format": "date"}, "2026-07-28", "2026-07-28"),
+        ({"type": "string", "format": "date-time"}, "2026-07-28T12:00:00Z", "2026-07-28T12:00:00Z"),
+        ({"type": "string", "minLength": 2, "maxLength": 3}, "abc", "abc"),
+        ({"type": "integer"}, "-7", -7),
+        ({"type": "number"}, "2.5", 2.5),
+        ({"type": "number"}, "2", 2),
+        ({"type": "boolean"}, "YES", True),
+        ({"type": "boolean"}, "n", False),
+        (TITLED, "2", "g"),
+        (TITLED, "green", "g"),
+        (TITLED, "r", "r"),
+        (LEGACY, "Red", "r"),
+        (SEVERAL, "1, c", ["a", "c"]),
+        (SEVERAL, "a, a", ["a"]),
+        (TITLED_SEVERAL, "red,2", ["r", "g"]),
+        ({"type": "object"}, '{"a": 1}', {"a": 1}),
+        ({"type": "integer", "default": 5}, "", 5),
+        ({"type": "boolean", "default": False}, "", False),
+        ({"type": "string"}, "", None),
+    ],
+    ids=str,
+)
+def test_what_is_typed_becomes_what_the_schema_says(schema: Any, typed: str, value: Any) -> None:
+    found = read_field(field(schema), typed)
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("schema", "typed", "why"),
+    [
+        ({"type": "string", "format": "email"}, "nobody", "an email address"),
+        ({"type": "string", "format": "uri"}, "example", "an address"),
+        ({"type": "string", "format": "date"}, "28.7.2026", "a date"),
+        ({"type": "string", "format": "date-time"}, "2026-07-28T12:00:00", "a date and time"),
+        ({"type": "string", "minLength": 2}, "a", "at least 2"),
+        ({"type": "string", "maxLength": 2}, "abc", "at most 2"),
+        ({"type": "integer"}, "1.5", "a whole number"),
+        ({"type": "integer", "minimum": 3}, "2", "at least 3"),
+        ({"type": "number", "maximum": 3.5}, "4", "at most 3.5"),
+        ({"type": "number"}, "nan", "a number"),
+        ({"type": "number"}, "1e999", "a number"),
+        ({"type": "boolean"}, "perhaps", "y or n"),
+        (TITLED, "3", "one of the list"),
+        (SEVERAL, "a,b,c", "at most 2"),
+        (SEVERAL, "a,", "one of the list"),
+        ({"type": "object"}, "{", "JSON"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_says_why(schema: Any, typed: str, why: str) -> None:
+    with pytest.raises(Unfit, match=why):
+        read_field(field(schema), typed)
+
+
+def test_what_is_needed_must_be_given() -> None:
+    with pytest.raises(Unfit, match="this one is needed"):
+        read_field(field({"type": "string"}, required=True), " ")
+
+
+def test_defaults_are_shown_as_people_would_type_them() -> None:
+    assert field({**TITLED, "default": "g"}).default_words == "Green"
+    assert field({**SEVERAL, "default": ["a", "c"]}).default_words == "a, c"
+    assert field({"type": "boolean", "default": True}).default_words == "y"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        [],
+        "x",
+        {},
+        {"properties": None},
+        {"properties": {"x": None}},
+        {"properties": {"x": {"type": ["string"], "enum": "no list"}}},
+        {"properties": {"x": {"type": "array", "items": 3, "default": {}}}, "required": "x"},
+        {"properties": {"x": {"oneOf": [{"const": 1}, {"no": "const"}], "title": {"a": 1}}}},
+        {"properties": {"x": {"type": "string", "minLength": "many", "title": "\x1b[2J"}}},
+    ],
+    ids=str,
+)
+def test_whatever_a_server_sends_is_borne(schema: Any) -> None:
+    for found in fields_of(schema):
+        assert found.label.isprintable()
+        assert isinstance(found.default_words, str)
+        read_field(found, '"text"')
+
+
+def test_a_form_without_end_ends() -> None:
+    assert len(fields_of({"properties": {str(n): {"type": "string"} for n in range(10_000)}})) == 100

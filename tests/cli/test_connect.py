@@ -1,0 +1,205 @@
+"""``toolyard connect --write``: the entry in the real files of each client, and out of them again."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOME_FILES = {
+    "claude-code": ".claude.json",
+    "claude-desktop": ".config/Claude/claude_desktop_config.json",
+    "codex": ".codex/config.toml",
+    "cursor": ".cursor/mcp.json",
+    "opencode": ".config/opencode/opencode.json",
+    "vscode": ".config/Code/User/mcp.json",
+}
+BEFORE = {
+    "claude-code": """{
+  "numStartups": 12,
+  "projects": {"/home/ann/work": {"allowedTools": [], "mcpServers": {"own": {"command": "own-server"}}}},
+  "mcpServers": {
+    "files": {"type": "stdio", "command": "npx", "args": ["-y", "files"], "env": {}}
+  },
+  "oauthAccount": {"accountUuid": "1"}
+}
+""",
+    "claude-desktop": '{"mcpServers":{"files":{"command":"npx","args":["-y","files"]}},"scale":0}',
+    "codex": """model = "gpt-6" # the good one
+
+[mcp_servers.files]
+command = "npx"
+args = ["-y", "files"]
+
+# what work uses
+[profiles.work]
+model = "gpt-6-mini"
+""",
+    "cursor": '{\n\t"mcpServers": {\n\t\t"files": {\n\t\t\t"command": "npx"\n\t\t}\n\t}\n}\n',
+    "opencode": """{
+  "$schema": "https://opencode.ai/config.json",
+  // which models
+  "model": "anthropic/claude", /* the default */
+  "mcp": {
+    "files": { "type": "local", "command": ["npx", "-y", "files"], "enabled": true }, // from npm
+  },
+}
+""",
+    "vscode": """{
+    // asked for when a server starts
+    "inputs": [{ "type": "promptString", "id": "key", "description": "Key" }],
+    "servers": {
+        "files": { "type": "stdio", "command": "npx" }
+    }
+}
+""",
+}
+CLIENTS = list(HOME_FILES)
+REMOTE = [name for name in CLIENTS if name != "claude-desktop"]
+SCRIPT = Path(sys.executable).with_name("toolyard")
+
+
+@pytest.fixture
+def there(cli: Any) -> Any:
+    """A home in which every client has a file already."""
+    for client, name in HOME_FILES.items():
+        path = cli.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(BEFORE[client])
+    return cli
+
+
+def imported(cli: Any, file: Path) -> Any:
+    """What our own importer makes of a file."""
+    ran = cli("import", file, "--to", cli.home / "out.json", "--write", "--yes", "--json")
+    assert ran.code == 0, ran.err
+    return json.loads((cli.home / "out.json").read_text())["mcpServers"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_program_goes_into_the_file_beside_what_is_there(there: Any, client: str) -> None:
+    file = there.home / HOME_FILES[client]
+    ran = there("connect", client, "--write", "--agent", "planner", "--config", "c.json")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.lines[0] == f"wrote {file}"
+    (backup,) = file.parent.glob(f"{file.name}.bak-*")
+    assert backup.read_text() == BEFORE[client]
+    servers = imported(there, file)
+    assert {"files", "toolyard"} <= set(servers)
+    entry = servers["toolyard"]
+    words = [entry["command"], *entry["args"]]
+    assert words[-3:] == ["stdio", "--agent", "planner"]
+    assert ["--data-dir", str(there.data), "--config", str(there.home / "c.json")] == words[-7:-3]
+    assert Path(words[0]).is_absolute()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_it_goes_out_again_and_leaves_the_file_as_it_was(there: Any, client: str) -> None:
+    file = there.home / HOME_FILES[client]
+    assert there("connect", client, "--write").code == 0
+    assert there("connect", client, "--remove").code == 0
+    assert file.read_text().split() == BEFORE[client].split()
+    again = there("connect", client, "--remove")
+    assert (again.code, again.out) == (0, f"nothing to do: it does not stand in {file}\n")
+
+
+@pytest.mark.parametrize("client", REMOTE)
+def test_an_address_with_a_token_is_for_the_owner_alone(there: Any, client: str) -> None:
+    file, token = there.home / HOME_FILES[client], there.home / "token"
+    token.write_text("ty_secret\n")
+    file.chmod(0o644)
+    words = ("connect", client, "--write", "--url", "https://yard.example/", "--token-file", token)
+    ran = there(*words)
+    assert (ran.code, ran.err) == (0, "")
+    assert "ty_secret" not in ran.out
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    entry = imported(there, file)["toolyard"]
+    assert entry["url"] == "https://yard.example/mcp"
+    assert entry["headers"] == {"Authorization": "Bearer ty_secret"}
+    written = file.read_bytes()
+    again = there(*words)
+    assert (again.code, again.out) == (0, f"nothing to do: it stands in {file}\n")
+    assert file.read_bytes() == written
+    assert len(list(file.parent.glob(f"{file.name}.bak-*"))) == 1
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_without_a_file_gets_one(cli: Any, client: str) -> None:
+    ran = cli("connect", client, "--write", "--json")
+    assert (ran.code, ran.json["change"], ran.json["backup"]) == (0, "added", None)
+    assert ran.json["file"] == str(cli.home / HOME_FILES[client])
+    assert imported(cli, Path(ran.json["file"]))["toolyard"]["args"][-1] == "stdio"
+
+
+def test_the_file_of_the_project_and_any_other(cli: Any) -> None:
+    cli("connect", "claude-code", "--write", "--project")
+    assert "toolyard" in json.loads((cli.home / ".mcp.json").read_text())["mcpServers"]
+    cli("connect", "codex", "--write", "--to", "other.toml")
+    assert "toolyard" in tomllib.loads((cli.home / "other.toml").read_text())["mcp_servers"]
+    (cli.home / "opencode.jsonc").write_text('{"mcp": {"servers": {}}} // second version\n')
+    cli("connect", "opencode", "--write", "--project")
+    text = (cli.home / "opencode.jsonc").read_text()
+    assert text.endswith("// second version\n")
+    assert imported(cli, cli.home / "opencode.jsonc")["toolyard"]["args"][-1] == "stdio"
+
+
+def test_a_token_in_a_project_is_warned_of(cli: Any) -> None:
+    words = ("connect", "vscode", "--write", "--project", "--url", "http://127.0.0.1:1", "--token")
+    ran = cli(*words, TOOLYARD_REMOTE_TOKEN="ty_x")
+    assert (ran.code, ran.err.splitlines()[-1]) == (0, "hint: do not hand it on with the project")
+
+
+def test_a_comment_that_would_be_lost_stops_it_and_the_snippet_is_shown(cli: Any) -> None:
+    file = cli.home / ".cursor/mcp.json"
+    file.parent.mkdir()
+    text = '{"mcpServers": {"toolyard": {"command": "x" /* by hand */}}}'
+    file.write_text(text)
+    token = cli.home / "token"
+    token.write_text("ty_secret")
+    for more in ((), ("--url", "http://127.0.0.1:1", "--token-file", token)):
+        ran = cli("connect", "cursor", "--write", *more)
+        assert ran.code == 2
+        assert ran.out.startswith("Put this into .cursor/mcp.json:")
+        assert "ty_secret" not in ran.out
+        assert "there are comments in what would be replaced" in ran.err
+        assert "hint: put the entry there by hand" in ran.err
+        assert (file.read_text(), len(list(file.parent.iterdir()))) == (text, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--write", "--remove"), "--write and --remove exclude each other"),
+        (("--project",), "--project and --to say what to write"),
+        (("--write", "--project", "--to", "x"), "--project and --to exclude each other"),
+        (("--token",), "a token is for an address"),
+        (("--url", "yard.example"), "--url yard.example: this is no web address"),
+        (("--write", "--url", "http://x", "--token"), "there is no token to write"),
+        (("--write", "--url", "http://x", "--token-file", "absent"), "--token-file absent"),
+    ],
+)
+def test_words_that_make_no_sense_write_nothing(cli: Any, words: tuple[str, ...], message: str) -> None:
+    ran = cli("connect", "cursor", *words)
+    assert ran.code == 2
+    assert message in ran.err
+    assert list(cli.home.iterdir()) == []
+
+
+def test_what_cannot_be_read_or_written_is_named(cli: Any) -> None:
+    file = cli.home / ".cursor/mcp.json"
+    file.parent.mkdir()
+    file.write_text("{")
+    broken = cli("connect", "cursor", "--write")
+    assert (broken.code, file.read_text()) == (2, "{")
+    assert f"{file}:1: not valid JSON" in broken.err
+    blocked = cli("connect", "vscode", "--write", "--to", "/proc/nothing/mcp.json")
+    assert blocked.code == 2
+    assert "cannot be written" in blocked.err
+    desktop = cli("connect", "claude-desktop", "--write", "--url", "http://x")
+    assert desktop.code == 2
+    assert cli("connect", "claude-desktop", "--write", "--project").code == 2
