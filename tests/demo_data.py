@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.demo_chats import fill_chats
+
 from toolyard.config.settings import Settings
 from toolyard.model.audit import AuditEntry
 from toolyard.model.people import Right, TokenScope
@@ -20,8 +22,46 @@ ROOT = Path(__file__).parent.parent
 OAUTH = ChoiceDraft("oauth")
 
 
+AGENTS = """## Librarian
+---
+description: Answers questions about libraries, from their own documentation.
+tools: [mcp_docs__*, web_fetch]
+---
+You answer questions about programming libraries. Look them up before you answer, and name the page that you
+read.
+
+## Everything
+---
+description: Has every tool that you have.
+---
+
+## Tidy one
+---
+description: Counts, and is not much good for anything else.
+model: anthropic:claude-haiku-4-5
+temperature: 0.2
+tools: [demo_*, '!demo_slow', 'old_*']
+max_steps: 5
+---
+Count what you are given. Say nothing else.
+"""
+
+
+MODELS = """[models.fast]
+label = "GPT-5 mini"
+model = "openai:gpt-5-mini"
+api_key = "not-a-key"
+
+[models.local]
+label = "Qwen, on this machine"
+model = "openai:qwen3"
+base_url = "http://127.0.0.1:11434/v1"
+api_key = "none"
+"""
+
+
 def write_files(data: Path) -> None:
-    """Servers of the operator's file: one that works, one that failed, one that is switched off."""
+    """Servers of the operator's file: one that works, one that failed, one that is switched off; agents."""
     demo = [sys.executable, "-I", "-S", str(ROOT / "src/toolyard/cli/demo_server.py")]
     servers = {
         "demo": {
@@ -40,6 +80,9 @@ def write_files(data: Path) -> None:
     }
     data.mkdir(parents=True, exist_ok=True)
     (data / "mcp.json").write_text(json.dumps({"mcpServers": servers}, indent=2) + "\n", "utf-8")
+    (data / "AGENTS.md").write_text(AGENTS, "utf-8")
+    # Nobody is asked in a picture, so that any key does.
+    (data / "toolyard.toml").write_text(MODELS, "utf-8")
 
 
 def _servers(docs_url: str) -> list[ServerDraft]:
@@ -142,5 +185,6 @@ async def fill(
         await database.audit.write(
             AuditEntry(now - age, action, me.id, me.name, target, outcome, "127.0.0.1")
         )
+    ids |= await fill_chats(database, me.id)
     await database.close()
     return ids

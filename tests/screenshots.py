@@ -59,7 +59,17 @@ def pages(ids: dict[str, str]) -> dict[str, str]:
     """The address of every page, by the name of its picture."""
     docs, weather = ids["docs"], ids["weather"]
     return {
+        "chat": f"/ui/chat/{ids['chat']}",
+        "chat-waits": f"/ui/chat/{ids['chat-waits']}",
+        "chat-new": "/ui/chat",
+        "chat-console": "/ui/chat?run=",
+        "chat-run": f"/ui/chat/{ids['chat']}?run=&tool=demo_count",
+        "chat-tools": f"/ui/chat/{ids['chat']}/tools",
+        "approvals": "/ui/approvals",
         "home": "/ui/",
+        "agents": "/ui/agents",
+        "agent": "/ui/agents/librarian",
+        "agent-hidden-tools": "/ui/agents/tidy-one",
         "instances": "/ui/mcp",
         "instances-nothing-found": "/ui/mcp?q=nothing+like+this",
         "instance-choose": "/ui/mcp/new",
@@ -78,6 +88,7 @@ def pages(ids: dict[str, str]) -> dict[str, str]:
         "people": "/ui/admin/people",
         "audit": "/ui/admin/audit",
         "tokens": "/ui/tokens",
+        "connect": "/ui/connect",
         "account": "/ui/account",
         "not-found": "/ui/nothing-here",
         "parts": "/ui/dev/parts",
@@ -100,10 +111,16 @@ def take(browser: Browser, base: str, wanted: dict[str, str], folder: Path, sche
             for name, path in wanted.items():
                 page.goto(base + path)
                 settle(page)
-                tall = min(page.evaluate("document.documentElement.scrollHeight"), TALLEST[size])
+                # A chat is shown at its end, as it opens.
+                whole = not name.startswith("chat")
+                tall = (
+                    min(page.evaluate("document.documentElement.scrollHeight"), TALLEST[size])
+                    if whole
+                    else height
+                )
                 page.screenshot(
                     path=folder / f"{name}-{scheme}-{size}.png",
-                    full_page=True,
+                    full_page=whole,
                     clip={"x": 0, "y": 0, "width": width, "height": tall},
                     animations="disabled",
                 )

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.web.chatting import begin, ended, results_server, run, streaming
+
+from toolyard.model.agent import Agent
 
 ADMINS_ONLY = {
     *("add_server", "edit_server", "delete_server", "enable_server", "disable_server", "preview_server"),
@@ -20,12 +23,17 @@ ADMINS_ONLY = {
 ANOTHERS = {
     *("get_instance", "edit_instance", "delete_instance", "enable_instance", "disable_instance"),
     *("test_instance", "connect_instance", "list_instance_tools", "delete_token"),
-    *("get_tool", "explain_tool", "call_tool"),
+    *("get_tool", "explain_tool", "call_tool", "sign_in_to_server", "sign_out_of_server"),
+    *("get_chat", "edit_chat", "delete_chat", "list_chat_tools", "list_chat_events", "stream_chat"),
+    *("send_message", "run_chat_tool", "retry_turn", "stop_turn", "answer_question"),
+    *("get_chat_result", "get_chat_media", "export_chat", "answer_approval", "revoke_grant"),
 }
 """404 with what is another person's, and the same words for what does not exist."""
 OWN = {
     *("get_status", "list_servers", "get_server", "list_instances", "propose_slug", "create_instance"),
     *("list_tools", "list_tokens", "make_token", "get_me", "stream_events"),
+    *("list_chats", "create_chat", "list_models", "list_approvals", "list_grants"),
+    *("list_agents", "list_agent_tools"),
 }
 """They work, and show nothing of anybody else."""
 BODIES: dict[str, Any] = {
@@ -36,8 +44,51 @@ BODIES: dict[str, Any] = {
     "add_user": {"name": "mallory"},
     "edit_user": {"role": "admin"},
     "make_token": {"name": "t", "scope": {"rights": ["read"]}},
+    "create_chat": {},
+    "edit_chat": {"title": "mine now"},
+    "send_message": {"text": "Hello"},
+    "run_chat_tool": {"name": "demo_weekday", "arguments": {"date": "2026-07-28"}},
+    "answer_question": {"action": "accept", "content": {"city": "Oslo"}},
+    "answer_approval": {"yes": True},
 }
 SECRET = "the-value-that-bob-gave"
+AGENT = Agent("reader", "Reader")
+PLANS = "what-bob-plans"
+
+
+@dataclass
+class Talk:
+    """What Bob has said, run and been asked."""
+
+    chat: str
+    result: int
+    approval: str
+    grant: str
+    asking: str
+    """A chat in which a server waits for a reply of his."""
+    question: str
+
+    @classmethod
+    async def begin(cls, bob: Any) -> Talk:
+        chat, asking = await begin(bob, title=PLANS), await begin(bob, title=PLANS)
+        turn = await run(bob, chat, "chat_media", mime="image/png", data="aGVsbG8=")
+        result = next(each for each in await ended(bob, chat, turn - 1) if each.name == "result")
+        turn = await run(bob, chat, "chat_write", text=PLANS)
+        async with streaming(bob, chat, after=turn) as stream:
+            first = (await stream.until("ask")).body["approval"]
+            remember = {"seconds": 3600, "arguments": "these", "here": False}
+            answer = await bob.post(f"/api/v1/approvals/{first}", {"yes": True, "remember": remember})
+            assert answer.status == 204, answer.text
+            await stream.until("end")
+            await run(bob, chat, "chat_write", text="something else")
+            approval = (await stream.until("ask")).body["approval"]
+        turn = await run(bob, asking, "chat_ask")
+        async with streaming(bob, asking, after=turn) as stream:
+            question = (await stream.until("question")).body["id"]
+        grant = (await bob.get("/api/v1/grants")).json["items"][0]["id"]
+        media = await bob.get(f"/api/v1/chats/{chat}/results/{result.seq}/media/0")
+        assert media.body == b"hello", "Bob's things must be alive, or the walk proves nothing"
+        return cls(chat, result.seq, approval, grant, asking, question)
 
 
 @dataclass
@@ -51,12 +102,15 @@ class World:
     server: str
     instance: str
     token: str
+    talk: Talk
 
     @property
     def of_bob(self) -> list[str]:
         """Texts that nobody else may ever see."""
-        bob = self.bob
-        return [self.instance, self.token, bob.user.id, "bobs-own", "Bob's connection", SECRET, "bob@work"]
+        bob, talk = self.bob, self.talk
+        secrets = [talk.chat, talk.asking, talk.approval, talk.grant, talk.question, PLANS]
+        secrets += ["bobs-own", "Bob's connection", SECRET, "bob@work"]
+        return [self.instance, self.token, bob.user.id, *secrets]
 
     def path(self, template: str, *, missing: bool = False) -> str:
         if "/servers/" in template:
@@ -65,14 +119,26 @@ class World:
             known = self.instance
         elif "/tokens/" in template:
             known = self.token
+        elif "/agents/" in template:
+            return template.replace("{id}", AGENT.id)
+        elif "/chats/" in template:
+            known = self.talk.asking if "/questions/" in template else self.talk.chat
+        elif "/approvals/" in template:
+            known = self.talk.approval
+        elif "/grants/" in template:
+            known = self.talk.grant
         else:
             known = self.bob.user.id
+        template = template.replace("{seq}", str(self.talk.result)).replace("{n}", "0")
+        template = template.replace("{question}", self.talk.question)
         tool = "mcp_bobs-0wn__echo" if missing else "mcp_bobs-own__echo"
         return template.replace("{name}", tool).replace("{id}", "0" * len(known) if missing else known)
 
 
 @pytest.fixture
-async def world(team: Any, hostile_http: Any) -> World:
+async def world(open_site: Any, demo: Any, hostile_http: Any) -> World:
+    servers = {"demo": demo, "chat": results_server()}
+    team = await open_site(servers, people_mode="password", write_tools="ask", agents=[AGENT])
     root, ada, bob = (
         await team.person("root", "admin"),
         await team.person("ada"),
@@ -90,7 +156,7 @@ async def world(team: Any, hostile_http: Any) -> World:
     token = (await bob.token.get("/api/v1/tokens")).json["items"][0]["id"]
     tools = await bob.token.get("/api/v1/tools")
     assert "mcp_bobs-own__echo" in tools.text, "Bob's things must be alive, or the walk proves nothing"
-    return World(team, root, ada, bob, server, instance, token)
+    return World(team, root, ada, bob, server, instance, token, await Talk.begin(bob.token))
 
 
 async def operations(client: Any) -> list[tuple[str, str, str]]:
@@ -150,7 +216,9 @@ async def test_nobody_gets_in_without_an_account(world: World) -> None:
 
 
 async def test_not_even_an_admin_uses_anothers_connection(world: World) -> None:
-    for path in (f"/api/v1/instances/{world.instance}", "/api/v1/tools/mcp_bobs-own__echo"):
+    chat = f"/api/v1/chats/{world.talk.chat}"
+    paths = (f"/api/v1/instances/{world.instance}", "/api/v1/tools/mcp_bobs-own__echo", chat)
+    for path in (*paths, f"{chat}/events", f"{chat}/stream", f"{chat}/results/{world.talk.result}"):
         assert (await world.root.token.get(path)).status == 404
     answer = await world.root.token.post("/api/v1/tools/mcp_bobs-own__echo/call", {})
     assert answer.status == 404
@@ -175,4 +243,8 @@ async def kept_by_bob(world: World) -> Any:
     mine = (await bob.get("/api/v1/instances")).json["items"]
     tokens = [each["id"] for each in (await bob.get("/api/v1/tokens")).json["items"]]
     tools = [each["name"] for each in (await bob.get("/api/v1/tools")).json["items"]]
-    return me, [{**each, "status": None, "updated_at": None} for each in mine], tokens, tools
+    talk = world.talk
+    chats = [(await bob.get(f"/api/v1/chats/{each}")).json for each in (talk.chat, talk.asking)]
+    waiting = [(await bob.get(f"/api/v1/{each}")).json for each in ("approvals", "grants", "chats")]
+    own = [{**each, "status": None, "updated_at": None} for each in mine]
+    return me, own, tokens, tools, chats, waiting

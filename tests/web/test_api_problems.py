@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from toolyard import errors
+from toolyard.agents.chat import errors as chat_errors
+from toolyard.agents.models import errors as model_errors
 from toolyard.auth import errors as auth_errors
 from toolyard.errors import ToolyardError
 from toolyard.people import errors as people_errors
@@ -117,7 +119,8 @@ def every_error() -> list[type[ToolyardError]]:
     found: list[type[ToolyardError]] = [ToolyardError]
     for each in found:
         found += each.__subclasses__()
-    homes = {each.__name__ for each in (errors, auth_errors, people_errors, registry_errors, store_errors)}
+    rooms = (errors, auth_errors, people_errors, registry_errors, store_errors, chat_errors, model_errors)
+    homes = {each.__name__ for each in rooms}
     return sorted({each for each in found if each.__module__ in homes}, key=lambda each: each.__qualname__)
 
 

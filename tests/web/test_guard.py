@@ -77,6 +77,8 @@ EVERYWHERE = [
     "/readyz",
     "/metrics",
     "/api/v1/me",
+    "/api/v1/chats",
+    "/api/v1/chats/x/stream",
     "/ui/",
     "/ui/sign-in",
     "/static/app.css",

@@ -165,6 +165,8 @@ async def test_all_text_stands_out_from_what_is_behind_it(chromium: Browser, yar
             await looking.page.goto(path)
             await settled(looking.page)
             assert await looking.page.evaluate(CONTRAST) == [], path
+        await looking.page.goto("/ui/connect")
+        assert await looking.page.evaluate(CONTRAST) == []
 
 
 # By keyboard.
@@ -418,6 +420,22 @@ async def test_the_token_can_be_copied(chromium: Browser, yard: Yard) -> None:
         assert await page.evaluate("navigator.clipboard.readText()") == text
         request = urllib.request.Request(f"{yard.url}/api/v1/me", headers={"Authorization": f"Bearer {text}"})
         assert json.loads(urllib.request.urlopen(request).read())["token"]["rights"] == ["read", "call"]
+
+
+async def test_a_snippet_follows_what_is_chosen_and_can_be_copied(chromium: Browser, yard: Yard) -> None:
+    async with window(chromium, yard, permissions=["clipboard-read", "clipboard-write"]) as looking:
+        page = looking.page
+        await page.goto("/ui/")
+        await page.get_by_role("link", name="Clients", exact=True).click()
+        await page.get_by_role("link", name="Cursor").click()
+        await page.get_by_label("It gets").select_option("server/demo")
+        await expect(page.get_by_label("Address", exact=True)).to_have_value(f"{yard.url}/mcp/servers/demo")
+        await page.get_by_role("button", name="Copy the entry", exact=True).click()
+        await expect(page.locator("#say")).to_have_text("Copied")
+        copied = json.loads(await page.evaluate("navigator.clipboard.readText()"))
+        assert copied == {"mcpServers": {"toolyard": {"url": f"{yard.url}/mcp/servers/demo"}}}
+        await page.get_by_role("link", name="VS Code").click()
+        await expect(page.get_by_label("It gets")).to_have_value("server/demo")
 
 
 # Light and dark, wide and narrow, with and without script.

@@ -15,6 +15,7 @@ __all__ = ["world"]
 
 UNTOUCHED = {"/ui/sign-out", "/ui/account/sign-out-everywhere"}
 """They would end the walk."""
+OWN = {"/ui/approvals/{approval_id}"}
 
 
 def routes(of: Any = router) -> Iterator[tuple[str, str]]:
@@ -30,10 +31,13 @@ def filled(path: str, world: World, *, missing: bool) -> str:
     """A path about Bob's things, or about things that there are not."""
     tool = "?tool=echo" if path.endswith("/tool") else ""
     values = {"instance_id": world.instance, "token_id": world.token, "user_id": world.bob.user.id}
-    values |= {"server_id": "demo" if "/files/" in path else world.server, "token": "x" * 43}
+    values |= {"agent_id": "reader", "server_id": "demo" if "/files/" in path else world.server}
+    values |= {"token": "x" * 43, "chat_id": world.talk.chat}
+    values |= {"approval_id": world.talk.approval, "grant_id": world.talk.grant}
+    path = path.replace("{seq}", str(world.talk.result))
     for name, value in values.items():
         path = path.replace(f"{{{name}}}", "0" * len(value) if missing else value)
-    return path + tool
+    return path + tool + ("?before=9" if path.endswith("/earlier") else "")
 
 
 def words_of(answer: Any, asked: str) -> str:
@@ -62,6 +66,7 @@ async def test_a_walk_over_every_page_reaches_nothing_of_anybody_else(world: Wor
         if path in UNTOUCHED:
             continue
         data = {"csrf": csrf, "name": "mine now", "slug": "mine-now", "filter": "none"}
+        data |= {"do": "send", "text": "mine now", "answer": "once", "title": "mine now", "which": "some"}
         options = {"data": data} if method == "POST" else {}
         asked, other = (filled(path, world, missing=missing) for missing in (False, True))
         answer = await client.ask(method, asked, **options)
@@ -70,7 +75,10 @@ async def test_a_walk_over_every_page_reaches_nothing_of_anybody_else(world: Wor
         assert not shown(world, words_of(answer, asked)), told
         if "/admin/" in path:
             assert answer.status == 404, told
-        elif "{instance_id}" in path or "{token_id}" in path:
+        elif path in OWN:
+            # An answer to nobody's question leads back, with words.
+            assert answer.status == 303, told
+        elif re.search(r"\{(instance|token|chat|grant)_id\}", path):
             assert answer.status == 404, told
             unknown = await client.ask(method, other, **options)
             assert unknown.status == 404, told
@@ -80,7 +88,14 @@ async def test_a_walk_over_every_page_reaches_nothing_of_anybody_else(world: Wor
 
 async def test_the_owner_sees_what_the_walk_did_not(world: World) -> None:
     """Otherwise the walk would prove nothing."""
-    for path in ("/ui/mcp", "/ui/mcp/{instance_id}", "/ui/tokens"):
+    for path in (
+        "/ui/mcp",
+        "/ui/mcp/{instance_id}",
+        "/ui/tokens",
+        "/ui/chat",
+        "/ui/chat/{chat_id}",
+        "/ui/approvals",
+    ):
         answer = await world.bob.browser.get(filled(path, world, missing=False))
         assert answer.status == 200
         assert shown(world, answer.text)

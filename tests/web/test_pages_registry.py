@@ -208,6 +208,7 @@ async def test_hostile_words_stay_words(me: Browser, alone: Local, listening: Pr
         f"/ui/admin/mcp/{server.id}/delete",
         "/ui/admin/audit",
         "/ui/tokens",
+        "/ui/connect",
         f"/ui/mcp?q={markup}",
         f"/ui/admin/mcp?q={markup}",
     ):

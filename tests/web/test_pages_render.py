@@ -17,6 +17,19 @@ from toolyard.registry.drafts import ChoiceDraft, InstanceDraft, ServerDraft
 WORDS = ROOT / "tests/servers/words_server.py"
 PAGES = (
     "/ui/",
+    "/ui/chat",
+    "/ui/chat?q=nothing&run=&tool=demo_weekday",
+    "/ui/chat/console",
+    "/ui/chat/console?find=weekday",
+    "/ui/chat/console?tool=demo_weekday",
+    "/ui/chat/{chat}",
+    "/ui/chat/{chat}?run=",
+    "/ui/chat/{chat}/console",
+    "/ui/chat/{chat}/tools",
+    "/ui/chat/{chat}/earlier?before=1",
+    "/ui/chat/{chat}/rename",
+    "/ui/chat/{chat}/delete",
+    "/ui/approvals",
     "/ui/mcp",
     "/ui/mcp?q=nothing",
     "/ui/mcp/new",
@@ -29,6 +42,8 @@ PAGES = (
     "/ui/mcp/{waiting}",
     "/ui/mcp/{waiting}/edit",
     "/ui/tokens",
+    "/ui/connect",
+    "/ui/connect?client=codex&offer=instance%2Fwords",
     "/ui/account",
     "/ui/dev/parts",
 )
@@ -59,11 +74,14 @@ class Filled:
     browsers: dict[str, Browser]
     users: dict[str, str]
     instances: dict[str, tuple[str, str]]
+    chats: dict[str, str]
 
     def path(self, template: str, who: str) -> str:
         instance, waiting = self.instances[who]
         other = next(id_ for name, id_ in self.users.items() if name != who)
-        return template.format(server=self.server, instance=instance, waiting=waiting, user=other)
+        return template.format(
+            server=self.server, instance=instance, waiting=waiting, user=other, chat=self.chats[who]
+        )
 
 
 @pytest.fixture
@@ -73,7 +91,7 @@ async def filled(team: Local, listening: Programs) -> Filled:
     choices = (ChoiceDraft("public"), ChoiceDraft("oauth", client_id="abc", client_secret="s3cret"))
     draft = ServerDraft("Words", f"{words.url}/mcp", private_addresses=True, choices=choices)
     server = await registry.add_server(draft)
-    found = Filled(team, server.id, {}, {}, {})
+    found = Filled(team, server.id, {}, {}, {}, {})
     for name, role in (("ada", Role.ADMIN), ("bob", Role.USER)):
         person = await team.person(name, role)
         ready = await registry.create_instance(
@@ -86,6 +104,7 @@ async def filled(team: Local, listening: Programs) -> Filled:
         found.browsers[name] = Browser(person.browser)
         found.users[name] = person.user.id
         found.instances[name] = (ready.id, waiting.id)
+        found.chats[name] = (await team.site.chats.create(person.user.id, title=f"Words of {name}")).id
     return found
 
 
@@ -110,7 +129,7 @@ async def test_a_user_has_every_page_but_the_admins(filled: Filled) -> None:
 
 async def test_another_persons_instance_is_not_there(filled: Filled) -> None:
     for template in PAGES:
-        if "{instance}" in template:
+        if "{instance}" in template or "{chat}" in template:
             page = await filled.browsers["bob"].get(filled.path(template, "ada"))
             assert page.status == 404, template
             assert "Words" not in page.text
@@ -129,6 +148,10 @@ async def test_no_form_of_an_admin_works_for_others(filled: Filled) -> None:
         "/ui/admin/people",
         f"/ui/admin/people/{filled.users['ada']}/disable",
         f"/ui/admin/people/{filled.users['ada']}/delete",
+        f"/ui/chat/{filled.chats['ada']}",
+        f"/ui/chat/{filled.chats['ada']}/rename",
+        f"/ui/chat/{filled.chats['ada']}/delete",
+        f"/ui/chat/{filled.chats['ada']}/tools",
         f"/ui/mcp/{filled.instances['ada'][0]}/delete",
         f"/ui/mcp/{filled.instances['ada'][0]}/disable",
         f"/ui/mcp/{filled.instances['ada'][0]}/test",
@@ -222,9 +245,13 @@ def check(page: Page) -> None:
         assert not any(name.startswith("on") for name in each.attrs), f"{page.path}: {each.attrs}"
         for name in ("src", "href", "action", "formaction"):
             address = each.attrs.get(name, "")
+            if name == "href" and "nofollow" in each.attrs.get("rel", "").split():
+                # A link of somebody else's text, which says so.
+                assert address.startswith(("https://", "http://")), address
+                continue
             assert not re.match(r"(?i)(https?:)?//|javascript:", address), f"{page.path}: {address}"
     for script in root.all("script"):
-        assert script.attrs["src"].startswith("/static/app.js?v=")
+        assert re.match(r"/static/(app|chat)\.js\?v=", script.attrs["src"])
         assert not script.text
     assert not root.all("style")
     for form in root.all("form"):

@@ -1,8 +1,7 @@
-"""The small parts that pages are made with: words, ways, messages, forms of arguments."""
+"""The small parts that pages are made with: words, ways, messages."""
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -14,19 +13,12 @@ from starlette.requests import Request
 from toolyard.errors import Problem
 from toolyard.people.errors import NameTaken
 from toolyard.registry.errors import Invalid, Taken
-from toolyard.web.ui.argument_form import BadArguments, argument_fields, read_arguments
 from toolyard.web.ui.assets import STATIC, static_url
 from toolyard.web.ui.flash import go, read_flash
-from toolyard.web.ui.forms import Posted, field_errors
+from toolyard.web.ui.forms import field_errors
 from toolyard.web.ui.paging import page_of
 from toolyard.web.ui.saying import ago, count, one_line, pretty_json, visible
 from toolyard.web.ui.ways import inner_path
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-)
-
 
 # Ways.
 
@@ -176,77 +168,3 @@ def test_errors_find_their_fields() -> None:
     }
     assert field_errors(Taken("the slug is in use", field="slug"), {}) == {"slug": "The slug is in use."}
     assert field_errors(NameTaken("it is taken"), {}) == {"name": "It is taken."}
-
-
-# Forms of arguments.
-
-
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "required": ["need", "flag"],
-    "properties": {
-        "opt": {"type": ["integer", "null"], "default": 3},
-        "need": {"$ref": "#/$defs/text"},
-        "flag": {"type": "boolean"},
-        "pick": {"anyOf": [{"enum": ["a", 1, None]}, {"type": "null"}]},
-        "list": {"type": "array", "items": {"type": "string"}},
-        "num": {"type": "number"},
-        "body": {"type": "string"},
-    },
-    "$defs": {"text": {"type": "string", "description": "A text"}},
-}
-
-
-def test_fields_come_from_the_schema_the_required_first() -> None:
-    fields = argument_fields(SCHEMA)
-    assert [(each.name, each.kind, each.required) for each in fields] == [
-        ("need", "text", True),
-        ("flag", "flag", True),
-        ("opt", "integer", False),
-        ("pick", "choice", False),
-        ("list", "json", False),
-        ("num", "number", False),
-        ("body", "long", False),
-    ]
-    assert fields[0].help == "A text"
-    assert fields[2].default == "3"
-    assert fields[3].options == ('"a"', "1", "null")
-
-
-def sent(**values: str) -> Posted:
-    fields = {each.name: each.field for each in argument_fields(SCHEMA)}
-    return Posted({fields.get(name, name): [value] for name, value in values.items()})
-
-
-def test_arguments_have_the_types_of_the_schema() -> None:
-    form = sent(need="x", flag="false", opt="-4", pick="1", list='["a"]', num="1.5", body="")
-    assert read_arguments(form, argument_fields(SCHEMA)) == {
-        "need": "x",
-        "flag": False,
-        "opt": -4,
-        "pick": 1,
-        "list": ["a"],
-        "num": 1.5,
-    }
-
-
-def test_what_is_no_argument_is_told_by_field() -> None:
-    form = sent(need="", opt="x", num="nan", list="{", flag="", pick="[")
-    with pytest.raises(BadArguments) as raised:
-        read_arguments(form, argument_fields(SCHEMA))
-    assert len(raised.value.errors) == 5
-    assert "“flag” is required." in raised.value.errors.values()
-
-
-@given(JSON)
-def test_no_schema_breaks_the_form(schema: Any) -> None:
-    for each in (schema, {"properties": schema}, {"properties": {"x": schema}, "required": schema}):
-        if isinstance(each, dict):
-            fields = argument_fields(each)
-            for field in fields:
-                json.dumps(field.default)
-
-
-def test_a_schema_that_goes_in_circles_ends() -> None:
-    circle = {"properties": {"a": {"$ref": "#/properties/a"}}, "allOf": [{"$ref": "#"}]}
-    assert [each.kind for each in argument_fields(circle)] == ["json"]

@@ -587,6 +587,8 @@ PUBLIC = {
     "/static",
     "/api/v1/openapi.json",
     "/oauth/client.json",
+    "/.well-known/oauth-protected-resource",
+    "/.well-known/oauth-protected-resource/{path:path}",
     "/ui/sign-in",
     "/ui/sign-in/oidc",
     "/ui/oidc/callback",

@@ -84,6 +84,7 @@ async def change_user(
         await people.disable_user(user.id, disabled)
         changes["disabled"] = disabled
         if disabled:
+            await site.chats.leave(user.id)
             await site.parts.leave(user.id)
     await site.changed(visitor, "user.edit", user.id, name=user.name, **changes)
     return await user_of(site, user_id)
@@ -94,6 +95,7 @@ async def delete_user(site: Site, visitor: Visitor, user_id: str) -> User:
     user = await user_of(site, user_id)
     if user.id == visitor.user.id:
         raise NotAllowed("you cannot delete yourself", hint="ask another admin")
+    await site.chats.leave(user.id)
     await site.database.people.delete_user(user.id)
     await site.parts.leave(user.id)
     await site.changed(visitor, "user.delete", user.id, name=user.name)

@@ -13,6 +13,7 @@ from toolyard.web.health import router as health
 from toolyard.web.mcp import is_gateway
 from toolyard.web.metrics import Measured
 from toolyard.web.problems import ProblemDetails, Unexpected, handle_problems
+from toolyard.web.resource import router as resource
 from toolyard.web.site import Site
 from toolyard.web.static import Static
 from toolyard.web.ui.failing import failure_page
@@ -47,6 +48,7 @@ def make_app(site: Site) -> FastAPI:
     )
     app.state.site = site
     app.include_router(health)
+    app.include_router(resource)
     app.include_router(api.router, prefix="/api/v1")
     app.include_router(ui.router)
     app.mount("/static", Static())
@@ -56,7 +58,7 @@ def make_app(site: Site) -> FastAPI:
     app.add_middleware(Unexpected, as_page=_as_page)
     app.add_middleware(Guard, site=site)
     app.add_middleware(Measured, metrics=site.metrics)
-    app.gateway = Measured(Guard(Unexpected(site.mcp, _as_page), site), site.metrics)
+    app.gateway = Measured(Guard(Unexpected(site.mcp, _as_page), site, pages=False), site.metrics)
     return app
 
 

@@ -34,9 +34,22 @@ class Callers:
         self._bundles = bundles
         self._kept.clear()
 
-    def of(self, visitor: Visitor, agent: str | None, bundles: Iterable[str]) -> Caller:
-        """Raises AgentsError or ConfigError for what there is not."""
-        key = (visitor.principal, visitor.scope, agent, tuple(bundles))
+    def change_agents(self, agents: Sequence[Agent]) -> None:
+        """There are other agents now."""
+        self.agents = {agent.id: agent for agent in agents}
+        self._kept.clear()
+
+    def of(
+        self,
+        visitor: Visitor,
+        agent: str | None,
+        bundles: Iterable[str],
+        *,
+        in_chat: Surface | None = None,
+    ) -> Caller:
+        """Raises AgentsError or ConfigError for what there is not. ``in_chat``: as the model of one of the
+        visitor's chats would see things, by this way, to look at them; nothing is called in its name."""
+        key = (visitor.principal, visitor.scope, agent, tuple(bundles), in_chat)
         caller = self._kept.get(key)
         if caller is None:
             caller = self._kept[key] = self._make(*key)
@@ -45,16 +58,22 @@ class Callers:
         return caller
 
     def _make(
-        self, principal: Principal, scope: TokenScope | None, agent: str | None, bundles: tuple[str, ...]
+        self,
+        principal: Principal,
+        scope: TokenScope | None,
+        agent: str | None,
+        bundles: tuple[str, ...],
+        in_chat: Surface | None,
     ) -> Caller:
         known = None if agent is None else self._agent(agent)
         selected = bundles if known is None else (*known.bundles, *bundles)
         return Caller(
             principal,
-            Surface.OPERATOR if known is None else Surface.MODEL_DIRECT,
+            in_chat or (Surface.OPERATOR if known is None else Surface.MODEL_DIRECT),
             known,
             select_bundles(selected, self._bundles),
             scope=scope,
+            chat=None if in_chat is None else "",
         )
 
     def _agent(self, name: str) -> Agent:

@@ -7,7 +7,7 @@ to us, or comes back from a sign-in elsewhere, gets in: that is a navigation tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from starlette.responses import PlainTextResponse, Response
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolyard.config.settings import Settings
 from toolyard.people.addresses import TrustedProxies
 from toolyard.web.bodies import BodyLate, BodyTooLong, Gone, has_body, limit_for, whole
-from toolyard.web.hosts import Host, Hosts, headers_named
+from toolyard.web.hosts import Hosts
 from toolyard.web.kinds import PREFIX
 from toolyard.web.passage import Passage
 from toolyard.web.problems import ProblemDetails, respond
@@ -26,6 +26,17 @@ __all__ = ["Guard"]
 _SAFE = ("GET", "HEAD")
 _BODY_SECONDS = 60.0
 _STATIC = "/static/"
+_LOOKED_AT = frozenset(
+    {
+        b"host",
+        b"origin",
+        b"sec-fetch-dest",
+        b"sec-fetch-mode",
+        b"sec-fetch-site",
+        b"x-forwarded-for",
+        b"x-forwarded-proto",
+    }
+)
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -40,6 +51,13 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
+
+
+_BARE = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+"""For answers that are no pages: nothing of the rest means anything there, and the gateway has many."""
 
 
 class _Site(Protocol):
@@ -58,16 +76,19 @@ class _Refusal(NamedTuple):
 class Guard:
     """Pure ASGI, around everything else."""
 
-    def __init__(self, app: ASGIApp, site: _Site, *, body_seconds: float = _BODY_SECONDS) -> None:
+    def __init__(
+        self, app: ASGIApp, site: _Site, *, body_seconds: float = _BODY_SECONDS, pages: bool = True
+    ) -> None:
         self._app = app
         self._proxies = TrustedProxies(site.settings.trusted_proxies)
         self._hosts = Hosts(site.settings)
         self._body_seconds = body_seconds
-        headers = dict(_HEADERS)
+        headers = dict(_HEADERS if pages else _BARE)
         if (site.settings.public_url or "").startswith("https://"):
             headers["Strict-Transport-Security"] = "max-age=31536000"
         self._headers = tuple((name.lower().encode(), value.encode()) for name, value in headers.items())
-        self._ours = frozenset(name for name, _ in self._headers)
+        # A policy of the answer's own stays beside ours: browsers obey both, so it can only take away.
+        self._ours = frozenset(name for name, _ in self._headers) - {b"content-security-policy"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -100,25 +121,22 @@ class Guard:
         await self._app(scope, receive, answer)
 
     def _check(self, scope: Scope) -> Passage | _Refusal:
-        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        said = _said(scope["headers"])
         peer = scope["client"][0] if scope.get("client") else ""
         our_end = scope["server"][0] if scope.get("server") else ""
         trusted = peer in self._proxies
-        named = headers_named(headers, b"host")
-        host = Host.read(named[0]) if len(named) == 1 else None
+        named = said.get(b"host", ())
+        host = self._hosts.read(named[0]) if len(named) == 1 else None
         if host is None:
             return _NO_HOST
         if not self._hosts.allow(host, our_end):
             return _foreign_host(host.name)
-        scheme = _scheme(scope, headers, trusted)
-        here = host.origin(scheme)
-        origins = headers_named(headers, b"origin")
-        if any(not self._hosts.own(origin.lower(), here) for origin in origins):
+        here = host.origin(_scheme(scope, said, trusted))
+        if any(not self._hosts.own(origin.lower(), here) for origin in said.get(b"origin", ())):
             return _foreign_origin(here)
-        if not _came_here_itself(scope, headers):
+        if not _came_here_itself(scope, said):
             return _CROSS_SITE
-        forwarded = headers_named(headers, b"x-forwarded-for")
-        return Passage(peer, trusted, self._proxies.caller(peer, forwarded), here)
+        return Passage(peer, trusted, self._proxies.caller(peer, said.get(b"x-forwarded-for", [])), here)
 
     def _answering(self, send: Send, scope: Scope, cookies: Iterable[str]) -> Send:
         kept = scope["path"].startswith(_STATIC)
@@ -137,25 +155,34 @@ class Guard:
         return answer
 
 
-def _scheme(scope: Scope, headers: list[tuple[bytes, bytes]], trusted: bool) -> str:
-    scheme: str = scope["scheme"].replace("ws", "http")
+def _said(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[str]]:
+    """Every value of the headers that are looked at here, read in one go."""
+    found: dict[bytes, list[str]] = {}
+    for name, value in headers:
+        if name in _LOOKED_AT:
+            found.setdefault(name, []).append(value.decode("latin-1"))
+    return found
+
+
+def _scheme(scope: Scope, said: Mapping[bytes, list[str]], trusted: bool) -> str:
     if trusted:
-        said = headers_named(headers, b"x-forwarded-proto")
-        if len(said) == 1 and said[0] in ("http", "https"):
-            return said[0]
+        forwarded = said.get(b"x-forwarded-proto", ())
+        if len(forwarded) == 1 and forwarded[0] in ("http", "https"):
+            return forwarded[0]
+    scheme: str = scope["scheme"].replace("ws", "http")
     return scheme
 
 
-def _came_here_itself(scope: Scope, headers: list[tuple[bytes, bytes]]) -> bool:
+def _came_here_itself(scope: Scope, said: Mapping[bytes, list[str]]) -> bool:
     """What browsers say by themselves (Fetch Metadata): our own pages, the person, or a page that leads here.
 
     ``same-site`` is not enough: other ports of this machine and other hosts of the domain are somebody else.
     """
-    site = headers_named(headers, b"sec-fetch-site")
-    if not site or site in (["same-origin"], ["none"]):
+    site = said.get(b"sec-fetch-site")
+    if site is None or site in (["same-origin"], ["none"]):
         return True
-    leads_here = headers_named(headers, b"sec-fetch-mode") == ["navigate"]
-    in_a_window = headers_named(headers, b"sec-fetch-dest") in ([], ["document"])
+    leads_here = said.get(b"sec-fetch-mode") == ["navigate"]
+    in_a_window = said.get(b"sec-fetch-dest", []) in ([], ["document"])
     return leads_here and in_a_window and scope.get("method") in _SAFE
 
 

@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from toolyard.auth.storage import AuthStorage
 from toolyard.model.people import TokenScope
 from toolyard.model.principal import Principal
-from toolyard.model.registry import Instance, RegistryServer
+from toolyard.model.registry import Instance, InstanceState, RegistryServer
 from toolyard.model.server import Server
 from toolyard.model.status import State
 from toolyard.policy.rules.token import covers
@@ -29,9 +30,11 @@ _MOST = 20_000
 class Holdings:
     """Every replica has its own; what they have in common is the database."""
 
-    def __init__(self, registry: Registry, parts: Parts) -> None:
+    def __init__(self, registry: Registry, parts: Parts, sign_ins: AuthStorage | None = None) -> None:
+        """``sign_ins`` is where those of instances are kept."""
         self._registry = registry
         self._parts = parts
+        self._sign_ins = sign_ins
         self._reads = itertools.count(1)
         self._known: dict[str, int] = {}
         """By user, the read that the core knows of."""
@@ -84,6 +87,16 @@ class Holdings:
             status = self._parts.calls.hushed(manager.status(instance.core_id, principal=principal))
             if self._learned.get(instance.id) != status.since:
                 self._learned[instance.id] = status.since
+                if status.state is State.READY and await self._lacks_scopes(instance):
+                    continue
                 await self._registry.note(instance.id, status)
                 learned = True
         return learned
+
+    async def _lacks_scopes(self, instance: Instance) -> bool:
+        """Whether one that must be signed in to again is so for want of scopes: then some tools work, and it
+        is not ready all the same."""
+        if self._sign_ins is None or instance.state is not InstanceState.NEEDS_REAUTH:
+            return False
+        kept = await self._sign_ins.grant(instance.grant_key)
+        return kept is not None and kept.lacks_scopes

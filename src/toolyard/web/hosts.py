@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from toolyard.config.settings import Settings
 from toolyard.people.addresses import is_loopback
 
-__all__ = ["Host", "Hosts", "headers_named", "origin_of"]
+__all__ = ["Host", "Hosts", "origin_of"]
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _DEFAULT = {"http": "80", "https": "443"}
 _EVERYWHERE = ("0.0.0.0", "[::]")
+_KEPT = 256
 
 
 class Host:
@@ -51,8 +52,11 @@ class Hosts:
         }
         self._on_loopback = is_loopback(settings.host)
         self._public = None if settings.public_url is None else origin_of(settings.public_url)
+        self.read = lru_cache(_KEPT)(Host.read)
+        """As ``Host.read``: nearly all requests carry one of a few names."""
+        self.allow = lru_cache(_KEPT)(self._allow)
 
-    def allow(self, host: Host, our_end: str) -> bool:
+    def _allow(self, host: Host, our_end: str) -> bool:
         """Whether a request may carry this name. ``our_end`` is the address that it was received on: what
         came in over loopback may call us by any of the names that loopback has."""
         if (host.name, "") in self._allowed or (host.name, host.port) in self._allowed:
@@ -69,11 +73,6 @@ def origin_of(url: str) -> str:
     parts = urlsplit(url)
     host = Host.read(parts.netloc.rpartition("@")[2])
     return f"{parts.scheme}://{parts.netloc}" if host is None else host.origin(parts.scheme)
-
-
-def headers_named(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
-    """Every value of a header."""
-    return [value.decode("latin-1") for each, value in headers if each == name]
 
 
 def _bracketed(host: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from toolyard import errors
+from toolyard.agents.chat import errors as chat
+from toolyard.agents.models import errors as model
 from toolyard.auth import errors as auth
 from toolyard.errors import ToolyardError
 from toolyard.people import errors as people
@@ -36,7 +38,12 @@ KINDS: dict[type[ToolyardError], Kind] = {
     people.NotAllowed: Kind(403, "not-allowed", "Not allowed"),
     people.SignInRefused: Kind(401, "sign-in-refused", "Not signed in"),
     people.TooManySignIns: Kind(429, "too-many-sign-ins", "Too many sign-ins"),
+    chat.NoSuchChat: Kind(404, "not-found", "There is no such thing"),
+    chat.ChatBusy: Kind(409, "chat-busy", "The chat is busy"),
+    chat.ChatError: Kind(409, "chat-refused", "This cannot be done with the chat as it is"),
+    model.NoSuchModel: Kind(422, "no-such-model", "There is no such model"),
     errors.ToolRefused: Kind(404, "tool-refused", "There is no such tool here"),
+    errors.ApprovalNeeded: Kind(409, "approval-needed", "The call needs an approval"),
     errors.AgentsError: Kind(404, "no-such-agent", "There is no such agent"),
     errors.ConfigError: Kind(404, "no-such-bundle", "There is no such bundle"),
     # What a server of somebody else did: never 401 or 403, which would speak of the caller's own sign-in.
@@ -49,6 +56,7 @@ KINDS: dict[type[ToolyardError], Kind] = {
     errors.RpcError: Kind(502, "rpc-error", "The server answered with an error"),
     errors.CallTimeout: Kind(504, "timeout", "The server did not answer in time"),
     errors.OutcomeUnknown: Kind(502, "outcome-unknown", "The outcome of the call is unknown"),
+    model.ModelError: Kind(502, "model-failed", "The model failed"),
     auth.AnswerRejected: Kind(400, "answer-rejected", "The sign-in cannot be finished"),
     people.ProviderFailed: Kind(502, "provider-failed", "The identity provider failed"),
     # What is ours.

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 _EVERY = 0.5
 """Seconds between two looks, while anybody listens."""
+_HURRY = 0.1
+"""Of that time, what lies between two looks at least when it is known that something changed."""
 _CROWD = 50
 """With each so many who see something of their own, the time between two looks grows by as much again."""
 _WAITING = 256
@@ -45,6 +47,7 @@ class Live(Generic[K, T]):
         self._seen: dict[K, Mapping[str, T]] = {}
         self._watcher: asyncio.Task[None] | None = None
         self._closed = False
+        self._changed = asyncio.Event()
 
     async def changes(self, key: K, *, heartbeat: float) -> AsyncGenerator[Change[T] | None]:
         """First everything as it is, then each change; None when nothing happened for so many seconds.
@@ -71,6 +74,10 @@ class Live(Generic[K, T]):
     def watching(self) -> bool:
         """Whether anybody listens."""
         return self._watcher is not None and not self._watcher.done()
+
+    def hurry(self) -> None:
+        """Look soon: something is different."""
+        self._changed.set()
 
     def close(self) -> None:
         """End every stream; who asks from now on gets an empty one."""
@@ -101,7 +108,7 @@ class Live(Generic[K, T]):
 
     async def _watch(self) -> None:
         while self._listeners:
-            await asyncio.sleep(self._every * (1 + len(self._listeners) / _CROWD))
+            await self._pause(self._every * (1 + len(self._listeners) / _CROWD))
             for key in list(self._listeners):
                 try:
                     now = await self._look(key)
@@ -110,6 +117,12 @@ class Live(Generic[K, T]):
                     continue
                 if key in self._listeners:
                     self._tell(key, now)
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds * _HURRY)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds * (1 - _HURRY))
+        self._changed.clear()
 
     def _tell(self, key: K, now: Mapping[str, T]) -> None:
         changes = list(_different(self._seen.get(key, {}), now))

@@ -23,9 +23,10 @@ from toolyard.gateway.sealing import Sealer
 from toolyard.meta import Mode
 from toolyard.model.people import Right, TokenScope
 from toolyard.model.principal import Principal
-from toolyard.people.errors import NotAllowed, NotSignedIn
+from toolyard.people.errors import NotAllowed, NotSignedIn, ProviderFailed
 from toolyard.policy.rules.token import covers
 from toolyard.web.passage import passage_of
+from toolyard.web.resource import ResourceServer
 from toolyard.web.who import Visitor, needs
 
 if TYPE_CHECKING:
@@ -58,10 +59,13 @@ class McpDoor:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self.gateway = Gateway(site.parts, Sealer(site.database.cipher.derive("gateway requestState 1")))
+        self.resource = ResourceServer(site)
+        sealer = Sealer(site.database.cipher.derive("gateway requestState 1"))
+        self.gateway = Gateway(site.parts, sealer, site.approvals)
         self.app = HttpGateway(self.admit)
         self._fronts: OrderedDict[tuple[object, ...], Front] = OrderedDict()
         self._admitted: OrderedDict[tuple[object, ...], tuple[float, Visitor, Front]] = OrderedDict()
+        self._forgotten = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # For those who count requests by route.
@@ -75,16 +79,23 @@ class McpDoor:
         if known is not None and known[0] > time.monotonic():
             self._site.visiting(known[1])
             return known[2]
+        forgotten = self._forgotten
         visitor = await self._visitor(scope)
         await self._site.enter(visitor)
         self._site.visiting(visitor)
         front = self._kept(visitor, *_address(scope), _mode(scope))
-        if key is not None:
+        # What was looked up before something changed may be out of date by now.
+        if key is not None and forgotten == self._forgotten:
             self._admitted[key] = (time.monotonic() + _FRESH, visitor, front)
             self._admitted.move_to_end(key)
             if len(self._admitted) > _ADMITTED:
                 self._admitted.popitem(last=False)
         return front
+
+    def forget(self) -> None:
+        """Whoever comes next is looked up."""
+        self._forgotten += 1
+        self._admitted.clear()
 
     def _key(self, scope: Any) -> tuple[object, ...] | None:
         """What says who comes, and where to; None where more than a token says it."""
@@ -92,20 +103,23 @@ class McpDoor:
         if len(tokens) > 1 or (not tokens and self._site.settings.people_mode is not PeopleMode.NONE):
             return None
         passage = passage_of(scope)
-        return (*tokens, passage.address, scope["path"], scope["query_string"], id(self._site.configuration))
+        return (*tokens, passage.address, scope["path"], scope["query_string"], self._site.edition)
 
     async def _visitor(self, scope: Any) -> Visitor:
         try:
-            return await _calling(Request(scope))
+            known = await self.resource.visitor(Request(scope)) if self.resource.is_one else None
+            return known or await _calling(Request(scope))
         except NotSignedIn as error:
-            raise TurnedAway(401, str(error), {"WWW-Authenticate": "Bearer"}) from None
+            raise TurnedAway(401, str(error), self.resource.challenge(scope, error.cause)) from None
+        except ProviderFailed as error:
+            raise TurnedAway(503, str(error)) from None
         except NotAllowed as error:
             raise TurnedAway(403, str(error)) from None
         except HTTPException as error:
             raise TurnedAway(error.status_code, str(error.detail)) from None
 
     def _kept(self, visitor: Visitor, kind: str, name: str, mode: Mode | None) -> Front:
-        key = (visitor.principal, visitor.scope, kind, name, mode, id(self._site.configuration))
+        key = (visitor.principal, visitor.scope, kind, name, mode, self._site.edition)
         front = self._fronts.get(key)
         if front is None:
             front = self._fronts[key] = self._front(visitor.principal, visitor.scope, kind, name, mode)
@@ -119,7 +133,7 @@ class McpDoor:
         only = None
         if kind in ("servers", "instances"):
             only = name if kind == "servers" else f"@{principal.id}/{name}"
-            server = self._site.parts.manager.find(only, principal)
+            server = self._site.parts.manager.visible(principal).get(only)
             if server is None or not covers(scope, server):
                 raise _nothing_here()
             scope = narrowed(scope, server)

@@ -24,6 +24,7 @@ class PatientProtocol(HttpToolsProtocol):
         super().__init__(*args, **more)
         self._waiting: asyncio.TimerHandle | None = None
         self._arrived = 0
+        self._in_head = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Somebody connected, and has something to say."""
@@ -37,20 +38,26 @@ class PatientProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """More of a head, of a body, or of both."""
-        if self._waiting is None and (self.cycle is None or self.cycle.response_complete):  # pyright: ignore[reportUnnecessaryComparison]
-            self._wait()
+        begins = not self._in_head and (self.cycle is None or self.cycle.response_complete)  # pyright: ignore[reportUnnecessaryComparison]
+        if begins:
+            self._in_head, self._arrived = True, 0
         self._arrived += len(data)
         super().data_received(data)
-        if self._waiting is not None and self._arrived > HEAD_LIMIT:
+        if not self._in_head:
+            return
+        # Most heads come whole: only one that did not needs a clock.
+        if begins:
+            self._wait()
+        if self._arrived > HEAD_LIMIT:
             self._give_up()
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
+        self._in_head = False
         self._heard()
         super().on_headers_complete()
 
     def _wait(self) -> None:
-        self._arrived = 0
         self._waiting = self.loop.call_later(self.head_seconds, self._give_up)
 
     def _heard(self) -> None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolyard.errors import AgentsError, ConfigError, RpcError, ServerError, ToolyardError
+from toolyard.errors import AgentsError, ApprovalNeeded, ConfigError, RpcError, ServerError, ToolyardError
 from toolyard.people.errors import Invalid as InvalidPerson
 from toolyard.people.errors import NameTaken
 from toolyard.registry.errors import Invalid, Taken
@@ -60,6 +60,9 @@ class ProblemDetails(BaseModel):
     )
     server: str | None = Field(default=None, description="The server that failed, where one did.")
     code: int | None = Field(default=None, description="The server's own error code, where it gave one.")
+    approval: str | None = Field(
+        default=None, description="The page where a call that needs an approval gets it; then call again."
+    )
     id: str | None = Field(default=None, description="Where to find an unexpected error in the log.")
 
 
@@ -178,6 +181,7 @@ def _of_ours(error: ToolyardError) -> tuple[ProblemDetails, dict[str, str]]:
         errors=fields,
         server=(error.server or None) if isinstance(error, ServerError) else None,
         code=error.code if isinstance(error, RpcError) else None,
+        approval=error.link if isinstance(error, ApprovalNeeded) else None,
     )
     headers: dict[str, str] = {}
     if (seconds := getattr(error, "retry_after", None)) is not None:

@@ -12,15 +12,21 @@ from typing import Any
 
 from starlette.requests import Request
 
+from toolyard.agents.chat.chats import Chats
+from toolyard.agents.chat.rules import ChatRules
+from toolyard.agents.following import AgentsNow
+from toolyard.agents.models.models import Models
 from toolyard.auth.flow import Flow
 from toolyard.auth.target import Ourselves
 from toolyard.clients.connection import unused
 from toolyard.config.setting_choices import PeopleMode, Registration
 from toolyard.config.settings import Settings
+from toolyard.gateway.approving import Approvals
 from toolyard.model.agent import Agent
 from toolyard.model.audit import AuditEntry
 from toolyard.model.call import Caller, CallRecord
 from toolyard.model.config import Configuration
+from toolyard.model.decision import Surface
 from toolyard.model.principal import LOCAL, Principal
 from toolyard.model.registry import Instance, RegistryServer
 from toolyard.model.result import Result
@@ -31,11 +37,15 @@ from toolyard.net import Guard, Net
 from toolyard.people import People
 from toolyard.policy import refused
 from toolyard.registry import Registry
+from toolyard.registry.config_sign_ins import ConfigSignIns
 from toolyard.registry.credentials import Credentials
 from toolyard.registry.errors import NotFound
 from toolyard.registry.signing_in import SignIns
+from toolyard.registry.signing_out import SignOuts
 from toolyard.store import Database
 from toolyard.web.callers import Callers
+from toolyard.web.chatting import Chatting
+from toolyard.web.hearing import hear_servers, hear_tokens
 from toolyard.web.holdings import Holdings, Own
 from toolyard.web.live import Live
 from toolyard.web.mcp import McpDoor
@@ -79,6 +89,12 @@ class Site:
         """Where this process is reached without a public address."""
         self.clock = time.time
         self.stopping = False
+        self.stopped = asyncio.Event()
+        """Set once nobody shall come any more, for streams to end."""
+        self.edition = 0
+        """Counts the configurations and agents that were in force: what is prepared for one is of its own."""
+        self.agents_now = AgentsNow(settings.agents_path or data_dir / "AGENTS.md", tuple(agents))
+        """The agents in force, and what is wrong with the file as it is now."""
         self.config_problem: str | None = None
         """Why the last edit of the configuration is not in force; None where it is."""
         self.net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
@@ -86,10 +102,22 @@ class Site:
         self.registry = Registry(database.registry, settings, clock=time.time)
         flow = Flow(self.net, database.auth, self.ourselves(settings.public_url or address))
         self.sign_ins = SignIns(flow, self.registry, database.auth)
+        self.config_sign_ins = ConfigSignIns(flow, database.auth)
+        self.sign_outs = SignOuts(database.auth, self.net, self.spawn)
+        page = f"{(settings.public_url or address).rstrip('/')}/ui/approvals"
+        self.approvals = Approvals(database.approvals, page, clock=time.time)
+        self._chatting = Chatting(self)
+        self.chats = Chats(
+            database.chats,
+            database.approvals,
+            Models.of(settings),
+            self._chatting,
+            ChatRules.of(settings),
+        )
         self.parts = self._build()
         self.mcp = McpDoor(self)
         self.metrics = Metrics(self.parts.manager.statuses)
-        self.holdings = Holdings(self.registry, self.parts)
+        self.holdings = Holdings(self.registry, self.parts, database.auth)
         self._callers = Callers(agents, configuration.bundles)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ending: asyncio.Task[None] | None = None
@@ -109,7 +137,11 @@ class Site:
     ) -> Site:
         """Open the database and build the rest; nothing is connected yet. Raises ToolyardError."""
         database = await Database.open(data_dir, url=settings.database_url, secret_key=settings.secret_key)
-        return cls(configuration, settings, data_dir, agents, database=database, address=address)
+        site = cls(configuration, settings, data_dir, agents, database=database, address=address)
+        await site.chats.open()
+        for hear in (hear_tokens, hear_servers):
+            site.spawn(hear(site))
+        return site
 
     def _build(self) -> Parts:
         credentials = Credentials(self.registry, self.database.auth, self.net)
@@ -119,9 +151,15 @@ class Site:
             data_dir=self.data_dir,
             auth_for=credentials.auth_for,
             net=self.net,
+            handles=self.database.results.within(
+                seconds=self.settings.result_keep, most=self.settings.result_store_limit
+            ).of,
             storage=self.database.catalogues,
+            approve=self.approvals,
             record=self._called,
+            callbacks_for=self._chatting.callbacks,
             on_list_changed=self._list_changed,
+            native=True,
         )
 
     async def close(self) -> None:
@@ -134,6 +172,7 @@ class Site:
     def stop(self) -> None:
         """Nobody shall come any more: streams end, and whoever asks hears that we are not ready."""
         self.stopping = True
+        self.stopped.set()
         self.live.close()
         self.mcp.stop()
 
@@ -148,8 +187,10 @@ class Site:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.chats.close()
         await self.mcp.close()
         await self.parts.close()
+        await self.chats.models.close()
 
     # Who calls, what they have, and who we are.
 
@@ -161,6 +202,20 @@ class Site:
     def caller(self, visitor: Visitor, *, agent: str | None = None, bundles: Iterable[str] = ()) -> Caller:
         """Who calls, kept for the next time. Raises AgentsError or ConfigError for what there is not."""
         return self._callers.of(visitor, agent, bundles)
+
+    def as_in_chat(self, visitor: Visitor, agent: str, surface: Surface) -> Caller:
+        """As the model of a chat of this visitor's, with this agent, would see things by this way. Nothing is
+        called in its name. Raises AgentsError or ConfigError for what there is not."""
+        return self._callers.of(visitor, agent, (), in_chat=surface)
+
+    def take_agents(self, now: AgentsNow) -> None:
+        """Other agents are in force, or something else is wrong with their file: at once, for everyone."""
+        self.agents_now = now
+        if now.agents == tuple(self.agents.values()):
+            return
+        self.edition += 1
+        self._callers.change_agents(now.agents)
+        self.mcp.gateway.hub.tools_changed()
 
     async def enter(self, visitor: Visitor) -> None:
         """Let the core know the instances that this user has now. Cheap where nothing changed."""
@@ -236,6 +291,7 @@ class Site:
     async def reconfigure(self, configuration: Configuration) -> None:
         """Take over a changed configuration: only servers whose entry changed are touched."""
         self.configuration = configuration
+        self.edition += 1
         self._callers.change(configuration.bundles)
         touched = await self.parts.update(configuration)
         if self.settings.warm:

@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolyard.agents.following import AgentsNow, follow_agents, read_now
 from toolyard.config.settings import Settings
 from toolyard.config.watching import ConfigBroken, watch_config
 from toolyard.errors import ToolyardError
-from toolyard.model.agent import Agent
 from toolyard.model.config import Configuration
 from toolyard.people.startup import first_admin
 from toolyard.web.app import make_app
@@ -32,7 +32,6 @@ class Start:
     configuration: Configuration
     settings: Settings
     data_dir: Path
-    agents: tuple[Agent, ...] = ()
     config_path: str | None = None
     """The configuration file that was named, if one was."""
 
@@ -45,10 +44,12 @@ async def serve(start: Start, listener: Listener, announce: Callable[[str | None
     """
     async with AsyncExitStack() as closing:
         closing.callback(listener.close)
+        agents = read_now(start.settings.agents_path, start.data_dir)
         site = await Site.open(
-            start.configuration, start.settings, start.data_dir, start.agents, address=listener.address
+            start.configuration, start.settings, start.data_dir, agents.agents, address=listener.address
         )
         closing.push_async_callback(site.close)
+        _take_agents(site, agents)
         public = start.settings.public_url or listener.address
         invitation = await first_admin(site.people, start.settings, public.rstrip("/"))
 
@@ -60,6 +61,7 @@ async def serve(start: Start, listener: Listener, announce: Callable[[str | None
             if start.settings.warm:
                 site.spawn(site.warm())
             site.spawn(_follow(site, start.config_path))
+            site.spawn(_follow_agents(site, agents))
 
         await run(make_app(site), listener, listening=listening, stopping=site.stop, end_work=site.end_work)
 
@@ -82,3 +84,21 @@ async def _follow(site: Site, path: str | None) -> None:
             await site.reconfigure(change.configuration)
         except ToolyardError as error:
             log.error("the changed configuration is in force, with this trouble: %s", error)
+
+
+async def _follow_agents(site: Site, current: AgentsNow) -> None:
+    """Apply every change of AGENTS.md; a broken edit changes no agent, and is told."""
+    async for now in follow_agents(current, site.settings.agents_path, site.data_dir):
+        _take_agents(site, now)
+        if not now.problems:
+            log.info("the agents were read: %s", _names(now))
+
+
+def _take_agents(site: Site, now: AgentsNow) -> None:
+    site.take_agents(now)
+    if now.problems:
+        log.error("AGENTS.md cannot be used as it is, so these agents stay: %s\n%s", _names(now), now)
+
+
+def _names(now: AgentsNow) -> str:
+    return ", ".join(agent.id for agent in now.agents) or "none"

@@ -22,6 +22,7 @@ __all__ = [
     "CSRF_HEADER",
     "Visitor",
     "admin",
+    "bearer",
     "check_form",
     "is_page",
     "needs",
@@ -136,7 +137,7 @@ async def _arrived(request: Request) -> Visitor:
 
 
 async def _arrive(request: Request) -> Visitor:
-    token = _bearer(request)
+    token = bearer(request)
     if token is not None:
         return await _by_token(request, token)
     user, browser = await _by_mode(request)
@@ -222,7 +223,7 @@ def _away(request: Request) -> Exception:
     return HTTPException(303, headers={"Location": f"/ui/sign-in{next_}"})
 
 
-def _bearer(request: Request) -> str | None:
+def bearer(request: Request) -> str | None:
     """The token that was sent. Other schemes are the business of whoever stands before us."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None

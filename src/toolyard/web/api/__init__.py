@@ -5,7 +5,25 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
-from toolyard.web.api import audit, document, events, instances, servers, status, tokens, tools, users
+from toolyard.web.api import (
+    agents,
+    approvals,
+    audit,
+    chat_export,
+    chat_results,
+    chat_stream,
+    chats,
+    config_sign_ins,
+    document,
+    events,
+    instances,
+    models,
+    servers,
+    status,
+    tokens,
+    tools,
+    users,
+)
 
 __all__ = ["router"]
 
@@ -15,5 +33,7 @@ def _operation_id(route: APIRoute) -> str:
 
 
 router = APIRouter(generate_unique_id_function=_operation_id)
-for _each in (status, servers, instances, tools, tokens, users, audit, events, document):
+_SERVERS = (status, config_sign_ins, servers, instances, tools)
+_TALKING = (agents, chats, chat_stream, chat_results, chat_export, models, approvals)
+for _each in (*_SERVERS, *_TALKING, tokens, users, audit, events, document):
     router.include_router(_each.router)

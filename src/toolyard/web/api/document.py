@@ -27,6 +27,8 @@ _TAGS = [
     {"name": "servers", "description": "The registry: servers that admins entered."},
     {"name": "instances", "description": "Your own connections to servers of the registry."},
     {"name": "tools", "description": "What you may see and call."},
+    {"name": "chats", "description": "What you talk about with models, and tools that you run yourself."},
+    {"name": "approvals", "description": "Calls that wait for your yes, and what you allowed ahead."},
     {"name": "tokens", "description": "API tokens of yours."},
     {"name": "people", "description": "Who you are; for admins, everybody."},
     {"name": "audit", "description": "What happened; for admins."},

@@ -18,7 +18,7 @@ from toolyard.web.records import ServerRecord
 from toolyard.web.site import Site
 from toolyard.web.who import Visitor, needs
 
-__all__ = ["router"]
+__all__ = ["STREAM", "may_still", "router"]
 
 STREAM = "text/event-stream"
 HEARTBEAT = 15.0
@@ -48,13 +48,13 @@ async def _events(site: Site, visitor: Visitor, request: Request) -> AsyncGenera
     checked = time.monotonic()
     async for change in site.live.changes(site.caller(visitor), heartbeat=HEARTBEAT):
         if time.monotonic() - checked >= HEARTBEAT:
-            if not await _may_still(request):
+            if not await may_still(request):
                 return
             checked = time.monotonic()
         yield b": still here\n\n" if change is None else _event(change)
 
 
-async def _may_still(request: Request) -> bool:
+async def may_still(request: Request) -> bool:
     """Whether a sign-in or token still counts: a stream outlives many a sign-out."""
     del request.state.visitor
     try:

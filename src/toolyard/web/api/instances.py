@@ -219,7 +219,7 @@ async def edit_instance(site: Served, visitor: Managing, id: Id, given: Instance
 async def delete_instance(site: Served, visitor: Managing, id: Id) -> None:
     """Delete it, with its sign-in."""
     instance, _ = await site.instance(visitor, id)
-    await site.registry.delete_instance(visitor.user.id, id)
+    await site.sign_outs.delete_instance(site.registry, visitor.user.id, id)
     await site.enter(visitor)
     await site.changed(visitor, "instance.delete", id, slug=instance.slug)
 

@@ -27,7 +27,7 @@ __all__ = ["ScopeShown", "router", "scope_shown"]
 
 router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[Depends(produces(JSON))])
 
-Rights = Literal["read", "call", "manage", "admin"]
+Rights = Literal["read", "call", "approve", "manage", "admin"]
 Entries = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=200)]
 
 

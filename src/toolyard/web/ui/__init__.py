@@ -5,7 +5,16 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from toolyard.web.ui import (
+    agents,
+    approvals,
     audit,
+    chat,
+    chat_console,
+    chat_keeping,
+    chat_stream,
+    chat_tools,
+    config_servers,
+    connect,
     dev,
     home,
     instance_form,
@@ -28,8 +37,16 @@ router = APIRouter(include_in_schema=False)
 # A page with a name comes before one whose name is an id.
 for _each in (
     home,
+    chat_console,
+    chat,
+    chat_keeping,
+    chat_stream,
+    chat_tools,
+    approvals,
     signing_in,
     oauth,
+    config_servers,
+    agents,
     instances,
     instance_form,
     tool_page,
@@ -40,6 +57,7 @@ for _each in (
     people,
     audit,
     tokens,
+    connect,
     theme,
     dev,
 ):

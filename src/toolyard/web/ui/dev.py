@@ -9,9 +9,16 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.model.chat import Chat, TurnState
 from toolyard.model.decision import Decision, Link, Outcome
+from toolyard.web.ui.assets import static_url
+from toolyard.web.ui.chat_example import EXAMPLE, example_events
+from toolyard.web.ui.chat_page import ChatList
+from toolyard.web.ui.chat_parts import Frame, turn_part
+from toolyard.web.ui.chat_view import ChatView
 from toolyard.web.ui.paging import Pages
 from toolyard.web.ui.render import render
+from toolyard.web.ui.tool_form import ToolForm
 from toolyard.web.who import Visitor, visitor
 
 __all__ = ["router"]
@@ -41,12 +48,43 @@ _ASKS = (
     Link("state", Outcome.PASS, "the server is idle"),
     Link("write guard", Outcome.ASK, "write_tools is 'ask'"),
 )
+_CHATS = (
+    ("How busy was my week?", TurnState.IDLE),
+    ("Note it, greet the team and count", TurnState.WAITING),
+    ("", TurnState.RUNNING),
+    (HOSTILE, TurnState.IDLE),
+)
+_FORM = {
+    "required": ["start", "stops"],
+    "properties": {
+        "start": {"type": "string", "format": "date", "description": "The day of departure"},
+        "stops": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string"},
+                    "by": {"enum": ["train", "boat"], "default": "train"},
+                },
+            },
+        },
+        "stay": {
+            "oneOf": [
+                {"title": "Hotel", "type": "object", "properties": {"stars": {"type": "integer"}}},
+                {"type": "string"},
+            ]
+        },
+        "interests": {"type": "array", "items": {"enum": ["food", "music"]}, "default": ["food"]},
+        HOSTILE: {"type": "object", "description": HOSTILE},
+    },
+}
 
 
 @router.get("/ui/dev/parts")
-async def show_parts(request: Request, _: Annotated[Visitor, Depends(visitor)]) -> Response:
+async def show_parts(request: Request, me: Annotated[Visitor, Depends(visitor)]) -> Response:
     """Every part, in every state."""
     now = time.time()
+    frame = Frame(EXAMPLE, me.csrf, picture=static_url("icon.svg"))
     return render(
         request,
         "dev_parts.html",
@@ -60,4 +98,12 @@ async def show_parts(request: Request, _: Annotated[Visitor, Depends(visitor)]) 
             Decision.of("files/read", "files_read", _CHAIN[::2]),
         ),
         schema={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+        turns=[turn_part(turn, frame) for turn in ChatView.of(example_events(now - 90)).turns],
+        form=ToolForm.of(_FORM),
+        chats=ChatList(
+            [Chat(f"c{at}", "", title, now, now, state=state) for at, (title, state) in enumerate(_CHATS)],
+            "",
+            "older=1",
+            "c0",
+        ),
     )

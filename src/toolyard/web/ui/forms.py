@@ -48,6 +48,10 @@ class Posted:
         """The names of all fields."""
         return tuple(self._fields)
 
+    def under(self, prefix: str) -> dict[str, Sequence[str]]:
+        """The values of all fields whose names begin so."""
+        return {name: values for name, values in self._fields.items() if name.startswith(prefix)}
+
 
 async def posted(request: Request) -> Posted:
     """Read the form of a request."""

@@ -54,6 +54,8 @@ class HomePage:
     steps: list[Step]
     tools: int
     tokens: int
+    talks: bool
+    """Whether there is a model to talk to."""
 
 
 @router.get("/")
@@ -86,9 +88,10 @@ async def show_home(request: Request, me: Annotated[Visitor, Depends(visitor)]) 
         instances=rows,
         more_instances=len(mine) - len(rows),
         files=[each for each in files if each.state != "disabled"][:_SHOWN],
-        steps=_steps(me, rows, files, registered, bool(mine)),
+        steps=[*await _to_answer(site, me), *_steps(me, rows, files, registered, bool(mine))],
         tools=sum(each.tool_count or 0 for each in files) + sum(row.record.tool_count or 0 for row in rows),
         tokens=sum(each.token_cost or 0 for each in files) + sum(row.record.token_cost or 0 for row in rows),
+        talks=bool(site.chats.models.choices),
     )
     return render(request, "home.html", page=page)
 
@@ -96,6 +99,15 @@ async def show_home(request: Request, me: Annotated[Visitor, Depends(visitor)]) 
 def _state(found: tuple[Instance, RegistryServer]) -> str:
     instance, server = found
     return instance.state.value if instance.enabled and server.enabled else "disabled"
+
+
+async def _to_answer(site: Site, me: Visitor) -> list[Step]:
+    """Calls that wait for a yes."""
+    waiting = await site.database.approvals.waiting(me.user.id)
+    if not waiting:
+        return []
+    title = f"{count(len(waiting), 'call')} {'waits' if len(waiting) == 1 else 'wait'} for your yes"
+    return [Step(title, f"“{waiting[0].name}”: {waiting[0].reason}", "/ui/approvals", "Answer")]
 
 
 def _steps(
@@ -114,6 +126,8 @@ def _steps(
             for each in files
             if each.state in ("failed", "needs_auth")
         ]
+    else:
+        steps += [_sign_in(each) for each in files if each.state == "needs_auth" and not each.shared]
     if not any_instances and registered:
         text = f"The registry has {count(registered, 'server')}. An instance is your own connection to one."
         steps.append(Step("Connect to a server", text, "/ui/mcp/new", "Choose a server"))
@@ -121,6 +135,11 @@ def _steps(
         text = "Add servers by their URL; then you and others can connect to them."
         steps.append(Step("Fill the registry", text, "/ui/admin/mcp/new", "Add a server"))
     return steps[:_SHOWN]
+
+
+def _sign_in(record: ServerRecord) -> Step:
+    at = f"/ui/servers/{quote(record.id, safe='')}"
+    return Step(f"“{record.label}” needs a sign-in", record.cause or "", at, "Look")
 
 
 def _repair(row: InstanceRow) -> Step:

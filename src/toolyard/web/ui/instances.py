@@ -163,8 +163,7 @@ async def ask_to_delete(request: Request, me: Me, instance_id: str) -> Response:
 async def delete(request: Request, me: Me, instance_id: str) -> Response:
     """Delete it, with its sign-in."""
     site: Site = request.app.state.site
-    instance, _ = await site.registry.instance(me.user.id, instance_id)
-    await site.registry.delete_instance(me.user.id, instance_id)
+    instance = await site.sign_outs.delete_instance(site.registry, me.user.id, instance_id)
     await site.enter(me)
     await site.changed(me, "instance.delete", instance.id, slug=instance.slug)
     return go("/ui/mcp", f"“{instance.name}” is deleted.")

@@ -1,9 +1,10 @@
-"""Signing in to an instance: away to its provider and back, with a page for each way in which that fails."""
+"""Signing in to a server: away to its provider and back, with a page for each way in which that fails."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends
 from starlette.exceptions import HTTPException
@@ -25,7 +26,9 @@ from toolyard.auth.errors import (
 from toolyard.auth.registration import client_document
 from toolyard.errors import ToolyardError
 from toolyard.model.registry import Instance
+from toolyard.model.server import Server
 from toolyard.registry.errors import Invalid, NotFound
+from toolyard.web.config_sign_in import finish, is_config_sign_in
 from toolyard.web.kinds import kind_of
 from toolyard.web.problems import describe, respond
 from toolyard.web.site import CALLBACK, DOCUMENT, Site
@@ -33,7 +36,7 @@ from toolyard.web.ui.flash import go
 from toolyard.web.ui.render import render
 from toolyard.web.who import Visitor, person
 
-__all__ = ["router"]
+__all__ = ["Leave", "router", "sign_in_problem"]
 
 router = APIRouter(include_in_schema=False)
 
@@ -42,7 +45,7 @@ Me = Annotated[Visitor, Depends(person)]
 _DOCUMENT_SECONDS = 3600
 _TITLES: tuple[tuple[type[ToolyardError], str], ...] = (
     (NotFound, "This instance is gone"),
-    (Invalid, "This instance cannot be signed in to"),
+    (Invalid, "This cannot be signed in to"),
     (AnswerRejected, "This sign-in cannot be finished"),
     (AuthorizationDenied, "The provider said no"),
     (ClientForgotten, "The provider no longer knows Toolyard"),
@@ -101,11 +104,18 @@ async def connect(request: Request, me: Me, instance_id: str) -> Response:
 async def come_back(request: Request, me: Me) -> Response:
     """Finish, in the browser that began."""
     site: Site = request.app.state.site
+    kind = "instance"
     try:
-        instance = await site.sign_ins.finish(_params(request), me.user.id, me.browser)
+        params = _params(request)
+        pending = await site.sign_ins.take(params, me.user.id, me.browser)
+        if is_config_sign_in(pending, me):
+            kind = "server"
+            server = await finish(site, me, pending, params)
+            return go(f"/ui/servers/{quote(server.id, safe='')}", f"You are signed in to “{_name(server)}”.")
+        instance = await site.sign_ins.complete(pending, params, me.user.id)
     except _SHOWN as error:
         why = type(error).__name__
-        await site.changed(me, "instance.sign_in_failed", getattr(error, "server", ""), why=why)
+        await site.changed(me, f"{kind}.sign_in_failed", getattr(error, "server", ""), why=why)
         return await _problem(request, me, error)
     await site.changed(me, "instance.sign_in", instance.id, slug=instance.slug)
     await site.enter(me)
@@ -134,12 +144,25 @@ def _params(request: Request) -> dict[str, str]:
 
 
 async def _problem(request: Request, me: Visitor, error: ToolyardError) -> Response:
+    site: Site = request.app.state.site
+    named = getattr(error, "server", "")
+    if named in site.configuration.servers:
+        return sign_in_problem(request, error, f"/ui/servers/{quote(named, safe='')}/connect")
     instance = await _instance_of(request, me, error)
+    return sign_in_problem(request, error, None if instance is None else f"/ui/mcp/{instance.id}/connect")
+
+
+def sign_in_problem(request: Request, error: ToolyardError, again: str | None) -> Response:
+    """The page for a sign-in that failed. ``again`` is where the same is begun once more."""
     title = next((words for kind, words in _TITLES if isinstance(error, kind)), "Signing in did not work")
     kept = "Nothing was stored. What you had before is as it was."
-    again = None if instance is None or isinstance(error, Invalid) else f"/ui/mcp/{instance.id}/connect"
+    again = None if isinstance(error, Invalid) else again
     page = SignInProblem(title, error.cause, error.hint, kept, again)
     return render(request, "oauth/problem.html", status=kind_of(error).status, page=page)
+
+
+def _name(server: Server) -> str:
+    return server.label or server.id
 
 
 async def _instance_of(request: Request, me: Visitor, error: ToolyardError) -> Instance | None:

@@ -14,6 +14,7 @@ from toolyard.errors import ServerError
 from toolyard.model.registry import RegistryServer
 from toolyard.model.server import HttpSpec, Server
 from toolyard.registry.errors import NotFound
+from toolyard.web.config_sign_in import sign_in_word
 from toolyard.web.preview import preview
 from toolyard.web.records import ServerRecord, config_record
 from toolyard.web.site import Site
@@ -76,6 +77,9 @@ class FilePage:
     contents: Contents | None = None
 
     at: str = ""
+    sign_in: str = ""
+    """The word on the button that signs in, or empty."""
+    signed_in: bool = False
 
 
 @router.get("/ui/admin/mcp/{server_id}")
@@ -115,14 +119,14 @@ async def show_contents(request: Request, me: Me, server_id: str) -> Response:
 async def show_file_server(request: Request, me: Me, server_id: str) -> Response:
     """An entry of the files, at once."""
     site: Site = request.app.state.site
-    return render(request, "file_server.html", page=_file_page(site, me, server_id))
+    return render(request, "file_server.html", page=await _file_page(site, me, server_id))
 
 
 @router.get("/ui/admin/mcp/files/{server_id}/contents")
 async def show_file_contents(request: Request, me: Me, server_id: str) -> Response:
     """The same with what it has, fetched now."""
     site: Site = request.app.state.site
-    page = _file_page(site, me, server_id)
+    page = await _file_page(site, me, server_id)
     asked = await ask_now(site, me.principal, page.server)
     contents = Contents(page.at, asked.seconds, error=asked.error)
     if asked.catalogue is not None:
@@ -140,7 +144,8 @@ async def show_file_contents(request: Request, me: Me, server_id: str) -> Respon
         )
     if wants_part(request):
         return render(request, "server_contents.html", contents=contents)
-    return render(request, "file_server.html", page=_file_page(site, me, server_id, contents))
+    page = await _file_page(site, me, server_id, contents)
+    return render(request, "file_server.html", page=page)
 
 
 async def _page(site: Site, server_id: str, contents: Contents | None = None) -> ServerPage:
@@ -149,7 +154,7 @@ async def _page(site: Site, server_id: str, contents: Contents | None = None) ->
     return ServerPage(server, used, contents, f"/ui/admin/mcp/{server.id}")
 
 
-def _file_page(site: Site, me: Visitor, server_id: str, contents: Contents | None = None) -> FilePage:
+async def _file_page(site: Site, me: Visitor, server_id: str, contents: Contents | None = None) -> FilePage:
     server = site.configuration.servers.get(server_id)
     if server is None:
         raise NotFound("there is no such server", hint="it may have been taken out of its file")
@@ -157,4 +162,6 @@ def _file_page(site: Site, me: Visitor, server_id: str, contents: Contents | Non
     transport = server.transport
     # Arguments and queries may hold secrets; the file has them in full.
     address = transport.url.partition("?")[0] if isinstance(transport, HttpSpec) else transport.command
-    return FilePage(server, record, address, contents, f"/ui/admin/mcp/files/{server.id}")
+    word, signed_in = await sign_in_word(site, me, server, record.state)
+    at = f"/ui/admin/mcp/files/{server.id}"
+    return FilePage(server, record, address, contents, at, word, signed_in)

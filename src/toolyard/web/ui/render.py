@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -18,7 +19,7 @@ from toolyard.web.ui.theme import theme_of
 if TYPE_CHECKING:
     from toolyard.web.who import Visitor
 
-__all__ = ["PART_HEADER", "render", "wants_part"]
+__all__ = ["PART_HEADER", "part", "render", "wants_part"]
 
 PART_HEADER = "toolyard-part"
 """The script sends it when it asks for a part of a page and not for the whole."""
@@ -44,6 +45,11 @@ def render(request: Request, template: str, *, status: int = 200, **context: Any
     if flash is not None:
         drop_flash(response)
     return response
+
+
+def part(template: str, macro: str, *given: Any, **named: Any) -> Markup:
+    """A part alone: what a macro of a template makes of what it is given."""
+    return getattr(_environment().get_template(template).module, macro)(*given, **named)
 
 
 def _here(request: Request) -> str:

@@ -10,13 +10,15 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["FILTERS", "ago", "count", "iso", "one_line", "pretty_json", "visible"]
+__all__ = ["FILTERS", "ago", "count", "iso", "one_line", "pretty_json", "seconds", "size", "visible"]
 
 _STEPS = ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 * 60, 86400, "d"))
 _UNSEEN = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ud800-\udfff\ufeff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
+    r"\U000e0000-\U000e007f]"
 )
-"""Controls, and what turns the direction of a line: with them one name can pass for another."""
+"""Controls, what turns the direction of a line, and letters that nobody sees: with them one name can pass for
+another, and words can hide."""
 
 
 def iso(at: float) -> str:
@@ -61,12 +63,31 @@ def pretty_json(value: object) -> str:
         return "(too deeply nested to be shown)"
 
 
+def size(number: int) -> str:
+    """``812 bytes``, ``4 KB``, ``5.2 MB``."""
+    if number < 1_000:
+        return count(number, "byte")
+    return f"{number / 1_000:,.0f} KB" if number < 999_500 else f"{number / 1_000_000:,.1f} MB"
+
+
+def seconds(number: float) -> str:
+    """``0.04 s``, ``12 s``, ``3 min 20 s``."""
+    if number < 10:
+        return f"{number:.2f} s"
+    if number < 60:
+        return f"{number:.0f} s"
+    minutes, rest = divmod(round(number), 60)
+    return f"{minutes:,} min {rest} s"
+
+
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "ago": ago,
     "count": count,
     "iso": iso,
     "one_line": one_line,
     "pretty_json": pretty_json,
+    "seconds": seconds,
+    "size": size,
     "visible": visible,
 }
 """The same for templates."""

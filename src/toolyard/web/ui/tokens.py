@@ -32,6 +32,7 @@ _LIVES = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "a year", "nev
 _RIGHTS = {
     Right.READ: "See servers, instances and tools",
     Right.CALL: "Call tools",
+    Right.APPROVE: "Say yes for you where a call needs an approval",
     Right.MANAGE: "Create, change and delete your instances",
     Right.ADMIN: "Do what only admins may",
 }

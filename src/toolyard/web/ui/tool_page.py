@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends
@@ -20,10 +19,11 @@ from toolyard.model.server import Server
 from toolyard.model.tool import Definition
 from toolyard.registry.errors import NotFound
 from toolyard.web.site import Site
-from toolyard.web.ui.argument_form import ArgumentField, BadArguments, argument_fields, read_arguments
 from toolyard.web.ui.asking import ask_now
-from toolyard.web.ui.forms import Posted, posted
+from toolyard.web.ui.forms import posted
 from toolyard.web.ui.render import render
+from toolyard.web.ui.schema_form import BadArguments
+from toolyard.web.ui.tool_form import ToolForm
 from toolyard.web.who import Visitor, admin, visitor
 
 __all__ = ["router"]
@@ -50,24 +50,16 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class ToolPage:
-    """One tool. ``values`` are the form's texts as they were sent."""
+    """One tool."""
 
     definition: Definition
     exposed: str
     decision: Decision
     tokens: int
-    fields: tuple[ArgumentField, ...]
-    action: str
+    form: ToolForm
     back: str
     back_text: str
-    values: Mapping[str, str] = field(default_factory=dict[str, str])
-    errors: Mapping[str, str] = field(default_factory=dict[str, str])
     tried: Tried | None = None
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """The fields' names for people."""
-        return {"json": "Arguments as JSON", **{each.field: each.name for each in self.fields}}
 
     @property
     def callable(self) -> bool:
@@ -133,27 +125,27 @@ def _of_file(request: Request, server_id: str) -> _Place:
 
 async def _show(request: Request, me: Visitor, place: _Place, name: str) -> Response:
     site: Site = request.app.state.site
-    page = await _page(site, me, place, name)
-    values = {each.field: each.default for each in page.fields}
-    return render(request, "tool.html", page=_with(page, values))
+    return render(request, "tool.html", page=await _page(site, me, place, name))
 
 
 async def _try(request: Request, me: Visitor, place: _Place, name: str) -> Response:
     site: Site = request.app.state.site
     form = await posted(request)
     page = await _page(site, me, place, name)
-    values = _values(form, page)
+    filled = page.form.sent(form)
+    if filled.only_changed:
+        return render(request, "tool.html", page=replace(page, form=filled))
     try:
-        arguments = read_arguments(form, page.fields)
+        arguments = filled.arguments()
     except BadArguments as error:
-        return render(request, "tool.html", status=422, page=_with(page, values, errors=error.errors))
+        return render(request, "tool.html", status=422, page=replace(page, form=filled.wrong(error)))
     began = time.perf_counter()
     try:
         result = await site.call(me, page.exposed, arguments)
         tried = Tried(time.perf_counter() - began, result)
     except ToolyardError as error:
         tried = Tried(time.perf_counter() - began, error=error)
-    return render(request, "tool.html", page=_with(page, values, tried=tried))
+    return render(request, "tool.html", page=replace(page, form=filled, tried=tried))
 
 
 async def _page(site: Site, me: Visitor, place: _Place, name: str) -> ToolPage:
@@ -173,8 +165,7 @@ async def _page(site: Site, me: Visitor, place: _Place, name: str) -> ToolPage:
         exposed,
         site.parts.calls.explain(exposed, site.caller(me)),
         estimate_definition(definition),
-        argument_fields(definition.input_schema),
-        action="",
+        ToolForm.of(definition.input_schema),
         back=place.page,
         back_text=place.text,
     )
@@ -185,17 +176,3 @@ def _find(roster: Roster, server_id: str, name: str) -> tuple[str, Definition] |
         if definition.server_id == server_id and definition.name == name:
             return exposed, definition
     return None
-
-
-def _values(form: Posted, page: ToolPage) -> dict[str, str]:
-    return {name: form.text(name) for name in ("json", *(each.field for each in page.fields))}
-
-
-def _with(
-    page: ToolPage,
-    values: Mapping[str, str],
-    *,
-    errors: Mapping[str, str] | None = None,
-    tried: Tried | None = None,
-) -> ToolPage:
-    return replace(page, values=values, errors=errors or {}, tried=tried)

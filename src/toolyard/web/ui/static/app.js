@@ -210,6 +210,10 @@ document.addEventListener("input", ({ target }) => {
   if (target.id) $$(`[data-mirror="${CSS.escape(target.id)}"]`).forEach((one) => (one.textContent = target.value || "…"));
 });
 
+document.addEventListener("change", ({ target }) => {
+  if (target.matches("[data-refresh]")) target.form.requestSubmit(target.nextElementSibling);
+});
+
 // Parts that are fetched once the page is there, so that a slow server blocks nobody.
 
 async function load(part) {

@@ -1,0 +1,111 @@
+"""Chats of the web app: who their owners are, what these may use, and what servers may ask them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from toolyard.agents.chat.errors import ChatRefused
+from toolyard.agents.chat.toolbox import Toolbox
+from toolyard.clients import Callbacks
+from toolyard.config.setting_choices import PeopleMode
+from toolyard.errors import ConfigError
+from toolyard.model.agent import Agent
+from toolyard.model.call import Caller
+from toolyard.model.chat import Chat
+from toolyard.model.decision import Surface
+from toolyard.model.people import User
+from toolyard.model.principal import LOCAL, Principal
+from toolyard.model.server import Bundle
+from toolyard.people.standing import standing
+from toolyard.policy import select_bundles
+from toolyard.web.who import Visitor
+
+if TYPE_CHECKING:
+    from toolyard.web.site import Site
+
+__all__ = ["Chatting"]
+
+_CALLERS = 1024
+
+
+class Chatting:
+    """A ChatYard over a site."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._callers: OrderedDict[tuple[object, ...], Caller] = OrderedDict()
+
+    async def toolbox(self, chat: Chat) -> Toolbox:
+        """See ChatYard."""
+        site = self._site
+        visitor = Visitor(await self._user(chat.owner), None, "", "", "")
+        caller = self._caller(chat, visitor.principal)
+        await site.enter(visitor)
+        parts = site.parts
+        entering = partial(site.visiting, visitor)
+        return Toolbox(parts.manager, parts.rosters, parts.calls, parts.meta, caller, entering=entering)
+
+    async def leave(self, chat_id: str) -> None:
+        """See ChatYard."""
+        await self._site.parts.manager.end_lanes(chat_id)
+
+    async def _user(self, owner: str) -> User:
+        site = self._site
+        if owner == LOCAL.id and site.settings.people_mode is PeopleMode.NONE:
+            found: User | None = await site.people.local_user()
+        else:
+            found = await site.database.people.user(owner)
+        known = None if found is None else standing(found, site.settings)
+        if known is None or known.disabled:
+            raise ChatRefused("the owner of this chat has no account any more, or it is disabled")
+        return known
+
+    # Who calls. The core keeps what it prepared for a caller under the object itself.
+
+    def _caller(self, chat: Chat, principal: Principal) -> Caller:
+        agent = None if chat.agent is None else self._agent(chat.agent)
+        bundles = () if agent is None else self._bundles(agent)
+        key = (chat.id, principal, chat.choice, id(agent), bundles)
+        known = self._callers.get(key)
+        # An id may be given again to another agent.
+        if known is None or known.agent is not agent:
+            choice = None if chat.choice is None else frozenset(chat.choice)
+            known = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=chat.id)
+            self._callers[key] = known
+        self._callers.move_to_end(key)
+        while len(self._callers) > _CALLERS:
+            self._callers.popitem(last=False)
+        return known
+
+    def _agent(self, agent_id: str) -> Agent:
+        agent = self._site.agents.get(agent_id)
+        if agent is None:
+            there = ", ".join(self._site.agents) or "none"
+            raise ChatRefused(
+                f"there is no agent '{agent_id}' here", hint=f"choose another; there are: {there}"
+            )
+        return agent
+
+    def _bundles(self, agent: Agent) -> tuple[Bundle, ...]:
+        try:
+            return select_bundles(agent.bundles, self._site.configuration.bundles)
+        except ConfigError as error:
+            problem = error.problems[0]
+            raise ChatRefused(f"agent '{agent.id}': {problem.message}", hint=problem.hint) from None
+
+    # What the core asks.
+
+    def callbacks(self, principal: Principal, chat: str | None) -> Callbacks:
+        """What servers may ask of a person while calls of theirs are under way."""
+        questions, models = self._site.chats.questions, self._site.chats.models
+
+        async def elicit(server_id: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+            return await questions.elicit(principal.id, server_id, params, chat=chat)
+
+        async def sample(server_id: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+            return await questions.sample(principal.id, server_id, params, chat=chat)
+
+        return Callbacks(elicit, elicitation_urls=True, sampling=sample if models.choices else None)

@@ -1,0 +1,28 @@
+"""What any replica changed in the database, and this one acts on at once."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from toolyard.store.signals import SERVERS, TOKENS
+
+if TYPE_CHECKING:
+    from toolyard.web.site import Site
+
+__all__ = ["hear_servers", "hear_tokens"]
+
+
+async def hear_tokens(site: Site) -> None:
+    """A token, a session or an account counts no more: whoever comes next is looked up."""
+    async with aclosing(site.database.signals.listen(TOKENS)) as listening:
+        async for _ in listening:
+            site.mcp.forget()
+
+
+async def hear_servers(site: Site) -> None:
+    """A server of the registry or an instance changed: so is what somebody has, and pages show it."""
+    async with aclosing(site.database.signals.listen(SERVERS)) as listening:
+        async for _ in listening:
+            site.mcp.forget()
+            site.live.hurry()

@@ -1,0 +1,73 @@
+"""Code in colours: by classes, since pages have no styles within."""
+
+from __future__ import annotations
+
+import html
+from functools import cache
+
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType]
+from pygments.token import STANDARD_TYPES
+from pygments.token import _TokenType as TokenType  # pyright: ignore[reportPrivateUsage]
+
+__all__ = ["CLASS_PREFIX", "highlighted", "language_of"]
+
+CLASS_PREFIX = "h-"
+_LONGEST = 20_000
+"""Characters. Longer code is shown in one colour: colouring takes longer than reading it."""
+_NAMES = {
+    **dict.fromkeys(("sh", "shell", "zsh", "bash"), "bash"),
+    **dict.fromkeys(("console", "shell-session", "shellsession"), "console"),
+    **dict.fromkeys(("js", "javascript", "mjs", "cjs", "node"), "javascript"),
+    **dict.fromkeys(("ts", "typescript"), "typescript"),
+    **dict.fromkeys(("py", "python", "python3"), "python"),
+    **dict.fromkeys(("yml", "yaml"), "yaml"),
+    **dict.fromkeys(("c++", "cpp", "cc", "hpp"), "cpp"),
+    **dict.fromkeys(("c#", "cs", "csharp"), "csharp"),
+    **dict.fromkeys(("rs", "rust"), "rust"),
+    **dict.fromkeys(("rb", "ruby"), "ruby"),
+    **dict.fromkeys(("kt", "kotlin"), "kotlin"),
+    **dict.fromkeys(("md", "markdown"), "markdown"),
+    **dict.fromkeys(("docker", "dockerfile"), "docker"),
+    **dict.fromkeys(("make", "makefile"), "make"),
+    **dict.fromkeys(("ps1", "powershell", "pwsh"), "powershell"),
+    **dict.fromkeys(("golang", "go"), "go"),
+    **dict.fromkeys(("patch", "diff"), "diff"),
+    **dict.fromkeys(("jsonc", "json5", "json"), "json"),
+    **{name: name for name in ("c", "css", "dart", "elixir", "erlang", "graphql", "haskell", "hcl", "html")},
+    **{name: name for name in ("http", "ini", "java", "jsx", "lua", "nginx", "nix", "ocaml", "perl", "php")},
+    **{name: name for name in ("protobuf", "pycon", "r", "scala", "scss", "sql", "swift", "toml")},
+    **{name: name for name in ("tsx", "vue", "xml", "zig")},
+}
+"""Languages that are coloured, by what they are called. Not all that there are: some lexers take very long
+over what is not their language."""
+
+
+def language_of(info: str) -> str:
+    """The language that a block of code names, as we call it; empty where it names none that we know."""
+    words = info.split(None, 1)
+    return _NAMES.get(words[0].strip("{}.").lower(), "") if words else ""
+
+
+def highlighted(code: str, language: str) -> str:
+    """HTML of the code. The text is the same, whatever the language."""
+    if not language or len(code) > _LONGEST:
+        return html.escape(code, quote=False)
+    return "".join(_span(kind, text) for kind, text in _lexer(language).get_tokens(code))
+
+
+@cache
+def _lexer(language: str) -> Lexer:
+    return get_lexer_by_name(language, stripnl=False, ensurenl=False)
+
+
+def _span(kind: TokenType, text: str) -> str:
+    said = html.escape(text, quote=False)
+    name = _class(kind)
+    return f'<span class="{CLASS_PREFIX}{name}">{said}</span>' if name and not text.isspace() else said
+
+
+@cache
+def _class(kind: TokenType) -> str:
+    """The short name of a kind of token, or of the nearest kind above it that has one."""
+    return next(STANDARD_TYPES[each] for each in reversed(kind.split()) if each in STANDARD_TYPES)

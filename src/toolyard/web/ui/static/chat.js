@@ -1,0 +1,300 @@
+// What a chat's page can do beyond its forms: it follows the chat, sends without leaving, and keeps its place.
+"use strict";
+
+const chat = $("#chat");
+const NEAR = 120;
+const shown = () => document.visibilityState === "visible";
+const atEnd = () => scrollY + innerHeight >= document.documentElement.scrollHeight - NEAR;
+const toEnd = () => scrollTo({ top: document.documentElement.scrollHeight });
+
+// Following. The server says what to put where; there is nothing to work out here.
+
+let last = Number(chat?.dataset.after || 0), source = null, following = true;
+
+function element(html) {
+  const made = document.createElement("template");
+  made.innerHTML = html;
+  return made.content.firstElementChild;
+}
+
+function putPart({ id, html, into, done }) {
+  const old = document.getElementById(id), fresh = element(html);
+  if (old) {
+    // What somebody opened stays open.
+    $$("details", old).forEach((one, at) => {
+      const same = $$("details", fresh)[at];
+      if (same && one.open) same.open = true;
+    });
+    const focused = old.contains(document.activeElement);
+    put(old, fresh);
+    // Whoever pressed a button that is gone goes on writing; the page stays where it is.
+    if (focused && !fresh.contains(document.activeElement)) ($("#text") || $("#main")).focus({ preventScroll: true });
+  } else {
+    document.getElementById(into)?.append(fresh);
+    ready(fresh);
+  }
+  dress(fresh);
+  if (done) hear(fresh.textContent);
+}
+
+const WITHIN = "p, ul, ol, li, blockquote, pre, code";
+
+function addText({ id, text }) {
+  let place = document.getElementById(id);
+  while (place?.lastElementChild?.matches(WITHIN)) place = place.lastElementChild;
+  if (place?.lastChild?.nodeType === Node.TEXT_NODE) place.lastChild.appendData(text);
+  else place?.append(text);
+}
+
+function hear(text) {
+  const words = text.replace(/\s+/g, " ").trim(), log = $("#heard");
+  if (!words) return;
+  log.append(Object.assign(document.createElement("p"), { textContent: words }));
+  while (log.childElementCount > 8) log.firstElementChild.remove();
+}
+
+function setState(state) {
+  chat.dataset.state = state;
+  if (state === "idle") hear("The turn is over");
+}
+
+function change(changes) {
+  const stay = following && atEnd();
+  for (const one of changes) {
+    if (one.html !== undefined) putPart(one);
+    else if (one.text !== undefined) addText(one);
+    else if (one.state) setState(one.state);
+    else if (one.say) hear(one.say);
+  }
+  if (stay) toEnd();
+  else offerEnd();
+}
+
+function follow() {
+  if (source || !chat?.dataset.stream) return;
+  source = new EventSource(`${chat.dataset.stream}?after=${last}`);
+  source.addEventListener("changes", (event) => {
+    last = Number(event.lastEventId);
+    change(JSON.parse(event.data));
+  });
+  source.addEventListener("gone", () => {
+    leave();
+    fail("This chat was deleted.");
+  });
+  // A browser comes back by itself when the line breaks, but not when it is answered with something else.
+  source.addEventListener("error", () => {
+    if (source?.readyState !== EventSource.CLOSED) return;
+    leave();
+    setTimeout(follow, 3000);
+  });
+}
+
+function leave() {
+  source?.close();
+  source = null;
+}
+
+// Browsers hold few streams at once: a page that nobody sees, of a chat that does nothing, needs none.
+document.addEventListener("visibilitychange", () => {
+  if (shown()) follow();
+  else if (chat?.dataset.state === "idle") leave();
+});
+addEventListener("pagehide", leave);
+
+// Keeping one's place: what comes pushes nobody away from what they read.
+
+function offerEnd() {
+  const button = $("[data-to-end]");
+  if (button) button.hidden = atEnd();
+}
+addEventListener("scroll", () => {
+  following = atEnd();
+  offerEnd();
+}, { passive: true });
+
+if (chat?.dataset.stream) new ResizeObserver(() => following && toEnd()).observe($(".dock"));
+document.addEventListener("load", ({ target }) => target.matches?.(".pictures img") && following && toEnd(), true);
+
+// Sending without leaving. What comes of it comes over the stream.
+
+async function sendQuietly(form, button) {
+  const busy = button || form;
+  if (busy.getAttribute("aria-busy") === "true") return;
+  const data = new URLSearchParams(new FormData(form, button));
+  const url = button?.hasAttribute("formaction") ? button.formAction : form.action;
+  const how = form.dataset.quiet;
+  busy.setAttribute("aria-busy", "true");
+  try {
+    const response = await fetch(url, { method: "POST", body: data, ...PART });
+    if (response.redirected) return location.assign(response.url);
+    const made = new DOMParser().parseFromString(await response.text(), "text/html").body;
+    if (!response.ok && (made.querySelector("main") || !made.querySelector(":scope > [id]"))) return tell(made);
+    $("#told").replaceChildren();
+    for (const fresh of [...made.children]) {
+      const old = fresh.id && document.getElementById(fresh.id);
+      if (old) put(old, fresh);
+    }
+    if (response.ok && how === "clear") clearMessage(form);
+    if (response.ok && how === "close") $("#dialog").close();
+    if (response.ok) following = true;
+  } catch {
+    tell(null);
+  } finally {
+    busy.removeAttribute("aria-busy");
+  }
+}
+
+function tell(made) {
+  const alert = made?.querySelector(".alert, .empty") || element('<div class="alert bad" role="alert">The server does not answer. Nothing is lost: try again.</div>');
+  $("#told").replaceChildren(document.adoptNode(alert));
+}
+
+function clearMessage(form) {
+  const box = $("textarea", form);
+  box.value = "";
+  box.focus();
+  toEnd();
+}
+
+document.addEventListener("submit", (event) => {
+  const form = event.target, button = event.submitter;
+  if (event.defaultPrevented || button?.dataset.swap !== undefined) return;
+  const quiet = button?.dataset.quiet ?? form.dataset.quiet;
+  if (quiet === undefined || quiet === "go") {
+    // What leads to another page is sent once, however often one presses, unless it takes long.
+    if (form.dataset.sent) event.preventDefault();
+    else if (form.method === "post") {
+      form.dataset.sent = "yes";
+      setTimeout(() => delete form.dataset.sent, 5000);
+    }
+    return;
+  }
+  event.preventDefault();
+  sendQuietly(form, button);
+});
+
+document.addEventListener("change", ({ target }) => {
+  if (target.matches("[data-submit]")) target.form.requestSubmit();
+});
+
+// Parts that are fetched when somebody asks for them.
+
+const fetchPart = async (url, id) => (await ask(url, PART)).page.getElementById(id);
+
+const findSoon = later(150, async (form) => {
+  const fresh = await fetchPart(`${form.action}?${new URLSearchParams(new FormData(form))}`, "console-list");
+  const old = $("#console-list");
+  // Somebody may have picked a tool meanwhile.
+  if (fresh && old) put(old, fresh);
+});
+document.addEventListener("input", ({ target }) => {
+  const form = target.closest("form[data-find]");
+  if (form) findSoon(form);
+});
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("[data-find]")) return;
+  event.preventDefault();
+  $("#console-list a")?.click();
+});
+
+const ASKED = {
+  "a[data-console]": async (link) => {
+    put($("#console"), await fetchPart(link.href, "console"));
+    $("#console :is(input:not([type=hidden]), textarea, select)")?.focus();
+  },
+  "a[data-panel]": async (link) => {
+    $("#dialog").replaceChildren(document.adoptNode(await fetchPart(link.href, "panel")));
+    $("#dialog h1").id = "dialog-title";
+    $("#dialog").showModal();
+  },
+  "a[data-earlier]": async (link) => {
+    const fresh = await fetchPart(link.href, "earlier-turns"), first = $("#turns").firstElementChild;
+    const top = first.getBoundingClientRect().top;
+    $("#earlier").replaceWith(document.adoptNode($("#earlier", fresh)));
+    const turns = $$(":scope > .turn", fresh);
+    $("#turns").prepend(...turns);
+    turns.forEach(dress);
+    scrollBy(0, first.getBoundingClientRect().top - top);
+    say(`${turns.length} earlier turns`);
+  },
+  "a[data-more]": async (link) => {
+    const { page } = await ask(link.href, PART);
+    const text = page.getElementById("more-text"), line = link.closest(".result-more"), rest = $(".result-more", page);
+    $("code", line.previousElementSibling).append(text.textContent);
+    rest ? line.replaceWith(document.adoptNode(rest)) : line.remove();
+  },
+  "[data-to-end]": () => {
+    following = true;
+    toEnd();
+  },
+  "[data-copy-turn]": async (button) => {
+    const texts = $$(".answer .md", button.closest(".turn")).map((one) => one.innerText.trim());
+    await navigator.clipboard.writeText(texts.filter(Boolean).join("\n\n"));
+    say("Copied");
+  },
+};
+
+document.addEventListener("click", async (event) => {
+  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  for (const [selector, act] of Object.entries(ASKED)) {
+    const found = event.target.closest?.(selector);
+    if (!found) continue;
+    event.preventDefault();
+    found.setAttribute("aria-busy", "true");
+    try {
+      await act(found);
+    } catch {
+      found.href ? location.assign(found.href) : tell(null);
+    } finally {
+      found.removeAttribute("aria-busy");
+    }
+    return;
+  }
+});
+
+// What is added to what the server made: copying code, and times as this place has them.
+
+function dress(root) {
+  for (const pre of $$(".md pre", root)) {
+    if (pre.parentElement.matches(".code-frame")) continue;
+    const frame = Object.assign(document.createElement("div"), { className: "code-frame" });
+    const button = element('<button type="button" class="button quiet small" data-copy aria-label="Copy the code"><svg class="icon" aria-hidden="true"><use href="#i-copy"/></svg></button>');
+    pre.replaceWith(frame);
+    frame.append(button, pre);
+  }
+  for (const time of $$("time.at", root)) {
+    time.textContent = new Date(time.dateTime).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  }
+}
+
+// By keyboard.
+
+const typing = (target) => target.closest?.("input, textarea, select, [contenteditable]");
+const touch = matchMedia("(pointer: coarse) and (hover: none)");
+
+document.addEventListener("keydown", (event) => {
+  const { key, target } = event, plain = !event.ctrlKey && !event.metaKey && !event.altKey;
+  if (event.isComposing || $("#dialog").open) return;
+  if (key === "Enter" && target.id === "text" && plain && !event.shiftKey && !touch.matches) {
+    event.preventDefault();
+    if (chat.dataset.state === "idle" && target.value.trim()) target.form.requestSubmit();
+  } else if (key === "Escape" && !$("[popover]:popover-open, details.more[open]") && chat?.dataset.state !== "idle") {
+    event.preventDefault();
+    $("#stop")?.click();
+  } else if (key === "k" && (event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey) {
+    event.preventDefault();
+    $("[data-new-chat]").click();
+  } else if (key === "/" && plain && !typing(target)) {
+    event.preventDefault();
+    ($("#text") || $("#console input[type=search]") || $("#console a[data-console]"))?.focus();
+  } else if (key === "?" && plain && !typing(target)) {
+    event.preventDefault();
+    $("#keys").togglePopover();
+  }
+});
+
+dress(document);
+if (chat?.dataset.stream) {
+  if (!location.hash || location.hash === "#end") toEnd();
+  follow();
+}

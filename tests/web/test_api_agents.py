@@ -1,0 +1,296 @@
+"""Agents in the API: those of the file as it is now, and what each of them has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.web.conftest import Client
+
+from toolyard.agents.following import AgentsNow
+from toolyard.gateway.hub import Watch
+from toolyard.model.agent import Agent
+from toolyard.model.people import Right, TokenScope
+from toolyard.model.principal import LOCAL
+
+READER = Agent(
+    "reader",
+    "Reader",
+    "reads",
+    "Read.",
+    "fast",
+    tools=("demo_*", "view_file", "!demo_count"),
+    file="AGENTS.md",
+    line=3,
+)
+META = Agent("meta", "Meta", mode="meta")
+LOST = Agent("lost", "Lost", bundles=("nothing",), line=9)
+
+
+async def tools_of(client: Any, agent: str) -> dict[str, Any]:
+    answer = await client.get(f"/api/v1/agents/{agent}/tools")
+    assert answer.status == 200, answer.text
+    return {each["name"]: each for each in answer.json["items"]}
+
+
+async def test_the_agents_are_listed_in_the_order_of_the_file(open_site: Any, demo: Any) -> None:
+    alone = await open_site({"demo": demo}, agents=[READER, META, LOST])
+    found = (await alone.client().get("/api/v1/agents")).json
+    assert [each["id"] for each in found["items"]] == ["reader", "meta", "lost"]
+    assert found["items"][0] == {
+        "id": "reader",
+        "name": "Reader",
+        "description": "reads",
+        "model": "fast",
+        "tools": ["demo_*", "view_file", "!demo_count"],
+        "bundles": [],
+        "mode": None,
+        "file": "AGENTS.md",
+        "line": 3,
+    }
+    [problem] = found["problems"]
+    assert (problem["line"], problem["path"], problem["message"]) == (
+        9,
+        "Lost.bundles",
+        "there is no bundle 'nothing'",
+    )
+
+
+async def test_every_tool_says_whether_the_agent_has_it_and_why_not(
+    open_site: Any, demo: Any, tmp_path: Path
+) -> None:
+    alone = await open_site({"demo": demo}, agents=[READER], workspace_root=str(tmp_path))
+    tools = await tools_of(alone.client(), "reader")
+    assert list(tools) == sorted(tools)
+    assert (tools["demo_weekday"]["shown"], tools["demo_weekday"]["through"]) == (True, "direct")
+    assert (
+        tools["view_file"]["native"],
+        tools["view_file"]["shown"],
+        tools["view_file"]["server_label"],
+    ) == (True, True, "Toolyard")
+    hidden = tools["demo_count"]
+    assert (hidden["shown"], hidden["through"]) == (False, None)
+    assert hidden["why"] == "'!demo_count' is the last pattern of agent 'reader' that matches 'demo_count'"
+    assert tools["grep"]["why"] == "no pattern of agent 'reader' matches 'grep'"
+    assert tools["grep"]["id"] == "@native/grep"
+
+
+async def test_what_is_reached_through_the_meta_tools_is_told_apart(open_site: Any, demo: Any) -> None:
+    wary = {**demo, "trust": "untrusted", "allowTools": ["weekday"]}
+    alone = await open_site(
+        {"demo": demo, "wary": wary}, agents=[META, Agent("all", "All")], write_tools="allow"
+    )
+    everything = await tools_of(alone.client(), "meta")
+    assert everything["demo_weekday"]["through"] == "meta"
+    tools = await tools_of(alone.client(), "all")
+    assert tools["demo_weekday"]["through"] == "direct"
+    assert tools["wary_weekday"]["through"] == "meta"
+    assert tools["wary_count"]["through"] is None
+    assert "allowTools of server 'wary'" in tools["wary_count"]["why"]
+    answer = (await alone.client().get("/api/v1/agents/all/tools")).json
+    assert answer["because"] == "some tools can be reached through the meta tools only"
+
+
+async def test_patterns_without_a_tool_and_servers_that_fail_are_told(open_site: Any, demo: Any) -> None:
+    broken = {"command": "no-such-program-anywhere"}
+    reader = Agent("reader", "Reader", tools=("demo_*", "later_*", "!never"))
+    alone = await open_site({"demo": demo, "broken": broken}, agents=[reader])
+    found = (await alone.client().get("/api/v1/agents/reader/tools")).json
+    assert found["unmatched"] == ["later_*", "!never"]
+    assert [each["server"] for each in found["failures"]] == ["broken"]
+
+
+async def test_an_agent_that_there_is_not_is_not_found(open_site: Any, demo: Any) -> None:
+    alone = await open_site({"demo": demo}, agents=[READER, LOST])
+    answer = await alone.client().get("/api/v1/agents/nobody/tools")
+    assert (answer.status, answer.json["type"]) == (404, "urn:toolyard:problem:no-such-agent")
+    assert (await alone.client().get("/api/v1/agents/lost/tools")).status == 404
+
+
+async def test_only_admins_learn_where_the_file_stands_and_what_is_wrong_in_it(
+    open_site: Any, demo: Any
+) -> None:
+    team = await open_site({"demo": demo}, people_mode="password", agents=[READER, LOST])
+    ada, root = await team.person("ada"), await team.person("root", "admin")
+    told = (await ada.token.get("/api/v1/agents")).json
+    assert [(each["file"], each["line"]) for each in told["items"]] == [(None, None), (None, None)]
+    assert told["problems"] == []
+    assert (await root.token.get("/api/v1/agents")).json["problems"]
+
+
+async def test_a_token_shows_what_it_is_for(open_site: Any, demo: Any, tmp_path: Path) -> None:
+    read = frozenset({Right.READ})
+    team = await open_site(
+        {"demo": demo, "other": demo},
+        people_mode="password",
+        agents=[READER, META],
+        workspace_root=str(tmp_path),
+    )
+    some = await team.person(
+        "some", scope=TokenScope(read, servers=("demo",), tools=("*", "!demo_count"), agents=("read*",))
+    )
+    assert [each["id"] for each in (await some.token.get("/api/v1/agents")).json["items"]] == ["reader"]
+    assert (await some.token.get("/api/v1/agents/meta/tools")).status == 404
+    names = set(await tools_of(some.token, "reader"))
+    assert "demo_weekday" in names
+    assert "demo_count" not in names
+    assert not [name for name in names if not name.startswith("demo_")]
+    nobody = await team.person("nobody", scope=TokenScope(frozenset({Right.CALL})))
+    assert (await nobody.token.get("/api/v1/agents")).status == 403
+
+
+async def test_an_instance_is_there_for_its_owner_alone(open_site: Any, demo: Any, hostile_http: Any) -> None:
+    team = await open_site({"demo": demo}, people_mode="password", agents=[Agent("all", "All")])
+    root, ada = await team.person("root", "admin"), await team.person("ada")
+    body = {"name": "S", "url": f"{hostile_http.url}/good/api-agents", "private_addresses": True}
+    server = (await root.token.post("/api/v1/servers", body)).json["id"]
+    await root.token.post("/api/v1/instances", {"server_id": server, "slug": "roots"})
+    assert "mcp_roots__echo" in await tools_of(root.token, "all")
+    assert "mcp_roots__echo" not in await tools_of(ada.token, "all")
+
+
+async def test_looking_at_an_agent_connects_nothing_for_a_chat(
+    open_site: Any, demo: Any, hostile_http: Any
+) -> None:
+    team = await open_site({"demo": demo}, agents=[Agent("all", "All")])
+    client = team.client()
+    body = {"name": "S", "url": f"{hostile_http.url}/good/api-lanes", "private_addresses": True}
+    server = (await client.post("/api/v1/servers", body)).json["id"]
+    await client.post("/api/v1/instances", {"server_id": server, "slug": "mine"})
+    assert "mcp_mine__echo" in await tools_of(client, "all")
+    assert team.site.parts.manager.lanes("") == []
+
+
+async def test_the_native_server_is_nowhere_else(open_site: Any, demo: Any, tmp_path: Path) -> None:
+    alone = await open_site({"demo": demo}, agents=[READER], workspace_root=str(tmp_path))
+    client = alone.client()
+    await tools_of(client, "reader")
+    for path in (
+        "/api/v1/status",
+        "/api/v1/tools",
+        "/api/v1/tools?agent=reader",
+        "/metrics",
+        "/ui/",
+        "/ui/admin/mcp",
+    ):
+        text = (await client.get(path)).text
+        assert "@native" not in text, path
+        assert "view_file" not in text, path
+    assert (await client.get("/api/v1/tools/view_file")).status == 404
+    assert (await client.post("/api/v1/tools/view_file/call", {"arguments": {"path": "x"}})).status == 404
+    assert (await client.get("/api/v1/tools?server=@native")).status == 404
+    assert (await client.post("/api/v1/servers/@native/restart")).status == 404
+    why = (await client.get("/api/v1/tools/view_file/why")).json
+    assert why["verdict"] == "hide"
+    for address in ("/mcp", "/mcp/agents/reader", "/mcp/servers/@native"):
+        listed = await client.post(address, {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}})
+        assert "view_file" not in listed.text, address
+    assert (
+        await client.post("/mcp/servers/@native", {"jsonrpc": "2.0", "id": 1, "method": "ping"})
+    ).status == 404
+
+
+# The file, while Toolyard runs.
+
+
+@pytest.fixture
+async def visiting() -> AsyncIterator[Callable[[str], Client]]:
+    """``visiting(url)``: somebody who asks that Toolyard."""
+    made: list[Client] = []
+
+    def visit(url: str) -> Client:
+        made.append(Client(url))
+        return made[-1]
+
+    yield visit
+    for client in made:
+        await client.close()
+
+
+GOOD = "## Reader\n---\ntools: [demo_weekday]\n---\nRead.\n"
+OTHER = "## Reader\n---\ntools: [demo_count]\n---\nRead.\n\n## Writer\n---\n---\nWrite.\n"
+BROKEN = "## Reader\n---\ntools: all\n---\nRead.\n"
+
+
+async def agents_until(client: Any, ready: Any) -> Any:
+    deadline = time.monotonic() + 30
+    while True:
+        found = (await client.get("/api/v1/agents")).json
+        if ready(found):
+            return found
+        assert time.monotonic() < deadline, f"did not come true: {found}"
+        await asyncio.sleep(0.05)
+
+
+async def listed(client: Any, agent: str) -> set[str]:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    answer = await client.post(f"/mcp/agents/{agent}", body)
+    return {tool["name"] for tool in answer.json["result"]["tools"]} if answer.status == 200 else set()
+
+
+async def seen(client: Any, agent: str) -> set[str]:
+    answer = await client.get(f"/api/v1/tools?agent={agent}")
+    return {tool["name"] for tool in answer.json["items"]} if answer.status == 200 else set()
+
+
+@pytest.mark.slow
+async def test_a_changed_file_is_in_force_at_once_for_every_caller(
+    serve: Any, visiting: Any, demo: Any
+) -> None:
+    served = await serve({"demo": demo})
+    client, file = visiting(served.url), served.data / "AGENTS.md"
+    assert (await client.get("/api/v1/agents")).json == {"items": [], "problems": []}
+    file.write_text(GOOD)
+    await agents_until(client, lambda found: [each["id"] for each in found["items"]] == ["reader"])
+    assert await seen(client, "reader") == await listed(client, "reader") == {"demo_weekday"}
+    file.write_text(OTHER)
+    await agents_until(client, lambda found: len(found["items"]) == 2)
+    assert await seen(client, "reader") == await listed(client, "reader") == {"demo_count"}
+    assert "demo_weekday" in await listed(client, "writer")
+
+    file.write_text(BROKEN)
+    found = await agents_until(client, lambda found: found["problems"])
+    [problem] = found["problems"]
+    assert (problem["file"], problem["line"], problem["path"]) == (str(file), 3, "Reader.tools")
+    assert [each["id"] for each in found["items"]] == ["reader", "writer"]
+    assert await seen(client, "reader") == {"demo_count"}
+    assert "AGENTS.md:3" in served.errors
+
+    file.unlink()
+    await agents_until(client, lambda found: "is gone" in json.dumps(found["problems"]))
+    assert await seen(client, "reader") == {"demo_count"}
+    file.write_text(GOOD)
+    await agents_until(client, lambda found: not found["problems"] and len(found["items"]) == 1)
+    assert await seen(client, "writer") == await listed(client, "writer") == set()
+
+
+@pytest.mark.slow
+async def test_a_start_with_a_broken_file_has_no_agents_and_says_so(
+    serve: Any, visiting: Any, demo: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "elsewhere.md"
+    file.write_text(BROKEN)
+    served = await serve({"demo": demo}, TOOLYARD_AGENTS_PATH=str(file))
+    client = visiting(served.url)
+    found = (await client.get("/api/v1/agents")).json
+    assert found["items"] == []
+    assert [(each["file"], each["line"]) for each in found["problems"]] == [(str(file), 3)]
+    assert "elsewhere.md:3" in served.errors
+    file.write_text(GOOD)
+    await agents_until(client, lambda found: [each["id"] for each in found["items"]] == ["reader"])
+
+
+async def test_who_listens_at_the_gateway_is_told_that_the_tools_changed(open_site: Any, demo: Any) -> None:
+    alone = await open_site({"demo": demo}, agents=[READER])
+    told: list[str] = []
+    watch = Watch(LOCAL, lambda _: True, lambda method, _: told.append(method), {"tools"})
+    alone.site.mcp.gateway.hub.add(watch)
+    alone.site.take_agents(AgentsNow(Path("AGENTS.md"), (READER,)))
+    assert told == []
+    alone.site.take_agents(AgentsNow(Path("AGENTS.md"), (META,)))
+    assert told == ["notifications/tools/list_changed"]

@@ -1,0 +1,475 @@
+"""Chats without script: every form works, the page shows what came of it, and nothing typed is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.web.browsing import Browser, Node, Page
+from tests.web.chatting import ROOT, models_at, start_model
+from tests.web.conftest import Local, Opening
+from tests.web.test_pages_render import check
+
+from toolyard.agents.chat.keeping import result_event
+from toolyard.model.agent import Agent
+from toolyard.model.chat import Kind, NewEvent, TurnState
+from toolyard.model.result import Result
+
+CHAT_SERVER = ROOT / "tests/servers/chat_server.py"
+PLAYGROUND = {
+    "label": "Playground",
+    "command": sys.executable,
+    "args": ["-I", "-m", "toolyard.cli.playground_server"],
+}
+RESEARCHER = Agent("researcher", "Researcher", tools=("demo_*",))
+
+
+@dataclass
+class Yard:
+    """A Toolyard with a model, and a browser of the one person."""
+
+    local: Local
+    browser: Browser
+
+    async def settled(self, page: Page, wanted: Callable[[Page], bool] | None = None) -> Page:
+        """The page, once its turn is over, or once it shows what is wanted."""
+        ready = wanted or (
+            lambda each: bool(each.root.all("div", class_="foot-line")) and "Working" not in each.text
+        )
+        path = page.path.split("#")[0]
+        async with asyncio.timeout(30):
+            while not ready(page := await self.browser.get(path)):
+                await asyncio.sleep(0.05)
+        check(page)
+        return page
+
+    async def say(self, text: str, page: Page | None = None, **more: str) -> Page:
+        page = page or await self.browser.get("/ui/chat")
+        return await self.browser.send(page, page.form_with("text"), {"text": text, **more})
+
+    async def press(self, page: Page, **named: str) -> Page:
+        """Press a button that belongs to the form at the page's end, by its text or value."""
+        for button in page.root.all("button", form="act"):
+            if named["value"] == button.attrs.get("value"):
+                pairs = [
+                    *page.fields(page.root.one("form", id="act")),
+                    (button.attrs["name"], button.attrs["value"]),
+                ]
+                return await self.browser.go("POST", button.attrs["formaction"], pairs, {})
+        raise AssertionError(f"no button {named}")
+
+
+@pytest.fixture
+async def yard(open_site: Opening, listening: Any, demo: dict[str, Any], tmp_path: Path) -> Yard:
+    model = start_model(listening)
+    asking = {**demo, "args": ["-I", "-S", str(CHAT_SERVER), str(tmp_path / "journal")]}
+    servers = {"demo": {**demo, "label": "Demo"}, "playground": PLAYGROUND, "asking": asking}
+    local = await open_site(servers, models=models_at(model.url), agents=[RESEARCHER], write_tools="ask")
+    return Yard(local, Browser(local.client()))
+
+
+@pytest.fixture
+async def console(open_site: Opening, demo: dict[str, Any]) -> Yard:
+    """Without a model."""
+    servers = {"demo": {**demo, "label": "Demo"}, "playground": PLAYGROUND}
+    local = await open_site(servers, write_tools="ask")
+    return Yard(local, Browser(local.client()))
+
+
+# Talking.
+
+
+async def test_a_message_begins_a_chat_and_its_answer_is_there_after_a_reload(yard: Yard) -> None:
+    page = await yard.say(
+        'say Here is **it**.\ncall demo_weekday {"date": "2026-07-28"}\nthen\nsay A Tuesday.'
+    )
+    assert re.fullmatch(r"/ui/chat/[0-9a-f]+", page.path)
+    page = await yard.settled(page)
+    assert page.root.one("strong").text == "it"
+    card = page.root.one("article", class_="tool-card")
+    assert "demo_weekday" in card.text
+    assert "2026-07-28 is a Tuesday." in card.text
+    assert "Done" in card.one("header").text
+    assert "A Tuesday." in page.text
+    assert re.search(r"\d+ in · \d+ out", page.text)
+    assert page.path in [each.attrs["href"] for each in page.root.one("div", id="chat-list").all("a")]
+
+
+async def test_a_message_in_a_chat_goes_on_in_it(yard: Yard) -> None:
+    page = await yard.settled(await yard.say("say One."))
+    again = await yard.settled(await yard.say("say Two.", page), lambda each: "Two." in each.text)
+    assert again.path == page.path
+    assert len(again.root.all("article", class_="turn")) == 2
+
+
+@pytest.mark.parametrize("text", ["", "  \n "])
+async def test_nothing_at_all_is_not_sent(yard: Yard, text: str) -> None:
+    page = await yard.say(text)
+    assert page.status == 409
+    assert "The message is empty" in page.text or "the message is empty" in page.text
+    assert (await yard.local.site.chats.list("local")) == []
+
+
+async def test_what_was_written_is_kept_when_it_cannot_be_sent(yard: Yard) -> None:
+    page = await yard.say("Some long thoughts", model="gone:nothing")
+    assert page.status >= 400
+    assert page.value("text") == "Some long thoughts"
+    assert "there is no model" in page.text.lower()
+    assert (await yard.local.site.chats.list("local")) == []
+
+
+async def test_a_turn_is_tried_again_and_the_first_try_says_so(yard: Yard) -> None:
+    page = await yard.settled(await yard.say("fault 500 times=9"))
+    assert "The model could not be asked" in page.text
+    page = await yard.press(page, value="retry")
+    page = await yard.settled(page, lambda each: len(each.root.all("article", class_="turn")) == 2)
+    assert page.root.all("article", class_="replaced")
+    assert "This was tried again below." in page.text
+
+
+async def test_a_turn_is_stopped(yard: Yard) -> None:
+    page = await yard.say("say Begins\nhold")
+    page = await yard.settled(
+        page,
+        lambda each: (
+            "Begins" in each.root.one("div", id="turns").all("div", class_="md")[0].text
+            if each.root.all("div", class_="md")
+            else False
+        ),
+    )
+    assert page.root.one("section", id="chat").attrs["data-state"] == "running"
+    page = await yard.settled(await yard.press(page, value="stop"))
+    assert "You stopped this turn" in page.text
+    assert "Begins" in page.text
+
+
+async def test_agent_and_model_are_chosen_and_no_key_is_shown(yard: Yard) -> None:
+    page = await yard.settled(await yard.say("tools?", agent="researcher"))
+    assert "demo_weekday" in page.text
+    assert "playground_chart" not in page.text
+    assert "good" not in page.html.replace("pill good", "").replace("chip good", "").replace("alert good", "")
+    form = page.root.one("form", id="settings-form")
+    page = await yard.browser.send(page, form, {"agent": "", "model": "fake"})
+    chat = (await yard.local.site.chats.list("local"))[0]
+    assert (chat.agent, chat.model) == (None, "fake")
+
+
+# The tools of a chat.
+
+
+async def test_tools_are_ticked_and_a_hidden_one_says_why(yard: Yard) -> None:
+    page = await yard.settled(await yard.say("say Hello.", agent="researcher"))
+    panel = await yard.browser.get(f"{page.path}/tools")
+    check(panel)
+    hidden = [
+        each
+        for each in panel.root.all("li", class_="hidden-tool")
+        if "playground_chart" in each.text or "Draw" in each.text
+    ]
+    assert "Hidden:" in hidden[0].text
+    assert "disabled" in hidden[0].one("input").attrs
+    form = panel.form(f"{page.path}/tools")
+    after = await yard.browser.send(panel, form, {"tool": ["demo/weekday"]}, press=("which", "some"))
+    assert "counts from the next message on" in after.flash
+    assert (await yard.local.site.chats.list("local"))[0].choice == ("demo/weekday",)
+    assert "1 tool" in after.root.one("div", id="settings").text
+    page = await yard.settled(await yard.say("tools?", after), lambda each: "demo_weekday" in each.text)
+    assert "demo_count" not in page.text
+    panel = await yard.browser.get(f"{page.path.split('?')[0]}/tools")
+    await yard.browser.send(panel, form, {}, press=("which", "all"))
+    assert (await yard.local.site.chats.list("local"))[0].choice is None
+
+
+# Approvals and questions.
+
+
+async def test_a_call_that_writes_waits_for_a_yes(yard: Yard) -> None:
+    page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
+    page = await yard.settled(page, lambda each: "Needs your yes" in each.text)
+    assert page.root.one("section", id="chat").attrs["data-state"] == "waiting"
+    card = page.root.one("article", class_="tool-card")
+    assert "write_tools is 'ask'" in card.text
+    assert '"milk"' in card.one("div", class_="ask").text
+    home = await yard.browser.get("/ui/")
+    assert "1 call waits for your yes" in home.text
+    page = await yard.settled(await yard.press(page, value="once"))
+    assert "You allowed it" in page.text
+    assert "- milk" in page.text
+    assert "Noted." in page.text
+
+
+async def test_no_is_an_answer(yard: Yard) -> None:
+    page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Well.')
+    page = await yard.settled(page, lambda each: "Needs your yes" in each.text)
+    page = await yard.settled(await yard.press(page, value="no"))
+    assert "Not allowed" in page.root.one("article", class_="tool-card").text
+    assert "Well." in page.text
+
+
+async def test_approvals_are_answered_on_their_page_and_taken_back(yard: Yard) -> None:
+    page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
+    await yard.settled(page, lambda each: "Needs your yes" in each.text)
+    approvals = await yard.browser.get("/ui/approvals")
+    check(approvals)
+    assert "playground_note" in approvals.text
+    assert '"milk"' in approvals.text
+    assert approvals.root.all("a", href=page.path)
+    after = await yard.press(approvals, value="here")
+    assert "The call may be made." in after.flash
+    assert "Nothing waits" in after.text
+    assert "with any arguments" in after.text
+    revoke = next(each for each in after.root.all("button") if each.text == "Revoke")
+    page = await yard.settled(page)
+    again = await yard.settled(
+        await yard.say('call playground_note {"text": "bread"}\nthen\nsay Again.', page),
+        lambda each: "- bread" in each.text and each.text.count("Again.") > 1,
+    )
+    assert "You allowed it" in page.text
+    gone = await yard.browser.press(after, revoke.attrs["formaction"])
+    assert "Nothing is allowed ahead" in gone.text
+    page = await yard.say('call playground_note {"text": "more"}', again)
+    await yard.settled(page, lambda each: "Needs your yes" in each.text)
+    twice = await yard.browser.press(after, revoke.attrs["formaction"])
+    assert twice.status == 404
+
+
+async def test_an_approval_is_answered_once(yard: Yard) -> None:
+    page = await yard.say('call playground_note {"text": "milk"}\nthen\nsay Noted.')
+    page = await yard.settled(page, lambda each: "Needs your yes" in each.text)
+    await yard.press(page, value="once")
+    after = await yard.press(page, value="no")
+    assert "does not wait for an answer any more" in after.flash
+
+
+def question(page: Page) -> tuple[Node, list[str]]:
+    """The form of a question, and the names of its fields."""
+    form = page.root.one("section", class_="question").one("form")
+    return form, [name for name, _ in page.fields(form) if re.match(r"q\d", name)]
+
+
+async def test_a_reply_that_lacks_something_is_shown_again_with_what_was_typed(yard: Yard) -> None:
+    page = await yard.say("call playground_greet {}\nthen\nsay Greeted.")
+    page = await yard.settled(page, lambda each: "asks you" in each.text)
+    form, (name, language) = question(page)
+    refused = await yard.browser.send(page, form, {name: " ", language: '"de"'}, press=("reply", "accept"))
+    assert refused.status == 422
+    check(refused)
+    assert "is required" in refused.error(name)
+    form, _ = question(refused)
+    assert dict(refused.fields(form))[language] == '"de"'
+    page = await yard.browser.send(refused, form, {name: "Ada"}, press=("reply", "accept"))
+    assert "Hallo, Ada!" in (await yard.settled(page)).text
+
+
+async def test_a_reply_reaches_the_server(yard: Yard) -> None:
+    page = await yard.say("call playground_greet {}\nthen\nsay Greeted.")
+    page = await yard.settled(page, lambda each: "asks you" in each.text)
+    form, (name, language) = question(page)
+    page = await yard.browser.send(page, form, {name: "Ada", language: '"no"'}, press=("reply", "accept"))
+    page = await yard.settled(page)
+    assert "Hei, Ada!" in page.text
+    assert "You answered." in page.text
+    late = await yard.browser.send(page, form, {name: "Bob"}, press=("reply", "accept"))
+    assert late.status == 409
+
+
+async def test_a_reply_can_be_declined(yard: Yard) -> None:
+    page = await yard.say("call playground_greet {}\nthen\nsay Greeted.")
+    page = await yard.settled(page, lambda each: "asks you" in each.text)
+    form = page.root.one("section", class_="question").one("form")
+    page = await yard.settled(await yard.browser.send(page, form, press=("reply", "decline")))
+    assert "Then nobody is greeted." in page.text
+    assert "You declined." in page.text
+
+
+async def test_a_server_asks_to_open_a_page_and_the_person_sees_whose_it_is(yard: Yard) -> None:
+    page = await yard.say('call asking_ask {"url": "https://evil.test:8443/x?y=1"}\nthen\nsay Ok.')
+    page = await yard.settled(page, lambda each: "asks you to open a page" in each.text)
+    asked = page.root.one("section", class_="question")
+    assert "It leads to evil.test." in asked.text
+    link = asked.one("a", target="_blank")
+    assert link.attrs["href"] == "https://evil.test:8443/x?y=1"
+    assert link.attrs["rel"] == "noopener noreferrer nofollow"
+    page = await yard.settled(await yard.browser.send(page, asked.one("form"), press=("reply", "accept")))
+    assert '"action": "accept"' in page.text
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "data:text/html,x", "//evil.test", "https://", "file:///x"]
+)
+async def test_an_address_that_is_no_page_is_only_shown(yard: Yard, url: str) -> None:
+    page = await yard.say(f'call asking_ask {{"url": "{url}"}}\nthen\nsay Ok.')
+    page = await yard.settled(page, lambda each: "Working" not in each.text or "asks you" in each.text)
+    assert not [
+        each for each in page.root.one("div", id="turns").all("a") if url in each.attrs.get("href", "")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"), [("accept", "You said: Be brief and kind"), ("decline", "did not")]
+)
+async def test_a_server_that_wants_the_model_is_allowed_or_not(yard: Yard, reply: str, said: str) -> None:
+    page = await yard.say('call asking_think {"text": "Be brief and kind"}\nthen\nsay Ok.')
+    page = await yard.settled(page, lambda each: "wants to use your model" in each.text)
+    asked = page.root.one("section", class_="question")
+    assert "Be brief and kind" in asked.one("pre").text
+    page = await yard.settled(await yard.browser.send(page, asked.one("form"), press=("reply", reply)))
+    assert said in page.root.one("article", class_="tool-card").text
+
+
+# The console.
+
+
+async def test_without_a_model_the_page_is_the_console(console: Yard) -> None:
+    page = await console.browser.get("/ui/chat")
+    assert page.h1 == "Run a tool"
+    assert not page.root.all("textarea", name="text")
+    found = await console.browser.get("/ui/chat/console?find=which+day+of+the+week")
+    assert (
+        found.root.one("ul", class_="tool-choices").all("a")[0].attrs["href"].endswith("?tool=demo_weekday")
+    )
+    tool = await console.browser.get("/ui/chat/console?tool=demo_weekday")
+    page = await console.browser.send(tool, tool.form_with("tool"), {"arg-0": "2026-07-28"})
+    assert re.match(r"/ui/chat/[0-9a-f]+\?run=&tool=demo_weekday", page.path)
+    page = await console.settled(page)
+    assert "2026-07-28 is a Tuesday." in page.text
+    assert "You ran demo_weekday" in page.text
+    chat = page.path.split("?")[0]
+    again = await console.browser.get(f"{chat}/console?tool=demo_weekday")
+    assert again.value("arg-0") == "2026-07-28"
+
+
+async def test_a_nested_form_grows_and_is_run(console: Yard) -> None:
+    page = await console.browser.get("/ui/chat/console?tool=playground_plan_trip")
+    names = {label.attrs["for"]: label.text for label in page.root.all("label") if "for" in label.attrs}
+    city = next(name for name, text in names.items() if text == "city")
+    stops = city.split("-e")[0]
+    form = page.form_with("tool")
+    typed = {"arg-0": "2026-12-24", city: "Oslo", city.removesuffix("0") + "1": "2"}
+    page = await console.browser.send(page, form, typed, press=("form-add", stops))
+    assert page.status == 200
+    assert page.value(city) == "Oslo"
+    second = city.replace("-e0-", "-e1-")
+    assert page.value(second) == ""
+    page = await console.browser.send(page, page.form_with("tool"), {second: "Bergen"})
+    assert page.status == 422
+    assert "is required" in page.text
+    assert page.value(second) == "Bergen"
+    page = await console.browser.send(page, page.form_with("tool"), {second.removesuffix("0") + "1": "1"})
+    page = await console.settled(page)
+    assert '"home": "2026-12-27"' in page.text
+
+
+async def test_a_picture_is_shown_as_a_picture(console: Yard) -> None:
+    tool = await console.browser.get("/ui/chat/console?tool=playground_chart")
+    page = await console.settled(await console.browser.send(tool, tool.form_with("tool")))
+    picture = page.root.one("ul", class_="pictures").one("img")
+    answer = await console.browser.client.get(picture.attrs["src"])
+    assert answer.headers["Content-Type"] == "image/png"
+    assert answer.body.startswith(b"\x89PNG")
+
+
+async def test_a_tool_that_there_is_not_is_told(console: Yard) -> None:
+    assert (await console.browser.get("/ui/chat/console?tool=nothing")).status == 404
+    nothing = await console.browser.get("/ui/chat/console?find=zzzzqqqq")
+    check(nothing)
+
+
+# Keeping chats.
+
+
+async def test_chats_are_found_renamed_and_deleted(yard: Yard) -> None:
+    one = await yard.settled(await yard.say("say Cucumbers."))
+    two = await yard.settled(await yard.say("say Pumpkins."))
+    found = await yard.browser.get(f"{one.path}?q=pumpkins")
+    links = [
+        each.attrs["href"]
+        for each in found.root.one("div", id="chat-list").all("a", aria_current="page")
+        or found.root.one("div", id="chat-list").all("a")
+    ]
+    assert two.path in links
+    assert one.path not in links
+    rename = await yard.browser.get(f"{one.path}/rename")
+    page = await yard.browser.send(rename, f"{one.path}/rename", {"title": "<b>Green</b> \u202ethings"})
+    assert page.h1 == "<b>Green</b> \\u202ethings"
+    confirm = await yard.browser.get(f"{one.path}/delete")
+    assert "Green" in confirm.h1
+    page = await yard.browser.send(confirm, f"{one.path}/delete")
+    assert page.path == "/ui/chat"
+    assert "is deleted" in page.flash
+    assert (await yard.browser.get(one.path)).status == 404
+    exported = await yard.browser.client.get(
+        next(each.attrs["href"] for each in two.root.all("a") if "export" in each.attrs["href"])
+    )
+    assert exported.text.startswith("# ")
+    assert "Pumpkins." in exported.text
+
+
+async def long_chat(yard: Yard, turns: int) -> str:
+    """A chat of so many turns, as the database has it."""
+    site = yard.local.site
+    chat = await site.chats.create("local", title="Long")
+    store = site.database.chats
+    for number in range(turns):
+        begun = [
+            NewEvent(Kind.USER, {"text": f"Question {number}", "model": None, "agent": None, "again": None})
+        ]
+        said = {"text": f"Answer {number}", "reasoning": "", "model": "fake", "calls": 0}
+        end = {"why": "done", "error": None, "hint": None, "seconds": 0.1}
+        assert await store.claim(chat.id, "r", TurnState.IDLE, begun, new_turn=True) is not None
+        await store.append(
+            chat.id, "r", [NewEvent(Kind.SAID, said, "step-1"), NewEvent(Kind.END, end)], then=TurnState.IDLE
+        )
+    return chat.id
+
+
+async def test_a_long_chat_opens_at_its_end_and_has_the_rest_on_demand(yard: Yard) -> None:
+    chat = await long_chat(yard, 95)
+    page = await yard.browser.get(f"/ui/chat/{chat}")
+    check(page)
+    shown = [each.text for each in page.root.all("div", class_="bubble")]
+    assert shown == [f"Question {number}" for number in range(55, 95)]
+    seen = shown
+    while links := [each for each in page.root.all("a") if "data-earlier" in each.attrs]:
+        page = await yard.browser.get(links[0].attrs["href"])
+        check(page)
+        seen = [each.text for each in page.root.all("div", class_="bubble")] + seen
+    assert seen == [f"Question {number}" for number in range(95)]
+
+
+async def test_a_long_result_shows_its_head_and_the_rest_on_demand(yard: Yard) -> None:
+    site = yard.local.site
+    chat = await site.chats.create("local")
+    text = "".join(f"line {number} <script>\n" for number in range(40_000))
+    call = {
+        "id": "1",
+        "name": "big",
+        "tool": "x/big",
+        "server": "X",
+        "native": False,
+        "title": None,
+        "arguments": {},
+    }
+    run = [NewEvent(Kind.RUN, {"name": "big", "arguments": {}, "again": None}), NewEvent(Kind.CALL, call)]
+    assert await site.database.chats.claim(chat.id, "r", TurnState.IDLE, run, new_turn=True)
+    end = NewEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 1.0})
+    result = result_event("1", Result(None, text), ok=True, seconds=0.5)
+    await site.database.chats.append(chat.id, "r", [result, end], then=TurnState.IDLE)
+    page = await yard.browser.get(f"/ui/chat/{chat.id}")
+    check(page)
+    assert len(page.html) < 60_000
+    read = page.root.one("details", class_="result").one("code").children[0]
+    assert isinstance(read, str)
+    while links := [each for each in page.root.all("a") if "data-more" in each.attrs]:
+        page = await yard.browser.get(links[0].attrs["href"])
+        check(page)
+        more = page.root.one("code", id="more-text").children[0]
+        assert isinstance(more, str)
+        read += more
+    assert read == text

@@ -1,0 +1,115 @@
+"""Chats of the web app: the owner is whoever has the account, and what they do is written down as theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agents.chat.house import SERVERS, chat_server, fake_model, kinds, only
+
+from toolyard.agents.chat.errors import ChatRefused
+from toolyard.model.agent import Agent
+from toolyard.model.chat import Event, Kind
+from toolyard.web.accounts import change_user
+from toolyard.web.site import Site
+from toolyard.web.who import Visitor
+
+Opening = Callable[..., Awaitable[Any]]
+
+
+async def over(site: Site, owner: str, chat_id: str, turn: int) -> Sequence[Event]:
+    """The events of a turn, once it is over or waits."""
+    async with asyncio.timeout(30):
+        while True:
+            events = await site.chats.events(owner, chat_id, after=turn - 1)
+            if events[-1].kind in (Kind.END, Kind.ASK):
+                return events
+            await site.chats.wait(owner, chat_id, events[-1].seq, 30)
+
+
+@pytest.fixture
+def model(listening: Callable[..., Any]) -> str:
+    return listening(sys.executable, "-I", SERVERS / "openai_server.py", "{port}").url
+
+
+async def test_in_the_mode_none_the_owner_is_whoever_sits_there(
+    open_site: Opening, model: str, tmp_path: Path
+) -> None:
+    config = {"s": chat_server(tmp_path / "journal")}
+    local = await open_site(config, models={"fake": fake_model(model)}, write_tools="ask")
+    site: Site = local.site
+    chat = await site.chats.create("local")
+    events = await over(
+        site, "local", chat.id, await site.chats.send("local", chat.id, 'call s_put {"text": "a"}')
+    )
+    assert kinds(events) == ["user", "said", "call", "ask"]
+    await site.chats.answer("local", only(events, Kind.ASK)[0]["approval"], yes=True)
+    async with asyncio.timeout(20):
+        while events[-1].kind is not Kind.END:
+            await asyncio.sleep(0.01)
+            events = await site.chats.events("local", chat.id)
+    assert only(events, Kind.RESULT)[0]["text"] == "put: a"
+    assert (tmp_path / "journal").read_text() == 'put {"text": "a"}\n'
+
+
+async def test_calls_of_a_chat_are_written_down_with_the_owners_name(
+    open_site: Opening, model: str, tmp_path: Path
+) -> None:
+    config = {"s": chat_server(tmp_path / "journal")}
+    local = await open_site(config, models={"fake": fake_model(model)}, people_mode="password")
+    site, ann = local.site, (await local.person("Ann")).user
+    chat = await site.chats.create(ann.id)
+    await over(site, ann.id, chat.id, await site.chats.run(ann.id, chat.id, "s_look", {"text": "a"}))
+    await over(site, ann.id, chat.id, await site.chats.send(ann.id, chat.id, "call s_look {}\nthen"))
+    async with asyncio.timeout(10):
+        found: Sequence[Any] = ()
+        while len(found) < 2:
+            await asyncio.sleep(0.02)
+            found = await site.audit.entries(before=None, limit=50, action="tool.call", actor=None)
+    assert {(each.actor, each.actor_name, each.target) for each in found} == {(ann.id, "Ann", "s/look")}
+
+
+async def test_who_is_gone_or_disabled_has_no_chats_any_more(
+    open_site: Opening, model: str, tmp_path: Path
+) -> None:
+    local = await open_site({}, models={"fake": fake_model(model)}, people_mode="password")
+    site, ann = local.site, (await local.person("Ann")).user
+    chat = await site.chats.create(ann.id)
+    admin = Visitor((await local.person("Root", "admin")).user, None, "", "", "")
+    turn = await site.chats.send(ann.id, chat.id, "say a\nhold")
+    await change_user(site, admin, ann.id, disabled=True)
+    events = await over(site, ann.id, chat.id, turn)
+    assert only(events, Kind.END)[0]["why"] == "stopped"
+    with pytest.raises(ChatRefused, match="disabled"):
+        await site.chats.send(ann.id, chat.id, "hello")
+    with pytest.raises(ChatRefused):
+        await site.chats.create("nobody")
+    with pytest.raises(ChatRefused):
+        await site.chats.create("local")
+
+
+async def test_an_agent_that_is_not_there_is_named_with_those_that_are(
+    open_site: Opening, model: str
+) -> None:
+    agent = Agent("careful", "Careful", bundles=("nothing",))
+    local = await open_site({}, models={"fake": fake_model(model)}, agents=[agent])
+    with pytest.raises(ChatRefused) as caught:
+        await local.site.chats.create("local", agent="bold")
+    assert caught.value.hint == "choose another; there are: careful"
+    with pytest.raises(ChatRefused, match="agent 'careful': there is no bundle 'nothing'"):
+        await local.site.chats.create("local", agent="careful")
+
+
+async def test_turns_that_run_end_when_the_site_does(open_site: Opening, model: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    options: dict[str, Any] = {"models": {"fake": fake_model(model)}, "data": data}
+    local = await open_site({}, **options)
+    chat = await local.site.chats.create("local")
+    turn = await local.site.chats.send("local", chat.id, "say a\nhold")
+    await local.site.end_work()
+    events = await local.site.chats.events("local", chat.id, after=turn - 1)
+    assert only(events, Kind.END)[0]["why"] == "interrupted"

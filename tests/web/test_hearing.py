@@ -1,0 +1,130 @@
+"""What another process changes in the database counts here at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.web.conftest import Client, Local, Opening
+
+from toolyard.model.registry import RegistryServer
+from toolyard.store import Database
+from toolyard.web import live, mcp
+from toolyard.web.live import Change, Live
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+}
+HEADERS = {
+    "Accept": "application/json, text/event-stream",
+    "MCP-Protocol-Version": "2026-07-28",
+    "Mcp-Method": "tools/list",
+}
+
+
+async def listed(client: Client) -> int:
+    """The status of a request to the gateway."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
+    return (await client.post("/mcp", body, headers=HEADERS)).status
+
+
+@pytest.fixture
+async def team(open_site: Opening, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Local:
+    """It would believe a token for an hour, if it did not hear."""
+    monkeypatch.setattr(mcp, "_FRESH", 3_600.0)
+    local = await open_site({}, data=tmp_path / "data", people_mode="password")
+    async with asyncio.timeout(10):
+        while not local.site.database.signals.hears:
+            await asyncio.sleep(0.01)
+    return local
+
+
+@pytest.fixture
+async def elsewhere(team: Local, tmp_path: Path) -> AsyncIterator[Database]:
+    """The same database, as another process has it."""
+    database = await Database.open(tmp_path / "data", url=None, secret_key=None)
+    yield database
+    await database.close()
+
+
+async def until_refused(client: Client) -> None:
+    async with asyncio.timeout(10):
+        while await listed(client) != 401:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_token_that_is_revoked_anywhere_opens_nothing_any_more(
+    team: Local, elsewhere: Database
+) -> None:
+    ann, bob = await team.person("ann"), await team.person("bob")
+    for person in (ann, bob, ann, bob):
+        assert await listed(person.token) == 200
+    assert len(team.site.mcp._admitted) == 2
+    for person, database in ((ann, team.site.database), (bob, elsewhere)):
+        (token,) = await database.people.tokens(person.user.id)
+        assert await database.people.delete_token(person.user.id, token.id)
+        await until_refused(person.token)
+
+
+async def test_whoever_is_disabled_anywhere_is_refused(team: Local, elsewhere: Database) -> None:
+    ann = await team.person("ann")
+    assert await listed(ann.token) == 200
+    await elsewhere.people.disable_user(ann.user.id, True)
+    await until_refused(ann.token)
+
+
+async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_in(
+    team: Local, elsewhere: Database, until: Any
+) -> None:
+    ann = await team.person("ann")
+    assert await listed(ann.token) == 200
+    await elsewhere.registry.add_server(RegistryServer("s", "S", "https://s.example/mcp"))
+    await until(lambda: not team.site.mcp._admitted)
+
+
+async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
+    team: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = await team.person("ann")
+    enter, looked_up, go_on = team.site.enter, asyncio.Event(), asyncio.Event()
+
+    async def slowly(visitor: Any) -> None:
+        await enter(visitor)
+        looked_up.set()
+        await go_on.wait()
+
+    monkeypatch.setattr(team.site, "enter", slowly)
+    first = asyncio.create_task(listed(ann.token))
+    await asyncio.wait_for(looked_up.wait(), 10)
+    team.site.mcp.forget()
+    go_on.set()
+    assert await first == 200
+    assert not team.site.mcp._admitted
+
+
+# Pages.
+
+
+async def test_those_who_listen_hear_soon_of_what_is_known_to_be_different(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "_HURRY", 0.0)
+    seen = {"one": 1}
+
+    async def look(key: str) -> dict[str, int]:
+        return dict(seen)
+
+    told: Live[str, int] = Live(look, every=3_600.0)
+    stream = told.changes("ada", heartbeat=600)
+    assert await anext(stream) == Change("one", 1)
+    seen["one"] = 2
+    told.hurry()
+    async with asyncio.timeout(10):
+        assert await anext(stream) == Change("one", 2)
+    await stream.aclose()
+    told.close()

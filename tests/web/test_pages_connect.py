@@ -1,0 +1,124 @@
+"""The page that connects other clients: its snippets work as they stand, with the token that it makes."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from typing import Any
+
+import pytest
+from tests.web.browsing import Browser, Page
+from tests.web.conftest import Local, Opening
+
+from toolyard.gateway.connecting import CLIENTS
+from toolyard.model.agent import Agent
+from toolyard.model.people import Right, TokenScope
+
+REQUEST = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
+
+def entry(page: Page, label: str = "the entry") -> Any:
+    """What a snippet says, read as the client would."""
+    (block,) = page.root.all("pre", aria_label=label)
+    text = "".join(child for child in block.one("code").children if isinstance(child, str))
+    if text.startswith("["):
+        return tomllib.loads(text)["mcp_servers"]["toolyard"]
+    (servers,) = json.loads(text).values()
+    return servers["toolyard"]
+
+
+async def test_alone_no_token_is_needed_and_a_program_can_be_started(alone: Local) -> None:
+    me = Browser(alone.client())
+    for client in CLIENTS:
+        page = await me.get(f"/ui/connect?client={client}")
+        assert page.status == 200
+        assert not page.root.all("form", method="post", action="/ui/connect")
+        assert "toolyard" in json.dumps(entry(page, "the entry for the program"))
+        if client != "claude-desktop":
+            assert entry(page)["url"] == f"{alone.url}/mcp"
+            assert "headers" not in entry(page)
+    assert "programs only" in (await me.get("/ui/connect?client=claude-desktop")).text
+    answer = await alone.client(Accept="application/json, text/event-stream").post("/mcp", REQUEST)
+    assert answer.status == 200
+
+
+@pytest.mark.parametrize("client", [name for name in CLIENTS if name != "claude-desktop"])
+async def test_a_token_is_made_for_the_client_and_opens_the_address(team: Local, client: str) -> None:
+    person = await team.person("bob")
+    bob = Browser(person.browser)
+    page = await bob.get(f"/ui/connect?client={client}&offer=server%2Fdemo")
+    assert not page.root.all("pre", aria_label="the entry for the program")
+    made = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))
+    assert made.status == 200
+    text = made.root.one("input", id="token-text").attrs["value"]
+    assert re.fullmatch(r"ty_[\w-]{20,}", text)
+    shown = entry(made)
+    headers = shown.get("headers") or shown["http_headers"]
+    assert shown["url"] == f"{team.url}/mcp/servers/demo"
+    assert headers == {"Authorization": f"Bearer {text}"}
+    found = await team.site.people.from_token(text)
+    assert found is not None
+    assert (found[0].name, found[0].scope) == (
+        CLIENTS[client].title,
+        TokenScope(frozenset({Right.CALL}), servers=("demo",)),
+    )
+    accept = {"Accept": "application/json, text/event-stream", **headers}
+    path = shown["url"].removeprefix(team.url)
+    assert (await team.client(**accept).post(path, REQUEST)).status == 200
+    assert (await team.client(**accept).get("/api/v1/tools")).status == 403
+    assert text not in (await bob.get(f"/ui/connect?client={client}")).html
+    assert CLIENTS[client].title in (await bob.get("/ui/tokens")).text
+
+
+async def test_each_offer_has_its_address_and_its_bounds(open_site: Opening, demo: Any) -> None:
+    agent = Agent(id="code-reader", name="Code Reader", prompt="Read.")
+    local = await open_site({"demo": demo}, people_mode="password", agents=(agent,))
+    bob = Browser((await local.person("bob")).browser)
+    page = await bob.get("/ui/connect?client=cursor&offer=agent%2Fcode-reader")
+    assert entry(page)["url"] == f"{local.url}/mcp/agents/code-reader"
+    page = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))
+    found = await local.site.people.from_token(page.root.one("input", id="token-text").attrs["value"])
+    assert found is not None
+    assert found[0].scope == TokenScope(frozenset({Right.CALL}), agents=("code-reader",))
+    tabs = [each.attrs["href"] for each in page.root.one("nav", aria_label="Clients").all("a")]
+    assert "/ui/connect?client=codex&offer=agent%2Fcode-reader" in tabs
+    for nonsense in ("offer=agent%2Fabsent", "client=absent", "offer=%00"):
+        page = await bob.get(f"/ui/connect?{nonsense}")
+        assert page.status == 200
+        assert entry(page)["url"] == f"{local.url}/mcp"
+
+
+async def test_where_there_are_too_many_tokens_the_page_says_so(team: Local) -> None:
+    person = await team.person("bob")
+    bob = Browser(person.browser)
+    page = await bob.get("/ui/connect")
+    for number in range(199):
+        await team.site.people.make_token(
+            person.user, f"t{number}", TokenScope(frozenset({Right.CALL})), None
+        )
+    again = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))
+    assert again.status == 422
+    assert "there are 200 tokens already" in again.text
+
+
+async def test_a_form_of_elsewhere_and_a_token_make_none(team: Local) -> None:
+    person = await team.person("bob")
+    answer = await team.client(**person.browser.headers, Origin=team.url).ask(
+        "POST",
+        "/ui/connect",
+        data="client=cursor",
+        headers={"Content-Type": "application/x-www-form-urlencoded"},
+    )
+    assert answer.status == 403
+    assert (await person.token.get("/ui/connect")).status == 403
+    assert (await team.client().get("/ui/connect")).status == 303
