@@ -228,6 +228,16 @@ async def good(x: Exchange) -> None:
     await proper(x)
 
 
+@mode
+async def good_tools(x: Exchange) -> None:
+    """Lists the slow tool as well."""
+    if x.method == "tools/list":
+        tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "steps")]
+        await x.json({"jsonrpc": "2.0", "id": x.id, "result": {"tools": tools, "resultType": "complete"}})
+    else:
+        await proper(x)
+
+
 MODES["resets-in-body"] = good
 
 

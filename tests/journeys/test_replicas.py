@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ class Replica:
 
     port: int
     env: dict[str, str]
+    program: Sequence[str] = ("-m", "toolyard")
     process: subprocess.Popen[str] | None = None
 
     @property
@@ -44,7 +46,7 @@ class Replica:
         return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        words = [sys.executable, "-m", "toolyard", "serve"]
+        words = [sys.executable, *self.program, "serve"]
         env = {**self.env, "TOOLYARD_PORT": str(self.port)}
         self.process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, cwd=env["HOME"]
@@ -200,3 +202,107 @@ async def test_what_one_replica_begins_another_finishes_and_tokens_are_refreshed
     assert status == 204
     status, told = await cluster.ask(0, "POST", "/api/v1/tools/mcp_work__whoami/call", {"arguments": {}})
     assert status == 404, told
+
+
+# What lives in the database alone.
+
+TINY = ROOT / "tests/servers/tiny_server.py"
+
+# Without word of it, this replica would believe a token for an hour after it was revoked.
+CREDULOUS = """
+import toolyard.web.mcp
+from toolyard.cli import main
+assert toolyard.web.mcp._FRESH == 1.0
+toolyard.web.mcp._FRESH = 3_600.0
+main()
+"""
+
+
+async def mcp(cluster: Cluster, replica: int, token: str, name: str, arguments: Any) -> tuple[int, Any]:
+    """Call one of the meta tools at a replica's gateway, with a token."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    }
+    params = {"name": name, "arguments": arguments, "_meta": meta}
+    headers = {
+        "Authorization": f"Bearer {token}",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": name,
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    url = f"{cluster.replicas[replica].url}/mcp?mode=meta"
+    async with cluster.session.post(url, json=body, headers=headers) as response:
+        text = await response.text()
+    if response.status != 200:
+        return response.status, text
+    if not text.startswith("{"):
+        text = next(line for line in text.splitlines() if line.startswith("data: "))[6:]
+    return 200, json.loads(json.loads(text)["result"]["content"][0]["text"])
+
+
+async def make_token(cluster: Cluster, replica: int, name: str) -> tuple[str, str]:
+    """Its id, and its text."""
+    status, made = await cluster.ask(
+        replica, "POST", "/api/v1/tokens", {"name": name, "scope": {"rights": ["call"]}}
+    )
+    assert status == 201, made
+    return made["id"], made["token"]
+
+
+@pytest.fixture
+async def pair(postgres_url: str, tmp_path: Path) -> AsyncIterator[Cluster]:
+    """Two replicas that hold on to what they looked up, with one server of the configuration."""
+    replicas: list[Replica] = []
+    for index in range(2):
+        home = tmp_path / f"replica{index}"
+        home.mkdir()
+        entry = {"command": sys.executable, "args": ["-I", "-S", str(TINY)], "shared": True}
+        (home / "mcp.json").write_text(json.dumps({"mcpServers": {"tiny": entry}}))
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "TOOLYARD_DATA_DIR": str(home),
+            "TOOLYARD_DATABASE_URL": postgres_url,
+            "TOOLYARD_SECRET_KEY": KEY,
+            "TOOLYARD_PEOPLE_MODE": "proxy",
+            "TOOLYARD_TRUSTED_PROXIES": "127.0.0.1",
+        }
+        replicas.append(Replica(free_port(), env, ("-c", CREDULOUS)))
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+        await asyncio.gather(*(replica.start() for replica in replicas))
+        yield Cluster(replicas, "", session)
+        await asyncio.gather(*(replica.stop() for replica in replicas))
+
+
+async def test_a_token_that_is_revoked_at_one_replica_is_refused_at_once_by_the_other(pair: Cluster) -> None:
+    echo = {"name": "tiny_echo", "arguments": {"needed": 1}}
+    token_id, token = await make_token(pair, 0, "revoked")
+    _, other = await make_token(pair, 0, "stays")
+    for replica in (1, 1, 0):
+        for text in (token, other):
+            status, answer = await mcp(pair, replica, text, "tools_call", echo)
+            assert (status, answer["ok"]) == (200, True)
+    status, told = await pair.ask(0, "DELETE", f"/api/v1/tokens/{token_id}")
+    assert status == 204, told
+    assert (await mcp(pair, 0, token, "tools_call", echo))[0] == 401
+    async with asyncio.timeout(20):
+        while (await mcp(pair, 1, token, "tools_call", echo))[0] != 401:
+            await asyncio.sleep(0.01)
+    assert (await mcp(pair, 1, other, "tools_call", echo))[0] == 200
+
+
+async def test_a_long_result_of_one_replica_is_read_at_the_other(pair: Cluster) -> None:
+    _, token = await make_token(pair, 0, "long")
+    words = " ".join(f"word{number}" for number in range(20_000))
+    long = {"name": "tiny_echo", "arguments": {"needed": 1, "extra": words}}
+    status, answer = await mcp(pair, 0, token, "tools_call", long)
+    assert (status, answer["ok"]) == (200, True), answer
+    assert "word10000" not in json.dumps(answer)
+    wanted = {"handle": answer["handle"], "grep": "word10000"}
+    status, found = await mcp(pair, 1, token, "result_read", wanted)
+    assert (status, found["ok"]) == (200, True), found
+    assert "word10000" in json.dumps(found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -48,6 +49,7 @@ class Town:
     mcp: str
     data: Path
     env: dict[str, str]
+    model: str
     served: subprocess.Popen[str] | None = None
     invite: str = ""
 
@@ -94,13 +96,16 @@ def town(request: pytest.FixtureRequest, tmp_path: Path, listening: object) -> I
             base = f"https://localhost:{outside}"
             more["NODE_EXTRA_CA_CERTS"] = str(tmp_path / "ca.pem")
         env["TOOLYARD_PUBLIC_URL"] = base
+        model = listening(sys.executable, ROOT / "tests/servers/openai_server.py", "{port}").url  # type: ignore[operator]
+        entry = {"model": "openai:fake-1", "base_url": f"{model}/v1", "api_key": "good"}
+        env["TOOLYARD_MODELS"] = json.dumps({"fake": entry})
         words = [str(MODULES), f"http://127.0.0.1:{mcp}/mcp", registration, f"{base}/ui/auth/mcp/callback"]
         issuer = listening("node", ROOT / "tests/oauth/grants.mjs", "{port}", *words, **more).url  # type: ignore[operator]
         server = [sys.executable, str(ROOT / "tests/oauth/guarded.py"), str(mcp), issuer]
         process = subprocess.Popen(server, stdin=subprocess.DEVNULL)
         stack.callback(process.wait, 10)
         stack.callback(process.kill)
-        made = Town(registration, base, issuer, f"http://127.0.0.1:{mcp}/mcp", tmp_path, env)
+        made = Town(registration, base, issuer, f"http://127.0.0.1:{mcp}/mcp", tmp_path, env, model)
         made.start()
         stack.callback(made.stop)
         yield made
@@ -299,5 +304,33 @@ async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
     await ann.sign_in_at_provider("ann-at-work")
     await expect(ann.row("work")).to_contain_text("Ready")
     assert "you are ann-at-work" in await ann.call("work")
+
+    if town.registration == "dynamic":
+        await lose_it_in_a_chat(town, ann)
     assert admin.complaints == []
     assert ann.complaints == []
+
+
+async def lose_it_in_a_chat(town: Town, ann: Person) -> None:
+    """The grant is taken back in the middle of a turn: the model sees an error, the person a way out."""
+    page, call = ann.page, "call mcp_work__whoami {}"
+    await page.goto("/ui/chat")
+    await page.get_by_role("textbox", name="Message").fill(
+        "\n".join([call, "then", "say Now it is held.", "hold", call, "then", "say I go on."])
+    )
+    await page.get_by_role("textbox", name="Message").press("Enter")
+    cards = page.get_by_role("article", name="Call of mcp_work__whoami")
+    await expect(cards.first).to_contain_text("you are ann-at-work")
+    await expect(page.locator(".answer").last).to_contain_text("Now it is held.")
+    town.revoke("ann-at-work")
+    urllib.request.urlopen(urllib.request.Request(f"{town.model}/release", method="POST"), timeout=10).close()
+    await expect(page.locator("article.turn").last).to_contain_text("I go on.")
+    await expect(cards.last).to_contain_text("Sign-in needed")
+    await ann.forget_provider()
+    await cards.last.get_by_role("link", name="Reconnect").click()
+    await page.get_by_role("button", name="Reconnect").first.click()
+    await ann.sign_in_at_provider("ann-at-work")
+    await page.goto("/ui/chat")
+    await page.get_by_role("textbox", name="Message").fill(call)
+    await page.get_by_role("textbox", name="Message").press("Enter")
+    await expect(cards.last).to_contain_text("you are ann-at-work")

@@ -1,0 +1,155 @@
+"""A server with secrets of every kind is used, and then looked at from everywhere: none of them shows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import psutil
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+HOSTILE = str(ROOT / "tests/hostile/stdio_server.py")
+SECRETS = {
+    "header": "canary-header-7f3a9c51e2",
+    "variable": "canary-variable-0b64d8aa17",
+    "model": "canary-model-key-55c2e90f31",
+    "instance": "canary-instance-c81d26b7e4",
+    "client": "canary-client-secret-9a0e4f",
+}
+FORGED = "2026-01-01 00:00:00,000 INFO    toolyard.web: somebody signed in as admin"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+@dataclass
+class Served:
+    """``toolyard serve`` with everything that it printed."""
+
+    url: str
+    data: Path
+    process: asyncio.subprocess.Process
+    session: aiohttp.ClientSession
+    log: list[str] = field(default_factory=list)
+
+    async def get(self, path: str) -> str:
+        async with self.session.get(self.url + path) as answer:
+            return f"{answer.headers}\n{await answer.text()}"
+
+    async def post(self, path: str, body: Any) -> dict[str, Any]:
+        async with self.session.post(self.url + path, json=body) as answer:
+            return await answer.json()
+
+    async def read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            self.log.append(line.decode())
+
+
+def configure(data: Path, hostile: str) -> None:
+    data.mkdir()
+    secret = {"Authorization": f"Bearer {SECRETS['header']}"}
+    stdio = {"command": sys.executable, "env": {"API_KEY": SECRETS["variable"]}}
+    oauth = {"clientId": "us", "clientSecret": SECRETS["client"]}
+    servers = {
+        "http": {"url": f"{hostile}/good/secrets", "headers": secret},
+        "refusing": {"url": f"{hostile}/status-500/secrets", "headers": secret},
+        "oauth": {"url": f"{hostile}/status-401/secrets?when=always", "oauth": oauth},
+        "child": {**stdio, "args": ["-I", HOSTILE, "good"]},
+        "dying": {**stdio, "args": ["-I", HOSTILE, "dies-in-call"]},
+    }
+    (data / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    model = f'model = "openai:m"\nbase_url = "{hostile}/html/model"\napi_key = "{SECRETS["model"]}"\n'
+    (data / "toolyard.toml").write_text(f'log_level = "debug"\n[models.one]\n{model}')
+
+
+@pytest.fixture
+async def served(tmp_path: Path, hostile_http: Any) -> AsyncIterator[Served]:
+    data = tmp_path / "data"
+    configure(data, hostile_http.url)
+    words = [sys.executable, "-m", "toolyard", "--data-dir", str(data), "serve", "--port", "0"]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
+    async with aiohttp.ClientSession() as session:
+        made = Served("", data, process, session)
+        reading = asyncio.create_task(made.read())
+        try:
+            async with asyncio.timeout(40):
+                while not any("listening on" in line for line in made.log):
+                    await asyncio.sleep(0.05)
+            line = next(line for line in made.log if "listening on" in line)
+            made.url = line.split("listening on ")[1].split()[0].rstrip("/")
+            yield made
+        finally:
+            process.terminate()
+            await asyncio.wait_for(process.wait(), 20)
+            await reading
+
+
+async def use(served: Served, hostile: str) -> None:
+    """Let every secret do its work, well and badly."""
+    choice = {"kind": "header", "key": "X-Key"}
+    server = {"name": "Reg", "url": f"{hostile}/good/reg", "private_addresses": True, "choices": [choice]}
+    made = await served.post("/api/v1/servers", server)
+    draft = {"server_id": made["id"], "slug": "mine", "value": SECRETS["instance"]}
+    await served.post("/api/v1/instances", draft)
+    for name in ("http_echo", "refusing_echo", "child_echo", "dying_echo", "oauth_echo", "mcp_mine__echo"):
+        await served.post(f"/api/v1/tools/{name}/call", {"arguments": {"text": "hello"}})
+    chat = await served.post("/api/v1/chats", {})
+    await served.post(f"/api/v1/chats/{chat['id']}/messages", {"text": "hello"})
+
+
+async def test_no_secret_shows_anywhere(served: Served, hostile_http: Any) -> None:
+    await use(served, hostile_http.url)
+    arrived = await served.session.get(f"{hostile_http.url}/journal/secrets")
+    assert SECRETS["header"] in await arrived.text()
+    arrived = await served.session.get(f"{hostile_http.url}/journal/reg")
+    assert SECRETS["instance"] in await arrived.text()
+
+    looked: dict[str, str] = {}
+    document = json.loads((await served.get("/api/v1/openapi.json")).partition("\n")[2])
+    plain = [path for path, methods in document["paths"].items() if "get" in methods and "{" not in path]
+    pages = ["/ui/", "/ui/mcp", "/ui/admin/mcp", "/ui/admin/audit", "/ui/chat", "/ui/agents", "/metrics"]
+    for path in (*plain, *pages):
+        if not path.endswith("/events"):
+            looked[path] = await served.get(path)
+    async with served.session.get(f"{served.url}/api/v1/instances") as answer:
+        for each in (await answer.json())["items"]:
+            looked[f"instance {each['id']}"] = await served.get(f"/ui/mcp/{each['id']}")
+    looked["process list"] = "\n".join(str(each.info) for each in psutil.process_iter(["cmdline"]))
+    shown = subprocess.run(
+        [sys.executable, "-m", "toolyard", "--data-dir", str(served.data), "settings"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    looked["toolyard settings"] = shown.stdout + shown.stderr
+    looked["log"] = "".join(served.log)
+    own = {served.data / "mcp.json", served.data / "toolyard.toml"}
+    for path in served.data.rglob("*"):
+        if path.is_file() and path not in own:
+            looked[path.name] = path.read_bytes().decode("latin-1")
+    assert len(looked) > 20
+    found = [
+        f"{kind} in {where}" for where, text in looked.items() for kind, it in SECRETS.items() if it in text
+    ]
+    assert found == []
+
+
+async def test_nobody_writes_lines_of_the_log_for_us(served: Served) -> None:
+    name = quote(f"x\n{FORGED}\n", safe="")
+    await served.post(f"/api/v1/tools/{name}/call", {"arguments": {}})
+    await served.get(f"/ui/{name}")
+    await served.post("/api/v1/chats", {"title": f"x\n{FORGED}\n"})
+    await served.post("/api/v1/servers", {"name": f"x\r\n{FORGED}", "url": f"http://127.0.0.1:1/\n{FORGED}"})
+    await served.post("/api/v1/tools/child_echo/call", {"arguments": {"text": f"\n{FORGED}\n"}})
+    await served.get("/healthz")
+    assert [line for line in served.log if line.startswith(FORGED[:40])] == []

@@ -1,0 +1,217 @@
+"""Three replicas on one PostgreSQL behind nginx, as docs/deploying.md sets it up; one of them is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.conftest import ROOT
+from tests.journeys.test_replicas import Replica, free_port
+
+from toolyard.config.settings import Settings
+from toolyard.model.people import Right, Role, TokenScope
+from toolyard.people import People
+from toolyard.store import Database
+
+KEY = "a key that all replicas have"
+CALLS, CLIENTS, KILLED_AT = 2_000, 64, 500
+NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "crowd", "version": "1"},
+}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(NGINX is None, reason="nginx is not installed; make unit installs it"),
+]
+
+
+def balancer_config(folder: Path, port: int, replicas: list[Replica]) -> Path:
+    """The example of the documentation, with these ports."""
+    (example,) = re.findall(r"```nginx\n(.*?)```", (ROOT / "docs/deploying.md").read_text(), re.DOTALL)
+    ports = iter(replicas)
+    example = re.sub(
+        r"server 127.0.0.1:842[123];", lambda _: f"server 127.0.0.1:{next(ports).port};", example
+    )
+    example = example.replace("listen 127.0.0.1:8420;", f"listen 127.0.0.1:{port};")
+    paths = "".join(
+        f"{kind}_temp_path {folder}/{kind};\n"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    text = (
+        f"daemon off;\nmaster_process off;\npid {folder}/nginx.pid;\nerror_log {folder}/error.log;\n"
+        f"events {{ worker_connections 1024; }}\nhttp {{\naccess_log off;\n{paths}{example}}}\n"
+    )
+    path = folder / "nginx.conf"
+    path.write_text(text)
+    return path
+
+
+@contextlib.asynccontextmanager
+async def balanced(folder: Path, replicas: list[Replica]) -> AsyncIterator[str]:
+    folder.mkdir()
+    port = free_port()
+    assert NGINX is not None
+    config = balancer_config(folder, port, replicas)
+    process = subprocess.Popen([NGINX, "-p", str(folder), "-c", str(config), "-e", str(folder / "error.log")])
+    try:
+        async with asyncio.timeout(20):
+            while True:
+                assert process.poll() is None, (folder / "error.log").read_text()
+                with contextlib.suppress(OSError):
+                    (await asyncio.open_connection("127.0.0.1", port))[1].close()
+                    break
+                await asyncio.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        await asyncio.to_thread(process.wait, 20)
+
+
+async def token(folder: Path, url: str) -> str:
+    database = await Database.open(folder, url=url, secret_key=KEY)
+    user = await database.people.add_user("crowd", Role.USER)
+    await database.people.set_password_hash(user.id, "none that fits")
+    people = People(database.people, Settings())
+    _, text = await people.make_token(user, "crowd", TokenScope(frozenset({Right.CALL})), None)
+    await database.close()
+    return text
+
+
+@dataclass
+class Asked:
+    """One request and what came of it."""
+
+    began: float
+    method: str
+    status: int
+    answer: dict[str, Any]
+    id: int
+
+
+@dataclass
+class Crowd:
+    """Clients that ask for different things, one after the other."""
+
+    url: str
+    token: str
+    session: aiohttp.ClientSession
+
+    def request(self, number: int) -> tuple[str, dict[str, Any]]:
+        kind = number % 10
+        if kind == 0:
+            return "tools/list", {}
+        if kind == 1:
+            return "tools/call", {"name": "a_steps", "arguments": {"count": 2, "every": 0.1}}
+        name = ("a_echo", "b_echo")[number % 2]
+        return "tools/call", {"name": name, "arguments": {"text": f"number {number}"}}
+
+    async def ask(self, number: int) -> Asked:
+        method, params = self.request(number)
+        headers = {
+            "Authorization": f"Bearer {self.token}",
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": "2026-07-28",
+            "Mcp-Method": method,
+        }
+        if "name" in params:
+            headers["Mcp-Name"] = params["name"]
+        body = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": META}}
+        began = time.monotonic()
+        try:
+            async with self.session.post(f"{self.url}/mcp", json=body, headers=headers) as answer:
+                text = await answer.text()
+        except aiohttp.ClientPayloadError:
+            # The answer had begun: nobody in between can say anything else any more.
+            broken = {"error": {"message": "it is not known whether it was carried out"}}
+            return Asked(began, method, 502, broken, number)
+        if text.startswith(("event:", "data:", ":", "id:")):
+            text = [line for line in text.splitlines() if line.startswith("data: ")][-1][6:]
+        return Asked(began, method, answer.status, json.loads(text), number)
+
+
+def right(asked: Asked) -> bool:
+    """Whether the answer is the one to this request."""
+    result = asked.answer.get("result")
+    if result is None or asked.answer.get("id") != asked.id:
+        return False
+    if asked.method == "tools/list":
+        return {"a_echo", "b_echo"} <= {tool["name"] for tool in result["tools"]}
+    said = result["content"][0]["text"]
+    return said in (f"number {asked.id}", "done")
+
+
+async def test_a_killed_replica_fails_what_was_in_flight_on_it_and_nothing_else(
+    postgres_url: str, hostile_http: Any, tmp_path: Path
+) -> None:
+    servers = {name: {"url": f"{hostile_http.url}/good-tools/{name}", "shared": True} for name in ("a", "b")}
+    replicas: list[Replica] = []
+    for number in range(3):
+        home = tmp_path / f"replica-{number}"
+        home.mkdir()
+        (home / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+        env = {
+            **os.environ,
+            "HOME": str(home),
+            "TOOLYARD_DATA_DIR": str(home),
+            "TOOLYARD_DATABASE_URL": postgres_url,
+            "TOOLYARD_SECRET_KEY": KEY,
+            "TOOLYARD_PEOPLE_MODE": "password",
+            "TOOLYARD_TRUSTED_PROXIES": "127.0.0.1",
+        }
+        replicas.append(Replica(free_port(), env))
+    text = await token(tmp_path / "replica-0", postgres_url)
+    await asyncio.gather(*(replica.start() for replica in replicas))
+    try:
+        async with balanced(tmp_path / "nginx", replicas) as url, aiohttp.ClientSession() as session:
+            for replica in replicas:
+                # Each of them has listed the tools before the crowd comes.
+                assert right(await Crowd(replica.url, text, session).ask(0))
+            crowd, numbers, done = Crowd(url, text, session), itertools.count(), list[Asked]()
+            gone = asyncio.Event()
+
+            async def client() -> None:
+                while (number := next(numbers)) < CALLS:
+                    done.append(await crowd.ask(number))
+
+            async def killer() -> float:
+                while len(done) < KILLED_AT:
+                    await asyncio.sleep(0.005)
+                victim = replicas[1].process
+                assert victim is not None
+                victim.send_signal(signal.SIGKILL)
+                await asyncio.to_thread(victim.wait, 20)
+                gone.set()
+                return time.monotonic()
+
+            killing = asyncio.create_task(killer())
+            await asyncio.gather(*(client() for _ in range(CLIENTS)))
+            killed_at = await killing
+    finally:
+        victim, replicas[1].process = replicas[1].process, None
+        if victim is not None and victim.stdout is not None:
+            victim.stdout.close()
+        await asyncio.gather(*(replica.stop() for replica in replicas))
+    failed = [each for each in done if not right(each)]
+    assert len(done) == CALLS
+    assert len(failed) <= CLIENTS
+    assert [each for each in failed if each.began > killed_at] == []
+    assert {each.status for each in failed} <= {502}
+    assert all("not known whether" in each.answer["error"]["message"] for each in failed)
