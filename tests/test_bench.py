@@ -17,6 +17,7 @@ from toolyard.model.server import HttpSpec, Server, StdioSpec
 BENCH = Path(__file__).resolve().parents[1] / "bench"
 sys.path.append(str(BENCH))
 
+import chat  # noqa: E402
 from harness.bars import BARS, Bar, judge  # noqa: E402
 from harness.client_phases import PEERS, Run, Sizes  # noqa: E402
 from harness.processes import Failed, Missing, http_servers, worker  # noqa: E402
@@ -181,3 +182,21 @@ def test_the_documentation_page_is_rewritten_between_its_markers_only() -> None:
     assert replace_between("a <s>old<e> b", "<s>", "<e>", "new\n") == "a <s>\n\nnew\n\n<e> b"
     with pytest.raises(ValueError, match="no <s>"):
         replace_between("a <e>", "<s>", "<e>", "new")
+
+
+async def test_the_benchmark_of_chats_measures_every_part_and_checks_what_it_heard() -> None:
+    sizes = chat.Sizes.tiny()
+    found = await chat.run(sizes)
+    assert all(each["p50"] > 0 for each in found["first"].values())
+    assert all(each["cpu"] >= 0 for each in (*found["answer"].values(), *found["many"].values()))
+    assert len(found["paint"]) == 2
+    text = chat.report(found, sizes)
+    assert "3 turns at once, 5 tokens each: no event lost, order kept." in text
+    assert len([line for line in text.splitlines() if line.startswith("| toolyard ")]) == 2
+
+
+def test_a_token_that_is_lost_doubled_or_late_fails_the_benchmark_of_chats() -> None:
+    for numbers, seqs in (([0, 1], [1, 2]), ([0, 2, 1], [1, 2]), ([0, 1, 2], [2, 1]), ([0, 1, 1, 2], [1])):
+        with pytest.raises(AssertionError):
+            chat.Heard(numbers=numbers, seqs=seqs).check(3)
+    chat.Heard(numbers=[0, 1], seqs=[1, 2], whole=[0, 1, 2]).check(3)

@@ -1,0 +1,371 @@
+"""Chats: how soon a model's words reach a page and at what cost, many turns at once, and long chats.
+
+python bench/chat.py [--quick] [--json FILE] [--write-docs] [--strict]
+
+The floor is a bare relay of the same model's stream, which keeps nothing and checks nothing. Between the two
+stands a relay of what pydantic-ai reads from the stream, on which the loop of chats is built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import datetime
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import aiohttp
+import psutil
+
+from harness.chat_data import fill
+from harness.machine import describe
+from harness.processes import ROOT, worker
+from harness.report import replace_between, table
+
+DOCS = ROOT / "docs" / "benchmarks.md"
+START, END = "<!-- bench/chat.py: start -->", "<!-- bench/chat.py: end -->"
+PAINT = 1.0
+"""Seconds that the first paint of a long chat may take."""
+GROWTH = 1_000_000
+"""Bytes by which memory may grow with each 10,000 events that are read."""
+WAIT = 120.0
+FLOOR = "floor: a bare relay"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is done."""
+
+    rounds: int = 40
+    tokens: int = 2_000
+    turns: int = 200
+    turn_tokens: int = 100
+    pause: float = 0.05
+    messages: int = 10_000
+    readings: int = 5
+    paints: int = 15
+
+    @classmethod
+    def quick(cls) -> Sizes:
+        """Enough to see that it works."""
+        return cls(rounds=5, tokens=300, turns=200, turn_tokens=20, readings=2, paints=3)
+
+    @classmethod
+    def tiny(cls) -> Sizes:
+        """For the test of the benchmark itself."""
+        return cls(rounds=1, tokens=20, turns=3, turn_tokens=5, pause=0.0, messages=20, readings=1, paints=1)
+
+
+@dataclass
+class Heard:
+    """What arrived of one answer: how old each token was, and whether all is as it was said."""
+
+    ages: list[float] = field(default_factory=list[float])
+    numbers: list[int] = field(default_factory=list[int])
+    seqs: list[int] = field(default_factory=list[int])
+    whole: list[int] | None = None
+
+    def token(self, text: str) -> None:
+        now = time.monotonic()
+        for number, said_at in _tokens(text):
+            self.numbers.append(number)
+            self.ages.append(now - said_at)
+
+    def check(self, tokens: int) -> None:
+        """Nothing lost, nothing twice, all in order. Raises AssertionError."""
+        assert self.seqs == sorted(set(self.seqs)), "events out of order, or twice"
+        assert self.numbers == list(range(len(self.numbers))), "tokens out of order, lost, or twice"
+        whole = self.numbers if self.whole is None else self.whole
+        assert whole == list(range(tokens)), f"{len(whole)} tokens of {tokens}"
+
+
+def _tokens(text: str) -> Iterator[tuple[int, float]]:
+    for token in text.split():
+        number, _, said_at = token.partition("@")
+        yield int(number), float(said_at)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A process that hands on what a model says."""
+
+    name: str
+    url: str
+    process: psutil.Process
+
+    def cpu(self) -> float:
+        """Seconds that it has used, all threads together."""
+        return sum(self.process.cpu_times()[:2])
+
+
+@dataclass(frozen=True)
+class Bench:
+    """All of them, running."""
+
+    session: aiohttp.ClientSession
+    ours: Server
+    relays: Sequence[Server]
+
+    @property
+    def servers(self) -> Sequence[Server]:
+        """In the order of the tables."""
+        return [*self.relays, self.ours]
+
+    @property
+    def url(self) -> str:
+        return self.ours.url
+
+    async def chat(self) -> str:
+        async with self.session.post(f"{self.url}/api/v1/chats", json={}) as response:
+            assert response.status == 201, await response.text()
+            return (await response.json())["id"]
+
+    async def turn(self, chat: str, tokens: int, pause: float, after: int = 0) -> Heard:
+        """One answer, heard by somebody who listened before it was asked for."""
+        heard, ready = Heard(), asyncio.Event()
+        listening = asyncio.create_task(self._listen(chat, heard, ready, after))
+        await ready.wait()
+        body = {"text": f"{tokens} {pause}"}
+        async with self.session.post(f"{self.url}/api/v1/chats/{chat}/messages", json=body) as response:
+            assert response.status == 202, await response.text()
+        await asyncio.wait_for(listening, WAIT)
+        heard.check(tokens)
+        return heard
+
+    async def _listen(self, chat: str, heard: Heard, ready: asyncio.Event, after: int) -> None:
+        async with self.session.get(f"{self.url}/api/v1/chats/{chat}/stream?after={after}") as response:
+            ready.set()
+            async for event in events(response):
+                heard.seqs.append(event["seq"])
+                if event["kind"] == "text":
+                    heard.token(event["body"]["delta"])
+                elif event["kind"] == "said":
+                    heard.whole = [number for number, _ in _tokens(event["body"]["text"])]
+                elif event["kind"] == "end":
+                    assert event["body"]["why"] == "done", event["body"]
+                    return
+
+    async def answer(self, server: Server, chat: str, tokens: int, pause: float) -> Heard:
+        """One answer, through any of them."""
+        if server is self.ours:
+            return await self.turn(chat, tokens, pause)
+        heard = Heard()
+        async with self.session.post(server.url, data=f"{tokens} {pause}") as response:
+            async for chunk in events(response):
+                for choice in chunk["choices"]:
+                    heard.token(choice["delta"].get("content", ""))
+        heard.check(tokens)
+        return heard
+
+
+async def events(response: aiohttp.ClientResponse) -> AsyncIterator[Any]:
+    """The data of server-sent events."""
+    async for line in response.content:
+        if line.startswith(b"data: {"):
+            yield json.loads(line[6:])
+
+
+# What is measured.
+
+
+async def first_words(bench: Bench, sizes: Sizes) -> dict[str, dict[str, float]]:
+    """From the model's first byte to the page's, by turns."""
+    ages: dict[str, list[float]] = {each.name: [] for each in bench.servers}
+    for _ in range(sizes.rounds):
+        for server in bench.servers:
+            ages[server.name].append((await bench.answer(server, await bench.chat(), 3, 0.02)).ages[0])
+    return {name: spread(samples) for name, samples in ages.items()}
+
+
+async def long_answer(bench: Bench, sizes: Sizes) -> dict[str, dict[str, float]]:
+    """One answer, as fast as the model can."""
+    found: dict[str, dict[str, float]] = {}
+    for server in bench.servers:
+        chat = await bench.chat()
+        before, began = server.cpu(), time.perf_counter()
+        await bench.answer(server, chat, sizes.tokens, 0)
+        took = time.perf_counter() - began
+        found[server.name] = {"cpu": (server.cpu() - before) / sizes.tokens, "rate": sizes.tokens / took}
+    return found
+
+
+async def many_turns(bench: Bench, sizes: Sizes) -> dict[str, dict[str, float]]:
+    """So many turns at once, each with somebody who listens; every event is checked."""
+    tokens, pause, found = sizes.turn_tokens, sizes.pause, dict[str, dict[str, float]]()
+    chats = [await bench.chat() for _ in range(sizes.turns)]
+    for server in bench.servers:
+        before, began = server.cpu(), time.perf_counter()
+        heard = await asyncio.gather(*(bench.answer(server, each, tokens, pause) for each in chats))
+        took = time.perf_counter() - began
+        spent = (server.cpu() - before) / (tokens * len(chats))
+        ages = [age for each in heard for age in each.ages]
+        found[server.name] = {**spread(ages), "cpu": spent, "took": took}
+    return found
+
+
+async def memory(bench: Bench, chat: str, sizes: Sizes) -> float:
+    """Bytes by which the process grows with each 10,000 events that it hands out, once it is warm."""
+
+    async def read() -> int:
+        count = 0
+        async with bench.session.get(f"{bench.url}/api/v1/chats/{chat}/stream") as response:
+            async for _ in events(response):
+                count += 1
+                if count == 2 * sizes.messages:
+                    return count
+        raise AssertionError(f"the stream ended after {count} events")
+
+    for _ in range(2):
+        await read()
+    before, count = bench.ours.process.memory_full_info().uss, 0
+    for _ in range(sizes.readings):
+        count += await read()
+    return (bench.ours.process.memory_full_info().uss - before) * 10_000 / count
+
+
+async def paint(bench: Bench, path: str, times: int) -> float:
+    """Seconds until the whole page is there."""
+
+    async def ask() -> float:
+        began = time.perf_counter()
+        async with bench.session.get(bench.url + path, headers={"Accept": "text/html"}) as response:
+            await response.read()
+            assert response.status == 200, f"{path}: {response.status}"
+        return time.perf_counter() - began
+
+    await ask()
+    return median([await ask() for _ in range(times)])
+
+
+def spread(samples: Sequence[float]) -> dict[str, float]:
+    """The median and the hundredth that is slowest."""
+    return {"p50": median(samples), "p99": quantiles(samples, n=100)[98] if len(samples) > 1 else samples[0]}
+
+
+# Running.
+
+
+@contextlib.asynccontextmanager
+async def serving(data: Path, model: str) -> AsyncIterator[Server]:
+    """``toolyard serve``, as people start it."""
+    models = {"bench": {"model": "openai:bench", "base_url": model, "api_key": "none"}}
+    env = {**os.environ, "HOME": str(data), "TOOLYARD_DATA_DIR": str(data)}
+    env["TOOLYARD_MODELS"] = json.dumps(models)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "toolyard", "serve", "--port", "0"),
+        env=env,
+        cwd=data,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        line = b""
+        while not line.startswith(b"Toolyard is listening on "):
+            line = await asyncio.wait_for(process.stdout.readline(), 60)
+            assert line, "toolyard serve does not start"
+        yield Server("toolyard", line.split()[-1].decode().rstrip("/"), psutil.Process(process.pid))
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def run(sizes: Sizes) -> dict[str, Any]:
+    """All of it, in one go."""
+    async with contextlib.AsyncExitStack() as stack:
+        data = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        long, wide = await fill(data, sizes.messages)
+        model = await stack.enter_async_context(worker("model", sys.executable, "servers.model"))
+        model_url = f"http://127.0.0.1:{model.hello}/v1"
+        relays: list[Server] = []
+        for name, options in ((FLOOR, ()), ("pydantic-ai, relayed", ("--pydantic-ai",))):
+            words = ("peers.relay", model_url, *options)
+            relay = await stack.enter_async_context(worker(name, sys.executable, *words))
+            process = psutil.Process(relay.process.pid)
+            relays.append(Server(name, f"http://127.0.0.1:{relay.hello}/", process))
+        ours = await stack.enter_async_context(serving(data, model_url))
+        connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(None)
+        session = aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=2**22)
+        bench = Bench(await stack.enter_async_context(session), ours, relays)
+        for server in bench.servers:
+            await bench.answer(server, await bench.chat(), 10, 0)
+        return {
+            "first": await first_words(bench, sizes),
+            "answer": await long_answer(bench, sizes),
+            "many": await many_turns(bench, sizes),
+            "memory": await memory(bench, long, sizes),
+            "paint": {
+                f"{sizes.messages:,} messages": await paint(bench, f"/ui/chat/{long}", sizes.paints),
+                "a tool result of 5 MB": await paint(bench, f"/ui/chat/{wide}", sizes.paints),
+            },
+        }
+
+
+# Telling.
+
+
+def report(found: dict[str, Any], sizes: Sizes) -> str:
+    """The tables and what they are worth."""
+    millis = 1000.0
+    floor, ours = (found["first"][each] for each in (FLOOR, "toolyard"))
+    lines = [["", "first word, ms", "p99, ms", "CPU per token, ms", "tokens/s"]]
+    for name, each in found["first"].items():
+        answer = found["answer"][name]
+        numbers = (each["p50"] * millis, each["p99"] * millis, answer["cpu"] * millis)
+        lines.append([name, *(f"{number:.2f}" for number in numbers), f"{answer['rate']:,.0f}"])
+    crowd = [[f"{sizes.turns} turns at once", "age of a word, ms", "p99, ms", "CPU per token, ms", "seconds"]]
+    for name, each in found["many"].items():
+        numbers = (each["p50"] * millis, each["p99"] * millis, each["cpu"] * millis, each["took"])
+        crowd.append([name, *(f"{number:.2f}" for number in numbers)])
+    added = (ours["p50"] - floor["p50"]) * millis
+    said = [
+        f"- From the model's first byte to the page's: {added:.1f} ms more than the bare relay.",
+        f"- {sizes.turns} turns at once, {sizes.turn_tokens} tokens each: no event lost, order kept.",
+        *(f"- {verdict}" for verdict, _ in verdicts(found)),
+    ]
+    return "\n\n".join(["\n".join(said), table(lines), table(crowd)])
+
+
+def verdicts(found: dict[str, Any]) -> list[tuple[str, bool]]:
+    """What has a bar, and whether it is met."""
+    grown = found["memory"]
+    told = [
+        (
+            f"memory, for each 10,000 events that are read: {grown / 1e6:+.2f} MB, bar {GROWTH / 1e6:.0f} MB",
+            grown <= GROWTH,
+        )
+    ]
+    for what, took in found["paint"].items():
+        told.append((f"first paint, {what}: {1000 * took:.0f} ms, bar {1000 * PAINT:.0f} ms", took <= PAINT))
+    return [(f"{words}, {'met' if met else 'missed'}", met) for words, met in told]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--json", type=Path, help="write every number there")
+    parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/benchmarks.md")
+    parser.add_argument("--strict", action="store_true", help="a missed bar fails the run")
+    given = parser.parse_args()
+    machine, sizes = describe(), Sizes.quick() if given.quick else Sizes()
+    found = asyncio.run(run(sizes))
+    about = ", ".join(f"{what} {value}" for what, value in machine.items())
+    text = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}. {about}.\n\n{report(found, sizes)}"
+    print(text)
+    if given.json:
+        given.json.write_text(json.dumps({"machine": machine, **found}, indent=1) + "\n")
+    if given.write_docs:
+        DOCS.write_text(replace_between(DOCS.read_text(), START, END, text))
+    return 1 if given.strict and not all(met for _, met in verdicts(found)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Long chats for a benchmark, written as the loop writes them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from toolyard.agents.chat.keeping import result_event
+from toolyard.model.chat import Chat, Kind, NewEvent, TurnState
+from toolyard.model.principal import LOCAL
+from toolyard.model.result import Result
+from toolyard.store import Database
+
+__all__ = ["fill"]
+
+_RUNNER = "bench"
+_ANSWER = """Here is what I found about it.
+
+- the **first** thing, with `code` in it
+- the second thing
+
+```python
+def answer(number: int) -> int:
+    return number + 1
+```
+"""
+
+
+async def fill(data: Path, messages: int) -> tuple[str, str]:
+    """A chat of so many messages, and one with a tool result of 5 MB; their ids."""
+    database = await Database.open(data, url=None, secret_key=None)
+    try:
+        return await _long(database, messages), await _wide(database)
+    finally:
+        await database.close()
+
+
+async def _long(database: Database, messages: int) -> str:
+    """Half of them are questions: with the end of each turn that makes twice as many events as messages."""
+    chat = await _chat(database, "long")
+    for number in range(messages // 2):
+        said = {"text": _ANSWER, "reasoning": "", "model": "bench", "calls": 0}
+        used = {"input": 100, "output": 50, "cached": 0, "cost": None}
+        ended = {"why": "done", "error": None, "hint": None, "seconds": 1.0}
+        events = [
+            NewEvent(Kind.SAID, said, part="step-1"),
+            NewEvent(Kind.USAGE, used),
+            NewEvent(Kind.END, ended),
+        ]
+        await _turn(database, chat, f"Question {number}: what about it?", events)
+    return chat
+
+
+async def _wide(database: Database) -> str:
+    chat = await _chat(database, "wide")
+    call = {"id": "c1", "name": "demo_count", "tool": "demo/count", "server": "demo", "native": False}
+    call |= {"title": None, "arguments": {"to": 1}}
+    result = result_event("c1", Result(None, "0123456789 line\n" * 312_500), ok=True, seconds=1.0)
+    ended = {"why": "done", "error": None, "hint": None, "seconds": 1.0}
+    await _turn(database, chat, "Fetch it", [NewEvent(Kind.CALL, call), result, NewEvent(Kind.END, ended)])
+    return chat
+
+
+async def _chat(database: Database, id: str) -> str:
+    now = time.time()
+    await database.chats.create(Chat(id, LOCAL.id, f"A {id} chat", now, now))
+    return id
+
+
+async def _turn(database: Database, chat: str, text: str, events: list[NewEvent]) -> None:
+    begun = NewEvent(Kind.USER, {"text": text, "model": "bench", "agent": None, "again": None})
+    claimed = await database.chats.claim(chat, _RUNNER, TurnState.IDLE, [begun], new_turn=True)
+    assert claimed is not None
+    await database.chats.append(chat, _RUNNER, events, then=TurnState.IDLE)
