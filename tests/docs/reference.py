@@ -1,0 +1,177 @@
+"""``python -m tests.docs.reference``: writes docs/reference from the code, so that it cannot drift.
+
+A test compares what stands there with what this would write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from fastapi import FastAPI
+from tests.conftest import ROOT
+
+from toolyard.cli.app import SECTIONS, app
+from toolyard.config.settings import SETTINGS, Settings
+from toolyard.web import api
+from toolyard.web.api.document import document
+
+FOLDER = ROOT / "docs/reference"
+NOTE = "<!-- Written by `make reference` from the code; a test fails when it is out of date. -->"
+
+
+def cell(text: object) -> str:
+    return " ".join(str(text).replace("|", "\\|").split())
+
+
+# Settings.
+
+
+def settings() -> str:
+    lines = [
+        "# Settings",
+        "",
+        NOTE,
+        "",
+        "In `toolyard.toml` in the data directory under the name that stands here, or as the variable. "
+        "`toolyard settings` shows each with its value and where that comes from; secrets are never shown.",
+        "",
+        "| name | variable | default | what it is for |",
+        "|---|---|---|---|",
+    ]
+    shown = {value.setting.name: value.shown for value in Settings().table()}
+    for each in SETTINGS:
+        default = shown[each.name] or "(none)"
+        secret = " Secret." if each.secret else ""
+        about = cell(each.description)
+        lines.append(f"| `{each.name}` | `{each.variable}` | {cell(default)} | {about}.{secret} |")
+    return "\n".join([*lines, ""])
+
+
+# Commands.
+
+
+def commands() -> str:
+    lines = ["# Commands", "", NOTE, ""]
+    root = click.Context(app, info_name="toolyard")
+    for title, names in SECTIONS.items():
+        lines += [f"## {title}", ""]
+        for name in names:
+            found = app.get_command(root, name)
+            assert found is not None
+            lines += list(command(found, click.Context(found, root, info_name=name), "###"))
+    return "\n".join(lines)
+
+
+def command(one: click.Command, context: click.Context, head: str) -> Iterator[str]:
+    yield from (f"{head} `{context.command_path}`", "", "```text", help_of(one, context), "```", "")
+    if isinstance(one, click.Group):
+        for name in one.list_commands(context):
+            inner = one.get_command(context, name)
+            assert inner is not None
+            yield from command(inner, click.Context(inner, context, info_name=name), f"{head}#")
+
+
+def help_of(one: click.Command, context: click.Context) -> str:
+    formatter = click.HelpFormatter(width=100)
+    one.format_help(context, formatter)
+    return formatter.getvalue().rstrip()
+
+
+# The API.
+
+
+def routes() -> str:
+    made = FastAPI()
+    made.include_router(api.router, prefix="/api/v1")
+    said = document(made)
+    lines = ["# The API, route by route", "", NOTE, "", "See [the API](../api.md) for how to use it.", ""]
+    lines += list(statuses(said))
+    for path, methods in said["paths"].items():
+        for method, route in methods.items():
+            lines += [f"## `{method.upper()} {path}`", "", route.get("summary", ""), ""]
+            if about := route.get("description"):
+                lines += [cell(about), ""]
+            lines += list(parameters(route)) + list(body(route, said)) + list(answers(route))
+    return "\n".join(lines)
+
+
+def statuses(said: dict[str, Any]) -> Iterator[str]:
+    """What the statuses mean that say no, once for all routes."""
+    told: dict[str, str] = {}
+    for methods in said["paths"].values():
+        for route in methods.values():
+            for status, each in route["responses"].items():
+                if status >= "3":
+                    told.setdefault(status, cell(each.get("description", "")))
+    yield from (
+        "| status | |",
+        "|---|---|",
+        *(f"| {status} | {told[status]} |" for status in sorted(told)),
+        "",
+    )
+
+
+def parameters(route: dict[str, Any]) -> Iterator[str]:
+    found = [each for each in route.get("parameters", []) if each["in"] in ("path", "query")]
+    if found:
+        yield from ("| parameter | in | type | |", "|---|---|---|---|")
+        for each in found:
+            needed = "needed" if each.get("required") else ""
+            about = "; ".join(filter(None, (needed, cell(each.get("description", "")))))
+            yield f"| `{each['name']}` | {each['in']} | {kind(each['schema'])} | {about} |"
+        yield ""
+
+
+def body(route: dict[str, Any], said: dict[str, Any]) -> Iterator[str]:
+    content = route.get("requestBody", {}).get("content", {}).get("application/json")
+    if content is None:
+        return
+    schema = resolved(content["schema"], said)
+    yield from ("| field | type | |", "|---|---|---|")
+    for name, field in schema.get("properties", {}).items():
+        needed = "needed" if name in schema.get("required", ()) else ""
+        about = "; ".join(filter(None, (needed, cell(field.get("description", "")))))
+        yield f"| `{name}` | {kind(field)} | {about} |"
+    yield ""
+
+
+def answers(route: dict[str, Any]) -> Iterator[str]:
+    yield from (f"Answers {', '.join(route['responses'])}.", "")
+
+
+def resolved(schema: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in schema:
+        return said["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return schema
+
+
+def kind(schema: dict[str, Any]) -> str:
+    """The type of a value in a word or two."""
+    if "$ref" in schema:
+        return schema["$ref"].rpartition("/")[2]
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(kind(each) for each in schema["anyOf"]))
+    if "enum" in schema:
+        return ", ".join(f"`{each}`" for each in schema["enum"])
+    if "const" in schema:
+        return f"`{json.dumps(schema['const'])}`"
+    if schema.get("type") == "array":
+        return f"list of {kind(schema.get('items', {}))}"
+    return str(schema.get("type", "any"))
+
+
+PAGES = {"settings.md": settings, "commands.md": commands, "api.md": routes}
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, write in PAGES.items():
+        (FOLDER / name).write_text(re.sub(r"[ \t]+\n", "\n", write()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""What the page about models shows can be used as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.docs.test_examples import ROOT, examples
+
+from toolyard.agents.models.models import Models
+from toolyard.config import load_settings
+from toolyard.config.model_entries import PROVIDERS
+
+PAGE = "docs/chat.md"
+
+
+async def test_the_tables_of_models_are_valid(tmp_path: Path) -> None:
+    (text,) = [text for language, text in examples(PAGE) if language == "toml"]
+    (tmp_path / "toolyard.toml").write_text(text)
+    models = Models.of(load_settings(tmp_path, env={}))
+    assert [choice.id for choice in models.choices][:3] == ["fast", "careful", "house"]
+    assert models.default == "fast"
+
+
+async def test_the_variable_with_models_is_valid(tmp_path: Path) -> None:
+    (text,) = re.findall(r"`TOOLYARD_MODELS`, as JSON: `(.+?)`\.", (ROOT / PAGE).read_text())
+    assert load_settings(tmp_path, env={"TOOLYARD_MODELS": text}).models[0].name == "house"
+
+
+def test_every_provider_has_a_row() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / PAGE).read_text(), re.MULTILINE)
+    assert set(PROVIDERS) <= set(rows)

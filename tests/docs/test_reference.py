@@ -1,0 +1,51 @@
+"""The reference says what the code says: settings, commands, routes, and keys of a configuration."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from tests.docs.reference import FOLDER, PAGES
+
+from toolyard.config import parse_config
+from toolyard.config.documents import JsonValue
+from toolyard.config.entry import Entry
+
+HTTP = {"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": {}}
+OAUTH = {"clientId": "a", "grant": "client_credentials", "clientSecret": "b"}
+EVERYTHING = [
+    {
+        "servers": {
+            "a": {"trust": "trusted", "transport": HTTP, "oauth": OAUTH, "timeouts": {}, "cache": {}},
+            "b": {"trust": "trusted", "transport": {"type": "stdio", "command": "x", "env": {}}},
+        },
+        "bundles": {"c": {"serverId": "a", "mode": "direct"}},
+    },
+    {"mcpServers": {"a": {"url": "http://127.0.0.1:1/mcp"}, "b": {"command": "x"}}},
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_reference_is_what_the_code_says(page: str) -> None:
+    written = re.sub(r"[ \t]+\n", "\n", PAGES[page]())
+    assert (FOLDER / page).read_text() == written, "out of date: run `make reference`"
+
+
+def test_every_key_that_a_configuration_may_have_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[str] = set()
+    get = Entry.get
+
+    def noting(entry: Entry, key: str) -> JsonValue:
+        asked.add(key)
+        return get(entry, key)
+
+    monkeypatch.setattr(Entry, "get", noting)
+    for each in EVERYTHING:
+        parse_config(json.dumps(each))
+    assert {"trust", "silence", "grant", "serverId", "command"} <= asked
+    page = (FOLDER / "configuration.md").read_text()
+    assert [key for key in sorted(asked) if f"`{key}`" not in page] == []
+    first = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
+    told = {key for column in first for key in re.findall(r"`(\w+)`", column)}
+    assert told - asked == set(), "documented, but no key"
