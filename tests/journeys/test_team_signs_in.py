@@ -49,7 +49,7 @@ class Town:
     mcp: str
     data: Path
     env: dict[str, str]
-    model: str
+    model: str = ""
     served: subprocess.Popen[str] | None = None
     invite: str = ""
 

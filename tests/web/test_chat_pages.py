@@ -234,10 +234,14 @@ async def test_a_reload_in_the_middle_loses_and_doubles_nothing(chromium: Browse
     words = [f"word{n}" for n in range(40)]
     async with looking_at(chromium, yard) as looking:
         page = looking.page
-        await begin(page, "pace 0.03", "think " + " ".join(words), "say " + " ".join(words))
+        await begin(page, "pace 0.03", "think " + " ".join(words), "say " + " ".join(words), "hold")
         for number in (3, 17, 31):
             await expect(turn(page).locator(".md")).to_contain_text(words[number])
             await page.reload()
+        # Made of pieces alone: the whole answer, which would mend everything, has not come yet.
+        await expect(turn(page).locator(".md")).to_have_text(" ".join(words))
+        await expect(turn(page).locator(".thoughts")).to_have_text(" ".join(words))
+        yard.release()
         await ended(page)
         await expect(turn(page).locator(".md")).to_have_text(" ".join(words))
         await same_after_reload(page)
@@ -247,24 +251,18 @@ async def test_a_line_that_breaks_is_taken_up_again(chromium: Browser, yard: Cha
     words = [f"word{n}" for n in range(60)]
     async with looking_at(chromium, yard) as looking:
         page = looking.page
-        await begin(
-            page,
-            "pace 0.05",
-            "say " + " ".join(words),
-            'call demo_count {"to": 5, "pause": 0.05}',
-            "then",
-            "say End.",
-        )
-        await expect(turn(page).locator(".md").first).to_contain_text("word5")
-        # The server ends the stream; browsers then come back by themselves, with the last id.
-        await page.evaluate("source.close(); source = null; follow()")
-        await expect(turn(page).locator(".md").first).to_contain_text("word25")
+        await begin(page, "pace 0.03", "say " + " ".join(words), "hold")
+        for number in (5, 20, 35):
+            await expect(turn(page).locator(".md")).to_contain_text(words[number])
+            await page.evaluate("leave(); follow()")
+        await expect(turn(page).locator(".md")).to_have_text(" ".join(words))
         await page.context.set_offline(True)
-        await page.evaluate("source.close(); source = null")
+        await page.evaluate("leave()")
+        yard.release()
         await page.context.set_offline(False)
         await page.evaluate("follow()")
         await ended(page)
-        await expect(turn(page).locator(".md").first).to_have_text(" ".join(words))
+        await expect(turn(page).locator(".md")).to_have_text(" ".join(words))
         assert await still(page)
         await same_after_reload(page)
         looking.said[:] = [each for each in looking.said if "ERR_INTERNET_DISCONNECTED" not in each]
