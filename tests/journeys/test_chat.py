@@ -337,3 +337,21 @@ async def test_without_a_model_any_tool_can_be_run_by_hand(chromium: Browser, ho
     await talk.page.get_by_role("button", name="Run").click()
     await expect(talk.last).to_contain_text("2026-07-28 is a Tuesday.")
     assert talk.said == []
+
+
+# A real model.
+
+
+async def test_a_real_model_without_a_key_or_a_network_answers(chromium: Browser, house: House) -> None:
+    """It is too small to choose tools, so nothing depends on its wits: it says something, and is stopped."""
+    (weights,) = (ROOT / ".envs/local").rglob("*.gguf")
+    (house.data / "toolyard.toml").write_text(f'local_model = "{weights}"\n')
+    (house.data / "mcp.json").write_text('{"mcpServers": {}}')
+    talk = await Talk.open(chromium, house.start())
+    await talk.say("Say hello.")
+    await expect(talk.last.locator(".md").last).to_have_text(re.compile(r"\w+"), timeout=90_000)
+    stop = talk.page.get_by_role("button", name="Stop")
+    if await stop.is_visible():
+        await stop.click()
+    await expect(talk.last.locator("footer .cost")).to_be_visible(timeout=90_000)
+    assert talk.said == []
