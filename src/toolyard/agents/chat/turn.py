@@ -7,7 +7,6 @@ continue what another one began.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,6 +26,7 @@ from toolyard.agents.chat.standing import step_part
 from toolyard.agents.chat.storage import ApprovalStore, ChatStore
 from toolyard.agents.chat.toolbox import Kit, Toolbox
 from toolyard.agents.models.errors import ModelFailed
+from toolyard.agents.models.loading import load
 from toolyard.agents.models.models import Models
 from toolyard.errors import ToolyardError
 from toolyard.meta import RESULT_READ
@@ -221,8 +221,7 @@ def _call_ids(events: Iterable[Event]) -> set[str]:
 async def _load() -> None:
     """Import what talks to models: an extra that need not be installed, and slow, so not in the loop."""
     try:
-        await asyncio.to_thread(importlib.import_module, "toolyard.agents.chat.sampling")
-        await asyncio.to_thread(importlib.import_module, "toolyard.agents.chat.talking")
+        await asyncio.to_thread(load, "toolyard.agents.chat.sampling", "toolyard.agents.chat.talking")
     except ImportError as error:
         cause = f"models need libraries that are not installed: there is no {error.name or 'pydantic_ai'}"
         raise ModelFailed(cause, hint="pip install 'toolyard[chat]'") from None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from toolyard.agents.models.asked import OWN, VARIABLES, Access, Asked
 from toolyard.agents.models.errors import KeyRefused, ModelFailed
+from toolyard.agents.models.loading import LOADING
 
 if TYPE_CHECKING:
     import httpx2
@@ -58,8 +59,9 @@ class Clients:
             hint = f"set {VARIABLES[access.provider]}, or api_key"
             raise KeyRefused(f"there is no key for {access.provider}", hint=hint)
         try:
-            client = self._client(access)
-            return _MAKERS[access.provider](asked, access.api_key or _NO_KEY, client)
+            with LOADING:
+                client = self._client(access)
+                return _MAKERS[access.provider](asked, access.api_key or _NO_KEY, client)
         except ImportError as error:
             raise ModelFailed(
                 f"models need libraries that are not installed: there is no {error.name or 'pydantic_ai'}",

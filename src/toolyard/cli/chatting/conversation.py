@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from importlib import import_module
 
 from toolyard.agents.chat.chats import Chats
+from toolyard.agents.models.loading import load
 from toolyard.cli.chatting.commands import COMMANDS, Commands
 from toolyard.cli.chatting.interrupts import Interrupts
 from toolyard.cli.chatting.prompt import Prompt
@@ -43,7 +43,7 @@ class Conversation:
         """Until they leave; the exit code."""
         self._greet()
         # Slow to load, and needed with the first message: there is time while it is being typed.
-        threading.Thread(target=import_module, args=(_SLOW,), daemon=True).start()
+        threading.Thread(target=load, args=(_SLOW,), daemon=True).start()
         try:
             await self._take_up()
             while True:
