@@ -56,7 +56,7 @@ def settings() -> str:
 
 def commands() -> str:
     lines = ["# Commands", "", NOTE, ""]
-    root = click.Context(app, info_name="toolyard")
+    root = click.Context(app, info_name="toolyard", **app.context_settings)
     for title, names in SECTIONS.items():
         lines += [f"## {title}", ""]
         for name in names:
