@@ -117,6 +117,15 @@ document.addEventListener("load", ({ target }) => target.matches?.(".pictures im
 
 // Sending without leaving. What comes of it comes over the stream.
 
+let sending = null;
+
+// Only what changed is put in place: a link under somebody's finger is not taken away.
+function putChanged(old, fresh) {
+  const pairs = [...old.children].map((one, at) => [one, fresh.children[at]]);
+  if (pairs.length !== fresh.children.length) put(old, fresh);
+  else pairs.forEach(([one, other]) => one.isEqualNode(other) || put(one, other));
+}
+
 async function sendQuietly(form, button) {
   const busy = button || form;
   if (busy.getAttribute("aria-busy") === "true") return;
@@ -132,7 +141,7 @@ async function sendQuietly(form, button) {
     $("#told").replaceChildren();
     for (const fresh of [...made.children]) {
       const old = fresh.id && document.getElementById(fresh.id);
-      if (old) put(old, fresh);
+      if (old) (how === "settings" ? putChanged : put)(old, fresh);
     }
     if (response.ok && how === "clear") clearMessage(form);
     if (response.ok && how === "close") $("#dialog").close();
@@ -170,7 +179,7 @@ document.addEventListener("submit", (event) => {
     return;
   }
   event.preventDefault();
-  sendQuietly(form, button);
+  sending = sendQuietly(form, button);
 });
 
 document.addEventListener("change", ({ target }) => {
@@ -203,6 +212,8 @@ const ASKED = {
     $("#console :is(input:not([type=hidden]), textarea, select)")?.focus();
   },
   "a[data-panel]": async (link) => {
+    // It shows what follows from the choice that is on its way.
+    await sending;
     $("#dialog").replaceChildren(document.adoptNode(await fetchPart(link.href, "panel")));
     $("#dialog h1").id = "dialog-title";
     $("#dialog").showModal();
