@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 
 __all__ = ["Bits", "add", "best", "members", "planes"]
 
+_FEW = 40
+"""Members up to which they are taken out one by one; of more, those of a byte at once."""
 _SOME = re.compile(rb"[^\0]")
 _MEMBERS = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256)]
 
@@ -109,6 +111,12 @@ def best(total: Sequence[int], most: int) -> tuple[int, int]:
 def members(documents: int) -> list[int]:
     """The numbers in a set, rising."""
     found: list[int] = []
+    if documents.bit_count() <= _FEW:
+        while documents:
+            lowest = documents & -documents
+            found.append(lowest.bit_length() - 1)
+            documents ^= lowest
+        return found
     for byte in _SOME.finditer(documents.to_bytes((documents.bit_length() + 7) // 8, "little")):
         base = byte.start() * 8
         found += [base + bit for bit in _MEMBERS[byte[0][0]]]

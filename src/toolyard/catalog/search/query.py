@@ -38,6 +38,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S{1,500}|[^\s@]{1,64}@[^\s@]{1,255}")
+_END = ("", 0.0, "", False)
 _ENDING = frozenset({"additionally", "after", "also", "and", "before", "finally", "or", "then", "while"})
 
 
@@ -115,29 +116,27 @@ def _terms(text: str) -> Iterator[tuple[str, float, str, bool]]:
     for found in _TOKEN.finditer(text):
         kind = found.lastgroup
         if kind == "run":
-            run = found[0]
-            if run.lower() in _ENDING:
-                yield "", 0.0, "", False
-            for term, weight, part in _of_run(run):
-                yield term, weight, part, False
+            yield from _of_run(found[0])
         elif kind == "end":
-            yield "", 0.0, "", False
+            yield _END
         else:
             for run in runs(found[0]):
-                for term, weight, part in _of_run(run):
-                    yield term, weight * _VALUE, part, True
+                for term, weight, part, _ in _of_run(run):
+                    if term:
+                        yield term, weight * _VALUE, part, True
 
 
 @lru_cache(maxsize=_KEPT)
-def _of_run(run: str) -> tuple[tuple[str, float, str], ...]:
+def _of_run(run: str) -> tuple[tuple[str, float, str, bool], ...]:
     parts = pieces(run)
-    found = [
-        (stem(part), _weight(part), part)
+    found = [_END] if run.lower() in _ENDING else []
+    found += [
+        (stem(part), _weight(part), part, False)
         for part in parts
         if part not in STOPPED and (len(part) > 1 or not part.isascii())
     ]
     if 1 < len(parts) <= _JOINED_PARTS and run.isascii():
-        found.append((stem(run.lower()), 1.0, run.lower()))
+        found.append((stem(run.lower()), 1.0, run.lower(), False))
     return tuple(found)
 
 

@@ -29,6 +29,7 @@ _LITTLE = 0.4
 _NAME_EASE = 1.0
 """What a name's rarities are added to, so that one of a single common word is never wholly covered."""
 _CONCEPTS_KEPT = 10_000
+_FEW = 12
 
 
 class Concept:
@@ -54,11 +55,13 @@ class Concept:
         column = [0.0] * len(places)
         wanted = places.keys()
         for factor, documents in self._tables:
-            for number in documents.keys() & wanted:
-                place = places[number]
-                more = documents[number] * factor
-                if more > column[place]:
-                    column[place] = more
+            # Where there are few, to look at each costs less than to find those of both.
+            for number in documents if len(documents) < _FEW else documents.keys() & wanted:
+                if number in places:
+                    place = places[number]
+                    more = documents[number] * factor
+                    if more > column[place]:
+                        column[place] = more
         return column
 
 
