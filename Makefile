@@ -2,8 +2,8 @@
 PYTHON ?= python3
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-chat conformance faults reference screenshots
-BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain
+.PHONY: help setup run test lint types unit lock clean bench-envs bench-client bench-yard bench-search bench-gateway bench-chat conformance faults soak reference screenshots
+BENCH_PEERS := mcp fastmcp pydantic-ai openai-agents langchain mcp-proxy
 
 help:
 	@echo "make run    set up and start the web app, with its data in .data"
@@ -11,6 +11,7 @@ help:
 	@echo "make setup  only make .venv with the package and what it needs to run"
 	@echo "make conformance    run the official conformance suite"
 	@echo "make faults         break everything that can break, and see what callers see"
+	@echo "make soak           many people for MINUTES=10 minutes: nothing lost, nothing grows"
 	@echo "make screenshots    take pictures of every page, into docs/screenshots"
 	@echo "make bench-client   measure our connections beside other clients"
 	@echo "make lock   write the requirement files anew"
@@ -58,6 +59,11 @@ conformance: .venv/.dev .envs/conformance/.done
 faults: .venv/.dev
 	.venv/bin/python -m tests.faults --write-docs
 
+# Many people for so many minutes, in each of two shapes; writes its part of docs/reliability.md.
+MINUTES ?= 10
+soak: .venv/.dev .envs/node/.done
+	.venv/bin/python -m tests.soak --minutes $(MINUTES) --report soak.json --write-docs
+
 # The reference pages, from the code.
 reference: .venv/.dev
 	.venv/bin/python -m tests.docs.reference
@@ -88,6 +94,12 @@ reference: .venv/.dev
 	$(UV) pip install -q --python .envs/bench-$*/bin/python --require-hashes -r $<
 	@touch $@
 
+.envs/bench-node/.done: bench/package.json bench/package-lock.json
+	@mkdir -p .envs/bench-node
+	cp bench/package.json bench/package-lock.json .envs/bench-node/
+	cd .envs/bench-node && npm ci --silent --no-audit --no-fund
+	@touch $@
+
 bench-envs: .venv/.run $(BENCH_PEERS:%=.envs/bench-%/.done)
 
 bench-client: bench-envs
@@ -96,7 +108,7 @@ bench-client: bench-envs
 bench-yard: bench-envs
 	.venv/bin/python bench/yard.py --write-docs
 
-bench-gateway: bench-envs
+bench-gateway: bench-envs .envs/bench-node/.done
 	.venv/bin/python bench/gateway.py --write-docs
 
 bench-chat: .venv/.dev
@@ -122,8 +134,8 @@ lint: .venv/.dev
 types: .venv/.dev
 	.venv/bin/pyright --warnings
 
-unit: .venv/.dev .envs/legacy/.done .envs/node/.done .envs/conformance/.done .envs/local/.done .envs/browser.done .envs/nginx.done
-	.venv/bin/python -m pytest -q -n 2 --dist loadfile
+unit: .venv/.dev .envs/legacy/.done .envs/bench-fastmcp/.done .envs/node/.done .envs/conformance/.done .envs/local/.done .envs/browser.done .envs/nginx.done
+	.venv/bin/python -m tests.twice -q -n 2 --dist loadfile --no-loadscope-reorder
 
 test: lint types unit
 

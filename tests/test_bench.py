@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -18,6 +20,9 @@ BENCH = Path(__file__).resolve().parents[1] / "bench"
 sys.path.append(str(BENCH))
 
 import chat  # noqa: E402
+import gateway  # noqa: E402
+from harness import gateways  # noqa: E402
+from harness.asking import Line  # noqa: E402
 from harness.bars import BARS, Bar, judge  # noqa: E402
 from harness.client_phases import PEERS, Run, Sizes  # noqa: E402
 from harness.processes import Failed, Missing, http_servers, worker  # noqa: E402
@@ -44,7 +49,7 @@ async def post(url: str, message: dict[str, Any], **headers: str) -> bytes:
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
     try:
-        return await asyncio.wait_for(reader.read(65536), 10)
+        return await asyncio.wait_for(reader.read(65536), 30)
     finally:
         writer.close()
         await writer.wait_closed()
@@ -200,3 +205,39 @@ def test_a_token_that_is_lost_doubled_or_late_fails_the_benchmark_of_chats() -> 
         with pytest.raises(AssertionError):
             chat.Heard(numbers=numbers, seqs=seqs).check(3)
     chat.Heard(numbers=[0, 1], seqs=[1, 2], whole=[0, 1, 2]).check(3)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("shape", [(), ("--sse",)])
+async def test_the_benchmark_of_gateways_asks_in_both_eras_and_reads_answers_of_both_shapes(
+    legacy: bool, shape: tuple[str, ...]
+) -> None:
+    samples = gateway.Samples()
+    async with http_servers("--era", "legacy" if legacy else "modern", *shape) as urls:
+        peer = dataclasses.replace(gateways.direct(urls), legacy=legacy, sessions=2 if legacy else 0)
+        await gateway.alone(peer, 0.05, samples)
+        await gateway.together(peer, 0.05, samples)
+        await gateway.sessions(peer, samples)
+        line = await Line.open(peer)
+        assert (line.session is not None) == legacy
+        await line.end()
+        if legacy:
+            again = await Line.open(peer, line.session)
+            with pytest.raises(RuntimeError, match="404"):
+                await again.ask(again.calls()[0])
+            again.close()
+    measures = {"call.p50", "call.p99", "rate", "rate.clients", "memory.one"}
+    measures |= {"memory.many"} if legacy else set()
+    assert {name for name, row in samples.medians().items() if row.get("direct", 0) > 0} >= measures
+
+
+async def test_a_gateway_that_cannot_be_started_is_left_out_and_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(gateways, "ENVIRONMENTS", tmp_path)
+    missing = ["fastmcp", "mcp-proxy", "supergateway"]
+    async with contextlib.AsyncExitStack() as stack, http_servers() as urls:
+        peers = await gateway.start(stack, urls, ["forwarder", *missing])
+        assert [peer.name for peer in peers] == ["direct", "forwarder"]
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" is left out")[0] for line in lines] == missing

@@ -61,6 +61,8 @@ async def slow(steps: int, ctx: Context) -> str:
 
 @server.tool()
 async def wait(seconds: float, marker: str = "") -> str:
+    if marker:
+        Path(f"{marker}.begun").touch()
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
@@ -101,7 +103,15 @@ async def grow(ctx: Context) -> str:
 
 
 if MODERN:
-    from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult
+    from mcp_types import (
+        CreateMessageRequest,
+        CreateMessageRequestParams,
+        ElicitRequest,
+        ElicitRequestFormParams,
+        InputRequiredResult,
+        SamplingMessage,
+        TextContent,
+    )
 
     @server.tool()
     async def greet(ctx: Context) -> str | InputRequiredResult:
@@ -117,12 +127,28 @@ if MODERN:
             )
         answer = ctx.input_responses["who"]
         return f"hello {answer.content['name']} after {ctx.request_state}"
+
+    @server.tool()
+    async def ponder(question: str, ctx: Context) -> str | InputRequiredResult:
+        if ctx.input_responses:
+            return ctx.input_responses["thought"].content.text
+        asked = [SamplingMessage(role="user", content=TextContent(text=question))]
+        if ctx.protocol_version is not None and ctx.protocol_version < "2026-07-28":
+            return (await ctx.session.create_message(messages=asked, max_tokens=9)).content.text
+        params = CreateMessageRequestParams(messages=asked, max_tokens=9)
+        return InputRequiredResult(input_requests={"thought": CreateMessageRequest(params=params)})
 else:
+    from mcp.types import SamplingMessage, TextContent
 
     @server.tool()
     async def greet(ctx: Context) -> str:
         answer = await ctx.elicit("Who are you?", Name)
         return f"hello {answer.data.name}" if answer.action == "accept" else answer.action
+
+    @server.tool()
+    async def ponder(question: str, ctx: Context) -> str:
+        asked = [SamplingMessage(role="user", content=TextContent(type="text", text=question))]
+        return (await ctx.session.create_message(messages=asked, max_tokens=9)).content.text
 
 
 @server.resource("test://note")

@@ -1,0 +1,148 @@
+"""What stands at an address, and how a bare client asks it: bytes, and nothing that costs the client time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+__all__ = ["Line", "Peer"]
+
+MODERN, LEGACY = "2026-07-28", "2025-11-25"
+ABOUT = {"name": "bench", "version": "1"}
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": ABOUT,
+}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Something that answers. ``names`` are the tools that it has for ``echo``."""
+
+    name: str
+    port: int
+    names: list[str]
+    process: psutil.Process
+    token: str | None = None
+    legacy: bool = False
+    """It wants to be asked in a session of the legacy era."""
+    sessions: int = 0
+    """How many sessions to hold open when its memory is measured."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    def message(self, method: str, params: dict[str, Any], legacy: bool = False) -> dict[str, Any]:
+        given = params if self.legacy or legacy else {**params, "_meta": META}
+        return {"jsonrpc": "2.0", "id": 1, "method": method, "params": given}
+
+    def headers(self, message: dict[str, Any], session: str | None = None) -> dict[str, str]:
+        head = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        if self.token is not None:
+            head["Authorization"] = f"Bearer {self.token}"
+        if session is not None:
+            head |= {"Mcp-Session-Id": session, "MCP-Protocol-Version": LEGACY}
+        elif "_meta" in message["params"]:
+            head |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": message["method"]}
+            if "name" in message["params"]:
+                head["Mcp-Name"] = message["params"]["name"]
+        return head
+
+    def request(self, message: dict[str, Any], session: str | None = None) -> bytes:
+        """The bytes of a POST."""
+        return self._bytes("POST", self.headers(message, session), json.dumps(message).encode())
+
+    def goodbye(self, session: str) -> bytes:
+        """The bytes that end a session."""
+        return self._bytes("DELETE", self.headers({"params": {}}, session), b"")
+
+    def _bytes(self, verb: str, headers: dict[str, str], body: bytes) -> bytes:
+        head = {"Host": f"127.0.0.1:{self.port}", **headers, "Content-Length": str(len(body))}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+        return f"{verb} /mcp HTTP/1.1\r\n{lines}\r\n".encode() + body
+
+    def calls(self) -> list[dict[str, Any]]:
+        """A call of each of its tools."""
+        return [
+            self.message("tools/call", {"name": name, "arguments": {"text": "hello"}}) for name in self.names
+        ]
+
+    def cpu(self) -> float:
+        used = self.process.cpu_times()
+        return used.user + used.system
+
+    def memory(self) -> int:
+        return self.process.memory_full_info().uss
+
+
+class Line:
+    """One connection of a bare client."""
+
+    def __init__(self, peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.peer, self.reader, self.writer = peer, reader, writer
+        self.session: str | None = None
+
+    @classmethod
+    async def open(cls, peer: Peer, session: str | None = None) -> Line:
+        """A connection, in this session or in a new one where the peer wants one."""
+        line = cls(peer, *await asyncio.open_connection("127.0.0.1", peer.port, limit=64 * 1024 * 1024))
+        line.session = session
+        if peer.legacy and session is None:
+            await line.begin()
+        return line
+
+    async def begin(self) -> None:
+        """Begins a session of the legacy era."""
+        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": ABOUT}
+        head, _ = await self._ask(self.peer.request(self.peer.message("initialize", params, legacy=True)))
+        self.session = _header(head, "mcp-session-id")
+        told = {"jsonrpc": "2.0", "method": "notifications/initialized", "params": {}}
+        await self.ask(self.peer.request(told, self.session))
+
+    def calls(self) -> list[bytes]:
+        """The bytes of a call of each tool, in this session."""
+        return [self.peer.request(call, self.session) for call in self.peer.calls()]
+
+    async def ask(self, request: bytes) -> bytes:
+        """The body of the answer. Raises RuntimeError where it says that something failed."""
+        return (await self._ask(request))[1]
+
+    async def _ask(self, request: bytes) -> tuple[bytes, bytes]:
+        self.writer.write(request)
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        lower = head.lower()
+        if b"transfer-encoding: chunked" in lower:
+            body = b""
+            while size := int(await self.reader.readuntil(b"\r\n"), 16):
+                body += (await self.reader.readexactly(size + 2))[:-2]
+            await self.reader.readexactly(2)
+        elif (at := lower.find(b"content-length:")) >= 0:
+            body = await self.reader.readexactly(int(lower[at + 15 : lower.index(b"\r\n", at)]))
+        else:
+            body = b""
+        if not lower.startswith(b"http/1.1 20") or b'"error"' in body[:200]:
+            raise RuntimeError(f"{head.decode()[:200]} {body.decode()[:300]}")
+        return head, body
+
+    async def end(self) -> None:
+        """Ends its session, if it has one, and closes it."""
+        if self.session is not None:
+            await self.ask(self.peer.goodbye(self.session))
+        self.close()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+def _header(head: bytes, name: str) -> str | None:
+    for line in head.decode("latin-1").split("\r\n"):
+        key, _, value = line.partition(":")
+        if key.lower() == name:
+            return value.strip()
+    return None

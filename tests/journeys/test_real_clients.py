@@ -1,0 +1,166 @@
+"""Clients that others wrote, through the gateway as people run it: ``toolyard serve`` with accounts and a
+token, and ``toolyard stdio``. Behind it are servers of the legacy era and one that speaks both."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import LEGACY, NODE, ROOT, Programs
+
+from toolyard.config.settings import Settings
+from toolyard.model.people import Right, Role, TokenScope
+from toolyard.people import People
+from toolyard.store import Database
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+HERE = ROOT / "tests/real_clients"
+MODERN, OLD = "2026-07-28", "2025-11-25"
+NOTE = "toolyard://sdk/test://note"
+"""Two servers have it, so it stands behind its server's name."""
+MODULES = NODE.parent
+FASTMCP = ROOT / ".envs/bench-fastmcp/bin/python"
+NODE_22 = ROOT / ".envs/conformance/node_modules/node/bin/node"
+INSPECTOR = MODULES / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+ASKED = {
+    "tools/list": (),
+    "tools/call": ("--tool-name", "every_get-sum", "--tool-arg", "a=2", "b=40"),
+    "resources/read": ("--uri", NOTE),
+    "prompts/get": ("--prompt-name", "sdk_ask", "--prompt-args", "topic=bees"),
+}
+
+ORIGIN = (ROOT / "tests/servers/sdk_server.py", "streamable-http", "--port", "{port}")
+
+
+@dataclass(frozen=True)
+class Client:
+    """A program that looks at everything and prints what it saw, and the version it should agree on."""
+
+    words: tuple[str, ...]
+    version: str
+
+
+def python(program: Path | str, script: str, era: str) -> Client:
+    words = (str(program), "-W", "ignore", str(HERE / script), era)
+    return Client(words, OLD if era == "legacy" else MODERN)
+
+
+def typescript(major: str, era: str) -> Client:
+    return Client(("node", str(HERE / "typescript_sdk.cjs"), major, era), OLD if era == "legacy" else MODERN)
+
+
+CLIENTS = {
+    "python sdk 2, modern": python(sys.executable, "python_sdk.py", "auto"),
+    "python sdk 2, legacy": python(sys.executable, "python_sdk.py", "legacy"),
+    "python sdk 1": python(LEGACY / "python", "python_sdk.py", "legacy"),
+    "typescript sdk 2, modern": typescript("2", "auto"),
+    "typescript sdk 2, legacy": typescript("2", "legacy"),
+    "typescript sdk 1": typescript("1", "legacy"),
+    "fastmcp, modern": python(FASTMCP, "fastmcp_client.py", "auto"),
+    "fastmcp, legacy": python(FASTMCP, "fastmcp_client.py", "legacy"),
+}
+
+
+# The gateway.
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """Where the servers are to be had, and for whom."""
+
+    data: Path
+    url: str
+    token: str
+
+    @property
+    def ways(self) -> dict[str, tuple[str, ...]]:
+        return {
+            "http": (self.url, self.token),
+            "stdio": (sys.executable, "-m", "toolyard", "stdio", "--data-dir", str(self.data)),
+        }
+
+
+async def token(folder: Path) -> str:
+    """The text of a token that may call."""
+    database = await Database.open(folder, url=None, secret_key=None)
+    user = await database.people.add_user("ann", Role.USER)
+    await database.people.set_password_hash(user.id, "none that fits")
+    people = People(database.people, Settings())
+    _, text = await people.make_token(user, "test", TokenScope(frozenset({Right.CALL})), None)
+    await database.close()
+    return text
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    folder, programs = tmp_path_factory.mktemp("served"), Programs()
+    origins = {
+        "every": programs(NODE / "mcp-server-everything", "streamableHttp", PORT="{port}"),
+        "sdk": programs(sys.executable, *ORIGIN),
+        "old": programs(LEGACY / "python", *ORIGIN),
+    }
+    servers = {name: {"url": f"{origin.url}/mcp", "shared": True} for name, origin in origins.items()}
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    (folder / "toolyard.toml").write_text('write_tools = "allow"\n')
+    secret = asyncio.run(token(folder))
+    words = (sys.executable, "-m", "toolyard", "serve", "--data-dir", folder, "--port", "{port}")
+    served = programs(*words, HOME=str(folder), TOOLYARD_PEOPLE_MODE="password")
+    yield Gateway(folder, f"{served.url}/mcp", secret)
+    programs.stop()
+
+
+async def run(home: Path, *words: str) -> Any:
+    """What a client printed."""
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "HOME": str(home), "NODE_PATH": str(MODULES)},
+    )
+    printed, errors = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode == 0, errors.decode()
+    return json.loads(printed)
+
+
+@pytest.mark.parametrize("way", ["http", "stdio"])
+@pytest.mark.parametrize("name", CLIENTS)
+async def test_a_client_lists_calls_reads_and_answers(gateway: Gateway, name: str, way: str) -> None:
+    client = CLIENTS[name]
+    seen = await run(gateway.data, *client.words, way, *gateway.ways[way])
+    assert seen["version"] == client.version
+    assert {"every_get-sum", "every_echo", "sdk_echo", "sdk_greet"} <= set(seen["tools"])
+    assert {NOTE, NOTE.replace("sdk", "old")} <= set(seen["resources"])
+    assert {"every_simple-prompt", "sdk_ask"} <= set(seen["prompts"])
+    assert seen["sum"].endswith("42.")
+    assert seen["echo"] == "höhö"
+    assert seen["note"] == "a note"
+    assert seen["prompt"] == "Tell me about bees"
+    assert seen["greeted"] == ["hello Ann after round-one", "hello Ann"]
+    assert seen["pondered"] == ["because", "because"]
+
+
+@pytest.mark.parametrize("way", ["http", "stdio"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_inspectors_command_line(gateway: Gateway, era: str, way: str) -> None:
+    command = (str(NODE_22), str(INSPECTOR), "--cli", "--quiet", "--format", "json", "--protocol-era", era)
+    head, target = ("--header", f"Authorization: Bearer {gateway.token}"), (gateway.url,)
+    if way == "stdio":
+        head, target = (), gateway.ways[way]
+
+    async def ask(method: str) -> Any:
+        words = (*command, "--method", method, *ASKED[method], *head, "--", *target)
+        return (await run(gateway.data, *words))["result"]
+
+    assert {"every_get-sum", "sdk_echo"} <= {tool["name"] for tool in (await ask("tools/list"))["tools"]}
+    assert (await ask("tools/call"))["content"][0]["text"].endswith("42.")
+    assert (await ask("resources/read"))["contents"][0]["text"] == "a note"
+    assert (await ask("prompts/get"))["messages"][0]["content"]["text"] == "Tell me about bees"
