@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import yaml
@@ -52,7 +53,11 @@ def test_the_health_check_asks_a_server_that_runs_as_the_image_runs_it(
     check = yaml.safe_load(text[text.index("CMD [") + 4 :].splitlines()[0])
     env |= {"TOOLYARD_DATA_DIR": str(tmp_path), "TOOLYARD_HOST": "127.0.0.1", "TOOLYARD_PORT": "{port}"}
     served = listening(sys.executable, "-m", "toolyard", "serve", **env)
-    words = [sys.executable, *(word.replace("8420", str(served.port)) for word in check[1:])]
+    # It listens before it is loaded, and the check does not wait for long.
+    urllib.request.urlopen(f"{served.url}/healthz", timeout=60).close()
+    # On a machine that is busy with other tests it may wait for longer.
+    slow = [word.replace("timeout=2", "timeout=25") for word in check[1:]]
+    words = [sys.executable, *(word.replace("8420", str(served.port)) for word in slow)]
     assert subprocess.run(words, timeout=30).returncode == 0
     served.stop()
     assert subprocess.run(words, timeout=30, stderr=subprocess.DEVNULL).returncode != 0

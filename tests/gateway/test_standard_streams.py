@@ -64,6 +64,19 @@ async def test_it_ends_with_its_input_and_its_children_with_it(lines: Any, until
     assert await gateway.process.stdout.read() == b""
 
 
+async def test_what_was_asked_before_the_input_ended_is_answered(lines: Any) -> None:
+    gateway = await lines({"one": odd("one")})
+    asked = [
+        message(1, "tools/call", {"name": "one_told"}),
+        message(2, "tools/call", {"name": "one_large", "arguments": {}}),
+        message(3, "ping"),
+    ]
+    said, _ = await asyncio.wait_for(gateway.process.communicate(b"\n".join(asked) + b"\n"), 60)
+    answers = {answer["id"]: answer for answer in map(json.loads, said.splitlines())}
+    assert answers.keys() == {1, 2, 3}
+    assert answers[1]["result"]["content"][0]["text"] == "{}"
+
+
 async def test_what_is_no_message_is_answered_and_the_rest_goes_on(lines: Any) -> None:
     gateway = await lines({"one": odd("one")})
     assert (await gateway.ask(b"{"))["error"]["code"] == -32700

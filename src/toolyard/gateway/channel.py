@@ -30,6 +30,7 @@ class Channel:
         self._tell = tell
         self._session: Session | None = None
         self._running: dict[Id, asyncio.Task[None]] = {}
+        self._listening: set[Id] = set()
 
     def unreadable(self) -> None:
         """Something came that is no JSON, or too long."""
@@ -73,6 +74,7 @@ class Channel:
             self._tell(await self._outcome(id, request))
         finally:
             self._running.pop(id, None)
+            self._listening.discard(id)
             if request is not None:
                 request.over = True
                 if request.session is not None:
@@ -105,6 +107,7 @@ class Channel:
 
     async def _outcome(self, id: Id, request: Request) -> Message:
         if request.modern and request.method == "subscriptions/listen":
+            self._listening.add(id)
             try:
                 return result_message(id, await self._front.listen(id, request))
             except Refusal as refusal:
@@ -130,6 +133,12 @@ class Channel:
 
     def _fail(self, id: Id | None, code: int, message: str, data: object = None) -> None:
         self._tell(error_message(id, code, message, data))
+
+    async def finish(self, seconds: float) -> None:
+        """Nothing more comes: answer what was asked, for so long at most. Who only listens is not waited for."""
+        asked = [task for id, task in self._running.items() if id not in self._listening]
+        if asked:
+            await asyncio.wait(asked, timeout=seconds)
 
     async def close(self) -> None:
         """The client is gone: end what runs for it."""

@@ -16,6 +16,8 @@ __all__ = ["serve_lines"]
 _CHUNK = 256 * 1024
 _LIMIT = 64 * 1024 * 1024
 """Bytes of one message."""
+_LAST = 5.0
+"""Seconds for answers to what was asked before the input ended, as when it comes out of a pipe."""
 
 
 async def serve_lines(front: Front, source: BinaryIO, sink: BinaryIO) -> None:
@@ -24,6 +26,7 @@ async def serve_lines(front: Front, source: BinaryIO, sink: BinaryIO) -> None:
     reader = asyncio.StreamReader(limit=_CHUNK)
     incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
     outgoing, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sink)
+    outgoing.set_write_buffer_limits(high=0)
     writer = asyncio.StreamWriter(outgoing, protocol, None, loop)
 
     def tell(message: Message) -> None:
@@ -33,7 +36,10 @@ async def serve_lines(front: Front, source: BinaryIO, sink: BinaryIO) -> None:
     channel = Channel(front, tell)
     try:
         await _converse(channel, reader, writer)
-    except (BrokenPipeError, ConnectionResetError):
+        await channel.finish(_LAST)
+        async with asyncio.timeout(_LAST):
+            await writer.drain()
+    except (BrokenPipeError, ConnectionResetError, TimeoutError):
         pass
     finally:
         await channel.close()
