@@ -11,10 +11,12 @@ from toolyard.cli.playground_server import bars
 from toolyard.model.approval import Approval, Grant
 from toolyard.model.chat import Chat, Event, Kind, NewEvent, TurnState
 from toolyard.model.result import Media, Result, Text
+from toolyard.model.tool import JsonObject
 from toolyard.store import Database
 from toolyard.web.ui.chat_example import example_events
 
 RUNNER = "nobody"
+QUESTION = "Is Friday too full? Draw my week."
 
 
 async def fill_chats(database: Database, owner: str) -> dict[str, str]:
@@ -44,6 +46,46 @@ async def fill_chats(database: Database, owner: str) -> dict[str, str]:
     return {"chat": "0" * 24, "chat-waits": everything}
 
 
+async def fill_shown(database: Database, owner: str) -> dict[str, str]:
+    """One short turn with two tools and a picture, which fits on a page; its id."""
+    now = time.time()
+    chat = await _chat(database, owner, "f" * 24, "Is Friday too full?", now - 120)
+    issues, chart = "mcp_github-work__list_issues", "playground_chart"
+    values = {"values": [3, 5, 8, 4, 9, 6, 2], "colour": "green"}
+    found = "9 issues: #412 Retries, #418 Release notes, #420 Sign-in on phones …"
+    steps = [
+        NewEvent(Kind.USER, {"text": QUESTION, "model": "fast", "agent": None, "again": None}),
+        _said("step-1", "I will look at what is due, and draw it.", 2),
+        _call("1", issues, "GitHub, at work", {"state": "open", "due": "2026-07-31"}),
+        _call("2", chart, "Playground", values, title="Draw a chart"),
+        result_event("1", Result(None, found, blocks=(Text(found),)), ok=True, seconds=0.41),
+        result_event("2", _picture("7 bars, the highest is 9."), ok=True, seconds=0.02),
+        _said("step-2", "Yes: **9 of 37** tasks are due on *Friday*, twice as many as on Thursday.", 0),
+        NewEvent(Kind.USAGE, {"input": 3515, "output": 112, "cached": 2100, "cost": "0.0021"}),
+        NewEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 3.1}),
+    ]
+    assert await database.chats.claim(chat, RUNNER, TurnState.IDLE, steps[:1], new_turn=True)
+    await database.chats.append(chat, RUNNER, steps[1:], then=TurnState.IDLE)
+    return {"chat-turn": chat}
+
+
+def _said(step: str, text: str, calls: int) -> NewEvent:
+    return NewEvent(
+        Kind.SAID, {"text": text, "reasoning": "", "model": "gpt-5-mini", "calls": calls}, part=step
+    )
+
+
+def _call(id_: str, name: str, server: str, arguments: JsonObject, title: str = "") -> NewEvent:
+    body = {"id": id_, "name": name, "tool": f"x/{name}", "server": server, "native": False, "title": title}
+    return NewEvent(Kind.CALL, {**body, "arguments": arguments})
+
+
+def _picture(text: str) -> Result:
+    picture = base64.b64encode(bars([3, 5, 8, 4, 9, 6, 2], (23, 130, 80))).decode()
+    media = Media("image", "image/png", picture, len(picture) * 3 // 4)
+    return Result(None, text, blocks=(Text(text), media))
+
+
 async def _chat(database: Database, owner: str, id_: str, title: str, at: float) -> str:
     await database.chats.create(Chat(id_, owner, title, at, at))
     return id_
@@ -58,8 +100,6 @@ async def _turn(database: Database, chat_id: str, events: list[Event]) -> None:
 
 def _stored(event: Event) -> NewEvent:
     if event.kind is Kind.RESULT and event.body["media"]:
-        picture = base64.b64encode(bars([3, 5, 8, 4, 9, 6, 2], (23, 130, 80))).decode()
-        media = Media("image", "image/png", picture, len(picture) * 3 // 4)
-        result = Result(None, event.body["text"], blocks=(Text(event.body["text"]), media))
+        result = _picture(event.body["text"])
         return result_event(event.body["id"], result, ok=True, seconds=event.body["seconds"])
     return NewEvent(event.kind, dict(event.body), event.part)

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.demo_chats import fill_chats
+from tests.demo_chats import fill_chats, fill_shown
 
 from toolyard.config.settings import Settings
 from toolyard.model.audit import AuditEntry
@@ -185,6 +185,6 @@ async def fill(
         await database.audit.write(
             AuditEntry(now - age, action, me.id, me.name, target, outcome, "127.0.0.1")
         )
-    ids |= await fill_chats(database, me.id)
+    ids |= await fill_chats(database, me.id) | await fill_shown(database, me.id)
     await database.close()
     return ids

@@ -1,6 +1,6 @@
 """``make screenshots``: every page of a real Toolyard, light and dark, wide and narrow.
 
-python -m tests.screenshots [FOLDER]
+python -m tests.screenshots [FOLDER [PAGE …]]
 """
 
 from __future__ import annotations
@@ -16,13 +16,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from playwright.sync_api import Browser, Page, sync_playwright
 from tests.demo_data import ROOT, fill, write_files
 
+Scheme = Literal["light", "dark"]
 SIZES = {"wide": (1280, 800), "narrow": (390, 844)}
 TALLEST = {"wide": 1400, "narrow": 2400}
 """Pixels: what is below is more of the same, and pictures stay small."""
+HEIGHTS = {"chat-turn": 985}
+"""Of windows that are not as tall as others."""
+BEFORE = ("home", "instances", "instances-nothing-found")
+"""Pages that are taken first, since they show states as they were entered."""
 CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
@@ -52,13 +58,14 @@ def running(command: list[str], port: int, env: dict[str, str] | None = None) ->
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(30)
 
 
 def pages(ids: dict[str, str]) -> dict[str, str]:
     """The address of every page, by the name of its picture."""
     docs, weather = ids["docs"], ids["weather"]
     return {
+        "chat-turn": f"/ui/chat/{ids['chat-turn']}",
         "chat": f"/ui/chat/{ids['chat']}",
         "chat-waits": f"/ui/chat/{ids['chat-waits']}",
         "chat-new": "/ui/chat",
@@ -101,7 +108,9 @@ def settle(page: Page) -> None:
     page.evaluate("document.activeElement.blur()")
 
 
-def take(browser: Browser, base: str, wanted: dict[str, str], folder: Path, schemes: tuple[str, ...]) -> None:
+def take(
+    browser: Browser, base: str, wanted: dict[str, str], folder: Path, schemes: tuple[Scheme, ...]
+) -> None:
     for scheme in schemes:
         for size, (width, height) in SIZES.items():
             context = browser.new_context(
@@ -109,6 +118,7 @@ def take(browser: Browser, base: str, wanted: dict[str, str], folder: Path, sche
             )
             page = context.new_page()
             for name, path in wanted.items():
+                page.set_viewport_size({"width": width, "height": HEIGHTS.get(name, height)})
                 page.goto(base + path)
                 settle(page)
                 # A chat is shown at its end, as it opens.
@@ -116,7 +126,7 @@ def take(browser: Browser, base: str, wanted: dict[str, str], folder: Path, sche
                 tall = (
                     min(page.evaluate("document.documentElement.scrollHeight"), TALLEST[size])
                     if whole
-                    else height
+                    else HEIGHTS.get(name, height)
                 )
                 page.screenshot(
                     path=folder / f"{name}-{scheme}-{size}.png",
@@ -127,7 +137,7 @@ def take(browser: Browser, base: str, wanted: dict[str, str], folder: Path, sche
             context.close()
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, names: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="toolyard-") as place:
         data, docs_port, port = Path(place, "data"), free_port(4010), free_port()
@@ -137,9 +147,13 @@ def main(folder: Path) -> None:
         serve = [sys.executable, "-m", "toolyard", "--data-dir", str(data), "serve", "--port", str(port)]
         with running(docs, docs_port), running(serve, port), sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
-            take(browser, f"http://127.0.0.1:{port}", pages(ids), folder, ("light", "dark"))
+            wanted = {name: path for name, path in pages(ids).items() if not names or name in names}
+            # Chats and agents ask every server, and those of the demonstration do not answer.
+            before = {name: wanted.pop(name) for name in BEFORE if name in wanted}
+            for some in (before, wanted):
+                take(browser, f"http://127.0.0.1:{port}", some, folder, ("light", "dark"))
             browser.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/screenshots")
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/screenshots", sys.argv[2:])

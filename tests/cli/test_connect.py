@@ -148,6 +148,17 @@ def test_the_file_of_the_project_and_any_other(cli: Any) -> None:
     assert imported(cli, cli.home / "opencode.jsonc")["toolyard"]["args"][-1] == "stdio"
 
 
+def test_a_project_whose_file_we_would_find_ourselves_is_told_which_to_read(cli: Any) -> None:
+    for _ in range(2):
+        cli("connect", "claude-code", "--write", "--project")
+        entry = json.loads((cli.home / ".mcp.json").read_text())["mcpServers"]["toolyard"]
+        assert entry["args"][-3:] == ["--config", str(cli.data / "mcp.json"), "stdio"]
+    (cli.home / "toolyard.mcp.json").write_text("{}")
+    cli("connect", "claude-code", "--write", "--project")
+    entry = json.loads((cli.home / ".mcp.json").read_text())["mcpServers"]["toolyard"]
+    assert "--config" not in entry["args"]
+
+
 def test_a_token_in_a_project_is_warned_of(cli: Any) -> None:
     words = ("connect", "vscode", "--write", "--project", "--url", "http://127.0.0.1:1", "--token")
     ran = cli(*words, TOOLYARD_REMOTE_TOKEN="ty_x")

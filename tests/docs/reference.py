@@ -1,4 +1,5 @@
-"""``python -m tests.docs.reference``: writes docs/reference from the code, so that it cannot drift.
+"""``python -m tests.docs.reference``: writes docs/reference and docs/rooms.svg from the code, so that they
+cannot drift.
 
 A test compares what stands there with what this would write.
 """
@@ -13,6 +14,7 @@ from typing import Any
 import click
 from fastapi import FastAPI
 from tests.conftest import ROOT
+from tests.docs import rooms
 
 from toolyard.cli.app import SECTIONS, app
 from toolyard.config.settings import SETTINGS, Settings
@@ -171,6 +173,7 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, write in PAGES.items():
         (FOLDER / name).write_text(re.sub(r"[ \t]+\n", "\n", write()))
+    rooms.FILE.write_text(rooms.picture())
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
-"""What docs/chat.md says of the terminal is what the code has."""
+"""What docs/chat.md says of the terminal, and docs/api.md of the events of a chat, is what the code has."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import click
+from tests.docs.pages import read
 
 from toolyard.cli.app import app
 from toolyard.cli.chatting.commands import COMMANDS
 from toolyard.cli.chatting.once import CODES
+from toolyard.model.chat import Ending, Kind
 
-PAGE = (Path(__file__).parent.parent.parent / "docs/chat.md").read_text().partition("## In the terminal")[2]
+PAGE = read("docs/chat.md").partition("## In the terminal")[2]
 
 
 def test_every_command_of_a_conversation_is_there() -> None:
@@ -31,3 +32,11 @@ def test_every_option_is_there() -> None:
     for option in options - shared:
         assert option in PAGE, option
     assert "-p TEXT" in PAGE
+
+
+def test_every_kind_of_event_and_every_ending_is_there() -> None:
+    table = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (.+)$", read("docs/api.md"), re.MULTILINE)
+    told = {kind for first, _ in table for kind in re.findall(r"`(\w+)`", first)}
+    assert {kind.value for kind in Kind} <= told
+    (end,) = (rest for first, rest in table if first == "`end`")
+    assert [ending.value for ending in Ending if f"`{ending}`" not in end] == []

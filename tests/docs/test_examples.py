@@ -1,72 +1,135 @@
-"""Every example in the documentation runs, in the order in which it stands."""
+"""Every example of the documentation is run or checked, page by page, in the order in which it stands."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.conftest import ROOT, Programs
+from tests.docs.pages import PAGES, Example, examples, read
+from tests.docs.sessions import Session, matches
+from tests.ports import free_port
 
-from toolyard.config import parse_config
+from toolyard.config import load_settings, parse_config
 
-ROOT = Path(__file__).parent.parent.parent
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MEASURED = {"docs/benchmarks.md", "docs/conformance.md", "docs/reliability.md"}
+"""Pages whose commands take hours, and write the pages."""
+FOUND = {page: found for page in PAGES if page not in MEASURED and (found := examples(page))}
+WITH_DATABASE = "docs/guides/postgresql.md"
+NOT_RUN = {
+    "docs/chat.md": 1,
+    "docs/deploying.md": 1,
+    "docs/guides/first-five-minutes.md": 1,
+    "docs/guides/postgresql.md": 1,
+    "docs/guides/sign-in-to-servers.md": 1,
+}
+"""How many examples of a page are not run, each with its reason above it. Keep them few."""
+QUESTION = "On which day does 2026-07-28 fall?"
+ORDER = r"call demo_weekday {\"date\": \"2026-07-28\"}"
+"""What the model is told here in place of the question: it does what it is told, and knows nothing."""
 
-
-def examples(page: str) -> list[tuple[str, str]]:
-    return FENCE.findall((ROOT / page).read_text())
-
-
-def run(language: str, text: str, folder: Path) -> str:
-    """What an example prints, run as a reader would run it with the environment activated."""
-    bin = Path(sys.executable).parent
-    env = {**os.environ, "PATH": f"{bin}:{os.environ['PATH']}", "TOOLYARD_DATA_DIR": str(folder / "own")}
-    command = ["bash", "-e", "-c", text] if language == "sh" else [sys.executable, "-c", text]
-    done = subprocess.run(
-        command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-def test_the_tour_of_the_readme_works_from_the_first_line_to_the_last(tmp_path: Path) -> None:
-    printed = [
-        run(language, text, tmp_path)
-        for language, text in examples("README.md")
-        if language in ("sh", "python")
-    ]
-    tour = "\n".join(printed)
-    assert "command not found: no-such-program" in tour
-    assert tour.count("2026-07-28 is a Tuesday.") == 3
-    assert re.search(r"^-> agent +hide", tour, re.MULTILINE)
-    assert "demo_weekday - Tell on which day" in tour
+pytestmark = pytest.mark.timeout(300)
 
 
-def test_the_examples_of_the_library_page_run(tmp_path: Path) -> None:
-    for language, text in examples("README.md")[1:2]:
-        run(language, text, tmp_path)
-    (tmp_path / "data").mkdir()
-    # Those that need a model are run by test_adapters.py.
-    found = [one for one in examples("docs/library.md") if one[0] == "python" and "adapters" not in one[1]]
-    printed = "".join(run(*one, tmp_path) for one in found)
-    assert "Counted to 3." in printed
+def is_run(example: Example) -> bool:
+    return not example.marker.startswith(("not run: ", "run by "))
 
 
-def test_the_configurations_of_the_guide_are_valid() -> None:
-    found = [text for language, text in examples("docs/guide.md") if language == "json"]
-    assert found
-    for text in found:
-        assert parse_config(text).servers
+def models(page: str, listening: Programs) -> Mapping[str, str]:
+    """Models of our own, at the addresses that the libraries of the providers look at."""
+    if "_API_KEY" not in read(page):
+        return {}
+    chat = listening(sys.executable, "-I", ROOT / "tests/servers/openai_server.py", "{port}").url
+    others = listening(sys.executable, "-I", ROOT / "tests/servers/providers_server.py", "{port}").url
+    quiet = {"PYDANTIC_AI_NO_BANNER": "1"}
+    return {"OPENAI_BASE_URL": f"{chat}/v1", "ANTHROPIC_BASE_URL": others, **quiet}
+
+
+def here(example: Example, ports: Mapping[str, str], database: str) -> Example:
+    """The example with what is another here: ports, the database, the models and their keys."""
+    then = "\n" if example.language == "sh" else r"\n"
+    script = ORDER if "anthropic" in example.text else f"{ORDER}{then}then{then}results?"
+    words = {
+        **ports,
+        "postgresql://toolyard:secret@db.example.org/toolyard": database,
+        "sk-ant-…": "good",
+        "sk-…": "good",
+        "gpt-5-mini": "fake-1",
+        QUESTION: script,
+    }
+    text, shown = example.text, example.shown
+    for there, ours in words.items():
+        text, shown = text.replace(there, ours), shown.replace(there, ours)
+    return replace(example, text=text, shown=shown)
+
+
+def read_through(page: str, folder: Path, env: Mapping[str, str], database: str = "") -> None:
+    ports = {there: str(free_port()) for there in ("8420", "8421", "8422", "8423", "8430")}
+    with closing(Session(folder / "home", {"TOOLYARD_PORT": ports["8420"], **env})) as session:
+        for example in filter(is_run, FOUND[page]):
+            ours = here(example, ports, database)
+            match example.language:
+                case "json":
+                    assert parse_config(example.text).servers, example.place
+                case "toml":
+                    check_settings(ours, folder)
+                case _:
+                    session.run(ours)
+
+
+def check_settings(example: Example, folder: Path) -> None:
+    (folder / "toolyard.toml").write_text(example.text)
+    assert any(value.origin != "default" for value in load_settings(folder, env={}).table()), example.place
+
+
+@pytest.mark.parametrize("page", sorted(set(FOUND) - {WITH_DATABASE}))
+def test_a_page_can_be_followed(page: str, tmp_path: Path, listening: Programs) -> None:
+    read_through(page, tmp_path, models(page, listening))
+
+
+def test_the_page_about_postgresql_can_be_followed(tmp_path: Path, postgres_url: str) -> None:
+    read_through(WITH_DATABASE, tmp_path, {}, postgres_url)
+
+
+def test_every_guide_has_examples() -> None:
+    guides = {page for page in PAGES if page.startswith("docs/guides/")}
+    assert guides <= set(FOUND)
+
+
+def test_few_examples_are_not_run_and_each_says_why() -> None:
+    left_out = [each for found in FOUND.values() for each in found if not is_run(each)]
+    reasons = [each for each in left_out if each.marker.startswith("not run: ")]
+    assert all(len(each.marker) > len("not run: because") for each in reasons)
+    assert Counter(each.page for each in reasons) == NOT_RUN
+    for each in left_out:
+        if each.marker.startswith("run by "):
+            assert (ROOT / each.marker.removeprefix("run by ")).exists(), each.place
+
+
+def test_every_marker_is_one_that_is_understood() -> None:
+    for found in FOUND.values():
+        for each in found:
+            known = r"(keeps running|not run: .+|run by tests/\S+|ends with \d+)?"
+            assert re.fullmatch(known, each.marker), f"{each.place}: {each.marker}"
 
 
 @pytest.mark.parametrize(
-    "page",
-    ["README.md", "CHANGELOG.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))],
+    ("shown", "printed", "same"),
+    [
+        ("a  b\n\nc\n", "a b \nc", True),
+        ("a\n…\nd\n", "a\nb\nc\nd\n", True),
+        ("a\n…\nd\n", "a\nd\n", True),
+        ("took … s\n", "took 3 s\n", True),
+        ("a\n", "a\nb\n", False),
+        ("…b\n", "a\nb\n", False),
+        ("a.c\n", "abc\n", False),
+    ],
 )
-def test_links_between_pages_lead_somewhere(page: str) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)", (ROOT / page).read_text()):
-        if "://" not in target:
-            assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
+def test_what_is_shown_is_compared_line_by_line(shown: str, printed: str, same: bool) -> None:
+    assert matches(shown, printed) is same

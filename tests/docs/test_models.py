@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.docs.test_examples import ROOT, examples
+from tests.docs.pages import examples, read
 
 from toolyard.agents.models.models import Models
 from toolyard.config import load_settings
@@ -15,7 +15,7 @@ PAGE = "docs/chat.md"
 
 
 async def test_the_tables_of_models_are_valid(tmp_path: Path) -> None:
-    text = next(text for language, text in examples(PAGE) if language == "toml" and "[models." in text)
+    text = next(each.text for each in examples(PAGE) if "[models." in each.text)
     (tmp_path / "toolyard.toml").write_text(text)
     models = Models.of(load_settings(tmp_path, env={}))
     assert [choice.id for choice in models.choices][:3] == ["fast", "careful", "house"]
@@ -23,10 +23,10 @@ async def test_the_tables_of_models_are_valid(tmp_path: Path) -> None:
 
 
 async def test_the_variable_with_models_is_valid(tmp_path: Path) -> None:
-    (text,) = re.findall(r"`TOOLYARD_MODELS`, as JSON: `(.+?)`\.", (ROOT / PAGE).read_text())
+    (text,) = re.findall(r"`TOOLYARD_MODELS`, as JSON: `(.+?)`\.", read(PAGE))
     assert load_settings(tmp_path, env={"TOOLYARD_MODELS": text}).models[0].name == "house"
 
 
 def test_every_provider_has_a_row() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \|", (ROOT / PAGE).read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \|", read(PAGE), re.MULTILINE)
     assert set(PROVIDERS) <= set(rows)

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from tests.docs import rooms
 from tests.docs.reference import FOLDER, PAGES
 
 from toolyard.config import parse_config
@@ -30,6 +31,10 @@ EVERYTHING = [
 def test_the_reference_is_what_the_code_says(page: str) -> None:
     written = re.sub(r"[ \t]+\n", "\n", PAGES[page]())
     assert (FOLDER / page).read_text() == written, "out of date: run `make reference`"
+
+
+def test_the_picture_of_the_rooms_is_what_the_architecture_says() -> None:
+    assert rooms.FILE.read_text() == rooms.picture(), "out of date: run `make reference`"
 
 
 def test_every_key_that_a_configuration_may_have_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Three replicas on one PostgreSQL behind nginx, as docs/deploying.md sets it up; one of them is killed."""
+"""Three replicas on one PostgreSQL behind nginx, as the documentation sets it up; one of them is killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.conftest import ROOT
-from tests.journeys.test_replicas import Replica, free_port
+from tests.journeys.test_replicas import Replica
+from tests.ports import free_port
 
 from toolyard.config.settings import Settings
 from toolyard.model.people import Right, Role, TokenScope
@@ -45,7 +46,8 @@ pytestmark = [
 
 def balancer_config(folder: Path, port: int, replicas: list[Replica]) -> Path:
     """The example of the documentation, with these ports."""
-    (example,) = re.findall(r"```nginx\n(.*?)```", (ROOT / "docs/deploying.md").read_text(), re.DOTALL)
+    page = ROOT / "docs/guides/behind-a-reverse-proxy.md"
+    (example,) = re.findall(r"```nginx\n(.*?)```", page.read_text(), re.DOTALL)
     ports = iter(replicas)
     example = re.sub(
         r"server 127.0.0.1:842[123];", lambda _: f"server 127.0.0.1:{next(ports).port};", example
@@ -72,7 +74,7 @@ async def balanced(folder: Path, replicas: list[Replica]) -> AsyncIterator[str]:
     config = balancer_config(folder, port, replicas)
     process = subprocess.Popen([NGINX, "-p", str(folder), "-c", str(config), "-e", str(folder / "error.log")])
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while True:
                 assert process.poll() is None, (folder / "error.log").read_text()
                 with contextlib.suppress(OSError):

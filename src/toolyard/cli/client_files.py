@@ -56,7 +56,7 @@ def _file(made: Snippet, *, project: bool, to: str | None) -> Path:
 def _tell(made: Snippet, change: str, file: Path, backup: Path | None) -> None:
     words = {
         "added": f"{made.title} uses Toolyard",
-        "replaced": f"{made.title} uses Toolyard, in another way than before",
+        "replaced": f"{made.title} uses Toolyard, in another way than before,",
         "removed": f"{made.title} uses Toolyard no more",
         "same": f"nothing to do: it stands in {file}",
         "absent": f"nothing to do: it does not stand in {file}",

@@ -62,6 +62,8 @@ def command(
     given = {name: value for name, value in chosen.items() if value is not None}
     _check(given, write=write, remove=remove, project=project, to=to, url=url, token=token or token_file)
     words = [word for name, value in given.items() for word in (f"--{name}", value)]
+    if project and client == "claude-code":
+        options = _past_its_file(options)
     way = Way(
         (*(_program() if write else ("toolyard",)), *_places(options), "stdio", *words),
         None if url is None else address(url, **given),
@@ -132,6 +134,16 @@ def _places(options: Options) -> list[str]:
         if path
         for word in (name, os.path.abspath(os.path.expanduser(path)))
     ]
+
+
+def _past_its_file(options: Options) -> Options:
+    """With a file named to read, where Toolyard would else find `.mcp.json`, the very file that starts it."""
+    from toolyard.config import discover_config_path  # not for the help
+
+    found = discover_config_path()
+    if options.config is not None or (found is not None and found.name != ".mcp.json"):
+        return options
+    return replace(options, config=str(options.folder / "mcp.json"))
 
 
 def _program() -> tuple[str, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
-from typing import Literal
+from typing import Literal, TextIO
 
 import click
 
@@ -40,6 +42,8 @@ def command(
     """
     if sum(word is not None for word in (agent, bundle, server)) > 1:
         raise Usage("--agent, --bundle and --server exclude each other", hint="give one of them")
+    _check("standard input", sys.stdin)
+    _check("standard output", sys.stdout)
     from toolyard.agents.agentsfile import agents_path, read_agents  # not for the help
     from toolyard.gateway.local import choose, serve_local
 
@@ -54,3 +58,11 @@ def command(
     sys.stdout = sys.stderr
     run_async(serve_local(configuration, settings, folder, caller, server, mode, source, sink))
     return 0
+
+
+def _check(name: str, stream: TextIO) -> None:
+    """Event loops cannot wait for files, and one of them ends the process without a word."""
+    mode = os.fstat(stream.fileno()).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()):
+        hint = "an MCP client starts this command; to call a tool yourself, use `toolyard call`"
+        raise Usage(f"{name} is neither a pipe nor a terminal", hint=hint)

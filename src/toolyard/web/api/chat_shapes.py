@@ -151,7 +151,7 @@ class EventShown(BaseModel):
         description="What a piece (`text`, `reasoning`, `progress`) is of. Another event of the same turn "
         "and part stands in place of its pieces, which are gone."
     )
-    body: dict[str, Any] = Field(description="What docs/chat.md says of each kind.")
+    body: dict[str, Any] = Field(description="What docs/api.md says of each kind.")
 
 
 class EventPage(BaseModel):

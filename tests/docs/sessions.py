@@ -1,0 +1,177 @@
+"""A reader at a terminal, who does what a page says from its first line to its last, in a new home."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.docs.pages import Example
+
+HOME = "/home/ann"
+"""What pages call the reader's home."""
+SECONDS = 120
+# What one block exports, and the folder that it ends in, is there in the next one.
+_KEEPS = 'trap \'export -p > "$STATE"; pwd >> "$STATE.folder"\' EXIT\n'
+
+
+class Session:
+    """Runs examples one after another, with the environment of this one activated."""
+
+    def __init__(self, home: Path, env: Mapping[str, str]) -> None:
+        self._home = home
+        self._folder = home / "yard"
+        self._folder.mkdir(parents=True)
+        self._state = home / ".state"
+        self._running: list[Screen] = []
+        bin = str(Path(sys.executable).parent)
+        plain = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
+        self._env = {
+            **plain,
+            "PATH": f"{bin}:{os.environ['PATH']}:/usr/sbin",
+            "HOME": str(home),
+            "TERM": "xterm",
+            "COLUMNS": "160",
+            "NO_COLOR": "1",
+            "STATE": str(self._state),
+            **env,
+        }
+
+    def run(self, example: Example) -> None:
+        """Run it, and compare what it prints with what the page shows."""
+        screen = Screen(self._command(example), self._folder, self._env)
+        if example.marker == "keeps running":
+            self._running.append(screen)
+            screen.wait_for(lambda text: self._shows(example, text), example.place)
+            return
+        code, printed = screen.end(example.place)
+        wanted = int(example.marker.removeprefix("ends with ")) if "ends with" in example.marker else 0
+        assert code == wanted, f"{example.place} ended with {code}\n{printed}"
+        if example.shown:
+            said = f"{example.place} shows\n{example.shown}\nbut one sees\n{printed}"
+            assert self._shows(example, printed), said
+        folder = self._state.with_name(".state.folder")
+        if folder.exists():
+            self._folder = Path(folder.read_text().splitlines()[-1])
+
+    def _command(self, example: Example) -> list[str]:
+        before = '[ ! -e "$STATE" ] || . "$STATE"\n'
+        if example.language == "python":
+            return ["bash", "-e", "-c", before + 'exec python -c "$0"', example.text]
+        keeps = "" if example.marker == "keeps running" else _KEEPS
+        return ["bash", "-e", "-c", before + keeps + example.text]
+
+    def _shows(self, example: Example, printed: str) -> bool:
+        shown = f"{example.shown}\n…" if example.marker == "keeps running" else example.shown
+        return matches(shown, printed.replace(str(self._home), HOME))
+
+    def close(self) -> None:
+        for screen in self._running:
+            screen.stop()
+
+
+def matches(shown: str, printed: str) -> bool:
+    """Is this what was printed? ``…`` stands for anything within a line, and alone for any lines."""
+    lines = [line for line in _lines(shown) if line]
+    parts = [r"(?:.*\n)*?" if line == "…" else f"{_pattern(line)}\n" for line in lines]
+    return re.fullmatch("".join(parts), "".join(f"{line}\n" for line in _lines(printed) if line)) is not None
+
+
+def on_screen(written: str) -> str:
+    """What stands on a terminal in the end, where progress was drawn and wiped away."""
+    lines, row, column = [""], 0, 0
+    for count, order, text in re.findall(r"\x1b\[([0-9;?]*)([A-Za-z])|([\r\n]|[^\x1b\r\n]+)", written):
+        if text == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif text == "\r":
+            column = 0
+        elif text:
+            line = lines[row].ljust(column)
+            lines[row] = line[:column] + text + line[column + len(text) :]
+            column += len(text)
+        elif order == "A":
+            row = max(row - int(count or 1), 0)
+        elif order == "K":
+            lines[row] = ""
+    return "\n".join(lines)
+
+
+def _pattern(line: str) -> str:
+    return ".*".join(re.escape(part) for part in line.split("…"))
+
+
+def _lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+class Screen:
+    """One command in a terminal of its own, with nobody at the keyboard."""
+
+    def __init__(self, command: list[str], folder: Path, env: Mapping[str, str]) -> None:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
+        self._process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self._printed = b""
+        self._changed = threading.Condition()
+        self._ended = False
+        self._reader = threading.Thread(target=self._read, args=(ours,))
+        self._reader.start()
+
+    def _read(self, descriptor: int) -> None:
+        with contextlib.suppress(OSError):  # how a terminal says that everybody has left it
+            while piece := os.read(descriptor, 65_536):
+                with self._changed:
+                    self._printed += piece
+                    self._changed.notify()
+        os.close(descriptor)
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+
+    def text(self) -> str:
+        return on_screen(self._printed.decode(errors="replace"))
+
+    def wait_for(self, condition: Callable[[str], bool], place: str) -> None:
+        """Until what it has printed is as it should be."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or condition(self.text()), SECONDS)
+        assert condition(self.text()), f"{place} keeps running, and one sees\n{self.text()}"
+
+    def end(self, place: str) -> tuple[int, str]:
+        """Its exit code and what it printed."""
+        try:
+            code = self._process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise AssertionError(f"{place} does not end; so far\n{self.text()}") from None
+        self._reader.join(SECONDS)
+        return code, self.text()
+
+    def stop(self) -> None:
+        """End it and all that it started; what does not go is killed."""
+        for sent in (signal.SIGTERM, signal.SIGKILL):
+            if self._reader.is_alive():
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, sent)
+                self._reader.join(30)
+        self._process.wait(30)

@@ -1,0 +1,58 @@
+"""Every link between pages leads somewhere, to the heading that it names."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.conftest import ROOT
+from tests.docs.pages import PAGES, anchors, links, read
+
+CODE = sorted(
+    str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.py") if "docs/" in path.read_text("utf-8")
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_a_page_leads_somewhere(page: str) -> None:
+    for link in links(page):
+        if re.match(r"https?://|mailto:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = ((ROOT / page).parent / path).resolve() if path else ROOT / page
+        assert target.exists(), f"{page} links to {link}"
+        assert target.is_relative_to(ROOT), f"{page} links to {link}, which is not of this project"
+        if anchor:
+            assert anchor in anchors(str(target.relative_to(ROOT))), (
+                f"{page} links to {link}: no such heading"
+            )
+
+
+@pytest.mark.parametrize("path", [*CODE, "Makefile", "pyproject.toml", "compose.yaml"])
+def test_pages_that_the_code_names_are_there(path: str) -> None:
+    for named in re.findall(r"\bdocs/[\w/-]+\.(?:md|svg)\b", read(path)):
+        assert (ROOT / named).exists(), f"{path} names {named}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, waiting = set[str](), ["README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached and page.endswith(".md"):
+            reached.add(page)
+            for link in links(page):
+                target = ((ROOT / page).parent / link.partition("#")[0]).resolve()
+                if link.partition("#")[0] and target.is_relative_to(ROOT) and target.exists():
+                    waiting.append(str(target.relative_to(ROOT)))
+    assert set(PAGES) - reached == set()
+
+
+def test_the_pictures_that_are_kept_are_those_that_pages_show() -> None:
+    shown = {link.rpartition("/")[2] for page in PAGES for link in links(page) if "screenshots/" in link}
+    kept = re.findall(r"^!(.+\.png)$", read("docs/screenshots/.gitignore"), re.MULTILINE)
+    assert shown == set(kept)
+
+
+def test_anchors_are_made_as_github_makes_them() -> None:
+    assert "a-server-serversid" in anchors("docs/reference/configuration.md")
+    assert "get-apiv1status" in anchors("docs/reference/api.md")
