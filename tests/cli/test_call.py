@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
+
+SERVERS = Path(__file__).parent.parent / "servers"
 
 
 def test_words_become_what_the_schema_says(yard: Any) -> None:
@@ -52,6 +55,17 @@ def test_media_are_described_and_written_only_where_asked(yard: Any) -> None:
         ran = yard("call", "odd_image", "--save", "media")
         assert ran.out == f"[image: image/png, 28 bytes] -> media/odd_image-{number}.png\n"
         assert (yard.home / f"media/odd_image-{number}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_file_is_described_as_it_is_for_whoever_calls(cli: Any) -> None:
+    server = {"command": sys.executable, "args": [str(SERVERS / "results_server.py")]}
+    cli.write({"mcpServers": {"r": server}})
+    cli.agents("## Reader\n---\ndescription: Reads.\n---\nRead.\n")
+    given = ["call", "r_media", "mime=application/zip", "data=UEsDBA=="]
+    for words in ([], ["--agent", "reader"]):
+        ran = cli(*given, *words, "--save", "media")
+        assert ran.out.startswith("[file file:///made/up: application/zip, 4 bytes] -> media/")
+    assert not (cli.data / "results.db").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_a_clear_error(yard: Any) -> None:

@@ -46,6 +46,46 @@ def test_a_part_of_an_untrusted_text_is_fenced_within_its_length() -> None:
     assert part.next_offset is not None
 
 
+def binary(data: bytes, trust: Trust = Trust.TRUSTED) -> Kept:
+    return Kept(data, trust, "srv", "application/x")
+
+
+def test_bytes_that_are_text_are_read_as_text() -> None:
+    table = binary("\ufeffname,größe\none,1\n".encode())
+    assert read_range(table, 5, 5).text == "größe"
+    assert read_lines(table, "ONE".lower(), 0, 100).text == "2: one,1"
+    assert read_path(binary(json.dumps(VALUE).encode()), "$.items[0].id", 0, 100).text == "1"
+
+
+@given(st.binary(min_size=1, max_size=300).map(lambda data: b"\xff\0" + data), st.integers(1, 9_000))
+def test_other_bytes_are_shown_in_digits_and_put_together_are_the_same(data: bytes, length: int) -> None:
+    shown, offset = "", 0
+    while True:
+        part = read_range(binary(data), offset, length)
+        assert len(part.text) <= max(length, 57)
+        assert part.total == len(data)
+        assert part.note is not None
+        assert "application/x" in part.note
+        shown += "".join(line.partition("  ")[2] + " " for line in part.text.split("\n"))
+        if part.next_offset is None:
+            break
+        offset = part.next_offset
+    assert bytes.fromhex(shown) == data
+
+
+def test_a_range_of_bytes_stays_short_and_within_the_fence() -> None:
+    part = read_range(binary(bytes(1_000_000), Trust.UNTRUSTED), 0, 64_000)
+    assert len(part.text) <= 4_000
+    assert "<untrusted-data " in part.text
+    assert read_range(binary(bytes(4)), 9, 100).text == ""
+
+
+def test_what_is_no_text_has_no_lines_and_no_places() -> None:
+    for read in (read_lines, read_path):
+        with pytest.raises(Unreadable, match="no text"):
+            read(binary(b"\0"), "x", 0, 100)
+
+
 @pytest.mark.parametrize(
     ("path", "found"),
     [

@@ -6,15 +6,15 @@ import asyncio
 import sqlite3
 import stat
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toolyard.content import resultstore
 from toolyard.content.handles import Kept, handle_of
+from toolyard.content.keeping import Bounds, Results
 from toolyard.content.resultstore import ResultStore
 from toolyard.model.principal import Principal
 from toolyard.model.server import Trust
@@ -41,13 +41,13 @@ class Place:
         self.now: float | None = None
         """What time it is; None: what the machine says."""
 
-    def clock(self, real: Callable[[], float] = time.time) -> float:
-        return real() if self.now is None else self.now
+    def clock(self) -> float:
+        return time.time() if self.now is None else self.now
 
-    def store(self, **bounds: Any) -> ResultStore | SqlResults:
+    def store(self, **bounds: Any) -> Results:
         if self._database is None:
-            return ResultStore(self._file, **bounds)
-        return SqlResults(self._database._workshop, self.clock, **bounds)
+            return ResultStore(self._file, Bounds(**bounds), self.clock)
+        return SqlResults(self._database._workshop, self.clock, Bounds(**bounds))
 
     async def count(self) -> int:
         query = "SELECT count(*) FROM result"
@@ -58,13 +58,9 @@ class Place:
 
 
 @pytest.fixture(params=["file", "sqlite", "postgresql"])
-async def place(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Place]:
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     if request.param == "file":
-        place = Place(tmp_path / "r.db", None)
-        monkeypatch.setattr(resultstore.time, "time", place.clock)
-        yield place
+        yield Place(tmp_path / "r.db", None)
         return
     url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
     database = await Database.open(tmp_path, url=url, secret_key="a key for tests, long enough")
@@ -72,7 +68,7 @@ async def place(
     await database.close()
 
 
-async def put(store: ResultStore | SqlResults, who: Principal, kept: Kept) -> str:
+async def put(store: Results, who: Principal, kept: Kept) -> str:
     handle = handle_of(kept)
     await store.of(who).keep(handle, kept)
     return handle
@@ -86,6 +82,14 @@ async def test_a_text_outlives_the_process_and_comes_back_whole(place: Place) ->
         kept = Kept(text, Trust.UNTRUSTED, "srv")
         handle = await put(place.store(), ANN, kept)
         assert await place.store().of(ANN).read(handle) == kept
+
+
+async def test_bytes_come_back_with_their_kind(place: Place) -> None:
+    for data, mime in ((b"\xff\0\xff\xd8" * 10_000, "image/jpeg"), (b"", "a/b; c=d"), (b"plain", "")):
+        kept = Kept(data, Trust.TRUSTED, "srv", mime)
+        handle = await put(place.store(), ANN, kept)
+        assert await place.store().of(ANN).read(handle) == kept
+        assert handle != handle_of(Kept(data.decode("latin-1"), Trust.TRUSTED, "srv"))
 
 
 async def test_what_is_anns_is_not_bobs(place: Place) -> None:
@@ -141,7 +145,7 @@ async def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 async def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
-    store = ResultStore(tmp_path / "r.db", most=200_000, share=200_000)
+    store = ResultStore(tmp_path / "r.db", Bounds(most=200_000, share=200_000))
     for number in range(40):
         await put(store, ANN, text(number))
     assert (tmp_path / "r.db").stat().st_size < 600_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncGenerator, Mapping
@@ -13,7 +14,7 @@ import aiohttp
 import pytest
 from tests.web.conftest import Local, open_site, serve
 
-__all__ = ["Modern", "Old", "Reply", "odd", "open_site", "serve"]
+__all__ = ["Modern", "Old", "Reply", "next_message", "odd", "open_site", "serve"]
 
 HERE = Path(__file__).parent
 META = "io.modelcontextprotocol"
@@ -29,6 +30,10 @@ ODD_RESULT = (
     '{"zeta":[18446744073709551616,1.5],"content":[{"type":"text","text":"odd","annotations":{"b":1,"a":2}}],'
     '"structuredContent":{"b":123456789012345678901234567890,"a":"ä"},"_meta":{"x/y":1}}'
 )
+
+
+LARGE = {"command": sys.executable, "args": ["-I", "-S", str(HERE / "large_server.py")]}
+"""The entry of a server that answers with as much as it is asked for."""
 
 
 def odd(name: str, marker: Path | None = None, **more: Any) -> dict[str, Any]:
@@ -158,6 +163,15 @@ class Old(Modern):
     async def tell(self, method: str, params: Mapping[str, Any] | None = None) -> Reply:
         message = {"jsonrpc": "2.0", "method": method, "params": params or {}}
         return await self.send(message, self.head(method))
+
+
+async def next_message(response: aiohttp.ClientResponse) -> Any:
+    """The next message of a stream."""
+    async with asyncio.timeout(30):
+        async for line in response.content:
+            if line.startswith(b"data: {"):
+                return json.loads(line.removeprefix(b"data: "))
+    raise AssertionError("the stream ended")
 
 
 @pytest.fixture

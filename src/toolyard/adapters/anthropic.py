@@ -46,6 +46,6 @@ def _block(call: Call, result: Result) -> ToolResultBlockParam:
     content += [
         {"type": "image", "source": {"type": "base64", "media_type": media.mime, "data": media.data}}
         for media in result.media
-        if media.mime in _PICTURES
+        if media.mime in _PICTURES and media.handle is None
     ]
     return {"type": "tool_result", "tool_use_id": call.id, "content": content, "is_error": result.is_error}

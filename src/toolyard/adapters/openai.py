@@ -96,7 +96,7 @@ def _responses_output(result: Result) -> Any:
 
 
 def _pictures(result: Result) -> Iterator[Media]:
-    return (media for media in result.media if media.kind == "image")
+    return (media for media in result.media if media.kind == "image" and media.handle is None)
 
 
 def _data_url(media: Media) -> str:

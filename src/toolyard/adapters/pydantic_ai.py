@@ -67,7 +67,7 @@ class YardToolset(AbstractToolset[Any]):
         result = await self._yard.answer(name, tool_args, agent=self._agent, bundles=self._bundles)
         if result.is_error:
             raise ToolFailed(error_text(result))
-        media = [_binary(each) for each in result.media if each.kind in ("image", "audio")]
+        media = [_binary(each) for each in result.media if each.kind != "file" and each.handle is None]
         return [result.text, *media] if media else result.text
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
-from toolyard.catalog.lock import LockKeeper
+from toolyard.catalog.lock import Locks
 from toolyard.catalog.roster import Roster
 from toolyard.clients.link import OnProgress
 from toolyard.clients.manager import ClientManager
@@ -26,12 +26,15 @@ from toolyard.model.status import State, Status
 from toolyard.model.tool import Definition
 from toolyard.policy import Candidate, Gate, Policy, refused
 
-__all__ = ["Approve", "CallPath", "CallRules", "HandlesFor", "Via"]
+__all__ = ["AcceptAt", "Approve", "CallPath", "CallRules", "HandlesFor", "Via"]
 
 log = logging.getLogger("toolyard.calls")
 
 Approve: TypeAlias = Callable[[Question], Awaitable[bool]]
 """Asks somebody whether a call may be made. Raises ApprovalNeeded where they have to be asked first."""
+
+AcceptAt: TypeAlias = Callable[[Server], str | None]
+"""The page where what became different about a server is shown and accepted; None where there is none."""
 
 Via: TypeAlias = Callable[[Server, Definition, Mapping[str, Any], bool], Awaitable[dict[str, Any]]]
 """Takes a call that may be made to its server, for doors whose clients have connections of their own: the
@@ -77,9 +80,11 @@ class CallPath:
         approve: Approve | None = None,
         record: Callable[[CallRecord], None] | None = None,
         handles: HandlesFor | None = None,
-        lock: LockKeeper | None = None,
+        locks: Locks = Locks(),  # noqa: B008 - frozen
+        accept_at: AcceptAt | None = None,
     ) -> None:
-        self._lock = lock
+        self._locks = locks
+        self._accept_at = accept_at
         self._manager = manager
         self._rosters = rosters
         self._rules = rules
@@ -136,18 +141,27 @@ class CallPath:
         return shown
 
     def _aside(self, roster: Roster) -> Mapping[str, Mapping[str, str]]:
-        """What the lock sets aside: for each server its own names, with the reason."""
-        if self._lock is None:
-            return {}
-        found = {id: self._lock.reasons(one.contents) for id, one in roster.catalogues.items()}
+        """What the locks set aside: for each server its own names, with the reason."""
+        found = {id: self._locks.reasons(one.contents) for id, one in roster.catalogues.items()}
         return {id: reasons for id, reasons in found.items() if reasons}
 
     def _judged(self, definition: Definition, name: str, roster: Roster) -> Candidate:
         """The tool with what the lock says of it."""
         catalogue = roster.catalogues.get(definition.server_id)
-        if self._lock is None or catalogue is None:
+        if catalogue is None:
             return Candidate(definition, name)
-        return Candidate(definition, name, self._lock.reasons(catalogue.contents).get(definition.name))
+        return Candidate(definition, name, self._locks.reasons(catalogue.contents).get(definition.name))
+
+    async def _judged_now(
+        self, server: Server, definition: Definition, name: str, caller: Caller
+    ) -> Candidate:
+        """The same at a call. What was listed for it was judged for it; of a kept listing, people may have
+        accepted more since."""
+        roster = self._rosters.known(caller.principal)
+        catalogue = roster.catalogues.get(server.id)
+        if server.cache_ttl > 0 and catalogue is not None:
+            await self._locks.met(server, catalogue.contents)
+        return self._judged(definition, name, roster)
 
     def explain(self, name: str, caller: Caller) -> Decision:
         """The decision about a tool that is known, by its exposed name or its canonical id.
@@ -199,6 +213,7 @@ class CallPath:
             self._handles.get(caller.principal.id) or self.handles(caller.principal),
             server=server.id,
             secrets=self.secrets(server),
+            media=caller.surface is not Surface.OPERATOR,
         )
 
     async def pass_on(
@@ -287,10 +302,10 @@ class CallPath:
         self, server: Server, definition: Definition, name: str, arguments: Mapping[str, Any], caller: Caller
     ) -> None:
         gate = self._gate(caller, server.id)
-        if self._lock is None or not self._lock.holds:
+        if not self._locks.holds(server):
             candidate = Candidate(definition, name)
         else:
-            candidate = self._judged(definition, name, self._rosters.known(caller.principal))
+            candidate = await self._judged_now(server, definition, name, caller)
         verdict = gate.verdict(candidate) if gate is not None else Verdict.HIDE
         if verdict is Verdict.ALLOW:
             return
@@ -314,16 +329,22 @@ class CallPath:
         A model does not get the server's new words: they are what the lock is for.
         """
         definition, name, reason = candidate
-        if self._lock is None or gate.verdict(Candidate(definition, name)) not in _SHOWN:
+        if gate.verdict(Candidate(definition, name)) not in _SHOWN:
             return
         told = f"'{name}' is in quarantine: {reason}"
-        change = self._lock.change(roster.catalogues[definition.server_id].contents, definition.name)
+        change = self._locks.change(roster.catalogues[definition.server_id].contents, definition.name)
         if change is not None and caller.surface is Surface.OPERATOR:
             told = "\n".join((told, *(f"  {line}" for line in change.diff())))
-        hint = (
-            f"look at it with `toolyard lock --diff`, accept it with `toolyard lock --accept {definition.id}`"
-        )
-        raise ToolRefused(told, hint=hint if change is not None else None)
+        hint = self._how_to_accept(definition, caller) if change is not None else None
+        raise ToolRefused(told, hint=hint)
+
+    def _how_to_accept(self, definition: Definition, caller: Caller) -> str:
+        server = self._manager.find(definition.server_id, caller.principal)
+        page = None if self._accept_at is None or server is None else self._accept_at(server)
+        if page is not None:
+            return f"look at what changed and accept it at {page}"
+        accept = f"`toolyard lock --accept {definition.id}`"
+        return f"look at it with `toolyard lock --diff`, accept it with {accept}"
 
     # What is prepared once.
 
@@ -367,6 +388,11 @@ class CallPath:
         trust = Trust.TRUSTED if server is None else server.trust
         secrets = () if server is None else self.secrets(server)
         return failed(error, limits or self._rules.limits, trust, secrets=secrets)
+
+    @property
+    def limits(self) -> Limits:
+        """How much of a result a model gets, where nobody says otherwise."""
+        return self._rules.limits
 
     def handles(self, principal: Principal) -> Handles:
         """Where results of this principal's calls are kept that were too long."""

@@ -1,30 +1,48 @@
-"""Where texts that were too long are kept, and under which name."""
+"""Where results that were too long, or no text, are kept, and under which name."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
+from toolyard.content.packing import pack
 from toolyard.model.server import Trust
 
 __all__ = ["Handles", "Kept", "handle_of"]
 
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A whole text, and what must be known to show a part of it: an untrusted server's is fenced again."""
+    """A whole text, or whole bytes with their media type; and what must be known to show a part of it: an
+    untrusted server's is fenced again."""
 
-    text: str
+    body: str | bytes
     trust: Trust
     server: str = ""
+    mime: str = ""
+    """Of bytes only."""
+
+    @property
+    def text(self) -> str | None:
+        """The text, also where it came as bytes; None for what is no text."""
+        if isinstance(self.body, str):
+            return self.body
+        try:
+            text = self.body.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            return None
+        return None if _CONTROL.search(text) else text
 
 
 class Handles(Protocol):
     """The store that shaping needs. It is made for one principal: a handle is no secret."""
 
     async def keep(self, handle: str, kept: Kept) -> None:
-        """Keep a text under a handle. The same handle always comes with the same text."""
+        """Keep it under a handle. The same handle always comes with the same text or bytes."""
         ...
 
     async def read(self, handle: str) -> Kept | None:
@@ -38,5 +56,5 @@ class Handles(Protocol):
 
 def handle_of(kept: Kept) -> str:
     """The handle that follows from what is kept, so that a repeated call reads the same in a prompt."""
-    words = "\0".join((kept.trust.value, kept.server, kept.text))
-    return f"r{sha256(words.encode('utf-8', 'surrogatepass')).hexdigest()[:20]}"
+    whose = "\0".join((kept.trust.value, kept.server, "")).encode("utf-8", "surrogatepass")
+    return f"r{sha256(whose + pack(kept.body, kept.mime)).hexdigest()[:20]}"

@@ -10,12 +10,16 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``characters`` bounds a result's text together with every note and fence around it."""
+    """``characters`` bounds a result's text together with every note and fence around it, ``media`` the bytes
+    of each picture and sound that goes beside it."""
 
     characters: int = 64_000
+    media: int = 5_000_000
 
     LEAST: ClassVar[int] = 1_000
     """Below this there would be room for the notes and little else."""
+    WHOLE: ClassVar[int] = 2**31
+    """From here on somebody reads all of it: nothing is too long, and no file is put aside."""
 
     def __post_init__(self) -> None:
         if self.characters < self.LEAST:

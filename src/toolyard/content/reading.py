@@ -1,4 +1,6 @@
-"""Parts of a text that is kept: a range, the lines with certain words, a place in its JSON.
+"""Parts of what is kept: a range, the lines with certain words, a place in its JSON.
+
+Bytes are read as text where they are some, and else shown in hexadecimal digits.
 
 What is looked for is plain words and never a pattern: a pattern of a model's making could keep us busy for
 hours.
@@ -20,6 +22,10 @@ __all__ = ["Part", "Unreadable", "read_lines", "read_path", "read_range"]
 _LINE = 400
 _AROUND = 120
 _LINES = 100
+_ROW = 16
+_DUMPED = len("00000000  \n") + 3 * _ROW - 1
+_DUMP = 4_000
+"""Characters of bytes in hexadecimal digits: more would cost much and tell little."""
 
 
 class Unreadable(ValueError):
@@ -30,24 +36,29 @@ class Unreadable(ValueError):
 class Part:
     """What was found. ``text`` is fenced where the server is not trusted.
 
-    ``total`` counts characters, or for ``read_lines`` the lines found. ``next_offset`` is where the rest
-    begins; None where there is none.
+    ``total`` counts characters, or for ``read_lines`` the lines found, or for what is no text the bytes.
+    ``next_offset`` is where the rest begins; None where there is none. ``note`` says what is shown, where it
+    is no text.
     """
 
     text: str
     total: int
     next_offset: int | None = None
+    note: str | None = None
 
 
 def read_range(kept: Kept, offset: int, length: int) -> Part:
-    """The text from ``offset`` on, at most ``length`` characters with any fence."""
-    return _cut(kept, kept.text, offset, length)
+    """The text from ``offset`` on, at most ``length`` characters with any fence. Of what is no text, bytes
+    from ``offset`` on, in hexadecimal digits and no more than a reader has use for."""
+    text = kept.text
+    return _dumped(kept, offset, length) if text is None else _cut(kept, text, offset, length)
 
 
 def read_path(kept: Kept, path: str, offset: int, length: int) -> Part:
     """What stands at a path in the text's JSON, as JSON. Raises Unreadable."""
+    text = _text(kept)
     try:
-        value = json.loads(kept.text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         raise Unreadable("the result is no JSON: read a range of it, or look for words") from None
     try:
@@ -66,11 +77,12 @@ def read_lines(kept: Kept, words: str, offset: int, length: int) -> Part:
     """
     if not words.strip():
         raise Unreadable("there are no words to look for")
+    text = _text(kept)
     room = length - _fence_room(kept)
     exact = words != words.casefold()
     found: list[str] = []
     total = taken = 0
-    for number, line in enumerate(kept.text.split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         place = line.find(words) if exact else line.casefold().find(words)
         if place < 0:
             continue
@@ -87,6 +99,23 @@ def read_lines(kept: Kept, words: str, offset: int, length: int) -> Part:
         return Part("", 0)
     after = offset + len(found)
     return Part(_fenced(kept, "\n".join(found)), total, after if after < total else None)
+
+
+def _text(kept: Kept) -> str:
+    if (text := kept.text) is None:
+        raise Unreadable(f"the result is no text ({kept.mime}): only a range of it can be read")
+    return text
+
+
+def _dumped(kept: Kept, offset: int, length: int) -> Part:
+    data = kept.body if isinstance(kept.body, bytes) else b""
+    room = min(length, _DUMP) - _fence_room(kept)
+    start = min(max(offset, 0), len(data))
+    end = min(start + max(1, room // _DUMPED) * _ROW, len(data))
+    rows = (f"{at:08x}  {data[at : min(at + _ROW, end)].hex(' ')}" for at in range(start, end, _ROW))
+    note = f"no text but {kept.mime}: these are bytes in hexadecimal digits, and offset and total count bytes"
+    text = _fenced(kept, "\n".join(rows)) if end > start else ""
+    return Part(text, len(data), end if end < len(data) else None, note)
 
 
 def _around(line: str, place: int, length: int) -> str:

@@ -1,4 +1,4 @@
-"""Texts that were too long, in one file on disk: each principal's own, for some time, within a size."""
+"""Results that were too long, in one file on disk."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from toolyard.content.handles import Handles, Kept
-from toolyard.content.memory import MemoryHandles
-from toolyard.model.principal import Principal
-from toolyard.model.server import Trust
+from toolyard.content.handles import Kept
+from toolyard.content.keeping import Bounds, Results, Row, kept_of, put_within
 
 __all__ = ["FILE_NAME", "ResultStore"]
 
@@ -42,47 +40,51 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-class ResultStore:
-    """Gives each principal a store of their own, in a file that its owner alone may read.
+class ResultStore(Results):
+    """Keeps them in a file that its owner alone may read, within the Bounds.
 
-    A text is kept for ``seconds`` after it was last put in. Where all together take more than ``most`` bytes,
-    or those of one principal more than ``share``, the oldest go; the newest always stays. Each use opens the
-    file and closes it again: results that are too long are rare, and many processes may share it. Where the
-    file cannot be used, memory serves.
+    Each use opens the file and closes it again: results that are too long are rare, and many processes may
+    share it. Where the file cannot be used, memory serves.
     """
 
     def __init__(
-        self, path: Path, *, seconds: float = 86_400.0, most: int = 256_000_000, share: int = 64_000_000
+        self,
+        path: Path,
+        bounds: Bounds = Bounds(),  # noqa: B008 - frozen
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(bounds, clock)
         self._path = path
-        self._seconds = seconds
-        self._most = most
-        self._share = share
-        self._spare: dict[str, MemoryHandles] = {}
 
-    def of(self, principal: Principal) -> Handles:
-        """The store of one principal."""
-        return _Own(self, principal.id)
+    async def put(self, row: Row) -> bool:
+        """See Results."""
 
-    async def keep(self, principal_id: str, handle: str, kept: Kept) -> None:
-        """Put a text in."""
-        if not await asyncio.to_thread(self._used, lambda db: self._keep(db, principal_id, handle, kept)):
-            await self._spare.setdefault(principal_id, MemoryHandles(self._share // 16)).keep(handle, kept)
+        def work(db: sqlite3.Connection) -> bool:
+            with _transaction(db):
+                put_within(_Rows(db), row, self.bounds, self.clock())
+            db.execute("PRAGMA incremental_vacuum")
+            return True
 
-    async def read(self, principal_id: str, handle: str) -> Kept | None:
-        """What this principal has under the handle."""
-        found = await asyncio.to_thread(self._used, lambda db: _read(db, principal_id, handle))
-        if found is not None:
-            return found
-        spare = self._spare.get(principal_id)
-        return None if spare is None else await spare.read(handle)
+        return bool(await asyncio.to_thread(self._used, work))
 
-    async def has_any(self, principal_id: str) -> bool:
-        """Whether the principal has anything to read."""
-        if not self._path.exists():
-            return principal_id in self._spare
-        found = await asyncio.to_thread(self._used, lambda db: _has_any(db, principal_id))
-        return bool(found) or principal_id in self._spare
+    async def find(self, principal: str, handle: str) -> Kept | None:
+        """See Results."""
+        query = "SELECT trust, server, body FROM result WHERE principal = ? AND handle = ? AND expires > ?"
+
+        def work(db: sqlite3.Connection) -> Kept | None:
+            row = db.execute(query, (principal, handle, self.clock())).fetchone()
+            return None if row is None else kept_of(*row)
+
+        return await asyncio.to_thread(self._used, work)
+
+    async def has_stored(self, principal: str) -> bool:
+        """See Results."""
+        query = "SELECT 1 FROM result WHERE principal = ? AND expires > ? LIMIT 1"
+
+        def work(db: sqlite3.Connection) -> bool:
+            return db.execute(query, (principal, self.clock())).fetchone() is not None
+
+        return self._path.exists() and bool(await asyncio.to_thread(self._used, work))
 
     def _used(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
         for again in (True, False):
@@ -110,35 +112,32 @@ class ResultStore:
             db.execute(_TABLE)
             yield db
 
-    def _keep(self, db: sqlite3.Connection, principal_id: str, handle: str, kept: Kept) -> bool:
-        body = zlib.compress(kept.text.encode("utf-8", "surrogatepass"), 1)
-        owned = (principal_id, handle, kept.trust.value, kept.server)
-        with _transaction(db):
-            (newest,) = db.execute("SELECT coalesce(max(used), 0) + 1 FROM result").fetchone()
-            db.execute("DELETE FROM result WHERE expires <= ?", (time.time(),))
-            row = (*owned, time.time() + self._seconds, newest, len(body), body)
-            db.execute("INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-            _make_room(db, "principal = ?", (principal_id,), self._share, newest)
-            _make_room(db, "1", (), self._most, newest)
-        db.execute("PRAGMA incremental_vacuum")
-        return True
 
+class _Rows:
+    """A Ledger."""
 
-class _Own:
-    """One principal's part."""
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
 
-    def __init__(self, store: ResultStore, principal_id: str) -> None:
-        self._store = store
-        self._principal_id = principal_id
+    def expire(self, now: float) -> None:
+        self._db.execute("DELETE FROM result WHERE expires <= ?", (now,))
 
-    async def keep(self, handle: str, kept: Kept) -> None:
-        await self._store.keep(self._principal_id, handle, kept)
+    def put(self, row: Row) -> None:
+        (used,) = self._db.execute("SELECT coalesce(max(used), 0) + 1 FROM result").fetchone()
+        values = (row.principal, row.handle, row.trust, row.server, row.expires_at, used, row.size, row.body)
+        self._db.execute("INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
-    async def read(self, handle: str) -> Kept | None:
-        return await self._store.read(self._principal_id, handle)
+    def held(self, principal: str | None) -> int:
+        query = "SELECT coalesce(sum(size), 0) FROM result WHERE ?1 IS NULL OR principal = ?1"
+        (held,) = self._db.execute(query, (principal,)).fetchone()
+        return held
 
-    async def has_any(self) -> bool:
-        return await self._store.has_any(self._principal_id)
+    def oldest_first(self, principal: str | None) -> Sequence[tuple[str, str, int]]:
+        query = "SELECT principal, handle, size FROM result WHERE ?1 IS NULL OR principal = ?1 ORDER BY used"
+        return self._db.execute(query, (principal,)).fetchall()
+
+    def drop(self, principal: str, handle: str) -> None:
+        self._db.execute("DELETE FROM result WHERE principal = ? AND handle = ?", (principal, handle))
 
 
 @contextmanager
@@ -150,30 +149,3 @@ def _transaction(db: sqlite3.Connection) -> Generator[None]:
         db.execute("ROLLBACK")
         raise
     db.execute("COMMIT")
-
-
-def _make_room(db: sqlite3.Connection, whose: str, values: tuple[str, ...], most: int, newest: int) -> None:
-    """Delete the oldest until the rest fits; never the newest."""
-    rows = db.execute(f"SELECT used, size FROM result WHERE {whose} ORDER BY used DESC", values).fetchall()
-    held = 0
-    for used, size in rows:
-        held += size
-        if held > most and used != newest:
-            db.execute(f"DELETE FROM result WHERE {whose} AND used <= ?", (*values, used))
-            return
-
-
-def _read(db: sqlite3.Connection, principal_id: str, handle: str) -> Kept | None:
-    row = db.execute(
-        "SELECT trust, server, body FROM result WHERE principal = ? AND handle = ? AND expires > ?",
-        (principal_id, handle, time.time()),
-    ).fetchone()
-    if row is None:
-        return None
-    trust, server, body = row
-    return Kept(zlib.decompress(body).decode("utf-8", "surrogatepass"), Trust(trust), server)
-
-
-def _has_any(db: sqlite3.Connection, principal_id: str) -> bool:
-    query = "SELECT 1 FROM result WHERE principal = ? AND expires > ? LIMIT 1"
-    return db.execute(query, (principal_id, time.time())).fetchone() is not None

@@ -9,8 +9,9 @@ from typing import TypeAlias, cast
 from toolyard.content.fencing import fence, fence_length
 from toolyard.content.handles import Handles, Kept, handle_of
 from toolyard.content.limits import Limits
+from toolyard.content.media import keep_media
 from toolyard.content.redaction import redact
-from toolyard.content.shortening import shorten
+from toolyard.content.shortening import by_handle, shorten
 from toolyard.content.view import NO_OUTPUT, View, read
 from toolyard.model.result import Resource, Result, Text
 from toolyard.model.server import Trust
@@ -40,7 +41,7 @@ def shape(
     tool's output schema; a mismatch is a warning. What is over the limit is lost to the model view.
     """
     return _quick(raw, limits, trust, validate) or _shape(
-        raw, _view(raw, secrets, validate), limits, trust, server, None
+        raw, _checked(read(raw), raw, secrets, validate), limits, trust, server, None
     )
 
 
@@ -53,15 +54,20 @@ async def shape_and_keep(
     server: str = "",
     secrets: Iterable[str] = (),
     validate: Validate | None = None,
+    media: bool = False,
 ) -> Result:
-    """As ``shape``, but a text over the limit is kept whole, and the result has its handle.
+    """As ``shape``, but a text over the limit is kept whole, and the result has its handle. With ``media``,
+    for a model, so is what it cannot take in: see ``keep_media``.
 
     Raises what the store raises.
     """
     quick = _quick(raw, limits, trust, validate)
     if quick is not None:
         return quick
-    view, handle = _view(raw, secrets, validate), None
+    view, handle = read(raw), None
+    if media:
+        view = await keep_media(view, limits, trust, server, handles)
+    view = _checked(view, raw, secrets, validate)
     if len(view.text) > _room(limits, trust, server):
         kept = Kept(view.text, trust, server)
         handle = handle_of(kept)
@@ -81,7 +87,7 @@ def _quick(raw: object, limits: Limits, trust: Trust, validate: Validate | None)
 
 def _shape(raw: object, view: View, limits: Limits, trust: Trust, server: str, handle: str | None) -> Result:
     room = _room(limits, trust, server)
-    text = shorten(view.text, room, handle)
+    text = shorten(view.text, room, by_handle(handle))
     if not text:
         text = NO_OUTPUT
     elif trust is not _TRUSTED:
@@ -94,8 +100,7 @@ def _room(limits: Limits, trust: Trust, server: str) -> int:
     return limits.characters if trust is _TRUSTED else limits.characters - fence_length(server)
 
 
-def _view(raw: object, secrets: Iterable[str], validate: Validate | None) -> View:
-    view = read(raw)
+def _checked(view: View, raw: object, secrets: Iterable[str], validate: Validate | None) -> View:
     if view.is_error:
         return _without_secrets(view, tuple(secrets))
     complaint = _complaint(raw, validate) if validate is not None else None

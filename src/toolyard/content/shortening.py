@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["shorten"]
+__all__ = ["by_handle", "shorten"]
 
 JOINER = "\u200d"
 FARTHEST = 64
 """How far a cut moves to keep a character whole. Longer sequences are no language's, and are cut."""
 
 
-def shorten(text: str, limit: int, handle: str | None) -> str:
-    """The text in at most ``limit`` characters; the note says how much is missing and where it can be read.
+def by_handle(handle: str | None) -> str | None:
+    """How the rest is read of what has a handle; None without one."""
+    return None if handle is None else f'result_read with handle "{handle}" reads them'
+
+
+def shorten(text: str, limit: int, where: str | None) -> str:
+    """The text in at most ``limit`` characters; the note says how much is missing and ``where`` it can be
+    read, if anywhere.
 
     Two thirds of the room go to the head, since an answer begins there, the rest to the tail, where errors
     and totals stand.
     """
     if len(text) <= limit:
         return text
-    room = max(0, limit - len(_note(len(text), len(text), handle)))
+    room = max(0, limit - len(_note(len(text), len(text), where)))
     end = _whole_before(text, room * 2 // 3)
     start = _whole_after(text, len(text) - room // 3)
-    note = _note(start - end, len(text), handle)
+    note = _note(start - end, len(text), where)
     return f"{text[:end]}{note}{text[start:]}"[:limit]
 
 
-def _note(missing: int, total: int, handle: str | None) -> str:
-    where = (
-        "the whole text was not kept" if handle is None else f'result_read with handle "{handle}" reads them'
-    )
-    return f"\n\n[{missing:,} of {total:,} characters are left out here; {where}]\n\n"
+def _note(missing: int, total: int, where: str | None) -> str:
+    told = where or "the whole text was not kept"
+    return f"\n\n[{missing:,} of {total:,} characters are left out here; {told}]\n\n"
 
 
 def _whole_before(text: str, at: int) -> int:

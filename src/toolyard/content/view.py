@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
 from toolyard.content.blocks import Part, read_block
@@ -22,6 +22,12 @@ class View(NamedTuple):
     is_error: bool
     blocks: tuple[Block, ...]
     warnings: tuple[str, ...]
+    parts: tuple[Part, ...] = ()
+
+    def of(self, parts: Sequence[Part]) -> View:
+        """The same with other parts."""
+        blocks = tuple(part.block for part in parts)
+        return self._replace(text=_joined(parts), blocks=blocks, parts=tuple(parts))
 
 
 def read(raw: object) -> View:
@@ -34,9 +40,7 @@ def read(raw: object) -> View:
     doubts = () if flag is None or isinstance(flag, bool) else ("isError is no boolean and counts as false",)
     parts, more = _parts(found)
     warnings = (f"block {at} {part.warning}" for at, part in enumerate(parts, 1) if part.warning)
-    return View(
-        _joined(parts), flag is True, tuple(part.block for part in parts), (*doubts, *more, *warnings)
-    )
+    return View("", flag is True, (), (*doubts, *more, *warnings)).of(parts)
 
 
 def _parts(raw: JsonObject) -> tuple[list[Part], tuple[str, ...]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from toolyard.errors import RpcError
 from toolyard.gateway.client import Request
 from toolyard.gateway.failing import Refusal, no_method, no_resource
+from toolyard.gateway.links import read_kept
 from toolyard.gateway.names import Places
 from toolyard.gateway.offering import Offering
 from toolyard.gateway.paging import page
@@ -44,6 +46,8 @@ class Resources:
     async def read(self, request: Request) -> dict[str, Any]:
         """``resources/read``. What comes back keeps the server's own URIs."""
         uri = request.params.get("uri")
+        if (kept := await read_kept(uri, self._offering)) is not None:
+            return kept
         server_id, own = await self.place(uri)
         try:
             return await self._rounds.run(
@@ -92,28 +96,43 @@ class Resources:
         if not isinstance(uri, str) or not uri:
             raise Refusal(INVALID_PARAMS, "uri is no string")
         if self._offering.only is not None:
-            await self._offering.servers_with("resources")
+            if not await self._servers():
+                raise no_resource(uri)
             return self._offering.only, uri
         found = (await self._places()).find(uri)
+        if found is None and self._offering.is_waiting:
+            found = (await self._places(patient=True)).find(uri)
         if found is None:
             raise no_resource(uri)
         return found
 
-    async def _places(self) -> Places:
-        resources = await self._listed("resources/list")
-        templates = await self._listed("resources/templates/list")
-        return Places.of(resources, templates)
+    async def _places(self, *, patient: bool = False) -> Places:
+        methods = ("resources/list", "resources/templates/list")
+        return Places.of(*await asyncio.gather(*(self._listed(each, patient=patient) for each in methods)))
 
-    async def _listed(self, method: str) -> list[tuple[Server, list[dict[str, Any]]]]:
+    async def _listed(
+        self, method: str, *, patient: bool = False
+    ) -> list[tuple[Server, list[dict[str, Any]]]]:
         offering = self._offering
+        shelves, waits = offering.gateway.shelves, patient or offering.only is not None
 
         async def ask(server: Server) -> list[dict[str, Any]]:
             try:
-                return (await offering.gateway.shelves.get(server, method, offering.principal)).items
+                return (await shelves.get(server, method, offering.principal, patient=waits)).items
             except RpcError:
                 # Many servers have resources and no templates, and say so with an error.
                 if method == "resources/templates/list":
                     return []
                 raise
 
-        return await offering.each(await offering.servers_with("resources"), ask)
+        return await offering.each(await self._servers(patient=patient), ask)
+
+    async def _servers(self, *, patient: bool = False) -> list[Server]:
+        """Those that have resources. One server may have none, and its address has ours all the same. Raises
+        Refusal."""
+        try:
+            return await self._offering.servers_with("resources", patient=patient)
+        except Refusal:
+            if "resources" not in await self._offering.capabilities():
+                raise
+            return []

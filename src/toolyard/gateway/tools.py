@@ -10,14 +10,17 @@ from typing import Any, TypeAlias, cast
 from toolyard.catalog.roster import Roster
 from toolyard.errors import ApprovalNeeded, ToolRefused
 from toolyard.gateway.asking import Asking
-from toolyard.gateway.client import Request
+from toolyard.gateway.client import Request, as_object
 from toolyard.gateway.failing import Refusal
+from toolyard.gateway.fitting import Fitting, fits
+from toolyard.gateway.links import meta_links
 from toolyard.gateway.offering import Offering
 from toolyard.gateway.paging import page
 from toolyard.gateway.rounds import Rounds, Send
 from toolyard.gateway.upstream import needs_lane
 from toolyard.meta import Mode, Offer
 from toolyard.meta.definitions import META_TOOLS
+from toolyard.model.result import Result
 from toolyard.model.server import NATIVE, Server
 from toolyard.model.tool import Definition
 from toolyard.policy import refused
@@ -41,6 +44,7 @@ class Tools:
         self._rounds = rounds
         self._asking = Asking(offering.gateway.approvals, offering.caller, rounds)
         self._parts = offering.parts
+        self._limits = offering.parts.calls.limits
         self._listed: tuple[Mapping[str, Definition], Mapping[str, Definition], Sequence[Written]] | None = (
             None
         )
@@ -105,13 +109,26 @@ class Tools:
     async def _made(self, exposed: str, given: dict[str, Any] | None, request: Request) -> dict[str, Any]:
         params = request.params
         if needs_lane(request) or "inputResponses" in params or "requestState" in params:
-            return await self._rounds.run(request, lambda send: self._pass(exposed, given, send))
-        if self._parts.manager.offers:
-            return await self._pass(exposed, given, self._rounds.plain(request))
-        progress = request.progressed if request.progress_token is not None else None
-        return await self._parts.calls.pass_on(
-            exposed, given, self._offering.caller, on_progress=progress, meta=request.meta
-        )
+            result = await self._rounds.run(request, lambda send: self._pass(exposed, given, send))
+        elif self._parts.manager.offers:
+            result = await self._pass(exposed, given, self._rounds.plain(request))
+        else:
+            progress = request.progressed if request.progress_token is not None else None
+            result = await self._parts.calls.pass_on(
+                exposed, given, self._offering.caller, on_progress=progress, meta=request.meta
+            )
+        return result if fits(result, self._limits) else await self._fitted(exposed, result, request)
+
+    async def _fitted(self, exposed: str, result: dict[str, Any], request: Request) -> dict[str, Any]:
+        """The result with head, tail and a link in place of what is too much for a model."""
+        rosters, principal = self._parts.rosters, self._offering.principal
+        located = await rosters.locate(exposed, principal)
+        if located is None:
+            return result
+        server, definition = located
+        tool = "result_read" in self._offer(rosters.known(principal)).meta
+        fitting = Fitting(self._offering, request, server, tool=tool)
+        return await fitting.fit(result, promised=definition.output_schema is not None)
 
     async def _asked(
         self, needed: ApprovalNeeded, exposed: str, given: dict[str, Any] | None, request: Request
@@ -124,17 +141,21 @@ class Tools:
 
     async def _meta(self, name: str, arguments: dict[str, Any] | None, request: Request) -> dict[str, Any]:
         """A meta tool's answer. What it calls is shaped as for a model; media go beside the text."""
+        meta, caller, given = self._parts.meta, self._offering.caller, arguments or {}
         progress = request.progressed if request.progress_token is not None else None
-        result = await self._parts.meta.result(
-            name, arguments or {}, self._offering.caller, on_progress=progress
-        )
-        raw = cast("dict[str, Any]", result.raw)
-        media = [
-            {"type": each.kind, "data": each.data, "mimeType": each.mime}
-            for each in result.media
-            if each.kind != "file"
-        ]
-        return {**raw, "content": [*raw["content"], *media]}
+
+        async def made() -> dict[str, Any]:
+            return _shaped(await meta.result(name, given, caller, on_progress=progress, asks=True), request)
+
+        try:
+            if (asked := await self._asking.settled(request)) is not None:
+                return asked
+            try:
+                return await made()
+            except ApprovalNeeded as needed:
+                return await self._asking.ask(needed, request, as_object(given.get("arguments")), made)
+        except ToolRefused as error:
+            return _shaped(meta.refused(error, caller), request)
 
     async def _pass(self, exposed: str, arguments: dict[str, Any] | None, send: Send) -> dict[str, Any]:
         async def via(
@@ -189,6 +210,17 @@ class Tools:
                 known = (definition, ())
             self._marks[exposed] = known
         return known[1]
+
+
+def _shaped(result: Result, request: Request) -> dict[str, Any]:
+    """The result of a meta tool as a client gets it."""
+    raw = cast("dict[str, Any]", result.raw)
+    media = [
+        {"type": each.kind, "data": each.data, "mimeType": each.mime}
+        for each in result.media
+        if each.kind != "file" and each.handle is None
+    ]
+    return {**raw, "content": [*raw["content"], *media, *meta_links(result, request)]}
 
 
 def _ttl(roster: Roster, only: str | None) -> int:

@@ -27,10 +27,20 @@ class Media:
     size: int
     uri: str | None = None
     """Where it came from, for one that was embedded as a resource."""
+    handle: str | None = None
+    """Where its bytes can be read, if no model can take it as it is and somebody keeps it."""
+    digest: str | None = None
+    """The beginning of the SHA-256 of its bytes, of one that is kept."""
 
     def __str__(self) -> str:
+        return self.told(f'result_read with handle "{self.handle}" reads it' if self.handle else None)
+
+    def told(self, where: str | None) -> str:
+        """What it is, in one line, and where its bytes can be read, if anywhere."""
         place = f" {self.uri}" if self.uri else ""
-        return f"[{self.kind}{place}: {self.mime}, {self.size:,} bytes]"
+        digest = f", sha256 {self.digest}" if self.digest else ""
+        after = f"; {where}" if where else ""
+        return f"[{self.kind}{place}: {self.mime}, {self.size:,} bytes{digest}{after}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -184,6 +185,9 @@ def test_what_a_model_gets_of_a_result() -> None:
         (picture(mime="image/tiff"), sees),
     ):
         assert returned(Result(None, "here", blocks=(media,)), senses=senses) == f"here\n{media}"
+    # What is kept under a handle says so in the text already, and once is enough.
+    kept = replace(picture(6_000_000), handle="r0", digest="00")
+    assert returned(Result(None, f"here\n{kept}", blocks=(kept,)), senses=sees) == f"here\n{kept}"
 
 
 def test_an_answer_comes_back_as_the_provider_wants_it() -> None:

@@ -42,7 +42,7 @@ from toolyard.meta import META_TOOLS
 from toolyard.model.chat import Event, Kind, NewEvent
 from toolyard.model.result import Media
 
-__all__ = ["Senses", "joined", "messages_of", "said_event", "sendable", "usage_event"]
+__all__ = ["Senses", "joined", "messages_of", "said_event", "sendable", "turns_of", "usage_event"]
 
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _SOUNDS = {"audio/wav": "audio/wav", "audio/x-wav": "audio/wav", "audio/wave": "audio/wav"} | {
@@ -74,14 +74,25 @@ def messages_of(
 ) -> list[ModelMessage]:
     """What a model is told of these events, which are of whole turns, in order. ``again`` is a turn that is
     repeated by one that is not among them."""
+    return joined(*turns_of(events, kept, senses, again=again))
+
+
+def turns_of(
+    events: Iterable[Event],
+    kept: Mapping[int, bytes],
+    senses: Senses = Senses(),  # noqa: B008 - frozen
+    *,
+    again: int | None = None,
+) -> list[list[ModelMessage]]:
+    """The same, turn by turn."""
     turns = split_turns(events)
     repeated = {again, *(begun[0].body.get("again") for begun in turns.values())}
-    found: list[ModelMessage] = []
     answered: set[str] = set()
-    for number, turn in turns.items():
-        if number not in repeated and turn[0].kind is Kind.USER:
-            found += _turn(turn, kept, senses, answered)
-    return joined(found)
+    return [
+        list(_turn(turn, kept, senses, answered))
+        for number, turn in turns.items()
+        if number not in repeated and turn[0].kind is Kind.USER
+    ]
 
 
 def joined(*parts: Iterable[ModelMessage]) -> list[ModelMessage]:
@@ -179,7 +190,9 @@ def _content(event: Event, kept: bytes | None, senses: Senses, *, meta: bool) ->
     """What a model gets of a result: its text or the error object, then what it can see or hear."""
     body, whole = event.body, read_kept(event.body, kept)
     carried = [found for each in whole.media if (found := _carried(each, senses)) is not None]
-    named = [str(each) for each in whole.media if _carried(each, senses) is None]
+    named = [
+        str(each) for each in whole.media if _carried(each, senses) is None and str(each) not in whole.text
+    ]
     text = "\n".join([whole.text, *named])
     if meta or body.get("ok") is True:
         return [text, *carried] if carried else text

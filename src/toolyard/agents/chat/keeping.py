@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import orjson
@@ -60,8 +60,5 @@ def read_kept(body: Mapping[str, Any], kept: bytes | None) -> Kept:
 
 
 def _written(text: str, media: tuple[Media, ...]) -> bytes:
-    listed = [
-        {"kind": each.kind, "mime": each.mime, "data": each.data, "size": each.size, "uri": each.uri}
-        for each in media
-    ]
+    listed = [{key: value for key, value in asdict(each).items() if value is not None} for each in media]
     return orjson.dumps({"text": text, "media": listed})

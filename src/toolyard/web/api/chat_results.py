@@ -105,7 +105,7 @@ async def whole_text(site: Site, visitor: Visitor, event: Event) -> str:
     model gets at once, as long as it is kept."""
     handle, text = event.body.get("handle"), str(event.body.get("text", ""))
     stored = await site.parts.calls.handles(visitor.principal).read(handle) if handle else None
-    if stored is not None:
+    if stored is not None and stored.text is not None:
         return stored.text
     kept = await site.chats.result(visitor.user.id, event.chat_id, event.seq) if event.has_kept else None
     return text if kept is None else kept.text

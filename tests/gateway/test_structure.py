@@ -1,0 +1,66 @@
+"""Structured content that is too much: weighed, and shortened without another shape."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolyard.gateway.structure import says, shortened, weight
+
+texts = st.builds(lambda piece, times: piece * times, st.text(max_size=5), st.integers(0, 2_000))
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+)
+
+
+def shape(value: Any) -> Any:
+    """The value without its texts."""
+    if isinstance(value, dict):
+        return {key: shape(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [shape(each) for each in value]
+    return "" if isinstance(value, str) else value
+
+
+@given(values.filter(lambda value: value is not None), st.integers(2_000, 20_000))
+def test_what_is_shortened_fits_and_has_the_same_shape(value: Any, room: int) -> None:
+    found = shortened(value, room, "there")
+    if found is not None:
+        assert weight(found, 10**9) <= 2 * room
+        assert shape(found) == shape(value)
+    else:
+        assert weight(value, 10**9) > room
+
+
+@given(values)
+def test_a_weight_is_about_the_length_of_its_texts(value: Any) -> None:
+    held = sum(map(len, _texts(value)))
+    assert weight(value, 10**9) >= held
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [*value, *(text for each in value.values() for text in _texts(each))]
+    if isinstance(value, list):
+        return [text for each in value for text in _texts(each)]
+    return [value] if isinstance(value, str) else []
+
+
+def test_what_is_nested_without_end_is_weighed_and_left() -> None:
+    deep: Any = "x" * 9_000
+    for _ in range(900):
+        deep = [deep]
+    assert weight(deep, 10**9) >= 9_000
+    assert shortened(deep, 1_000, "there") is None
+    assert not says("[" * 100_000, deep)
+
+
+def test_a_text_says_what_it_is_the_json_of_or_the_only_value() -> None:
+    assert says("a", {"result": "a"})
+    assert says(json.dumps({"a": [1, 2]}, indent=4), {"a": [1, 2]})
+    assert not says("a", {"result": "a", "more": 1})
+    assert not says("found two", {"a": [1, 2]})
