@@ -19,6 +19,8 @@ ODD_RESULT = (
     '{"zeta":[18446744073709551616,1.5],"content":[{"type":"text","text":"odd","annotations":{"b":1,"a":2}}],'
     '"structuredContent":{"b":123456789012345678901234567890,"a":"\\u00e4"},"_meta":{"x/y":1}}'
 )
+ASKING = ("ask", "ask_exit", "ask_on", "ask_wait")
+"""Tools that ask their client; then they answer, or do what their names say."""
 told: dict = {}
 asked: dict = {}
 
@@ -44,8 +46,8 @@ def call(id: object, params: dict) -> None:
         answer(id, text(json.dumps(told, sort_keys=True)))
     elif name == "meta":
         answer(id, text(json.dumps(params.get("_meta", {}), sort_keys=True)))
-    elif name == "ask":
-        asked[f"q-{id}"] = id
+    elif name in ASKING:
+        asked[f"q-{id}"] = (id, name, (params.get("_meta") or {}).get("progressToken"))
         schema = {"type": "object", "properties": {"name": {"type": "string"}}}
         question = {"message": "Who?", "requestedSchema": schema}
         send(
@@ -61,7 +63,7 @@ def call(id: object, params: dict) -> None:
 
 PLAIN = [
     json.dumps({"name": name, "inputSchema": {"type": "object"}})
-    for name in ("told", "meta", "ask", "wait", "exit", "secret")
+    for name in ("told", "meta", *ASKING, "wait", "exit", "secret")
 ]
 WRITES = json.dumps(
     {"name": "write", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": False}}
@@ -109,7 +111,14 @@ for line in sys.stdin:
         MARKER.write_text("cancelled")
     elif method is None and id in asked:
         given = message.get("result") or message.get("error")
-        answer(asked.pop(id), text(json.dumps(given, sort_keys=True)))
+        call_id, name, token = asked.pop(id)
+        if name == "ask_exit":
+            sys.exit(3)
+        if name == "ask_on":
+            progress = {"progressToken": token, "progress": 1}
+            send(json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress}))
+        if name != "ask_wait":
+            answer(call_id, text(json.dumps(given, sort_keys=True)))
     elif id is not None:
         send(
             json.dumps({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "Method not found"}})

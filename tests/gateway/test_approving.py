@@ -255,9 +255,15 @@ async def test_an_answer_needs_nothing_that_a_process_keeps(door: Any) -> None:
     assert reply.text == "plain"
 
 
-async def answered(client: Old, http: aiohttp.ClientSession, action: str, tool: str = WRITE) -> Any:
+async def answered(
+    client: Old,
+    http: aiohttp.ClientSession,
+    action: str,
+    tool: str = WRITE,
+    arguments: dict[str, Any] | None = None,
+) -> Any:
     """Call, be asked, answer; what the call comes to."""
-    message = client.message("tools/call", {"name": tool, "arguments": {}})
+    message = client.message("tools/call", {"name": tool, "arguments": arguments or {}})
     async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
         asked = await _next(response)
         assert asked["method"] == "elicitation/create", asked
@@ -308,9 +314,57 @@ async def test_at_the_address_of_one_server_the_same_holds(door: Any, http: aioh
     assert reply.text == "plain"
 
 
-async def test_through_the_meta_tools_the_link_is_told(door: Any) -> None:
+# Through the meta tools.
+
+THROUGH = {"name": WRITE, "arguments": {"text": "a"}}
+
+
+async def test_through_the_meta_tools_a_modern_client_is_asked(door: Any) -> None:
     here: Door = await door()
     client = here.modern()
+    client.url += "?mode=meta"
+    name, params, state = question(await client.call("tools_call", THROUGH))
+    assert f"'{WRITE}' needs an approval" in params["message"]
+    assert '{"text":"a"}' in params["message"]
+    yes = {name: {"action": "accept"}}
+    reply = await client.call("tools_call", THROUGH, inputResponses=yes, requestState=state)
+    assert json.loads(reply.text) == {"ok": True, "result": "plain"}
+    assert await here.waiting() == []
+    # Another call cannot use it, and this one not twice.
+    name, _, state = question(await client.call("tools_call", THROUGH))
+    other = {"name": WRITE, "arguments": {"text": "b"}}
+    wrong = await client.call("tools_call", other, inputResponses=yes, requestState=state)
+    assert wrong.error["code"] == -32602
+    no = {name: {"action": "decline"}}
+    reply = await client.call("tools_call", THROUGH, inputResponses=no, requestState=state)
+    answer = json.loads(reply.text)
+    assert answer["ok"] is False
+    assert f"the call of '{WRITE}' was not approved" in answer["error"]
+    assert await here.waiting() == []
+
+
+async def test_through_the_meta_tools_a_legacy_client_is_asked(
+    door: Any, http: aiohttp.ClientSession
+) -> None:
+    here: Door = await door()
+    client = await here.old()
+    client.url += "?mode=meta"
+    for action, words in (("accept", '"ok":true'), ("decline", "was not approved")):
+        answer = await answered(client, http, action, "tools_call", THROUGH)
+        assert words in answer["result"]["content"][0]["text"]
+    assert await here.waiting() == []
+
+
+@pytest.mark.parametrize(
+    ("scope", "capabilities"),
+    [(MAY_CALL, FORMS), (MAY_APPROVE, {})],
+    ids=["the token does not allow it", "the client cannot"],
+)
+async def test_through_the_meta_tools_the_link_is_told_where_nobody_can_be_asked(
+    door: Any, scope: TokenScope, capabilities: dict[str, Any]
+) -> None:
+    here: Door = await door(scope)
+    client = here.modern(capabilities)
     client.url += "?mode=meta"
     reply = await client.call("tools_call", {"name": WRITE, "arguments": {}})
     (asked,) = await here.waiting()
@@ -396,7 +450,7 @@ async def test_over_standard_streams_the_client_is_asked(tmp_path: Path) -> None
         sink.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     async def heard() -> Any:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             return json.loads(await source.readline())
 
     begin = {"protocolVersion": "2025-11-25", "capabilities": FORMS, "clientInfo": {"name": "c"}}
@@ -410,7 +464,7 @@ async def test_over_standard_streams_the_client_is_asked(tmp_path: Path) -> None
         tell(id=asked["id"], result={"action": action})
         assert words in (await heard())["result"]["content"][0]["text"]
     sink.close()
-    assert await asyncio.wait_for(process.wait(), 20) == 0
+    assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
 async def test_what_a_program_remembers_is_used_once_and_by_its_owner() -> None:

@@ -322,7 +322,7 @@ async def test_a_legacy_session_hears_of_its_resource_under_its_name(
 async def _next(response: aiohttp.ClientResponse) -> Any:
     """The next message of a stream."""
     lines = b""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             line = await response.content.readline()
             assert line, "the stream ended"

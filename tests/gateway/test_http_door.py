@@ -137,7 +137,7 @@ async def test_calls_are_written_down(team: Local, http: aiohttp.ClientSession) 
     await client.call("one_told")
     await client.call("one_nothing")
     noted: set[tuple[str, str, str]] = set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while len(noted) < 2:
             page = {"before": None, "limit": 10, "actor": None}
             entries = await team.site.audit.entries(action="tool.call", **page)
@@ -193,7 +193,7 @@ async def test_a_client_that_lost_its_stream_comes_back_for_the_answer(
     answer = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept"}}
     assert (await client.send(answer, client.head(""))).status == 202
     head = {**client.head(""), "Accept": "text/event-stream", "Last-Event-ID": event.removeprefix("id: ")}
-    async with asyncio.timeout(10), http.get(client.url, headers=head) as response:
+    async with asyncio.timeout(30), http.get(client.url, headers=head) as response:
         rest = await response.read()
     assert b"accept" in rest
     assert f'"id":{message["id"]}'.encode() in rest

@@ -119,7 +119,7 @@ async def collected(stream: Stream, **options: Any) -> bytes:
     async def send(message: Any) -> None:
         sent.append(message.get("body", b""))
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await stream.write(send, **options)
     return b"".join(sent)
 

@@ -313,7 +313,7 @@ async def test_a_database_of_a_later_version_is_refused_and_left_alone(
     await database._workshop.write(
         lambda c: c.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     )
-    with pytest.raises(DatabaseNewer, match=r"later version of Toolyard .*9999.*0002") as caught:
+    with pytest.raises(DatabaseNewer, match=rf"later version of Toolyard .*9999.*{migrating.HEAD}") as caught:
         await open_close(tmp_path / "data", url=database_url, secret_key=KEY)
     assert "update Toolyard" in str(caught.value.hint)
     query = text("SELECT version_num FROM alembic_version")
@@ -408,7 +408,7 @@ async def test_work_whose_caller_gave_up_harms_nobody(database: Database) -> Non
         await asyncio.sleep(0.0005 * (number % 10))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await asyncio.gather(*(database.people.users() for _ in range(40)))
         await database.people.add_user("last", Role.USER)
 

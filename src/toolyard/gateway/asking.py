@@ -22,6 +22,7 @@ __all__ = ["Asking"]
 _INPUT = "toolyard/approval"
 """The name of our question in a modern round, which asks nothing else."""
 _ASK = "elicitation/create"
+_META = "tools_call"
 _SHOWN = 2000
 _ROUND = ("inputResponses", "requestState")
 
@@ -48,7 +49,7 @@ class Asking:
         answer = as_object(as_object(request.params.get("inputResponses")).get(_INPUT))
         if not answer:
             return self._again(request)
-        await self._take(approval, answer, str(request.params.get("name")))
+        await self._take(approval, answer, _tool(request))
         request.params = {key: value for key, value in request.params.items() if key not in _ROUND}
         return None
 
@@ -71,7 +72,7 @@ class Asking:
         if request.modern:
             return self._question(request, needed.approval, message)
         answer = await self._answer(request, needed, message)
-        await self._take(needed.approval, answer, str(request.params.get("name")))
+        await self._take(needed.approval, answer, _tool(request))
         return await again()
 
     def _question(self, request: Request, approval: str, message: str) -> dict[str, Any]:
@@ -99,6 +100,13 @@ class Asking:
 
     async def _answered(self, approval: str, *, yes: bool) -> bool:
         return self._approvals is not None and await self._approvals.answer(self._owner, approval, yes=yes)
+
+
+def _tool(request: Request) -> str:
+    """What is called, for people: through a meta tool, the tool behind it."""
+    name = request.params.get("name")
+    behind = as_object(request.params.get("arguments")).get("name")
+    return str(behind if name == _META and isinstance(behind, str) else name)
 
 
 def _takes_forms(request: Request) -> bool:

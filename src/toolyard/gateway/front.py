@@ -24,12 +24,16 @@ from toolyard.wire.exchange import Failure, Id, Message, error_message, notifica
 from toolyard.wire.server import complete, discover_result, initialize_result, subscription_note
 from toolyard.wire.versions import INTERNAL_ERROR, INVALID_PARAMS, LOG_LEVELS, SUBSCRIPTION_ID
 
-__all__ = ["Front"]
+__all__ = ["MISSING", "Front"]
 
 log = logging.getLogger("toolyard.gateway")
 
 _Handler: TypeAlias = Callable[[Request], Awaitable[dict[str, Any]]]
 
+MISSING = "toolyard/missing"
+"""In ``_meta`` of a list: the servers whose part is not there, each with the reason."""
+_SOON = 10_000
+"""Milliseconds for which a list is good that lacks something."""
 _CHANGES = {
     "tools": "toolsListChanged",
     "prompts": "promptsListChanged",
@@ -55,12 +59,12 @@ class Front:
         self.prompts = Prompts(self.offering, rounds)
         self.resources = Resources(self.offering, rounds)
         self._both: dict[str, _Handler] = {
-            "tools/list": self.tools.list,
+            "tools/list": self._telling(self.tools.list),
             "tools/call": self.tools.call,
-            "prompts/list": self.prompts.list,
+            "prompts/list": self._telling(self.prompts.list),
             "prompts/get": self.prompts.get,
-            "resources/list": self.resources.list,
-            "resources/templates/list": self.resources.list_templates,
+            "resources/list": self._telling(self.resources.list),
+            "resources/templates/list": self._telling(self.resources.list_templates),
             "resources/read": self.resources.read,
             "completion/complete": self._complete,
         }
@@ -110,6 +114,21 @@ class Front:
             return result
         return complete(result, request.method, self.offering.info)
 
+    def _telling(self, handler: _Handler) -> _Handler:
+        """A list of many servers says whose part is missing, and is soon asked for again then."""
+        if self.only is not None:
+            return handler
+
+        async def listed(request: Request) -> dict[str, Any]:
+            result = await handler(request)
+            if missing := self.offering.missing(request.method):
+                result["_meta"] = {**as_object(result.get("_meta")), MISSING: missing}
+                if request.modern:
+                    result["ttlMs"] = min(result.get("ttlMs", 0), _SOON)
+            return result
+
+        return listed
+
     # The conversation itself.
 
     async def initialize(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], Session]:
@@ -134,6 +153,7 @@ class Front:
                 self.offering.concerns,
                 lambda method, params: session.inform(notification(method, dict(params))),
                 {"tools", "prompts", "resources"},
+                only=self.only,
             )
             self.gateway.hub.add(session.watch)
 
@@ -152,6 +172,7 @@ class Front:
             self.caller.principal,
             self.offering.concerns,
             lambda method, params: request.tell(subscription_note(method, id, params)),
+            only=self.only,
         )
         try:
             honoured = await self._subscribed(watch, wanted)

@@ -9,11 +9,14 @@ from typing import Any
 
 from toolyard import __version__
 from toolyard.gateway.approving import Approvals
+from toolyard.gateway.handing import Handing, Mail
 from toolyard.gateway.hub import Hub
+from toolyard.gateway.latecomers import Key, Latecomers
 from toolyard.gateway.parked import ParkedCalls
 from toolyard.gateway.sealing import Sealer
 from toolyard.gateway.shelves import Shelves
 from toolyard.gateway.upstream import Upstream
+from toolyard.model.principal import Principal
 from toolyard.model.tool import Definition
 from toolyard.wire.codec import Written, written
 from toolyard.wiring import Parts
@@ -31,15 +34,22 @@ class Gateway:
     """Made once for a process, before anything is connected; ``close`` comes before the parts close."""
 
     def __init__(
-        self, parts: Parts, sealer: Sealer | None = None, approvals: Approvals | None = None
+        self,
+        parts: Parts,
+        sealer: Sealer | None = None,
+        approvals: Approvals | None = None,
+        mail: Mail | None = None,
     ) -> None:
-        """``approvals`` is what the parts' call path asks, where clients can be asked themselves."""
+        """``approvals`` is what the parts' call path asks, where clients can be asked themselves. ``mail``
+        goes to other processes, where there may be some."""
         self.parts = parts
         self.approvals = approvals
         self.sealer = sealer or Sealer()
         self.upstream = Upstream(parts.manager)
         self.parked = ParkedCalls()
-        self.shelves = Shelves(parts.manager)
+        self.handing = Handing(self.parked, mail, parts.calls.hush)
+        self.shelves = Shelves(parts.manager, self._tell)
+        self.latecomers = Latecomers(self._came)
         self.changed: dict[str, float] = {}
         """When servers last said that their tools changed, in seconds since the epoch."""
         # Emptied before anybody is told, so that whoever asks at once gets the new list.
@@ -65,9 +75,19 @@ class Gateway:
         if method == "notifications/tools/list_changed":
             self.changed[server_id] = time.time()
 
+    def _tell(self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]) -> None:
+        self.hub.heard(server_id, principal_id, method, params)
+
+    def _came(self, key: Key) -> None:
+        """A server was listed, after somebody had a list without it."""
+        principal_id, server_id = key
+        self.hub.servers_changed(Principal(principal_id), (server_id,))
+
     async def close(self) -> None:
         """End what waits for clients, and the streams that they listen to."""
         self.closing.set()
         await self.parked.close()
+        await self.handing.close()
+        await self.latecomers.close()
         await self.hub.close()
         self._unheard()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from toolyard.clients import ClientManager
 from toolyard.errors import ServerError
+from toolyard.gateway.following import ACKNOWLEDGED, UPDATED, Following
 from toolyard.model.principal import LOCAL, Principal
-from toolyard.model.server import Timeouts
 
 __all__ = ["KINDS", "Hub", "Watch"]
 
@@ -21,10 +19,6 @@ KINDS = {
     "notifications/prompts/list_changed": "prompts",
     "notifications/resources/list_changed": "resources",
 }
-_UPDATED = "notifications/resources/updated"
-_LONG = Timeouts(silence=30 * 86400.0, call=30 * 86400.0)
-_AGAIN = 5.0
-"""Seconds until a subscription is tried again that a server ended."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,17 +33,17 @@ class Watch:
     """``tools``, ``prompts``, ``resources``: whose lists it watches."""
     uris: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     """Watched resources: the server and its own URI, and what the client calls it."""
+    only: str | None = None
+    """The server that the client sees at most, where it is at the address of one."""
 
 
 class Hub:
-    """Watches of everyone. A resource is subscribed to once for each principal, however many watch it."""
+    """Watches of everyone."""
 
     def __init__(self, manager: ClientManager) -> None:
         self._manager = manager
         self._watches: set[Watch] = set()
-        self._wanted: dict[tuple[str, str], Counter[str]] = {}
-        """The URIs that somebody watches, by server and principal."""
-        self._listening: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._following = Following(manager, self.heard)
         self._stop = manager.hear(self.heard)
 
     def add(self, watch: Watch) -> None:
@@ -64,12 +58,15 @@ class Hub:
 
     def heard(self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]) -> None:
         """A server spoke, on a connection of this principal."""
+        if method == ACKNOWLEDGED:
+            self._following.acknowledged(server_id, principal_id, params)
+            return
         server = self._manager.servers.get(server_id)
         common = principal_id == LOCAL.id and server is not None and server.shared
         for watch in list(self._watches):
             if not common and watch.principal.id != principal_id:
                 continue
-            if method == _UPDATED:
+            if method == UPDATED:
                 uri = params.get("uri")
                 if isinstance(uri, str) and (name := watch.uris.get((server_id, uri))) is not None:
                     watch.tell(method, {**params, "uri": name})
@@ -82,66 +79,40 @@ class Hub:
             if "tools" in watch.kinds:
                 watch.tell("notifications/tools/list_changed", {})
 
+    def watching(self) -> list[Principal]:
+        """Whose clients watch anything."""
+        return list({watch.principal.id: watch.principal for watch in self._watches}.values())
+
+    def servers_changed(self, principal: Principal | None, server_ids: Collection[str]) -> None:
+        """Other definitions of these servers count now, for one principal or for everyone, or there are new
+        ones, or some are gone: whatever they list is different."""
+        for watch in list(self._watches):
+            mine = principal is None or watch.principal.id == principal.id
+            if server_ids and mine and (watch.only is None or watch.only in server_ids):
+                for method, kind in KINDS.items():
+                    if kind in watch.kinds:
+                        watch.tell(method, {})
+
     # Resources.
 
     async def subscribe(self, watch: Watch, server_id: str, uri: str, name: str) -> None:
         """Tell this watch when a resource changes. Raises a ServerError."""
-        key = (server_id, watch.principal.id)
         if (server_id, uri) in watch.uris:
             return
         # Before the server is asked: it may speak at once.
         watch.uris[server_id, uri] = name
-        wanted = self._wanted.setdefault(key, Counter())
-        wanted[uri] += 1
         try:
-            if wanted[uri] == 1:
-                await self._ask(key, watch.principal, "resources/subscribe", uri)
-            await self._listen(key, watch.principal)
+            await self._following.follow(server_id, watch.principal, uri)
         except BaseException:
             watch.uris.pop((server_id, uri), None)
-            wanted[uri] -= 1
             raise
 
     async def unsubscribe(self, watch: Watch, server_id: str, uri: str) -> None:
         """No longer. Raises a ServerError."""
-        if watch.uris.pop((server_id, uri), None) is None:
-            return
-        key = (server_id, watch.principal.id)
-        wanted = self._wanted[key]
-        wanted[uri] -= 1
-        if not wanted[uri]:
-            del wanted[uri]
-            await self._ask(key, watch.principal, "resources/unsubscribe", uri)
-            await self._listen(key, watch.principal)
-
-    async def _ask(self, key: tuple[str, str], principal: Principal, method: str, uri: str) -> None:
-        facts = await self._manager.facts(key[0], principal=principal)
-        if not facts.modern:
-            await self._manager.request(key[0], method, {"uri": uri}, principal=principal, repeatable=True)
-
-    async def _listen(self, key: tuple[str, str], principal: Principal) -> None:
-        """In the modern era one long request names all that is watched; it is made anew when that changes."""
-        facts = await self._manager.facts(key[0], principal=principal)
-        before = self._listening.pop(key, None)
-        if before is not None:
-            before.cancel()
-        uris = sorted(self._wanted.get(key, ()))
-        if facts.modern and uris:
-            self._listening[key] = asyncio.ensure_future(self._keep_listening(key[0], principal, uris))
-
-    async def _keep_listening(self, server_id: str, principal: Principal, uris: list[str]) -> None:
-        params = {"notifications": {"resourceSubscriptions": uris}}
-        while True:
-            with contextlib.suppress(ServerError):
-                await self._manager.request(
-                    server_id, "subscriptions/listen", params, principal=principal, timeouts=_LONG
-                )
-            await asyncio.sleep(_AGAIN)
+        if watch.uris.pop((server_id, uri), None) is not None:
+            await self._following.leave(server_id, watch.principal, uri)
 
     async def close(self) -> None:
         """End all of it."""
         self._stop()
-        tasks = list(self._listening.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._following.close()

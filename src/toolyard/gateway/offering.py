@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from toolyard.catalog.roster import Roster
@@ -14,7 +15,8 @@ from toolyard.gateway.failing import no_method
 from toolyard.gateway.gateway import OURSELVES, Gateway
 from toolyard.model.call import Caller
 from toolyard.model.catalog import Catalogue
-from toolyard.model.server import Server, Trust
+from toolyard.model.server import NATIVE, Server, Trust
+from toolyard.model.status import State
 
 __all__ = ["Offering"]
 
@@ -46,8 +48,9 @@ class Offering:
         self._asked = 0.0
         """When servers were last asked what they have."""
 
-    async def roster(self) -> Roster:
-        """What there is now. For one server, raises the ServerError that keeps it from being listed."""
+    async def roster(self, *, patient: bool = False) -> Roster:
+        """What there is now; of many servers, what is kept, and what comes soon. For one server, raises the
+        ServerError that keeps it from being listed. ``patient`` waits for all of them."""
         principal, only = self.principal, self.only
         roster = self.parts.rosters.known(principal)
         wanted = [
@@ -56,12 +59,63 @@ class Offering:
             if server.enabled and only in (None, server.id)
         ]
         now = time.time()
-        if not all(self._is_fresh(server, roster, now) for server in wanted):
-            roster = await self.parts.rosters.current(principal, only=None if only is None else (only,))
+        old = [server for server in wanted if not self._is_fresh(server, roster, now)]
+        if old:
+            if patient or only is not None:
+                roster = await self.parts.rosters.current(principal, only=[server.id for server in old])
+            else:
+                roster = await self._coming(old)
             self._asked = time.time()
         if only is not None and only not in roster.catalogues and only in roster.failures:
             raise roster.failures[only]
         return roster
+
+    async def _coming(self, old: Sequence[Server]) -> Roster:
+        """The roster with what can be had of these without waiting long; whoever watches hears of the
+        rest."""
+        rosters, principal = self.parts.rosters, self.principal
+        known = rosters.known(principal)
+        if known.catalogues.keys() <= {NATIVE} and not known.failures:
+            known = await rosters.stored(principal)
+        at_hand = [server.id for server in old if self._is_at_hand(server, known)]
+        if at_hand:
+            await rosters.current(principal, only=at_hand)
+        asked = [server.id for server in old if server.id not in at_hand]
+        works = {(principal.id, server_id): partial(self._learn, server_id) for server_id in asked}
+        await self.gateway.latecomers.wait(works)
+        return rosters.known(principal)
+
+    def _is_at_hand(self, server: Server, known: Roster) -> bool:
+        """Whether a server is not asked: what is kept of one that is not connected counts, however old."""
+        connected = self.parts.manager.state(server.id, self.principal) is State.READY
+        return not connected and server.cache_ttl > 0 and server.id in known.catalogues
+
+    async def _learn(self, server_id: str) -> bool:
+        """Whether a server has other tools than were known."""
+        rosters, principal = self.parts.rosters, self.principal
+        before = rosters.known(principal).catalogues.get(server_id)
+        after = (await rosters.current(principal, only=(server_id,))).catalogues.get(server_id)
+        return after is not None and (before is None or after.contents is not before.contents)
+
+    def missing(self, method: str) -> dict[str, str]:
+        """The servers whose part of a list is not there, each with the reason, for the one who got it."""
+        roster = self.parts.rosters.known(self.principal)
+        late = self.gateway.shelves.waiting(self.principal.id, method)
+        missing: dict[str, str] = {}
+        for server in self.servers():
+            if (failure := roster.failures.get(server.id)) is not None:
+                self.parts.calls.hush(failure)
+            if server.id not in roster.catalogues:
+                missing[server.id] = "has not answered yet" if failure is None else failure.cause
+            elif server.id in late:
+                missing[server.id] = "has not answered yet"
+        return missing
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether any server is being asked for this caller what it has."""
+        id = self.principal.id
+        return self.gateway.latecomers.any(id) or bool(self.gateway.shelves.waiting(id))
 
     def _is_fresh(self, server: Server, roster: Roster, now: float) -> bool:
         """Whether what is known of a server need not be asked for again. One that says that its list is old
@@ -98,9 +152,10 @@ class Offering:
             with contextlib.suppress(ServerError):
                 await self.parts.manager.facts(self.only, principal=self.principal)
 
-    async def servers_with(self, capability: str) -> list[Server]:
-        """Those of them that have a capability. For one server, raises Refusal where it has it not."""
-        roster = await self.roster()
+    async def servers_with(self, capability: str, *, patient: bool = False) -> list[Server]:
+        """Those of them that have a capability. For one server, raises Refusal where it has it not.
+        ``patient`` waits for all that could."""
+        roster = await self.roster(patient=patient)
         servers = [
             server
             for server in self.servers()
@@ -178,4 +233,7 @@ def _carried(capabilities: Mapping[str, Any]) -> dict[str, Any]:
             continue
         told = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
         carried[key] = {flag: True for flag in _FLAGS.get(key, ()) if told.get(flag) is True}
+    if "tools" in carried:
+        # What is too long of their results is read as a resource, of ours.
+        carried.setdefault("resources", {})
     return carried

@@ -56,11 +56,12 @@ class Prompts:
             request, lambda send: send(server_id, "completion/complete", params, repeatable=True)
         )
 
-    async def _found(self) -> list[tuple[Server, list[dict[str, Any]]]]:
+    async def _found(self, *, patient: bool = False) -> list[tuple[Server, list[dict[str, Any]]]]:
         offering = self._offering
+        shelves, waits = offering.gateway.shelves, patient or offering.only is not None
         listings = await offering.each(
-            await offering.servers_with("prompts"),
-            lambda server: offering.gateway.shelves.get(server, "prompts/list", offering.principal),
+            await offering.servers_with("prompts", patient=patient),
+            lambda server: shelves.get(server, "prompts/list", offering.principal, patient=waits),
         )
         return [(server, listing.items) for server, listing in listings]
 
@@ -74,6 +75,8 @@ class Prompts:
             return offering.only, name
         names: Names = prompt_names(offering.parts.naming, await self._found())
         target = names.find(name)
+        if target is None and offering.is_waiting:
+            target = prompt_names(offering.parts.naming, await self._found(patient=True)).find(name)
         if target is None:
             raise Refusal(INVALID_PARAMS, f"Unknown prompt: {name[:200]}")
         return target.server_id, target.tool

@@ -9,11 +9,12 @@ from toolyard.gateway.approving import PASSED, Passed
 from toolyard.gateway.client import Request
 from toolyard.gateway.failing import Refusal
 from toolyard.gateway.gateway import Gateway
+from toolyard.gateway.handing import Outcome
 from toolyard.gateway.parked import Parked
 from toolyard.gateway.upstream import needs_lane
 from toolyard.model.principal import Principal
 from toolyard.wire.server import input_required
-from toolyard.wire.versions import INTERNAL_ERROR, INVALID_PARAMS
+from toolyard.wire.versions import INVALID_PARAMS
 
 __all__ = ["Rounds", "Send", "Work"]
 
@@ -62,12 +63,10 @@ class Rounds:
         content = self.opened(request)
         passed = Passed(content.get("approved"))
         PASSED.set(passed)
-        parked = self._resumed(request, content) or self._started(request, content, work)
-        assert parked.task is not None
-        result = await parked.outcome(parked.task)
+        outcome, place = await self._outcome(request, content, work)
+        result = outcome.result
         if result is None:
-            state = self.seal(request, {"parked": parked.id})
-            return input_required(parked.input_requests(), state)
+            return input_required(outcome.asks, self.seal(request, place))
         state = result.get("requestState")
         if result.get("resultType") == "input_required" and isinstance(state, str):
             more = {"upstream": state}
@@ -76,19 +75,20 @@ class Rounds:
             return {**result, "requestState": self.seal(request, more)}
         return result
 
-    def _resumed(self, request: Request, content: Mapping[str, Any]) -> Parked | None:
-        """The call that this is another round of, where it waits here."""
+    async def _outcome(
+        self, request: Request, content: Mapping[str, Any], work: Work
+    ) -> tuple[Outcome, Mapping[str, Any]]:
+        """What comes of this round, and where the call waits if it goes on."""
+        gateway = self._gateway
         if "parked" not in content:
-            return None
-        parked = self._gateway.parked.find(content["parked"])
-        if parked is None:
-            raise Refusal(
-                INTERNAL_ERROR,
-                "the call that waited for this answer is gone; whether it was carried out is unknown",
-                {"kind": "outcome_unknown"},
-            )
-        parked.take(request)
-        return parked
+            parked = self._started(request, content, work)
+        elif (parked := gateway.parked.find(content["parked"])) is not None:
+            parked.take(request)
+        else:
+            return await gateway.handing.hand_over(content.get("at"), content["parked"], request), content
+        assert parked.task is not None
+        result = await parked.outcome(parked.task)
+        return Outcome(result, parked.input_requests()), {"parked": parked.id, "at": gateway.handing.me}
 
     def _started(self, request: Request, content: Mapping[str, Any], work: Work) -> Parked:
         more: dict[str, Any] = {}

@@ -180,11 +180,13 @@ async def _send(
     connection: Connection, method: str, params: Mapping[str, Any], parked: Parked, repeatable: bool
 ) -> dict[str, Any]:
     request = parked.request
+    # A later round may want to know what this one does not.
+    wants_progress = request.progress_token is not None or method == "tools/call"
     return await connection.request(
         method,
         params,
         repeatable=repeatable,
-        on_progress=parked.progressed if request.progress_token is not None else None,
+        on_progress=parked.progressed if wants_progress else None,
         meta=request.meta,
         log_level=request.log_level,
         capabilities=request.capabilities,

@@ -19,7 +19,7 @@ from toolyard.clients.rosters import Rosters
 from toolyard.content import Limits, fence
 from toolyard.content.handles import Handles, Kept, handle_of
 from toolyard.content.reading import Part, Unreadable, read_lines, read_path, read_range
-from toolyard.errors import ToolyardError
+from toolyard.errors import ApprovalNeeded, ToolyardError
 from toolyard.meta.arguments import BadArgument, Given
 from toolyard.meta.definitions import META_TOOLS, MOST_LISTED, MOST_NAMES
 from toolyard.meta.finding import Finder
@@ -153,9 +153,16 @@ class MetaTools:
         return (await self.reply(name, arguments, caller)).body
 
     async def reply(
-        self, name: str, arguments: object, caller: Caller, *, on_progress: OnProgress | None = None
+        self,
+        name: str,
+        arguments: object,
+        caller: Caller,
+        *,
+        on_progress: OnProgress | None = None,
+        asks: bool = False,
     ) -> Reply:
-        """As ``answer``, with the media of a call's result."""
+        """As ``answer``, with the media of a call's result. ``asks``: raises ApprovalNeeded, for whoever can
+        ask somebody."""
         answer = self._tools.get(name)
         if answer is None:
             return _failed(f"there is no meta tool '{name[:64]}'", f"there are: {', '.join(META_TOOLS)}")
@@ -164,21 +171,33 @@ class MetaTools:
         except (BadArgument, Unreadable) as error:
             return _failed(str(error))
         except ToolyardError as error:
-            result = self._calls.failed(error, caller, Limits(self._budgets.result))
-            return _failed(result.text if result.cause is None else f"{result.text}: {result.cause}")
+            if asks and isinstance(error, ApprovalNeeded):
+                raise
+            return self._refusal(error, caller)
         except Exception:  # noqa: BLE001 - see below
             # The boundary of the promise: a model's turn goes on, and the log says what we did wrong.
             _log.exception("meta tool %s", name)
             return _failed(f"{name} failed inside Toolyard; its log says why")
 
+    def _refusal(self, error: ToolyardError, caller: Caller) -> Reply:
+        result = self._calls.failed(error, caller, Limits(self._budgets.result))
+        return _failed(result.text if result.cause is None else f"{result.text}: {result.cause}")
+
     async def result(
-        self, name: str, arguments: object, caller: Caller, *, on_progress: OnProgress | None = None
+        self,
+        name: str,
+        arguments: object,
+        caller: Caller,
+        *,
+        on_progress: OnProgress | None = None,
+        asks: bool = False,
     ) -> Result:
         """As ``reply``, as the result of a call: its text is the answer in JSON."""
-        reply = await self.reply(name, arguments, caller, on_progress=on_progress)
-        text = json.dumps(reply.body, ensure_ascii=False, separators=(",", ":"), default=str)
-        raw = {"content": [{"type": "text", "text": text}], "structuredContent": reply.body}
-        return Result(raw, text, blocks=(Text(text), *reply.media))
+        return _as_result(await self.reply(name, arguments, caller, on_progress=on_progress, asks=asks))
+
+    def refused(self, error: ToolyardError, caller: Caller) -> Result:
+        """What a call through the meta tools comes to that was not made, as its result."""
+        return _as_result(self._refusal(error, caller))
 
     async def has_results(self, caller: Caller) -> bool:
         """Whether there is something for ``result_read`` to read."""
@@ -308,12 +327,11 @@ class MetaTools:
         trust = self._calls.trust(tool.server_id, caller)
         text = json.dumps(told, ensure_ascii=False, default=str)
         if len(text) > room:
-            kept = Kept(json.dumps(tool.input_schema, ensure_ascii=False, default=str), trust, tool.server_id)
+            schema = json.dumps(tool.input_schema, ensure_ascii=False, default=str)
+            kept = Kept(schema, trust, tool.server_id)
             handle = handle_of(kept)
             await self._handles(caller).keep(handle, kept)
-            note = (
-                f"its schema has {len(kept.text):,} characters, more than there is room for: use result_read"
-            )
+            note = f"its schema has {len(schema):,} characters, more than there is room for: use result_read"
             told = {"description": description, "note": note, "handle": handle}
             text = json.dumps({"description": description}, ensure_ascii=False)
         if trust is Trust.TRUSTED:
@@ -331,11 +349,19 @@ def _part(part: Part, counted: str) -> Reply:
     body: dict[str, Any] = {"text": part.text, counted: part.total}
     if part.next_offset is not None:
         body["next_offset"] = part.next_offset
+    if part.note is not None:
+        body["note"] = part.note
     return _ok(**body)
 
 
 def _ok(**body: Any) -> Reply:
     return Reply({"ok": True, **body})
+
+
+def _as_result(reply: Reply) -> Result:
+    text = json.dumps(reply.body, ensure_ascii=False, separators=(",", ":"), default=str)
+    raw = {"content": [{"type": "text", "text": text}], "structuredContent": reply.body}
+    return Result(raw, text, blocks=(Text(text), *reply.media))
 
 
 def _failed(error: str, hint: str | None = None) -> Reply:

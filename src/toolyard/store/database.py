@@ -16,12 +16,16 @@ from toolyard.store.catalogues import SqlCatalogues
 from toolyard.store.chats import SqlChats
 from toolyard.store.cipher import Cipher
 from toolyard.store.dialects import Engines
+from toolyard.store.letters import SqlLetters
 from toolyard.store.locks import Locks, locks_for
 from toolyard.store.opening import open_database
 from toolyard.store.people import SqlPeople
+from toolyard.store.pins import SqlPins
 from toolyard.store.registry import SqlRegistry
+from toolyard.store.rekeying import Rekeying
 from toolyard.store.results import SqlResults
 from toolyard.store.signals import Signals
+from toolyard.store.sweeping import Sweeping
 from toolyard.store.working import Workshop
 
 __all__ = ["Database"]
@@ -36,12 +40,16 @@ class Database:
         self.signals = Signals(workshop)
         self.people = SqlPeople(workshop, cipher, clock, self.signals)
         self.registry = SqlRegistry(workshop, cipher, self.signals)
+        self.pins = SqlPins(workshop, self.signals)
         self.auth = SqlAuthStorage(workshop, cipher, locks)
         self.catalogues = SqlCatalogues(workshop)
         self.audit = SqlAudit(workshop)
         self.chats = SqlChats(workshop, self.signals, clock)
         self.approvals = SqlApprovals(workshop)
         self.results = SqlResults(workshop, clock)
+        self.sweeping = Sweeping(workshop, clock)
+        self.rekeying = Rekeying(workshop, cipher)
+        self.letters = SqlLetters(workshop, cipher, self.signals, clock)
 
     @classmethod
     async def open(
@@ -50,14 +58,17 @@ class Database:
         *,
         url: str | None,
         secret_key: str | None,
+        former_key: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Database:
         """Open it, and make or update its tables where that is needed.
 
-        ``url`` None is SQLite in the data directory. Raises DatabaseUnavailable, DatabaseUnusable,
-        KeyMissing, KeyUnusable and WrongKey; then nothing was changed.
+        ``url`` None is SQLite in the data directory. ``former_key`` reads what it encrypted.
+        Raises DatabaseUnavailable, DatabaseUnusable, KeyMissing, KeyUnusable and WrongKey; then nothing was
+        changed.
         """
-        opening = asyncio.ensure_future(asyncio.to_thread(open_database, data_dir, url, secret_key))
+        work = asyncio.to_thread(open_database, data_dir, url, secret_key, former_key)
+        opening = asyncio.ensure_future(work)
         try:
             engines, cipher = await asyncio.shield(opening)
         except asyncio.CancelledError:

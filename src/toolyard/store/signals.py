@@ -15,7 +15,7 @@ from toolyard.store.dialects import Engines
 from toolyard.store.errors import StoreError
 from toolyard.store.working import Workshop
 
-__all__ = ["CHANNEL", "CHATS", "SERVERS", "STOPS", "TOKENS", "Ear", "Signals"]
+__all__ = ["CHANNEL", "CHATS", "LETTERS", "SERVERS", "STOPS", "TOKENS", "Ear", "Signals"]
 
 CHANNEL = "toolyard"
 """PostgreSQL's name for the one channel that carries all of ours."""
@@ -27,6 +27,8 @@ TOKENS = "tokens"
 """The id of a user of whom a token, a session or the account itself is gone or counts no more."""
 SERVERS = "servers"
 """The id of a server or of an instance of the registry that changed."""
+LETTERS = "letters"
+"""The box that a letter was put into."""
 
 _WAITING = 1_000
 """Texts that may wait for a slow listener; one that is slower looks at everything again."""

@@ -2,7 +2,7 @@
 
 Times are seconds since the epoch. ``…_key`` is a name as ``folding.folded`` makes it, and is what must be
 unique. ``digest`` is the SHA-256 of a secret or of a key that may be too long for an index. Columns of bytes
-hold what the cipher sealed, except ``catalogues.body``, ``chat_events.kept`` and ``results.body``.
+hold what the cipher sealed, except those of ``catalogues``, ``chat_events``, ``pins`` and ``results``.
 
 A change here needs a new file in ``migrations/versions``; a test compares the two.
 """
@@ -45,7 +45,9 @@ __all__ = [
     "instances",
     "invites",
     "keys",
+    "letters",
     "metadata",
+    "pins",
     "results",
     "servers",
     "sessions",
@@ -201,6 +203,20 @@ instances = Table(
     Column("updated_at", Seconds(), nullable=False),
     UniqueConstraint("user_id", "slug_key"),
     Index(None, "server_id"),
+)
+
+# Without an instance, what was accepted of a server for everyone.
+pins = Table(
+    "pins",
+    metadata,
+    _digest(),
+    Column(
+        "server_id", Words(INDEXED), ForeignKey("servers.id", ondelete="CASCADE"), nullable=False, index=True
+    ),
+    Column("instance_id", Words(INDEXED), ForeignKey("instances.id", ondelete="CASCADE"), index=True),
+    Column("revision", Integer, nullable=False),
+    Column("pins", LargeBinary, nullable=False),
+    Column("seen", LargeBinary),
 )
 
 # Sign-ins to servers. Grants and pending sign-ins name what they are for by a key, not by a foreign key: it
@@ -369,6 +385,17 @@ audit = Table(
     Column("details", Words(), nullable=False),
     Index(None, "action", "id"),
     Index(None, "actor", "id"),
+)
+
+# Short-lived: whoever a letter is for takes it out.
+
+letters = Table(
+    "letters",
+    metadata,
+    Column("id", RowNumber(), primary_key=True),
+    Column("box", Words(INDEXED), nullable=False, index=True),
+    Column("sent_at", Seconds(), nullable=False, index=True),
+    Column("body", LargeBinary, nullable=False),
 )
 
 keys = Table(

@@ -23,6 +23,7 @@ async def hear_tokens(site: Site) -> None:
 async def hear_servers(site: Site) -> None:
     """A server of the registry or an instance changed: so is what somebody has, and pages show it."""
     async with aclosing(site.database.signals.listen(SERVERS)) as listening:
-        async for _ in listening:
+        async for what in listening:
             site.mcp.forget()
             site.live.hurry()
+            site.watchers.hurry(what)

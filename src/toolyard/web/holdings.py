@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeAlias
 
 from toolyard.auth.storage import AuthStorage
@@ -30,11 +30,19 @@ _MOST = 20_000
 class Holdings:
     """Every replica has its own; what they have in common is the database."""
 
-    def __init__(self, registry: Registry, parts: Parts, sign_ins: AuthStorage | None = None) -> None:
-        """``sign_ins`` is where those of instances are kept."""
+    def __init__(
+        self,
+        registry: Registry,
+        parts: Parts,
+        sign_ins: AuthStorage | None = None,
+        changed: Callable[[Principal, Collection[str]], None] | None = None,
+    ) -> None:
+        """``sign_ins`` is where those of instances are kept. ``changed`` is told which of somebody's
+        instances the core knows otherwise than before."""
         self._registry = registry
         self._parts = parts
         self._sign_ins = sign_ins
+        self._changed = changed
         self._reads = itertools.count(1)
         self._known: dict[str, int] = {}
         """By user, the read that the core knows of."""
@@ -72,7 +80,9 @@ class Holdings:
         if number > self._known.get(principal.id, 0):
             self._known[principal.id] = number
             servers = [self._registry.core_server(*each) for each in found]
-            await self._parts.sync(principal.id, servers)
+            touched = await self._parts.sync(principal.id, servers)
+            if touched and self._changed is not None:
+                self._changed(principal, touched)
         return found
 
     async def _learn(self, found: Iterable[Own], principal: Principal) -> bool:

@@ -61,7 +61,7 @@ class McpDoor:
         self._site = site
         self.resource = ResourceServer(site)
         sealer = Sealer(site.database.cipher.derive("gateway requestState 1"))
-        self.gateway = Gateway(site.parts, sealer, site.approvals)
+        self.gateway = Gateway(site.parts, sealer, site.approvals, site.database.letters)
         self.app = HttpGateway(self.admit)
         self._fronts: OrderedDict[tuple[object, ...], Front] = OrderedDict()
         self._admitted: OrderedDict[tuple[object, ...], tuple[float, Visitor, Front]] = OrderedDict()

@@ -21,6 +21,7 @@ from toolyard.auth.target import Ourselves
 from toolyard.clients.connection import unused
 from toolyard.config.setting_choices import PeopleMode, Registration
 from toolyard.config.settings import Settings
+from toolyard.content.keeping import Bounds
 from toolyard.gateway.approving import Approvals
 from toolyard.model.agent import Agent
 from toolyard.model.audit import AuditEntry
@@ -44,6 +45,7 @@ from toolyard.registry.signing_in import SignIns
 from toolyard.registry.signing_out import SignOuts
 from toolyard.store import Database
 from toolyard.web.callers import Callers
+from toolyard.web.changes import changes_page
 from toolyard.web.chatting import Chatting
 from toolyard.web.hearing import hear_servers, hear_tokens
 from toolyard.web.holdings import Holdings, Own
@@ -52,8 +54,9 @@ from toolyard.web.mcp import McpDoor
 from toolyard.web.metrics import Metrics
 from toolyard.web.passage import passage_of
 from toolyard.web.records import Costs, ServerRecord, records_of
+from toolyard.web.watchers import Watchers
 from toolyard.web.who import Visitor
-from toolyard.wiring import Parts, build
+from toolyard.wiring import Parts, asked_in_chats, build
 
 __all__ = ["CALLBACK", "DOCUMENT", "Site"]
 
@@ -104,20 +107,21 @@ class Site:
         self.sign_ins = SignIns(flow, self.registry, database.auth)
         self.config_sign_ins = ConfigSignIns(flow, database.auth)
         self.sign_outs = SignOuts(database.auth, self.net, self.spawn)
-        page = f"{(settings.public_url or address).rstrip('/')}/ui/approvals"
-        self.approvals = Approvals(database.approvals, page, clock=time.time)
-        self._chatting = Chatting(self)
+        self.page_url = (settings.public_url or address).rstrip("/")
+        """Where pages are, for links that are not followed from a page."""
+        self.approvals = Approvals(database.approvals, f"{self.page_url}/ui/approvals", clock=time.time)
         self.chats = Chats(
             database.chats,
             database.approvals,
             Models.of(settings),
-            self._chatting,
+            Chatting(self),
             ChatRules.of(settings),
         )
         self.parts = self._build()
         self.mcp = McpDoor(self)
         self.metrics = Metrics(self.parts.manager.statuses)
-        self.holdings = Holdings(self.registry, self.parts, database.auth)
+        self.watchers = Watchers(self)
+        self.holdings = Holdings(self.registry, self.parts, database.auth, self.watchers.changed)
         self._callers = Callers(agents, configuration.bundles)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ending: asyncio.Task[None] | None = None
@@ -136,15 +140,23 @@ class Site:
         address: str = "",
     ) -> Site:
         """Open the database and build the rest; nothing is connected yet. Raises ToolyardError."""
-        database = await Database.open(data_dir, url=settings.database_url, secret_key=settings.secret_key)
+        database = await Database.open(
+            data_dir,
+            url=settings.database_url,
+            secret_key=settings.secret_key,
+            former_key=settings.secret_key_former,
+        )
         site = cls(configuration, settings, data_dir, agents, database=database, address=address)
-        await site.chats.open()
+        await site.chats.open(everybodys=True)
         for hear in (hear_tokens, hear_servers):
             site.spawn(hear(site))
+        for run in (site.watchers.run, site.mcp.gateway.handing.run):
+            site.spawn(run())
         return site
 
     def _build(self) -> Parts:
         credentials = Credentials(self.registry, self.database.auth, self.net)
+        sampling = bool(self.chats.models.choices)
         return build(
             self.configuration,
             self.settings,
@@ -152,12 +164,14 @@ class Site:
             auth_for=credentials.auth_for,
             net=self.net,
             handles=self.database.results.within(
-                seconds=self.settings.result_keep, most=self.settings.result_store_limit
+                Bounds(self.settings.result_keep, self.settings.result_store_limit)
             ).of,
             storage=self.database.catalogues,
+            pins=self.database.pins,
+            accept_at=lambda server: self.page_url + changes_page(server),
             approve=self.approvals,
             record=self._called,
-            callbacks_for=self._chatting.callbacks,
+            callbacks_for=asked_in_chats(lambda: self.chats.questions, sampling=sampling),
             on_list_changed=self._list_changed,
             native=True,
         )
@@ -294,6 +308,7 @@ class Site:
         self.edition += 1
         self._callers.change(configuration.bundles)
         touched = await self.parts.update(configuration)
+        self.watchers.changed(None, touched)
         if self.settings.warm:
             self.spawn(self.warm(touched))
 

@@ -120,6 +120,7 @@ async def come_back(request: Request, me: Me) -> Response:
     await site.changed(me, "instance.sign_in", instance.id, slug=instance.slug)
     await site.enter(me)
     await site.parts.reconnect(instance.core_id, me.principal)
+    site.watchers.changed(me.principal, (instance.core_id,))
     return go(f"/ui/mcp#i-{instance.id}", f"“{instance.name}” is connected.")
 
 

@@ -1,0 +1,86 @@
+"""What was accepted of registry servers and of instances, for every replica."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+
+from toolyard.catalog.lock.storage import Entry, Place
+from toolyard.store.dialects import add
+from toolyard.store.digests import digest
+from toolyard.store.errors import Conflict
+from toolyard.store.signals import SERVERS, Signals
+from toolyard.store.tables import pins
+from toolyard.store.working import Workshop
+
+__all__ = ["SqlPins"]
+
+_SEEN = 200
+"""Different listings of one server that an admin is shown at once."""
+
+
+class SqlPins:
+    """A PinStorage. What is deleted takes its locks with it."""
+
+    def __init__(self, workshop: Workshop, signals: Signals) -> None:
+        self._workshop = workshop
+        self._signals = signals
+
+    async def revisions(self, places: Sequence[Place]) -> tuple[int, ...]:
+        """See PinStorage."""
+        keys = [_digest(place) for place in places]
+        query = select(pins.c.digest, pins.c.revision).where(pins.c.digest.in_(keys))
+        rows = await self._workshop.read(lambda connection: connection.execute(query).all())
+        found = {row.digest: row.revision for row in rows}
+        return tuple(found.get(key, 0) for key in keys)
+
+    async def read(self, places: Sequence[Place]) -> tuple[Entry, ...]:
+        """See PinStorage."""
+        keys = [_digest(place) for place in places]
+        query = select(pins).where(pins.c.digest.in_(keys))
+        rows = await self._workshop.read(lambda connection: connection.execute(query).all())
+        found = {row.digest: _entry(row) for row in rows}
+        return tuple(found.get(key, Entry()) for key in keys)
+
+    async def seen(self, server_id: str) -> Sequence[bytes]:
+        """See PinStorage."""
+        query = select(pins.c.seen).where(pins.c.server_id == server_id, pins.c.seen.is_not(None))
+        query = query.distinct().order_by(pins.c.seen).limit(_SEEN)
+        rows = await self._workshop.read(lambda connection: connection.execute(query).all())
+        return [bytes(row.seen) for row in rows]
+
+    async def different(self) -> Sequence[str]:
+        """The ids of the servers of which somebody was given what was not accepted at that time."""
+        query = select(pins.c.server_id).where(pins.c.seen.is_not(None)).distinct()
+        return await self._workshop.read(lambda connection: connection.execute(query).scalars().all())
+
+    async def save(self, place: Place, entry: Entry, *, tell: bool = False) -> bool:
+        """See PinStorage."""
+        values = {"revision": entry.revision + 1, "pins": entry.pins, "seen": entry.seen}
+
+        def work(connection: Connection) -> bool:
+            if entry.revision:
+                same = (pins.c.digest == _digest(place)) & (pins.c.revision == entry.revision)
+                saved = connection.execute(update(pins).where(same).values(**values)).rowcount > 0
+            else:
+                whose = {"server_id": place.server_id, "instance_id": place.instance_id or None}
+                saved = add(connection, pins, {"digest": _digest(place), **whose, **values})
+            if saved and tell:
+                self._signals.tell(connection, SERVERS, place.instance_id or place.server_id)
+            return saved
+
+        try:
+            return await self._workshop.write(work)
+        except Conflict:
+            # Its server or instance was deleted meanwhile.
+            return False
+
+
+def _digest(place: Place) -> str:
+    return digest(place.server_id, place.instance_id)
+
+
+def _entry(row: Any) -> Entry:
+    return Entry(row.revision, bytes(row.pins), None if row.seen is None else bytes(row.seen))

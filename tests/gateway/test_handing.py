@@ -1,0 +1,151 @@
+"""A modern client's rounds at several replicas, while its call waits at one of them for a legacy server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.gateway.conftest import Modern, Reply, odd
+from tests.web.conftest import Local
+
+from toolyard.gateway import handing
+from toolyard.store.errors import StoreError
+
+KEY = "a key that all replicas have"
+ELICITATION = {"elicitation": {"form": {}}}
+ANN = {"action": "accept", "content": {"name": "Ann"}}
+
+
+@pytest.fixture
+async def replicas(postgres_url: str, open_site: Any, tmp_path: Path) -> list[Local]:
+    config = {"one": odd("one", tmp_path / "cancelled", restart="on-failure")}
+    return [await open_site(config, database_url=postgres_url, secret_key=KEY) for _ in range(3)]
+
+
+class Rounds:
+    """A client whose requests come to another replica each time."""
+
+    def __init__(self, http: aiohttp.ClientSession, replicas: list[Local]) -> None:
+        self.clients = [Modern(http, f"{replica.url}/mcp", ELICITATION) for replica in replicas]
+
+    async def first(self, place: int, tool: str = "one_ask") -> Reply:
+        reply = await self.clients[place].call(tool)
+        assert reply.result["resultType"] == "input_required", reply.answer
+        return reply
+
+    async def again(
+        self, place: int, before: Reply, answers: Any, tool: str = "one_ask", **meta: Any
+    ) -> Reply:
+        state = before.result["requestState"]
+        params = {"name": tool, "arguments": {}, "inputResponses": answers, "requestState": state}
+        return await self.clients[place].ask("tools/call", params, **meta)
+
+
+async def test_every_replica_takes_the_next_round(replicas: list[Local], http: aiohttp.ClientSession) -> None:
+    rounds = Rounds(http, replicas)
+    asked = await rounds.first(0)
+    # Without the answer it is asked again, wherever that is.
+    for place in (1, 2, 0):
+        again = await rounds.again(place, asked, {})
+        assert again.result["inputRequests"] == asked.result["inputRequests"]
+        asked = again
+    for place in (1, 0, 2):
+        done = await rounds.again(place, asked, {"input-1": ANN})
+        assert json.loads(done.text) == ANN
+        asked = await rounds.first(0)
+
+
+async def test_what_the_server_tells_meanwhile_reaches_the_client(
+    replicas: list[Local], http: aiohttp.ClientSession
+) -> None:
+    rounds = Rounds(http, replicas)
+    asked = await rounds.first(0, "one_ask_on")
+    done = await rounds.again(1, asked, {"input-1": ANN}, "one_ask_on", progressToken="mine")
+    *told, answer = done.messages
+    assert [each["method"] for each in told] == ["notifications/progress"]
+    assert told[0]["params"] == {"progress": 1, "progressToken": "mine"}
+    assert json.loads(answer["result"]["content"][0]["text"]) == ANN
+
+
+async def test_a_call_that_fails_elsewhere_fails_with_the_same_words(
+    replicas: list[Local], http: aiohttp.ClientSession
+) -> None:
+    rounds = Rounds(http, replicas)
+    failures = [
+        (await rounds.again(place, await rounds.first(0, "one_ask_exit"), {"input-1": ANN}, "one_ask_exit"))
+        for place in (0, 1)
+    ]
+    here, there = (reply.error for reply in failures)
+    assert here == there
+    assert here["data"]["server"] == "one"
+
+
+async def test_a_client_that_leaves_another_replica_cancels_its_call(
+    replicas: list[Local], http: aiohttp.ClientSession, tmp_path: Path, until: Any
+) -> None:
+    rounds = Rounds(http, replicas)
+    asked = await rounds.first(0, "one_ask_wait")
+    holder = replicas[0].site.mcp.gateway.handing.holding
+    assert holder is not None
+    call = asyncio.create_task(rounds.again(1, asked, {"input-1": ANN}, "one_ask_wait"))
+    await until(lambda: bool(holder.working), 30)
+    call.cancel()
+    await until((tmp_path / "cancelled").exists, 30)
+    await until(lambda: not holder.working, 30)
+
+
+async def test_where_nobody_holds_the_call_any_more_that_is_said(
+    replicas: list[Local], http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = Rounds(http, replicas)
+    asked = await rounds.first(0)
+    # It is there, and knows nothing of the call.
+    await replicas[0].site.mcp.gateway.parked.close()
+    gone = {"kind": "outcome_unknown"}
+    for place in (0, 1):
+        assert (await rounds.again(place, asked, {"input-1": ANN})).error["data"] == gone
+    # It is not there, or says nothing.
+    monkeypatch.setattr(handing, "_SILENCE", 0.5)
+    monkeypatch.setattr(handing, "ALIVE", 0.1)
+    asked = await rounds.first(0)
+
+    async def deaf(mail: object) -> None: ...
+
+    monkeypatch.setattr(replicas[0].site.mcp.gateway.handing, "_read", deaf)
+    reply = await rounds.again(1, asked, {"input-1": ANN})
+    assert (reply.error["code"], reply.error["data"]) == (-32603, gone)
+    assert "whether it was carried out is unknown" in reply.error["message"]
+
+
+async def test_a_replica_that_stops_says_that_its_calls_are_gone(
+    replicas: list[Local], http: aiohttp.ClientSession, until: Any
+) -> None:
+    rounds = Rounds(http, replicas)
+    asked = await rounds.first(0, "one_ask_wait")
+    site = replicas[0].site
+    holder = site.mcp.gateway.handing.holding
+    assert holder is not None
+    call = asyncio.create_task(rounds.again(1, asked, {"input-1": ANN}, "one_ask_wait"))
+    await until(lambda: bool(holder.working), 30)
+    await site.end_work()
+    assert (await call).error["data"] == {"kind": "outcome_unknown"}
+
+
+async def test_letters_that_cannot_be_sent_are_an_error_and_no_silence(
+    replicas: list[Local], http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = Rounds(http, replicas)
+    asked = await rounds.first(0)
+
+    async def lost(box: str, letter: bytes) -> None:
+        raise StoreError("the database is away")
+
+    monkeypatch.setattr(replicas[1].site.database.letters, "post", lost)
+    reply = await rounds.again(1, asked, {"input-1": ANN})
+    assert "the database is away" in reply.error["message"]
+    # The call still waits.
+    assert json.loads((await rounds.again(2, asked, {"input-1": ANN})).text) == ANN

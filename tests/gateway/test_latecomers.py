@@ -1,0 +1,194 @@
+"""A list of many servers is not held up by one that is slow or dead, and what is missing is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import aiohttp.web
+import pytest
+from tests.gateway.conftest import Modern, next_message, odd
+from tests.gateway.test_changing import listening, lists_changed, tools
+from tests.web.conftest import Local
+
+from toolyard.gateway import latecomers
+from toolyard.gateway.front import MISSING
+from toolyard.model.people import Right, TokenScope
+from toolyard.model.principal import LOCAL
+
+OFFERS = {"tools": {}, "prompts": {}, "resources": {}}
+LISTS = {
+    "tools/list": {"tools": [{"name": "late", "inputSchema": {"type": "object"}}]},
+    "prompts/list": {"prompts": [{"name": "late"}]},
+    "resources/list": {"resources": [{"uri": "late://a", "name": "a"}]},
+    "resources/templates/list": {"resourceTemplates": []},
+}
+
+
+class Slow:
+    """A legacy server that does not answer what it shall not yet."""
+
+    def __init__(self) -> None:
+        self.held: set[str] = set()
+        self.changed = asyncio.Condition()
+
+    async def hold(self, *methods: str) -> None:
+        """From now on only these are not answered."""
+        async with self.changed:
+            self.held = set(methods)
+            self.changed.notify_all()
+
+    async def answer(self, request: aiohttp.web.Request) -> aiohttp.web.Response:
+        message = await request.json()
+        method = message["method"]
+        async with self.changed:
+            await self.changed.wait_for(lambda: method not in self.held)
+        if "id" not in message:
+            return aiohttp.web.Response(status=202)
+        result: dict[str, Any] = LISTS.get(method, {})
+        if method == "initialize":
+            version = message["params"]["protocolVersion"]
+            result = {"protocolVersion": version, "capabilities": OFFERS, "serverInfo": {"name": "slow"}}
+        elif method == "prompts/get":
+            result = {"messages": []}
+        elif method == "resources/read":
+            result = {"contents": [{"uri": "late://a", "text": "read"}]}
+        return aiohttp.web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+
+@pytest.fixture
+async def slow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Slow, dict[str, Any]]]:
+    """The server, and its entry: its timeouts are longer than any test."""
+    monkeypatch.setattr(latecomers, "PATIENCE", 0.3)
+    server, app = Slow(), aiohttp.web.Application()
+    app.router.add_post("/mcp", server.answer)
+    runner = aiohttp.web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    await aiohttp.web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    timeouts = {"connect": 300, "silence": 300, "call": 300}
+    yield server, {"url": url, "protocol": "legacy", "timeouts": timeouts}
+    await runner.cleanup()
+
+
+async def warm(site: Local, http: aiohttp.ClientSession, *servers: str) -> None:
+    """Let these be listed, however long that takes."""
+    for server in servers:
+        client = Modern(http, f"{site.url}/mcp/servers/{server}")
+        for method in LISTS if server == "one" else ("tools/list",):
+            assert (await client.ask(method)).result
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_tools_of_the_others_are_listed_and_the_rest_is_announced(
+    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession, era: str
+) -> None:
+    server, entry = slow
+    await server.hold("initialize")
+    site: Local = await open_site({"one": odd("one"), "slow": entry})
+    await warm(site, http, "one")
+    async with listening(http, f"{site.url}/mcp", "", era) as (client, stream):
+        for _ in range(2):
+            reply = await client.ask("tools/list")
+            names = {tool["name"] for tool in reply.result["tools"]}
+            assert "one_odd" in names
+            assert "slow_late" not in names
+            assert reply.result["_meta"][MISSING] == {"slow": "has not answered yet"}
+            if era == "modern":
+                assert reply.result["ttlMs"] <= 10_000
+        await server.hold()
+        await lists_changed(stream)
+        reply = await client.ask("tools/list")
+        assert {"one_odd", "slow_late"} <= {tool["name"] for tool in reply.result["tools"]}
+        assert MISSING not in reply.result.get("_meta", {})
+
+
+async def test_a_server_that_cannot_be_reached_is_named_with_the_reason(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    site: Local = await open_site({"one": odd("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}})
+    reply = await Modern(http, f"{site.url}/mcp").ask("tools/list")
+    missing = reply.result["_meta"][MISSING]
+    assert list(missing) == ["dead"]
+    assert "9" in missing["dead"]
+
+
+async def test_a_server_that_a_token_is_not_for_is_not_named(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    servers = {"one": odd("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}}
+    site: Local = await open_site(servers, people_mode="password")
+    person = await site.person("ann", scope=TokenScope(frozenset({Right.CALL}), servers=("one",)))
+    head = {"Authorization": f"Bearer {person.secret}"}
+    reply = await Modern(http, f"{site.url}/mcp", {}, head).ask("tools/list")
+    assert b"dead" not in reply.body
+
+
+async def test_what_was_listed_once_is_listed_while_the_server_hangs(
+    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    server, entry = slow
+    site: Local = await open_site({"one": odd("one"), "slow": entry})
+    await warm(site, http, "one", "slow")
+    client = Modern(http, f"{site.url}/mcp")
+    assert "slow_late" in await tools(client)
+    await server.hold("tools/list")
+    # It is connected, and what it had is old.
+    await site.site.parts.list_changed("slow")
+    site.site.mcp.gateway.changed["slow"] = site.site.clock()
+    assert "slow_late" in await tools(client)
+    # Another process knows it from the database.
+    await server.hold("initialize")
+    other: Local = await open_site({"one": odd("one"), "slow": entry}, data=site.site.data_dir)
+    assert "slow_late" in await tools(Modern(http, f"{other.url}/mcp"))
+    await server.hold()
+
+
+KINDS = {
+    "prompts": ("prompts/list", "prompts/get", {"name": "slow_late"}, "messages"),
+    "resources": ("resources/list", "resources/read", {"uri": "late://a"}, "contents"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_other_lists_are_not_held_up_either(
+    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession, kind: str
+) -> None:
+    server, entry = slow
+    listing, using, params, key = KINDS[kind]
+    site: Local = await open_site({"one": odd("one"), "slow": entry})
+    await warm(site, http, "one", "slow")
+    async with listening(http, f"{site.url}/mcp", "", "modern") as (client, stream):
+        await server.hold(listing)
+        reply = await client.ask(listing)
+        assert "odd" in json.dumps(reply.result) or "one_hello" in json.dumps(reply.result)
+        assert "late" not in json.dumps(reply.result[kind])
+        assert reply.result["_meta"][MISSING] == {"slow": "has not answered yet"}
+        # What is wanted by its name is waited for.
+        used = asyncio.create_task(client.ask(using, params))
+        await server.hold()
+        assert key in (await used).result
+        assert (await next_message(stream))["method"] == f"notifications/{kind}/list_changed"
+        reply = await client.ask(listing)
+        assert "late" in json.dumps(reply.result[kind])
+        assert MISSING not in reply.result["_meta"]
+
+
+async def test_the_address_of_one_server_waits_for_it(
+    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    server, entry = slow
+    await server.hold("initialize")
+    site: Local = await open_site({"slow": entry})
+    everything = Modern(http, f"{site.url}/mcp")
+    assert await tools(everything) == set()
+    asked = asyncio.create_task(tools(Modern(http, f"{site.url}/mcp/servers/slow")))
+    # Its patience is over, and it still waits.
+    assert await tools(everything) == set()
+    assert not asked.done()
+    await server.hold()
+    assert await asked == {"late"}
+    assert "late" in site.site.parts.rosters.known(LOCAL).names.of("slow", "late")  # type: ignore[operator]

@@ -1,0 +1,63 @@
+"""Letters between processes, in each kind of database."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select, update
+from tests.postgres import KEY
+
+from toolyard.store import Database
+from toolyard.store.tables import letters
+
+
+async def test_letters_are_taken_once_and_in_order(database: Database) -> None:
+    mail = database.letters
+    for number in range(3):
+        await mail.post("a", b"%d" % number)
+    await mail.post("b", b"other")
+    assert await mail.take("a") == [b"0", b"1", b"2"]
+    assert await mail.take("a") == ()
+    assert await mail.take("b") == [b"other"]
+
+
+async def test_a_letter_is_sealed_for_its_box(database: Database) -> None:
+    await database.letters.post("a", b"a word for you alone")
+    stored = await database._workshop.read(lambda c: c.execute(select(letters.c.body)).scalar_one())
+    assert b"alone" not in stored
+    await database._workshop.write(lambda c: c.execute(update(letters).values(box="b")))
+    assert await database.letters.take("b") == []
+
+
+async def test_what_nobody_took_is_thrown_away(database: Database) -> None:
+    await database.letters.post("gone", b"old")
+    await database._workshop.write(lambda c: c.execute(update(letters).values(sent_at=1.0)))
+    await database.letters.post("a", b"new")
+    assert await database.letters.take("gone") == ()
+    assert await database.letters.take("a") == [b"new"]
+
+
+async def test_another_process_hears_of_a_letter(
+    database: Database, database_url: str | None, tmp_path: Path, until: Any
+) -> None:
+    other = await Database.open(tmp_path / "data", url=database_url, secret_key=KEY)
+    heard: list[str] = []
+
+    async def listen() -> None:
+        async with aclosing(other.letters.listen()) as listening:
+            async for box in listening:
+                heard.append(box)  # noqa: PERF401 - it is read meanwhile
+
+    listening = asyncio.create_task(listen())
+    await until(lambda: other.signals.hears, 30)
+    heard.clear()
+    await database.letters.post("a", b"x")
+    # With SQLite one hears only that there is something.
+    await until(lambda: bool({"a", ""} & set(heard)), 30)
+    assert await other.letters.take("a") == [b"x"]
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+    await other.close()
