@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from toolyard.auth import AuthProvider
 from toolyard.catalog.cache import Catalogues
-from toolyard.catalog.lock import LockKeeper, lock_path
+from toolyard.catalog.lock import LockKeeper, Locks, RegistryLock, lock_path
+from toolyard.catalog.lock.storage import PinStorage
 from toolyard.catalog.names import Naming, Templates
 from toolyard.catalog.sqlite import FILE_NAME, SqliteStorage
 from toolyard.catalog.storage import CatalogueStorage, MemoryStorage
 from toolyard.clients import Callbacks, ClientManager
-from toolyard.clients.call import Approve, CallPath, CallRules, HandlesFor
+from toolyard.clients.call import AcceptAt, Approve, CallPath, CallRules, HandlesFor
 from toolyard.clients.dialing import AuthFor
 from toolyard.clients.eras import FileEras
 from toolyard.clients.fetching import Fetcher
@@ -22,6 +23,7 @@ from toolyard.clients.manager import CallbacksFor
 from toolyard.clients.rosters import Rosters
 from toolyard.config.settings import Settings
 from toolyard.content import Limits
+from toolyard.content.keeping import Bounds
 from toolyard.content.resultstore import FILE_NAME as RESULTS_NAME
 from toolyard.content.resultstore import ResultStore
 from toolyard.meta import Budgets, Finder, MetaTools
@@ -51,7 +53,7 @@ class Parts:
     calls: CallPath
     naming: Naming
     meta: MetaTools
-    lock: LockKeeper | None = None
+    locks: Locks = Locks()  # noqa: RUF009 - frozen
     closing: tuple[Callable[[], Awaitable[None]], ...] = ()
     """What is closed after everything else."""
 
@@ -119,6 +121,8 @@ def build(
     net: Net | None = None,
     handles: HandlesFor | None = None,
     storage: CatalogueStorage | None = None,
+    pins: PinStorage | None = None,
+    accept_at: AcceptAt | None = None,
     approve: Approve | None = None,
     record: Callable[[CallRecord], None] | None = None,
     on_list_changed: Callable[[str], None] | None = None,
@@ -129,7 +133,8 @@ def build(
     ``callbacks_for`` says what can be done for the servers of each principal and chat, in place of
     ``callbacks``. ``auth_for`` gives each principal's credentials, in place of what ``toolyard login`` left
     in the data directory; ``handles`` their store for long results, ``storage`` keeps catalogues, both in
-    place of a file in the data directory. A ``net`` or ``storage`` that is given is not closed with the rest.
+    place of a file in the data directory. ``pins`` keeps what was accepted of instances, and ``accept_at``
+    says where people accept. A ``net`` or ``storage`` that is given is not closed with the rest.
     ``native`` adds the native tools, which only callers of a chat see.
     """
     closing: list[Callable[[], Awaitable[None]]] = []
@@ -137,7 +142,12 @@ def build(
         net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
         closing.append(net.close)
     if auth_for is None:
-        database = LazyDatabase(data_dir, url=settings.database_url, secret_key=settings.secret_key)
+        database = LazyDatabase(
+            data_dir,
+            url=settings.database_url,
+            secret_key=settings.secret_key,
+            former_key=settings.secret_key_former,
+        )
         auth_for = stored_sign_ins(database, net)
         closing.append(database.close)
 
@@ -164,20 +174,36 @@ def build(
     kept = SqliteStorage(data_dir / FILE_NAME) if storage is None and data_dir is not None else None
     if kept is not None:
         closing.append(kept.close)
-    catalogues = Catalogues(Fetcher(manager), storage or kept or MemoryStorage(), check=_header_marks)
+    locks = _locks(configuration, data_dir, pins)
+    catalogues = Catalogues(
+        Fetcher(manager), storage or kept or MemoryStorage(), check=_header_marks, met=locks.met
+    )
     naming = Naming(Templates(settings.naming_template, settings.instance_naming_template))
     rosters = Rosters(manager, catalogues, naming, None if own is None else {own.server.id: own.catalogue})
     rules = CallRules(settings.write_tools, Limits(settings.result_limit))
     if handles is None and data_dir is not None:
         handles = ResultStore(
-            data_dir / RESULTS_NAME, seconds=settings.result_keep, most=settings.result_store_limit
+            data_dir / RESULTS_NAME, Bounds(settings.result_keep, settings.result_store_limit)
         ).of
-    lock = None
-    if configuration.file is not None or data_dir is not None:
-        lock = LockKeeper(lock_path(configuration.file, data_dir or Path()))
-    calls = CallPath(manager, rosters, rules, approve=approve, record=record, handles=handles, lock=lock)
+    calls = CallPath(
+        manager,
+        rosters,
+        rules,
+        approve=approve,
+        record=record,
+        handles=handles,
+        locks=locks,
+        accept_at=accept_at,
+    )
     meta = MetaTools(rosters, calls, Finder(calls), _budgets(settings))
-    return Parts(manager, catalogues, rosters, calls, naming, meta, lock, tuple(closing))
+    return Parts(manager, catalogues, rosters, calls, naming, meta, locks, tuple(closing))
+
+
+def _locks(configuration: Configuration, data_dir: Path | None, pins: PinStorage | None) -> Locks:
+    file = None
+    if configuration.file is not None or data_dir is not None:
+        file = LockKeeper(lock_path(configuration.file, data_dir or Path()))
+    return Locks(file, None if pins is None else RegistryLock(pins))
 
 
 def _native(settings: Settings, data_dir: Path | None, net: Net) -> Native:

@@ -259,7 +259,7 @@ class Toolyard:
     @property
     def lock(self) -> LockKeeper | None:
         """The lock that the tools are held against; None where there is no place for one."""
-        return self._parts.lock
+        return self._parts.locks.file
 
     def servers(self) -> list[Status]:
         """One status record a server, with what the definitions of its tools cost a model, estimated."""

@@ -44,7 +44,7 @@ def names(catalogue: Catalogue) -> list[str]:
 
 
 async def until_started(source: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await source.started.wait()
     source.started.clear()
 

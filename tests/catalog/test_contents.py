@@ -17,8 +17,9 @@ LARGE = encode(
 @pytest.fixture(autouse=True)
 def collector() -> Iterator[None]:
     assert gc.isenabled()
-    yield
     gc.unfreeze()
+    yield
+    gc.freeze()  # As it is in all other tests.
     gc.enable()
 
 

@@ -33,7 +33,7 @@ class Work:
 
 async def waiters(flights: Flights[str, int], work: Work, count: int) -> list[asyncio.Task[int]]:
     tasks = [asyncio.create_task(flights.join("key", work)) for _ in range(count)]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await work.running.wait()
     await asyncio.sleep(0)
     return tasks

@@ -1,12 +1,15 @@
 """Ten thousand tools, within the budgets that the room promises.
 
-The best of some rounds counts, in processor time, so that a busy machine does not decide.
+The best of some rounds counts, in processor time, beside that of work that is known, so that a busy or slow
+machine does not decide.
 """
 
 from __future__ import annotations
 
+import gc
+import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,16 @@ from toolyard.model.server import Server, StdioSpec
 COUNT = 10_000
 SERVER = Server("large", StdioSpec("server"))
 
-pytestmark = pytest.mark.xdist_group("speed")
+KNOWN = 7.0
+"""Milliseconds that the known work takes on the machine for which the budgets were set."""
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    """As it is where nobody froze anything."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 def tool(number: int) -> dict[str, Any]:
@@ -64,6 +76,18 @@ async def best(rounds: int, work: Callable[[], Awaitable[object]]) -> float:
     return min(times)
 
 
+async def slowness() -> float:
+    """How many times as long this machine takes at this moment; at least 1."""
+
+    async def known() -> None:
+        tools = [
+            {"name": f"tool {n}", "schema": {"a": {"type": "string"}, "b": [n] * 5}} for n in range(2000)
+        ]
+        json.loads(json.dumps(tools))
+
+    return max(1.0, await best(20, known) / KNOWN)
+
+
 async def nothing(server_id: str, principal: Principal, chat: str | None = None) -> Listing:
     raise AssertionError("it was to be read, not fetched")
 
@@ -84,7 +108,7 @@ async def test_ten_thousand_tools_are_loaded_in_less_than_150_milliseconds(tmp_p
 
     taken = await best(7, load)
     await storage.close()
-    assert taken < 150
+    assert taken < 150 * await slowness()
 
 
 async def test_ten_thousand_tools_are_named_in_less_than_50_milliseconds() -> None:
@@ -96,7 +120,7 @@ async def test_ten_thousand_tools_are_named_in_less_than_50_milliseconds() -> No
     async def name() -> None:
         assert len(Naming().names(groups).targets) == COUNT
 
-    assert await best(7, name) < 50
+    assert await best(7, name) < 50 * await slowness()
 
 
 async def test_an_unchanged_set_of_ten_thousand_is_looked_up_in_less_than_two_milliseconds() -> None:
@@ -107,7 +131,7 @@ async def test_an_unchanged_set_of_ten_thousand_is_looked_up_in_less_than_two_mi
     async def name() -> None:
         naming.names([Group("large", "large", tuple(tool for tool in group.tools))])
 
-    assert await best(7, name) < 2
+    assert await best(7, name) < 2 * await slowness()
 
 
 async def test_a_kept_catalogue_is_handed_out_in_less_than_a_tenth_of_a_millisecond(tmp_path: Path) -> None:
@@ -124,4 +148,4 @@ async def test_a_kept_catalogue_is_handed_out_in_less_than_a_tenth_of_a_millisec
 
     taken = await best(5, ask)
     await storage.close()
-    assert taken / 100 < 0.1
+    assert taken / 100 < 0.1 * await slowness()

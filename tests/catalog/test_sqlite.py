@@ -256,7 +256,7 @@ async def test_a_reader_is_not_held_up_by_a_writer(path: Path, storage: SqliteSt
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     writer.execute("UPDATE catalogue SET ttl = 1")
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         assert await storage.load([KEY]) == STORED
     writer.execute("ROLLBACK")
     writer.close()
@@ -272,7 +272,7 @@ async def test_the_event_loop_runs_on_while_a_statement_waits(path: Path, storag
     assert not saving.done()
     writer.execute("ROLLBACK")
     writer.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await saving
 
 
@@ -283,15 +283,15 @@ async def test_closing_waits_for_what_nobody_waits_for_any_more(path: Path) -> N
     writer.execute("BEGIN IMMEDIATE")
     newer = replace(STORED, fetched_at=STORED.fetched_at + 1)
     saving = asyncio.create_task(storage.save(newer))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0)
     saving.cancel()
     await asyncio.gather(saving, return_exceptions=True)
     closing = asyncio.create_task(storage.close())
-    await asyncio.sleep(0.05)
+    await asyncio.wait({closing}, timeout=0.05)
     assert not closing.done()
     writer.execute("ROLLBACK")
     writer.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await closing
     assert not [each for each in os.listdir("/proc/self/fd") if _target(each) == str(path)]
     assert await loaded(path) == newer

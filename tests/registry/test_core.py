@@ -28,7 +28,7 @@ def core(server: dict[str, Any] | None = None, **changes: Any) -> Any:
 def test_an_instance_is_a_server_of_its_owner() -> None:
     made = core({"trust": Trust.UNTRUSTED, "allow_tools": ("a",), "deny_tools": ("b",), "transport": "sse"})
     assert made.id == "@u1/work"
-    assert made.instance == InstanceSpec("u1", "work", ("a",), "i1")
+    assert made.instance == InstanceSpec("u1", "work", ("a",), "i1", "s1")
     assert made.transport == HttpSpec(SERVER.url, type="sse")
     assert (made.label, made.description, made.cache_ttl) == ("My work", "about", 7.0)
     assert (made.trust, made.allow_tools, made.deny_tools) == (Trust.UNTRUSTED, ("a",), ("b",))

@@ -14,7 +14,7 @@ from toolyard.model.people import Role
 from toolyard.store import Database, migrating, opening
 
 KEY = "a key for tests, long enough"
-SINCE_0001 = {"approvals", "chat_events", "chats", "grants", "results"}
+SINCE_0001 = {"approvals", "chat_events", "chats", "grants", "pins", "results"}
 
 
 async def open_database(data: Path, url: str | None) -> Database:

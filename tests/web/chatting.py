@@ -14,15 +14,9 @@ from typing import Any
 import aiohttp
 
 ROOT = Path(__file__).parent.parent.parent
-MODEL = ROOT / "tests/servers/openai_server.py"
 RESULTS_SERVER = ROOT / "tests/servers/results_server.py"
 PATIENCE = 30.0
 """Seconds that the next event may take."""
-
-
-def start_model(listening: Any) -> Any:
-    """The program that speaks for a model."""
-    return listening(sys.executable, MODEL, "{port}")
 
 
 def models_at(url: str) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class Served:
     def signal(self, number: int = signal.SIGTERM) -> None:
         self.process.send_signal(number)
 
-    async def ended(self, seconds: float = 20.0) -> int:
+    async def ended(self, seconds: float = 60.0) -> int:
         """Its exit code, once it has ended."""
         return await asyncio.to_thread(self.process.wait, seconds)
 
@@ -153,11 +153,15 @@ async def serve(tmp_path: Path) -> AsyncIterator[Starting]:
     started: list[Served] = []
 
     async def start(
-        config: Mapping[str, Any] | None = None, *arguments: str, data: Path | None = None, **env: str
+        config: Mapping[str, Any] | None = None,
+        *arguments: str,
+        data: Path | None = None,
+        program: Sequence[str] = ("-m", "toolyard"),
+        **env: str,
     ) -> Served:
         folder = data or tmp_path / f"data{len(started)}"
         write_config(folder, config or {})
-        words = [sys.executable, "-m", "toolyard", "serve", "--port", "0", *arguments]
+        words = [sys.executable, *program, "serve", "--port", "0", *arguments]
         log, began = folder / "stderr.txt", time.monotonic()
         with log.open("w") as errors:
             process = subprocess.Popen(
@@ -171,7 +175,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Starting]:
             )
         served = Served(process, "", folder, 0.0, log)
         started.append(served)
-        served.url = await asyncio.wait_for(asyncio.to_thread(_address, served), 30)
+        served.url = await asyncio.wait_for(asyncio.to_thread(_address, served), 60)
         served.seconds = time.monotonic() - began
         return served
 
@@ -179,7 +183,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Starting]:
     for served in started:
         with contextlib.suppress(ProcessLookupError):
             served.process.kill()
-        served.process.wait(10)
+        served.process.wait(30)
         assert served.process.stdout is not None
         served.process.stdout.close()
 
@@ -237,8 +241,8 @@ class Local:
 
 @cache
 def password_hash() -> str:
-    """Made once: it is slow by design."""
-    return PasswordHasher().hash(PASSWORD)
+    """A cheap one: they are slow by design."""
+    return PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
 
 
 Opening = Callable[..., Awaitable[Local]]

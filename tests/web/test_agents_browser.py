@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from playwright.async_api import Browser, expect
-from tests.web.test_pages_browser import Yard, chromium, window, yard
+from tests.web.test_pages_browser import Yard, window, yard
 
-__all__ = ["chromium", "yard"]
+__all__ = ["yard"]
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(180)]
 

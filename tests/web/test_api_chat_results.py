@@ -15,7 +15,6 @@ from tests.web.chatting import (
     results_server,
     run,
     say,
-    start_model,
     streaming,
 )
 
@@ -113,9 +112,8 @@ async def test_only_results_have_results(local: Any) -> None:
 # Export.
 
 
-async def test_a_chat_is_one_markdown_file(open_site: Any, listening: Any) -> None:
-    model = start_model(listening)
-    local = await open_site({"chat": results_server()}, models=models_at(model.url))
+async def test_a_chat_is_one_markdown_file(open_site: Any, model_program: Any) -> None:
+    local = await open_site({"chat": results_server()}, models=models_at(model_program.url))
     client = local.client()
     chat = await begin(client, title='Long "things" & more/../')
     text = 'think Hmm.\nsay Let me see.\ncall chat_long {"size": 90000}\nthen\nsay It is **long**.'
@@ -166,9 +164,8 @@ async def test_a_question_and_its_answer_are_in_it_without_what_was_answered(loc
     assert (await client.get(f"/api/v1/chats/{chat}/results/{answered}")).status == 404
 
 
-async def test_what_a_running_turn_has_said_so_far_is_in_it(open_site: Any, listening: Any) -> None:
-    model = start_model(listening)
-    local = await open_site(models=models_at(model.url))
+async def test_what_a_running_turn_has_said_so_far_is_in_it(open_site: Any, model_program: Any) -> None:
+    local = await open_site(models=models_at(model_program.url))
     client = local.client()
     chat = await begin(client, title="T")
     await say(client, chat, "say Half an answer", "hold")

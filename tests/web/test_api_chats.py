@@ -13,7 +13,6 @@ from tests.web.chatting import (
     results_server,
     run,
     say,
-    start_model,
     streaming,
 )
 
@@ -24,17 +23,16 @@ PLANNER = Agent("planner", "Planner", tools=("demo_w*",))
 
 
 @pytest.fixture
-async def yard(open_site: Any, listening: Any, demo: Any) -> Any:
+async def yard(open_site: Any, model_program: Any, demo: Any) -> Any:
     """A Toolyard of several people, with a model that does what it is told."""
-    model = start_model(listening)
     local = await open_site(
         {"demo": demo, "chat": results_server()},
         people_mode="password",
-        models=models_at(model.url),
+        models=models_at(model_program.url),
         agents=[PLANNER],
         write_tools="ask",
     )
-    local.model = model
+    local.model = model_program
     return local
 
 

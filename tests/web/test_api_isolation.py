@@ -17,12 +17,13 @@ from toolyard.model.agent import Agent
 ADMINS_ONLY = {
     *("add_server", "edit_server", "delete_server", "enable_server", "disable_server", "preview_server"),
     *("restart_server", "list_users", "add_user", "get_user", "edit_user", "delete_user", "invite_user"),
-    *("list_audit", "export_audit"),
+    *("list_audit", "export_audit", "list_server_changes", "accept_server_changes"),
 }
 """403 for everybody else."""
 ANOTHERS = {
     *("get_instance", "edit_instance", "delete_instance", "enable_instance", "disable_instance"),
     *("test_instance", "connect_instance", "list_instance_tools", "delete_token"),
+    *("list_instance_changes", "accept_instance_changes"),
     *("get_tool", "explain_tool", "call_tool", "sign_in_to_server", "sign_out_of_server"),
     *("get_chat", "edit_chat", "delete_chat", "list_chat_tools", "list_chat_events", "stream_chat"),
     *("send_message", "run_chat_tool", "retry_turn", "stop_turn", "answer_question"),
@@ -50,6 +51,8 @@ BODIES: dict[str, Any] = {
     "run_chat_tool": {"name": "demo_weekday", "arguments": {"date": "2026-07-28"}},
     "answer_question": {"action": "accept", "content": {"city": "Oslo"}},
     "answer_approval": {"yes": True},
+    "accept_server_changes": {"keys": ["x"]},
+    "accept_instance_changes": {"keys": ["x"]},
 }
 SECRET = "the-value-that-bob-gave"
 AGENT = Agent("reader", "Reader")

@@ -26,6 +26,7 @@ expected-statuses = ["2xx", "3xx", "4xx", 502, 504]
 include-operation-id = [
     "add_server", "edit_server", "create_instance", "edit_instance", "add_user", "edit_user", "make_token",
     "create_chat", "edit_chat", "send_message", "run_chat_tool", "answer_question",
+    "accept_server_changes", "accept_instance_changes",
 ]
 checks.positive_data_acceptance.expected-statuses = ["2xx", 401, 403, 404, 409, 422]
 """
@@ -69,10 +70,10 @@ async def known(team: Any, admin: Any, url: str) -> str:
         ("id", server): ["get_server", "preview_server", "edit_server", "disable_server", "enable_server"],
         ("id", instance): [
             *("get_instance", "edit_instance", "test_instance", "list_instance_tools"),
-            *("disable_instance", "enable_instance"),
+            *("disable_instance", "enable_instance", "list_instance_changes", "accept_instance_changes"),
         ],
         ("id", ada.user.id): ["get_user", "edit_user", "invite_user"],
-        ("id", "demo"): ["restart_server"],
+        ("id", "demo"): ["restart_server", "list_server_changes", "accept_server_changes"],
         ("id", "reader"): ["list_agent_tools"],
         ("name", "demo_weekday"): ["get_tool", "explain_tool", "call_tool"],
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.web.browsing import Browser, Node, Page
-from tests.web.chatting import ROOT, models_at, start_model
+from tests.web.chatting import ROOT, models_at
 from tests.web.conftest import Local, Opening
 from tests.web.test_pages_render import check
 
@@ -66,11 +66,12 @@ class Yard:
 
 
 @pytest.fixture
-async def yard(open_site: Opening, listening: Any, demo: dict[str, Any], tmp_path: Path) -> Yard:
-    model = start_model(listening)
+async def yard(open_site: Opening, model_program: Any, demo: dict[str, Any], tmp_path: Path) -> Yard:
     asking = {**demo, "args": ["-I", "-S", str(CHAT_SERVER), str(tmp_path / "journal")]}
     servers = {"demo": {**demo, "label": "Demo"}, "playground": PLAYGROUND, "asking": asking}
-    local = await open_site(servers, models=models_at(model.url), agents=[RESEARCHER], write_tools="ask")
+    local = await open_site(
+        servers, models=models_at(model_program.url), agents=[RESEARCHER], write_tools="ask"
+    )
     return Yard(local, Browser(local.client()))
 
 
@@ -114,6 +115,15 @@ async def test_nothing_at_all_is_not_sent(yard: Yard, text: str) -> None:
     assert page.status == 409
     assert "The message is empty" in page.text or "the message is empty" in page.text
     assert (await yard.local.site.chats.list("local")) == []
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body")
+async def test_as_many_characters_as_the_page_takes_can_be_sent_whatever_they_are(yard: Yard) -> None:
+    page = await yard.say("say Read.\n" + "字" * (200_000 - 10))
+    assert page.status == 200
+    [chat] = await yard.local.site.chats.list("local")
+    [begun] = await yard.local.site.chats.events("local", chat.id, limit=1)
+    assert len(begun.body["text"]) == 200_000
 
 
 async def test_what_was_written_is_kept_when_it_cannot_be_sent(yard: Yard) -> None:

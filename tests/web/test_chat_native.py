@@ -57,7 +57,7 @@ async def test_they_stand_in_one_list_with_the_others(alone: Any) -> None:
 async def test_a_call_is_written_down_like_any_other(alone: Any) -> None:
     client = alone.client()
     await outcome(client, "list_dir")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         # Calls are written down a moment later, many at a time.
         while not (found := (await client.get("/api/v1/audit?action=tool.call")).json["items"]):
             await asyncio.sleep(0.02)

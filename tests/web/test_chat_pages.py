@@ -18,14 +18,12 @@ from playwright.async_api import Browser, Locator, Page, Route, expect
 from tests.conftest import Listening, Programs
 from tests.demo_chats import fill_chats
 from tests.web.test_markdown import ATTACKS
-from tests.web.test_pages_browser import CONTRAST, Looking, chromium, window
+from tests.web.test_pages_browser import CONTRAST, Looking, window
 
 from toolyard.agents.chat.keeping import result_event
 from toolyard.model.chat import Chat, Kind, NewEvent, TurnState
 from toolyard.model.result import Result
 from toolyard.store import Database
-
-__all__ = ["chromium"]
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -285,7 +283,7 @@ async def test_pieces_leave_nothing_behind_on_the_page(chromium: Browser, yard: 
     async with looking_at(chromium, yard) as looking:
         page = looking.page
         await begin(page, "say Early." + " word" * 50, "hold", "say Later." + " word" * 600, "hold")
-        await expect(turn(page).locator(".md")).to_contain_text("Early.")
+        await expect(turn(page).locator(".md")).to_have_text(re.compile("Early.( word){50}"))
         early = await page.evaluate(elements)
         yard.release()
         await expect(turn(page).locator(".md")).to_have_text(re.compile("Later.( word){600}"))
@@ -413,6 +411,22 @@ async def test_a_message_that_cannot_be_sent_is_not_lost(chromium: Browser, yard
 
 
 # The console.
+
+
+async def test_a_message_that_is_too_long_is_told_before_it_is_sent(
+    chromium: Browser, yard: ChatYard
+) -> None:
+    async with looking_at(chromium, yard) as looking:
+        box = looking.page.get_by_role("textbox", name="Message")
+        await box.fill("x" * 200_001)
+        await box.press("Enter")
+        told = await box.evaluate("(one) => one.validationMessage")
+        assert told.startswith("The message has 200,001 characters; 200,000 is the most.")
+        assert await box.evaluate("(one) => one.value.length") == 200_001
+        await expect(looking.page.locator("#turns .turn")).to_have_count(0)
+        await box.fill("say One.")
+        await box.press("Enter")
+        await ended(looking.page)
 
 
 async def test_a_tool_is_found_filled_in_and_run_in_place(chromium: Browser, yard: ChatYard) -> None:
@@ -603,6 +617,7 @@ async def test_a_turn_with_an_approval_works_by_keyboard_alone(chromium: Browser
         await page.keyboard.press("Shift+Enter")
         await page.keyboard.type("say By keys.")
         await page.keyboard.press("Enter")
+        await page.wait_for_url("**/ui/chat/*")
         await expect(turn(page).get_by_text("Needs your yes")).to_be_visible()
         yes = turn(page).get_by_role("button", name="Yes, once")
         await page.keyboard.press("/")

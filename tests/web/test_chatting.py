@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agents.chat.house import SERVERS, chat_server, fake_model, kinds, only
+from tests.agents.chat.house import chat_server, fake_model, kinds, only
 
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.model.agent import Agent
@@ -32,8 +31,8 @@ async def over(site: Site, owner: str, chat_id: str, turn: int) -> Sequence[Even
 
 
 @pytest.fixture
-def model(listening: Callable[..., Any]) -> str:
-    return listening(sys.executable, "-I", SERVERS / "openai_server.py", "{port}").url
+def model(model_program: Any) -> str:
+    return model_program.url
 
 
 async def test_in_the_mode_none_the_owner_is_whoever_sits_there(
@@ -48,7 +47,7 @@ async def test_in_the_mode_none_the_owner_is_whoever_sits_there(
     )
     assert kinds(events) == ["user", "said", "call", "ask"]
     await site.chats.answer("local", only(events, Kind.ASK)[0]["approval"], yes=True)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while events[-1].kind is not Kind.END:
             await asyncio.sleep(0.01)
             events = await site.chats.events("local", chat.id)
@@ -65,7 +64,7 @@ async def test_calls_of_a_chat_are_written_down_with_the_owners_name(
     chat = await site.chats.create(ann.id)
     await over(site, ann.id, chat.id, await site.chats.run(ann.id, chat.id, "s_look", {"text": "a"}))
     await over(site, ann.id, chat.id, await site.chats.send(ann.id, chat.id, "call s_look {}\nthen"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         found: Sequence[Any] = ()
         while len(found) < 2:
             await asyncio.sleep(0.02)

@@ -61,7 +61,7 @@ class Town:
 
     async def revoked(self, count: int) -> None:
         """Wait until so many tokens came back."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while len(await self.log("revoke")) < count:
                 await asyncio.sleep(0.02)
 
@@ -146,6 +146,18 @@ async def test_who_signs_out_leaves_nothing_behind(town: Town) -> None:
     await town.revoked(2)
     entries = await town.local.site.audit.entries(before=None, limit=20, action=None, actor=None)
     assert {"server.connect", "server.sign_in", "server.sign_out"} <= {each.action for each in entries}
+
+
+@pytest.mark.parametrize("how", ["delete", "disable"])
+async def test_an_account_that_ends_leaves_nothing_behind_either(town: Town, how: str) -> None:
+    root, ann = await town.local.person("root", "admin"), await town.local.person("ann")
+    await town.sign_in(ann.browser, "ann-there")
+    place = f"/api/v1/users/{ann.user.id}"
+    if how == "delete":
+        assert (await root.token.delete(place)).status == 204
+    else:
+        assert (await root.token.ask("PATCH", place, json={"disabled": True})).status == 200
+    await town.revoked(2)
 
 
 async def test_a_provider_that_does_not_answer_keeps_nobody_from_leaving(town: Town) -> None:
@@ -271,6 +283,17 @@ async def test_an_instance_that_is_deleted_gives_its_tokens_back(town: Town, way
         assert (await town.press(ann.browser, f"/ui/mcp/{instance.id}/delete")).status == 303
     else:
         assert (await ann.token.delete(f"/api/v1/instances/{instance.id}")).status == 204
+    await town.revoked(2)
+
+
+@pytest.mark.parametrize("way", ["page", "api"])
+async def test_a_server_that_is_deleted_gives_back_the_tokens_of_its_instances(town: Town, way: str) -> None:
+    ann, root = await town.local.person("ann"), await town.local.person("root", "admin")
+    server = (await oauth_instance(town, ann)).server_id
+    if way == "page":
+        assert (await town.press(root.browser, f"/ui/admin/mcp/{server}/delete")).status == 303
+    else:
+        assert (await root.token.delete(f"/api/v1/servers/{server}")).status == 204
     await town.revoked(2)
 
 

@@ -55,7 +55,7 @@ async def send(
     lines += [f"Content-Length: {len(body)}"] if body else []
     writer.write("\r\n".join((*lines, "", "")).encode("utf-8") + body)
     try:
-        return _read(await asyncio.wait_for(reader.read(), 20))
+        return _read(await asyncio.wait_for(reader.read(), 30))
     finally:
         writer.close()
 
@@ -356,7 +356,7 @@ async def test_a_body_that_is_too_long_is_not_read_to_its_end(
             break
         sent += len(chunk)
         await asyncio.sleep(0)
-    answer = _read(await asyncio.wait_for(answering, 10))
+    answer = _read(await asyncio.wait_for(answering, 30))
     assert answer.status == 413
     assert answer.one("connection") == "close"
     assert answer.one("x-content-type-options") == "nosniff"
@@ -378,7 +378,7 @@ async def test_a_body_that_never_comes_is_not_waited_for_for_ever(open_site: Any
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(listener.address).port)
         writer.write(b"POST /api/v1/tokens HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
-        answer = _read(await asyncio.wait_for(reader.read(), 10))
+        answer = _read(await asyncio.wait_for(reader.read(), 30))
         assert (answer.status, answer.one("connection")) == (408, "close")
         writer.close()
         # Who leaves in the middle leaves nothing behind.
@@ -404,6 +404,6 @@ async def test_a_body_in_pieces_arrives_whole(open_site: Any) -> None:
         await writer.drain()
         await asyncio.sleep(0.01)
     writer.write(b"0\r\n\r\n")
-    answer = _read(await asyncio.wait_for(reader.read(), 10))
+    answer = _read(await asyncio.wait_for(reader.read(), 30))
     assert answer.status == 201, answer.body
     writer.close()

@@ -38,7 +38,7 @@ async def team(open_site: Opening, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """It would believe a token for an hour, if it did not hear."""
     monkeypatch.setattr(mcp, "_FRESH", 3_600.0)
     local = await open_site({}, data=tmp_path / "data", people_mode="password")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not local.site.database.signals.hears:
             await asyncio.sleep(0.01)
     return local
@@ -53,7 +53,7 @@ async def elsewhere(team: Local, tmp_path: Path) -> AsyncIterator[Database]:
 
 
 async def until_refused(client: Client) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await listed(client) != 401:
             await asyncio.sleep(0.02)
 
@@ -100,7 +100,7 @@ async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
 
     monkeypatch.setattr(team.site, "enter", slowly)
     first = asyncio.create_task(listed(ann.token))
-    await asyncio.wait_for(looked_up.wait(), 10)
+    await asyncio.wait_for(looked_up.wait(), 30)
     team.site.mcp.forget()
     go_on.set()
     assert await first == 200
@@ -124,7 +124,7 @@ async def test_those_who_listen_hear_soon_of_what_is_known_to_be_different(
     assert await anext(stream) == Change("one", 1)
     seen["one"] = 2
     told.hurry()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         assert await anext(stream) == Change("one", 2)
     await stream.aclose()
     told.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import shutil
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -13,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 from tests.conftest import Listening, Programs
 from tests.demo_data import ROOT, fill, write_files
 from tests.screenshots import pages
@@ -24,18 +22,7 @@ from toolyard.registry import Registry
 from toolyard.registry.drafts import InstanceDraft, ServerDraft
 from toolyard.store import Database
 
-# One event loop and one browser for all of them: starting a browser takes longer than most of these tests.
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(180)]
-
-CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def chromium() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
-        yield browser
-        await browser.close()
 
 
 @dataclass
@@ -85,7 +72,7 @@ class Looking:
 @contextlib.asynccontextmanager
 async def window(chromium: Browser, yard: Yard, **options: object) -> AsyncIterator[Looking]:
     context: BrowserContext = await chromium.new_context(base_url=yard.url, **options)  # type: ignore[arg-type]
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(30_000)
     looking = Looking(await context.new_page())
     looking.page.on(
         "console", lambda each: looking.said.append(each.text) if each.type in ("error", "warning") else None
@@ -323,7 +310,7 @@ async def test_a_restart_of_a_files_server_is_followed_live(chromium: Browser, y
         page = looking.page
         await page.goto("/ui/admin/mcp/files/demo")
         await settled(page)
-        before = await page.locator("dl").first.inner_text()
+        before = await page.locator("dl").first.text_content() or ""
         await page.evaluate("window.stillThere = true")
         yard.post("/api/v1/servers/demo/restart")
         await expect(page.locator("dl").first).not_to_have_text(before)
@@ -350,6 +337,63 @@ async def test_one_press_changes_one_row(chromium: Browser, yard: Yard) -> None:
         await page.get_by_role("button", name="Dismiss").click()
         await expect(page.locator("#flash")).to_be_empty()
         assert await marked(page)
+
+
+async def test_a_press_is_not_lost_when_the_row_changes_under_it(chromium: Browser, yard: Yard) -> None:
+    id_, asked, answer = yard.ids["words"], asyncio.Event(), asyncio.Event()
+
+    async def held(route: Route) -> None:
+        asked.set()
+        await answer.wait()
+        await route.continue_()
+
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        await page.goto("/ui/mcp")
+        row = page.locator(f"#i-{id_}")
+        await expect(row.locator(".pill")).to_have_text("Ready")
+        await page.route("**/ui/mcp", held)
+        urllib.request.urlopen(f"{yard.words.url}/down").read()
+        yard.post(f"/api/v1/instances/{id_}/test")
+        await asyncio.wait_for(asked.wait(), 30)
+        await row.get_by_role("button", name="Test").hover()
+        await page.mouse.down()
+        async with page.expect_response("**/ui/mcp") as fetched:
+            answer.set()
+        await (await fetched.value).finished()
+        # Whatever the page does with it at once is done.
+        await page.evaluate("new Promise((done) => setTimeout(done, 50))")
+        urllib.request.urlopen(f"{yard.words.url}/up").read()
+        await page.mouse.up()
+        await expect(page.locator("#flash")).to_contain_text("answers")
+        await expect(row.locator(".pill")).to_have_text("Ready")
+
+
+async def test_what_was_searched_last_is_shown_though_it_was_answered_first(
+    chromium: Browser, yard: Yard
+) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def held(route: Route) -> None:
+        asked.set()
+        await answer.wait()
+        await route.continue_()
+
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        await page.goto("/ui/mcp")
+        await page.route("**/ui/mcp?q=library", held)
+        await page.get_by_label("Search instances").fill("library")
+        await asyncio.wait_for(asked.wait(), 30)
+        await page.get_by_label("Search instances").fill("words")
+        await expect(page.locator(".rows > li")).to_have_count(1)
+        async with page.expect_response("**/ui/mcp?q=library") as late:
+            answer.set()
+        await (await late.value).finished()
+        # Whatever the page does with it at once is done.
+        await page.evaluate("new Promise((done) => setTimeout(done, 50))")
+        await expect(page.locator(f"#i-{yard.ids['words']}")).to_be_visible()
+        assert page.url.endswith("/ui/mcp?q=words")
 
 
 async def test_tools_are_filtered_while_one_types_and_picked(chromium: Browser, yard: Yard) -> None:
@@ -428,6 +472,7 @@ async def test_a_snippet_follows_what_is_chosen_and_can_be_copied(chromium: Brow
         await page.goto("/ui/")
         await page.get_by_role("link", name="Clients", exact=True).click()
         await page.get_by_role("link", name="Cursor").click()
+        await page.wait_for_url("**/ui/connect?client=cursor")
         await page.get_by_label("It gets").select_option("server/demo")
         await expect(page.get_by_label("Address", exact=True)).to_have_value(f"{yard.url}/mcp/servers/demo")
         await page.get_by_role("button", name="Copy the entry", exact=True).click()

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page
+from tests.ports import free_port
 from yarl import URL
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"
 PASSWORD = "correct horse battery staple"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
-
-
-@pytest.fixture
-async def chromium() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        yield browser
-        await browser.close()
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 async def _page(chromium: Browser, url: str) -> tuple[Page, list[str]]:
@@ -68,8 +58,7 @@ async def test_people_sign_in_at_the_provider_and_come_back_where_they_wanted_to
 ) -> None:
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     callback = f"http://127.0.0.1:{port}/ui/oidc/callback"
     program = ROOT / "tests/people/oidc.mjs"
     issuer = listening("node", program, "{port}", MODULES, callback, "client_secret_basic").url

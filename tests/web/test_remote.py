@@ -15,6 +15,8 @@ import pytest
 
 from toolyard.model.people import Right, TokenScope
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
 
 @dataclass
 class Ran:

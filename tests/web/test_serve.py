@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -17,8 +18,23 @@ from typing import Any
 import aiohttp
 import psutil
 import pytest
+from tests.ports import free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 Until = Callable[..., Awaitable[None]]
+
+
+def giving(seconds: float) -> tuple[str, str]:
+    """The program, which gives open requests so much time to end by themselves."""
+    code = f"""
+import toolyard.web.serving
+from toolyard.cli import main
+assert toolyard.web.serving._OPEN_REQUESTS == 5.0
+toolyard.web.serving._OPEN_REQUESTS = {seconds}
+main()
+"""
+    return "-c", code
 
 
 def children_of(pid: int) -> list[psutil.Process]:
@@ -44,7 +60,7 @@ async def state_of(url: str, server: str) -> str:
     return (await statuses(url))[server]["state"]
 
 
-async def until_state(url: str, server: str, state: str, seconds: float = 10.0) -> None:
+async def until_state(url: str, server: str, state: str, seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while (found := await state_of(url, server)) != state:
         assert time.monotonic() < deadline, f"{server} is {found}, not {state}"
@@ -53,10 +69,19 @@ async def until_state(url: str, server: str, state: str, seconds: float = 10.0) 
 
 async def until_open(url: str) -> None:
     """Until a request beside our own is being answered."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while "toolyard_http_requests_open 2.0" not in (await asked(url, "/metrics"))[1]:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
+
+
+async def until_refused(url: str) -> None:
+    """Until it takes no more requests."""
+    async with asyncio.timeout(30):
+        with contextlib.suppress(aiohttp.ClientError):
+            while True:
+                await asked(url)
+                await asyncio.sleep(0.01)
 
 
 # Starting.
@@ -69,25 +94,38 @@ async def test_it_listens_on_a_free_port_of_this_machine_and_prints_the_address(
     assert (await asked(served.url, "/readyz"))[0] == 200
 
 
+HELD = """
+import pathlib, sys, time
+class Held:
+    def find_spec(self, name, path=None, target=None):
+        while name == "fastapi" and not go.exists():
+            time.sleep(0.01)
+go = pathlib.Path(sys.argv.pop(1))
+sys.meta_path.insert(0, Held())
+from toolyard.cli import main
+main()
+"""
+
+
 async def test_it_takes_connections_before_the_application_is_loaded(serve: Any, tmp_path: Path) -> None:
     """Who comes early waits for an answer, and is not sent away."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    began = time.monotonic()
-    starting = asyncio.create_task(serve({}, "--port", str(port)))
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            break
-        except OSError:
-            assert time.monotonic() < began + 10
-            await asyncio.sleep(0.01)
-    connected = time.monotonic() - began
+    port, go = free_port(), tmp_path / "go"
+    starting = asyncio.create_task(serve({}, "--port", str(port), program=("-c", HELD, str(go))))
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                break
+            except OSError:
+                await asyncio.sleep(0.01)
+    early = asyncio.create_task(asked(f"http://127.0.0.1:{port}"))
+    await asyncio.wait({early, starting}, timeout=0.1)
+    assert not early.done()
+    assert not starting.done()
+    go.touch()
     writer.close()
-    assert await asked(f"http://127.0.0.1:{port}") == (200, "ok\n")
-    served = await starting
-    assert connected < served.seconds / 2, "the socket must not wait for the libraries"
+    assert await early == (200, "ok\n")
+    await starting
 
 
 async def test_servers_are_warmed_after_it_listens_and_never_before(
@@ -102,7 +140,7 @@ async def test_servers_are_warmed_after_it_listens_and_never_before(
     go.touch()
     await until_state(served.url, "slow", "ready")
     # Ready comes a moment before its tools are listed.
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while [(found := await statuses(served.url))[one]["tool_count"] for one in ("slow", "quick")] != [
             3,
             3,
@@ -115,6 +153,43 @@ async def test_nothing_is_started_where_the_setting_says_so(serve: Any, demo: An
     served = await serve({"demo": demo}, TOOLYARD_WARM="false")
     assert await state_of(served.url, "demo") == "idle"
     assert not [child for child in children_of(served.process.pid) if "demo_server" in str(child.cmdline())]
+
+
+MODEL = {"TOOLYARD_MODEL": "openai:one", "TOOLYARD_MODEL_BASE_URL": "http://127.0.0.1:1/v1"}
+
+
+async def test_what_talks_to_models_is_loaded_after_it_listens(serve: Any, until: Until) -> None:
+    served = await serve({}, **MODEL)
+    assert "models" not in served.errors
+    await until(lambda: "what talks to models is loaded" in served.errors, 90)
+    served.signal()
+    assert await served.ended(60) == 0
+
+
+SLOW = """
+import importlib, pathlib, time
+pathlib.Path(__file__).with_name("began").touch()
+for number in range(6_000):
+    time.sleep(0.05)
+    try:
+        importlib.import_module(f"there_is_no_module_{number}")
+    except ImportError:
+        pass
+"""
+
+
+async def test_a_signal_while_it_is_loaded_ends_it_without_a_complaint(
+    serve: Any, tmp_path: Path, until: Until
+) -> None:
+    library = tmp_path / "libraries/pydantic_ai"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text(SLOW)
+    served = await serve({}, **MODEL, PYTHONPATH=str(library.parent))
+    await until((library / "began").exists, 60)
+    assert await asked(served.url) == (200, "ok\n")
+    served.signal()
+    assert await served.ended(60) == 0
+    assert served.errors == ""
 
 
 async def test_a_server_that_cannot_start_does_not_keep_the_others_or_us_from_it(
@@ -131,7 +206,7 @@ async def test_a_server_that_cannot_start_does_not_keep_the_others_or_us_from_it
 async def test_the_first_admin_gets_a_link_that_works_once(serve: Any, tmp_path: Path) -> None:
     data = tmp_path / "kept"
     served = await serve({}, data=data, TOOLYARD_PEOPLE_MODE="password")
-    line = await asyncio.wait_for(asyncio.to_thread(served.process.stdout.readline), 10)
+    line = await asyncio.wait_for(asyncio.to_thread(served.process.stdout.readline), 30)
     link = line.split()[-1]
     assert link.startswith(f"{served.url}/ui/invite/")
     assert (await asked(served.url, link.removeprefix(served.url)))[0] == 200
@@ -197,7 +272,7 @@ def test_a_wrong_key_is_told_and_changes_nothing(tmp_path: Path) -> None:
     with first.stdout:
         assert "listening" in first.stdout.readline()
         first.terminate()
-        assert first.wait(20) == 0
+        assert first.wait(30) == 0
     said = refused(tmp_path, "--port", "0", TOOLYARD_SECRET_KEY="b" * 44)
     assert "another secret key" in said
 
@@ -232,7 +307,7 @@ async def test_a_changed_entry_restarts_just_that_server(serve: Any, demo: Any, 
     before = await statuses(served.url)
     changed = {"one": {**demo, "env": {"OTHER": "1"}}, "two": demo, "three": demo}
     (served.data / "mcp.json").write_text(json.dumps({"mcpServers": changed}))
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while True:
         now = await statuses(served.url)
         pids = {name: record["pid"] for name, record in now.items()}
@@ -248,7 +323,7 @@ async def test_a_broken_edit_keeps_what_was_there_and_is_told(serve: Any, demo: 
     served = await serve({"one": demo})
     await until_state(served.url, "one", "ready")
     (served.data / "mcp.json").write_text('{"mcpServers": {"one": ')
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while True:
         _, text = await asked(served.url, "/api/v1/status")
         found = json.loads(text)
@@ -295,7 +370,7 @@ async def test_an_open_request_ends_before_it_stops(serve: Any, demo: Any, until
 async def test_a_request_that_does_not_end_gets_an_answer_all_the_same(
     serve: Any, tiny: Any, until: Until
 ) -> None:
-    served = await serve({"tiny": tiny})
+    served = await serve({"tiny": tiny}, program=giving(1.0))
     await until_state(served.url, "tiny", "ready")
     call = asyncio.create_task(
         posted(served.url, "/api/v1/tools/tiny_never/call", {"arguments": {"needed": 1}})
@@ -307,23 +382,22 @@ async def test_a_request_that_does_not_end_gets_an_answer_all_the_same(
     assert status == 502
     assert problem["type"] in ("urn:toolyard:problem:unreachable", "urn:toolyard:problem:outcome-unknown")
     assert await served.ended() == 0
-    assert 4.5 < time.monotonic() - began < 15
+    assert time.monotonic() - began > 0.9
     await until(lambda: not any(child.is_running() for child in children))
 
 
 async def test_a_second_signal_hurries(serve: Any, tiny: Any, until: Until) -> None:
-    served = await serve({"tiny": tiny})
+    served = await serve({"tiny": tiny}, program=giving(300))
     await until_state(served.url, "tiny", "ready")
     call = asyncio.create_task(
         posted(served.url, "/api/v1/tools/tiny_never/call", {"arguments": {"needed": 1}})
     )
     await until_open(served.url)
-    children, began = children_of(served.process.pid), time.monotonic()
+    children = children_of(served.process.pid)
     served.signal()
-    await asyncio.sleep(0.3)
+    await until_refused(served.url)
     served.signal()
     assert await served.ended() == 0
-    assert time.monotonic() - began < 4.5
     await until(lambda: not any(child.is_running() for child in children))
     await asyncio.gather(call, return_exceptions=True)
 
@@ -333,35 +407,30 @@ async def test_a_child_that_ignores_the_signal_is_killed(serve: Any, tmp_path: P
     deaf = ["-c", f"trap '' TERM; {sys.executable} -I -S {tiny} --stays; sleep 60"]
     served = await serve({"deaf": {"command": "sh", "args": deaf}})
     await until_state(served.url, "deaf", "ready")
-    children, began = children_of(served.process.pid), time.monotonic()
+    children = children_of(served.process.pid)
     served.signal()
-    assert await served.ended(30) == 0
-    assert time.monotonic() - began < 15
+    assert await served.ended() == 0
     await until(lambda: not any(child.is_running() for child in children))
 
 
 async def test_streams_end_when_it_stops(serve: Any, demo: Any) -> None:
-    served = await serve({"demo": demo})
+    served = await serve({"demo": demo}, program=giving(300))
     async with aiohttp.ClientSession() as session, session.get(served.url + "/api/v1/events") as stream:
         async for line in stream.content:
             if line.startswith(b"event: status"):
                 break
-        began = time.monotonic()
         served.signal()
         await stream.content.read()
     assert await served.ended() == 0
-    assert time.monotonic() - began < 4
 
 
 async def test_idle_connections_do_not_keep_it(serve: Any) -> None:
-    served = await serve()
+    served = await serve(program=giving(300))
     async with aiohttp.ClientSession() as session:
         async with session.get(served.url + "/healthz") as response:
             await response.read()
-        began = time.monotonic()
         served.signal()
         assert await served.ended() == 0
-        assert time.monotonic() - began < 4
 
 
 async def test_nothing_survives_kill_9(serve: Any, demo: Any, until: Until) -> None:

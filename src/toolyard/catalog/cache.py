@@ -23,7 +23,7 @@ from toolyard.model.principal import Principal
 from toolyard.model.server import Server, Trust
 from toolyard.model.tool import JsonObject
 
-__all__ = ["Catalogues", "Check", "Fetch"]
+__all__ = ["Catalogues", "Check", "Fetch", "Met"]
 
 _CAPACITY = 1024
 _LARGE = 200
@@ -53,6 +53,14 @@ class Check(Protocol):
         ...
 
 
+class Met(Protocol):
+    """Hears of each listing before anybody is given it."""
+
+    async def __call__(self, server: Server, contents: Contents) -> None:
+        """Raises what keeps it from being given out."""
+        ...
+
+
 class _Era(NamedTuple):
     """Counts what happened to a server's catalogue, so that work begun earlier can tell."""
 
@@ -77,6 +85,7 @@ class Catalogues:
         storage: CatalogueStorage,
         *,
         check: Check | None = None,
+        met: Met | None = None,
         clock: Callable[[], float] = time.time,
         capacity: int = _CAPACITY,
     ) -> None:
@@ -84,6 +93,7 @@ class Catalogues:
         self._fetch = fetch
         self._storage = storage
         self._check = check
+        self._met = met
         self._clock = clock
         self._capacity = capacity
         self._held: OrderedDict[Key, Catalogue] = OrderedDict()
@@ -183,6 +193,8 @@ class Catalogues:
         contents, body = await _off_loop(
             len(listing.tools) >= _LARGE, lambda: judge_listing(server.id, listing, inspect)
         )
+        if self._met is not None:
+            await self._met(server, contents)
         if server.cache_ttl <= 0:
             return Catalogue(contents, now, 0.0)
         key = self._writable(server, principal, listing)
@@ -223,6 +235,8 @@ class Catalogues:
                 await self._storage.forget(server.id, stored.key.scope)
                 return None
             contents = self._contents.setdefault(named, contents)
+        if self._met is not None:
+            await self._met(server, contents)
         newest = self._newest(keys)
         if newest is not None and newest.fetched_at >= stored.fetched_at:
             return newest

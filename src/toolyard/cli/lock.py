@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,11 +12,12 @@ import click
 
 from toolyard.cli.app import COMMANDS
 from toolyard.cli.ending import Usage
-from toolyard.cli.input.options import Command, Options
+from toolyard.cli.input.options import Options, RemoteCommand
+from toolyard.cli.output.changes import show_change, tell_left
 from toolyard.cli.output.problems import note, show_error
 from toolyard.cli.output.progress import Busy
 from toolyard.cli.output.remarks import clean
-from toolyard.cli.output.text import count, one_line, print_json
+from toolyard.cli.output.text import count, print_json
 from toolyard.cli.running import open_yard, run_async
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _DIFFERENT = 1
 _UNREACHABLE = 3
 
 
-@click.command("lock", cls=Command, short_help=COMMANDS["lock"])
+@click.command("lock", cls=RemoteCommand, short_help=COMMANDS["lock"])
 @click.option("--check", "task", flag_value="check", help="Only compare; any difference ends with 1. For CI.")
 @click.option("--diff", "task", flag_value="diff", help="Only show what is different, to the letter.")
 @click.option(
@@ -43,9 +44,15 @@ def command(options: Options, task: str | None, names: tuple[str, ...]) -> int:
     With a lock, a tool that is new or changed is in quarantine until it is accepted. Servers that are not in
     the lock yet are put in; what changed is told, and accepted with --accept NAME (server/tool, server, or
     the name that `toolyard tools` shows) or --all. --accept takes what was listed last, which --diff showed.
+
+    With --remote URL it is about a Toolyard that runs: its servers, for admins, and your own instances.
     """
     if names and task is not None:
         raise Usage("--accept goes with none of --check, --diff and --all")
+    if options.remote is not None:
+        from toolyard.cli.lock_remote import lock_remotely  # only for --remote
+
+        return run_async(lock_remotely(options, task or ("accept" if names else "write"), names))
     return run_async(_lock(options, task or ("accept" if names else "write"), names))
 
 
@@ -92,8 +99,8 @@ def _path(yard: Toolyard, options: Options) -> Path:
 
 
 def _found(yard: Toolyard, path: Path, lock: Lock | None) -> _Found:
-    from toolyard.catalog.lock import compare, pins_of
-    from toolyard.catalog.lock.packages import package_of
+    from toolyard.catalog.lock import compare, has_now
+    from toolyard.catalog.lock.packages import unpinned_package
     from toolyard.model.server import StdioSpec
 
     servers, roster = yard.configuration.servers, yard.known()
@@ -104,10 +111,10 @@ def _found(yard: Toolyard, path: Path, lock: Lock | None) -> _Found:
         catalogue = roster.catalogues.get(server_id)
         if not server.enabled or catalogue is None or server_id in roster.failures:
             continue
-        package = package_of(server.transport) if isinstance(server.transport, StdioSpec) else None
-        if package is not None and not package[1]:
-            unpinned[server_id] = package[0]
-        now[server_id] = pins_of(catalogue.contents, None if package is None else package[0])
+        newest = unpinned_package(server.transport) if isinstance(server.transport, StdioSpec) else None
+        if newest is not None:
+            unpinned[server_id] = newest
+        now[server_id] = has_now(server, catalogue.contents)
         changes += compare(server_id, now[server_id], (lock or {}).get(server_id))
     failures = {id: clean(error.cause, servers.get(id)) for id, error in roster.failures.items()}
     gone = sorted((lock or {}).keys() - servers.keys())
@@ -176,8 +183,8 @@ def _tell(
         left = []
     for change in wanted:
         print(f"accepted {change.id}: {change.kind.value}")
-    for line in _lines(left, whole=task == "diff"):
-        print(line)
+    for change in left:
+        show_change(change.kind.value, change.id, change.was, change.diff() if task == "diff" else ())
     for server_id in found.gone:
         note(f"server '{server_id}' is in the lock and not configured any more")
     if written is not None:
@@ -194,18 +201,7 @@ def _tell(
     for server_id, cause in found.failures.items():
         show_error(f"server '{server_id}': {cause}")
     if left and task in ("check", "write"):
-        note(
-            f"{count(len(left), 'change')} not accepted",
-            "see them with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all",
-        )
-
-
-def _lines(changes: Iterable[Change], *, whole: bool) -> Iterable[str]:
-    for change in changes:
-        was = f" (was {change.was})" if change.was else ""
-        yield f"{change.kind.value:<12} {one_line(change.id)}{one_line(was)}"
-        if whole:
-            yield from (f"    {one_line(line) if line[:1] != ' ' else line}" for line in change.diff())
+        tell_left(len(left))
 
 
 def _as_json(found: _Found, wanted: list[Change], left: list[Change], written: bool) -> dict[str, Any]:

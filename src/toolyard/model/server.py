@@ -134,6 +134,8 @@ class InstanceSpec:
     """The server's own names of the tools that its owner wants. None: all; empty: none."""
     id: str = ""
     """The instance's own id, under which its sign-in is kept: a later one of the same slug is another."""
+    registered: str = ""
+    """The id of the registry server that it is an instance of."""
 
     def __post_init__(self) -> None:
         if not self.slug or "/" in self.slug:

@@ -30,7 +30,7 @@ def core_server(instance: Instance, server: RegistryServer, *, ttl: float = 0.0)
         private_addresses=server.private_addresses,
         oauth=oauth_spec(choice) if choice is not None and choice.kind is AuthKind.OAUTH else None,
         provenance=Provenance("registry"),
-        instance=InstanceSpec(instance.user_id, instance.slug, instance.tool_filter, instance.id),
+        instance=InstanceSpec(instance.user_id, instance.slug, instance.tool_filter, instance.id, server.id),
     )
 
 

@@ -8,6 +8,7 @@ from toolyard import errors
 from toolyard.agents.chat import errors as chat
 from toolyard.agents.models import errors as model
 from toolyard.auth import errors as auth
+from toolyard.catalog.lock import errors as lock
 from toolyard.errors import ToolyardError
 from toolyard.people import errors as people
 from toolyard.registry import errors as registry
@@ -41,6 +42,9 @@ KINDS: dict[type[ToolyardError], Kind] = {
     chat.NoSuchChat: Kind(404, "not-found", "There is no such thing"),
     chat.ChatBusy: Kind(409, "chat-busy", "The chat is busy"),
     chat.ChatError: Kind(409, "chat-refused", "This cannot be done with the chat as it is"),
+    lock.Outdated: Kind(409, "outdated", "It is not what it was"),
+    lock.LockBroken: Kind(409, "lock-broken", "The lock cannot be used"),
+    lock.LockUnwritable: Kind(409, "lock-unwritable", "The lock cannot be written"),
     model.NoSuchModel: Kind(422, "no-such-model", "There is no such model"),
     errors.ToolRefused: Kind(404, "tool-refused", "There is no such tool here"),
     errors.ApprovalNeeded: Kind(409, "approval-needed", "The call needs an approval"),

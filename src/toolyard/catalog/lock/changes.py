@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from enum import StrEnum
+from hashlib import sha256
 
 from toolyard.catalog.lock.diff import differences, text_difference
+from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.pins import Pin, ServerPins
+from toolyard.catalog.lock.renames import renames
 from toolyard.model.catalog import Contents
 from toolyard.model.tool import JsonObject
 
-__all__ = ["Change", "Kind", "accepted", "compare", "pins_of"]
-
-_ALIKE = 0.8
-_COMPARED = 2_000
+__all__ = ["Change", "Kind", "accepted", "chosen", "compare", "pins_of"]
 
 
 class Kind(StrEnum):
@@ -53,6 +53,13 @@ class Change:
         return f"{self.server_id}/{self.tool}" if self.tool else self.server_id
 
     @property
+    def key(self) -> str:
+        """Names the difference to the letter: whoever accepts it accepts what was shown, and nothing else."""
+        sides = [pin.hash if pin is not None else "" for pin in (self.before, self.after)]
+        said = json.dumps([self.kind.value, self.tool, self.was, *sides, *self.texts], ensure_ascii=True)
+        return sha256(said.encode("ascii")).hexdigest()[:24]
+
+    @property
     def blocks(self) -> bool:
         """Whether a tool stays in quarantine for it until it is accepted."""
         return self.kind in (Kind.NEW, Kind.CHANGED, Kind.RENAMED)
@@ -61,12 +68,12 @@ class Change:
     def reason(self) -> str:
         """One sentence, in our own words."""
         return {
-            Kind.NEW: "it is not in mcp.lock: it is new and was not accepted",
-            Kind.CHANGED: "its definition is not the one that was accepted in mcp.lock",
-            Kind.RENAMED: f"it was accepted in mcp.lock as '{self.was}', and was renamed",
+            Kind.NEW: "it is new and was not accepted",
+            Kind.CHANGED: "its definition is not the one that was accepted",
+            Kind.RENAMED: f"it was accepted as '{self.was}', and was renamed",
             Kind.REMOVED: "the server no longer has it",
-            Kind.INSTRUCTIONS: "the server's instructions are not those that were accepted in mcp.lock",
-            Kind.PACKAGE: "its command fetches another package than the one in mcp.lock",
+            Kind.INSTRUCTIONS: "the server's instructions are not those that were accepted",
+            Kind.PACKAGE: "its command fetches another package than the one that was accepted",
         }[self.kind]
 
     def diff(self) -> list[str]:
@@ -96,8 +103,9 @@ def compare(server_id: str, now: ServerPins, locked: ServerPins | None) -> list[
     ]
     fresh = {name: pin for name, pin in now.tools.items() if name not in accepted.tools}
     gone = {name: pin for name, pin in accepted.tools.items() if name not in now.tools}
+    before = renames(fresh, gone)
     for name, pin in fresh.items():
-        was = _same_tool(pin, gone)
+        was = before.get(name)
         if was is None:
             changes.append(Change(Kind.NEW, server_id, name, after=pin))
         else:
@@ -115,9 +123,9 @@ def accepted(locked: ServerPins | None, now: ServerPins, changes: Iterable[Chang
     tools, instructions, package = dict(pins.tools), pins.instructions, pins.package
     for change in changes:
         if change.kind is Kind.INSTRUCTIONS:
-            instructions = now.instructions
+            instructions = change.texts[1] or None
         elif change.kind is Kind.PACKAGE:
-            package = now.package
+            package = change.texts[1] or None
         else:
             tools.pop(change.was or change.tool, None)
             if change.after is not None:
@@ -127,30 +135,19 @@ def accepted(locked: ServerPins | None, now: ServerPins, changes: Iterable[Chang
     return ServerPins(tools, instructions, package)
 
 
+def chosen(changes: Iterable[Change], keys: Collection[str]) -> list[Change]:
+    """The changes that these keys name. Raises Outdated where one of them names none any more."""
+    there = {change.key: change for change in changes}
+    if not keys or not there.keys() >= set(keys):
+        raise Outdated(
+            "what was to be accepted is not what there is now: nothing was accepted",
+            hint="look at the changes again",
+        )
+    return [change for key, change in there.items() if key in keys]
+
+
 def _about_server(server_id: str, now: ServerPins, locked: ServerPins) -> Iterable[Change]:
     if (now.instructions or "") != (locked.instructions or ""):
         yield Change(Kind.INSTRUCTIONS, server_id, texts=(locked.instructions or "", now.instructions or ""))
     if (now.package or "") != (locked.package or ""):
         yield Change(Kind.PACKAGE, server_id, texts=(locked.package or "", now.package or ""))
-
-
-def _same_tool(pin: Pin, gone: Mapping[str, Pin]) -> str | None:
-    """The accepted name of a tool that is the same but for its name, or nearly."""
-    body = pin.body_hash
-    for name, other in gone.items():
-        if other.body_hash == body:
-            return name
-    for name, other in gone.items():
-        if other.definition.get("inputSchema") == pin.definition.get("inputSchema") and _alike(other, pin):
-            return name
-    return None
-
-
-def _alike(one: Pin, other: Pin) -> bool:
-    said = [str(pin.definition.get("description", ""))[:_COMPARED] for pin in (one, other)]
-    if not all(said):
-        return False
-    matcher = SequenceMatcher(None, *said, autojunk=False)
-    return (
-        matcher.real_quick_ratio() >= _ALIKE and matcher.quick_ratio() >= _ALIKE and matcher.ratio() >= _ALIKE
-    )

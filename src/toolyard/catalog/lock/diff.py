@@ -5,13 +5,17 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import cast
 
 from toolyard.model.tool import JsonObject
 
-__all__ = ["differences", "text_difference"]
+__all__ = ["differences", "shared_ends", "text_difference"]
 
-_VALUE = 200
+_VALUE = 2_000
+"""Characters of one line."""
+_AROUND = 60
+"""Characters before and after what is different in a longer text."""
 _MOST = 200
 _DEPTH = 60
 
@@ -30,7 +34,8 @@ def differences(before: JsonObject, after: JsonObject) -> list[str]:
 def text_difference(before: str, after: str) -> list[str]:
     """The lines that were taken out and put in, with one of each around them."""
     found = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
-    return [_cut(line) for line in found if not line.startswith(("---", "+++", "@@"))]
+    # Two lines of head, then lines with a sign each: a text's own line may well begin with "++".
+    return [_cut(line) for line in islice(found, 2, None) if not line.startswith("@@")]
 
 
 def _walk(before: object, after: object, place: str, depth: int) -> Iterator[str]:
@@ -38,8 +43,13 @@ def _walk(before: object, after: object, place: str, depth: int) -> Iterator[str
         # As JSON, where 1 is not true.
         return
     if isinstance(before, str) and isinstance(after, str) and "\n" in before + after:
-        yield f"~ {place}:"
-        yield from (f"    {line}" for line in text_difference(before, after))
+        lines = text_difference(before, after)
+        yield f"~ {place}:" if lines else f"~ {place}: only the ends of its lines"
+        yield from (f"    {line}" for line in lines)
+    elif isinstance(before, str) and isinstance(after, str):
+        one, other = _windows(before, after)
+        yield f"- {place}: {_shown(one)}"
+        yield f"+ {place}: {_shown(other)}"
     elif depth < _DEPTH and isinstance(before, Mapping) and isinstance(after, Mapping):
         yield from _keys(cast("JsonObject", before), cast("JsonObject", after), place, depth)
     else:
@@ -58,6 +68,27 @@ def _keys(before: JsonObject, after: JsonObject, place: str, depth: int) -> Iter
             yield from _walk(before[key], after[key], where, depth + 1)
 
 
+def _windows(before: str, after: str) -> tuple[str, str]:
+    """Two texts; of long ones the part that differs, since it must be seen wherever it stands."""
+    if max(len(before), len(after)) <= _VALUE:
+        return before, after
+    start, tail = shared_ends(before, after)
+    return _window(before, start, tail), _window(after, start, tail)
+
+
+def shared_ends(before: str, after: str) -> tuple[int, int]:
+    """How many characters two texts have in common at their beginning, and then at their end."""
+    most = min(len(before), len(after))
+    start = next((n for n in range(most) if before[n] != after[n]), most)
+    most -= start
+    return start, next((n for n in range(most) if before[-1 - n] != after[-1 - n]), most)
+
+
+def _window(text: str, start: int, tail: int) -> str:
+    first, last = max(0, start - _AROUND), len(text) - max(0, tail - _AROUND)
+    return f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"
+
+
 def _shown(value: object) -> str:
     return _cut(_written(value))
 
@@ -67,5 +98,6 @@ def _written(value: object) -> str:
 
 
 def _cut(line: str) -> str:
-    printable = "".join(char if char.isprintable() else "\ufffd" for char in line)
+    # What cannot be seen is written out: it may be all that is different.
+    printable = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in line)
     return printable if len(printable) <= _VALUE else f"{printable[:_VALUE]}… ({len(printable):,} characters)"

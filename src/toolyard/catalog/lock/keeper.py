@@ -1,25 +1,36 @@
-"""The lock while a program runs: read when it changes on disk, and asked about what a server has."""
+"""The lock file while a program runs: read when it changes on disk, asked about what a server has, and
+written when somebody accepts."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 from weakref import ref
 
-from toolyard.catalog.lock.changes import Change, compare, pins_of
-from toolyard.catalog.lock.file import read_lock
-from toolyard.catalog.lock.pins import Lock
+from toolyard.catalog.lock.changes import Change, accepted, chosen, compare, pins_of
+from toolyard.catalog.lock.errors import LockBroken, LockUnwritable
+from toolyard.catalog.lock.file import read_lock, write_lock
+from toolyard.catalog.lock.packages import package_of
+from toolyard.catalog.lock.pins import Lock, ServerPins
 from toolyard.errors import ConfigError
 from toolyard.model.catalog import Contents
+from toolyard.model.server import Server, StdioSpec
 
-__all__ = ["LockKeeper"]
+__all__ = ["LockKeeper", "has_now"]
 
 _LOOK = 1.0
 """Seconds for which the file need not be looked at again."""
 _Verdict: TypeAlias = tuple[dict[str, Change], dict[str, str]]
 _NOTHING: Mapping[str, str] = {}
+
+
+def has_now(server: Server, contents: Contents) -> ServerPins:
+    """What a server of the files has now, with the package that its command fetches."""
+    package = package_of(server.transport) if isinstance(server.transport, StdioSpec) else None
+    return pins_of(contents, None if package is None else package[0])
 
 
 class LockKeeper:
@@ -48,7 +59,7 @@ class LockKeeper:
 
     def reasons(self, contents: Contents) -> Mapping[str, str]:
         """Why tools of a server are set aside, by the server's own names. The same object for as long as
-        nothing changes. Instances have no lock file: their owners' are kept with the registry."""
+        nothing changes. About instances the file says nothing."""
         self._look()
         if contents.server_id.startswith("@") or (self._lock is None and self._problem is None):
             return _NOTHING
@@ -58,6 +69,34 @@ class LockKeeper:
         """What is different about a tool that is set aside."""
         self._look()
         return None if self._lock is None else self._verdict(contents)[0].get(tool)
+
+    def changes(self, server: Server, contents: Contents) -> list[Change]:
+        """All that is different about a server; nothing where there is no lock. Raises LockBroken."""
+        lock = self._read()
+        return [] if lock is None else compare(server.id, has_now(server, contents), lock.get(server.id))
+
+    def accept(self, server: Server, contents: Contents, keys: Collection[str]) -> list[Change]:
+        """Accept the changes of these keys, and no others. Raises Outdated where there is no such change,
+        LockUnwritable and LockBroken."""
+        lock, now = self._read() or {}, has_now(server, contents)
+        wanted = chosen(self.changes(server, contents), keys)
+        try:
+            write_lock(self.path, {**lock, server.id: accepted(lock.get(server.id), now, wanted)})
+        except OSError as error:
+            raise LockUnwritable(
+                f"{self.path} cannot be written: {error.strerror or error}",
+                hint="run `toolyard lock --accept NAME` where the file can be written",
+            ) from error
+        self._looked = -_LOOK
+        self._stamp = ""
+        return wanted
+
+    def _read(self) -> Lock | None:
+        try:
+            return read_lock(self.path)
+        except ConfigError as error:
+            problem = error.problems[0]
+            raise LockBroken(str(replace(problem, hint=None)), hint=problem.hint) from error
 
     def _verdict(self, contents: Contents) -> _Verdict:
         key = id(contents)

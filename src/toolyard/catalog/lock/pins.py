@@ -45,6 +45,11 @@ class Pin:
         """The hash of all but the name: equal for a tool that was only renamed."""
         return definition_hash(_definition({**self.definition, "name": ""}))
 
+    @property
+    def schema_hash(self) -> str:
+        """The hash of what it takes: equal for tools with the same input schema."""
+        return definition_hash(_definition({"inputSchema": self.definition.get("inputSchema")}))
+
 
 def _definition(fields: JsonObject) -> Definition:
     def text(key: str) -> str | None:

@@ -117,7 +117,7 @@ _WORDS = {
     404: "There is no such thing, or it is another person's.",
     406: "The answer has no form that is accepted.",
     408: "The body did not arrive in time.",
-    409: "The name is in use, or the chat is busy.",
+    409: "The name is in use, the chat is busy, or it is not what it was.",
     413: "The body is too long.",
     415: "The body is not JSON.",
     421: "This host name is not one of ours.",

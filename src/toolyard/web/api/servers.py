@@ -74,8 +74,7 @@ async def edit_server(site: Served, visitor: Admin, id: Id, given: ServerChanges
 @router.delete("/{id}", status_code=204, responses=problems(404), summary="Delete a server")
 async def delete_server(site: Served, visitor: Admin, id: Id) -> None:
     """Delete a server, with everybody's instances of it and their sign-ins."""
-    server = await site.registry.server(id)
-    await site.registry.delete_server(id)
+    server = await site.sign_outs.delete_server(site.registry, id)
     await site.changed(visitor, "server.delete", id, name=server.name)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from toolyard.catalog.roster import Roster
 from toolyard.errors import ServerError
 from toolyard.model.call import Caller
 from toolyard.model.decision import Decision
@@ -60,7 +61,7 @@ class ToolList(BaseModel):
     items: list[ToolShown]
     failures: list[ServerFailure] = Field(description="Whose tools could not be listed, and why.")
     listed_seconds_ago: dict[str, float] = Field(description="How old the list of each server is.")
-    set_aside: list[str] = Field(description="Tools that cannot be used, and why; for admins.")
+    set_aside: list[str] = Field(description="Tools that cannot be used, and why; for admins and owners.")
 
 
 class CallGiven(Given):
@@ -201,9 +202,18 @@ async def _list(
             id_: round(each.age, 3) for id_, each in roster.catalogues.items() if id_ in covered
         },
         set_aside=[
-            str(each) for each in roster.quarantined() if visitor.is_admin and each.server_id in covered
+            *(str(each) for each in roster.quarantined() if visitor.is_admin and each.server_id in covered),
+            *_unaccepted(site, visitor, roster, covered),
         ],
     )
+
+
+def _unaccepted(site: Site, visitor: Visitor, roster: Roster, covered: Set[str]) -> Iterator[str]:
+    """Tools in quarantine, for those who can accept them: admins, and the owners of instances."""
+    for server_id, catalogue in roster.catalogues.items():
+        if server_id in covered and (visitor.is_admin or server_id.startswith("@")):
+            for tool, reason in site.parts.locks.reasons(catalogue.contents).items():
+                yield f"tool '{tool}' of server '{server_id}' is quarantined: {reason}"
 
 
 def _named(site: Site, visitor: Visitor, name: str) -> set[str]:

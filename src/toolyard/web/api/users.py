@@ -154,7 +154,8 @@ async def invite_user(site: Served, visitor: Admin, id: Id, request: Request) ->
 
 @router.patch("/users/{id}", responses=problems(404, 409, 413, 415), summary="Change somebody's account")
 async def edit_user(site: Served, visitor: Admin, id: Id, given: UserChanges) -> UserShown:
-    """Rename, change the role, disable. Whoever is disabled is signed out, and their tokens open nothing."""
+    """Rename, change the role, disable. Whoever is disabled is signed out, of servers too, and their tokens
+    open nothing."""
     role = None if given.role is None else Role(given.role)
     user = await accounts.change_user(site, visitor, id, name=given.name, role=role, disabled=given.disabled)
     return _shown(user)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -9,10 +10,12 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.catalog.lock import Change
 from toolyard.errors import ServerError
 from toolyard.model.catalog import Quarantined
 from toolyard.model.registry import Instance, RegistryServer
 from toolyard.registry.drafts import InstanceDraft
+from toolyard.web.changes import changes_in_instance
 from toolyard.web.site import Site
 from toolyard.web.ui.asking import Asked, ask_now
 from toolyard.web.ui.flash import go
@@ -40,6 +43,8 @@ class InstanceTools:
     """Tools of the filter that the server does not have any more."""
     error: ServerError | None = None
     seconds: float = 0.0
+    changes: Sequence[Change] = ()
+    """What was not accepted."""
 
     @property
     def tokens(self) -> int:
@@ -90,7 +95,8 @@ async def show_tools(request: Request, me: Me, instance_id: str) -> Response:
         asked = await ask_now(site, me.principal, site.registry.core_server(instance, server))
         # The state may be another one now.
         instance, server = await site.instance(me, instance_id)
-        page = _page(site, me, instance, server, _tools(site, me, instance, asked))
+        changes = await changes_in_instance(site, instance)
+        page = _page(site, me, instance, server, _tools(site, me, instance, asked, changes))
     return render(request, "instance_tools.html" if wants_part(request) else "instance.html", page=page)
 
 
@@ -118,12 +124,22 @@ def _page(
     return InstancePage(instance_row(site, me, instance, server), instance, server, tools)
 
 
-def _tools(site: Site, me: Visitor, instance: Instance, asked: Asked) -> InstanceTools:
+def _tools(
+    site: Site, me: Visitor, instance: Instance, asked: Asked, changes: Sequence[Change]
+) -> InstanceTools:
     if asked.catalogue is None:
         return InstanceTools(error=asked.error, seconds=asked.seconds)
     wanted = instance.tool_filter
-    page = f"/ui/mcp/{instance.id}/tool?name="
-    rows = tool_rows(site, site.caller(me), asked.roster, instance.core_id, page, wanted)
+    at = f"/ui/mcp/{instance.id}"
+    rows = tool_rows(
+        site,
+        site.caller(me),
+        asked.roster,
+        instance.core_id,
+        f"{at}/tool?name=",
+        wanted,
+        review=f"{at}/changes",
+    )
     there = {row.name for row in rows}
     gone = tuple(name for name in wanted or () if name not in there)
-    return InstanceTools(rows, asked.catalogue.quarantined, gone, None, asked.seconds)
+    return InstanceTools(rows, asked.catalogue.quarantined, gone, None, asked.seconds, changes)

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from toolyard.model.registry import RegistryServer
 from toolyard.registry.errors import NotFound
+from toolyard.web.changes import unaccepted, unaccepted_in_files
 from toolyard.web.records import ServerRecord, config_record
 from toolyard.web.site import Site
 from toolyard.web.ui.confirming import Confirm, confirm_page
@@ -45,6 +46,8 @@ class RegistryPage:
     """The configuration file in use."""
     waiting: str | None
     config_problem: str | None
+    changed: Mapping[str, int]
+    """How many tools of each server are not accepted, where there are any; of the files by their ids too."""
 
 
 @router.get("/ui/admin/mcp")
@@ -70,6 +73,7 @@ async def list_servers(request: Request, me: Me, q: str = "", page: str = "1") -
             site.configuration.file,
             site.configuration.waiting,
             site.config_problem,
+            {**await unaccepted(site, shown), **unaccepted_in_files(site, me)},
         ),
     )
 
@@ -122,8 +126,7 @@ async def ask_to_delete(request: Request, me: Me, server_id: str) -> Response:
 async def delete(request: Request, me: Me, server_id: str) -> Response:
     """Delete it, with everybody's instances."""
     site: Site = request.app.state.site
-    server = await site.registry.server(server_id)
-    await site.registry.delete_server(server_id)
+    server = await site.sign_outs.delete_server(site.registry, server_id)
     await site.changed(me, "server.delete", server_id, name=server.name)
     return go("/ui/admin/mcp", f"“{server.name}” is deleted.")
 

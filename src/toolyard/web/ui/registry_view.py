@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -10,10 +10,12 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.catalog.lock import Change
 from toolyard.errors import ServerError
 from toolyard.model.registry import RegistryServer
 from toolyard.model.server import HttpSpec, Server
 from toolyard.registry.errors import NotFound
+from toolyard.web.changes import changes_for_everyone, changes_known, looked_at
 from toolyard.web.config_sign_in import sign_in_word
 from toolyard.web.preview import preview
 from toolyard.web.records import ServerRecord, config_record
@@ -49,6 +51,8 @@ class Contents:
     server_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     instructions: str | None = None
     error: ServerError | None = None
+    changes: Sequence[Change] = ()
+    """What was not accepted."""
 
     @property
     def tokens(self) -> int:
@@ -65,6 +69,8 @@ class ServerPage:
     contents: Contents | None = None
 
     at: str = ""
+    changes: Sequence[Change] = ()
+    """What was not accepted, as far as it is known without asking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,7 @@ class FilePage:
     sign_in: str = ""
     """The word on the button that signs in, or empty."""
     signed_in: bool = False
+    changes: Sequence[Change] = ()
 
 
 @router.get("/ui/admin/mcp/{server_id}")
@@ -95,11 +102,16 @@ async def show_contents(request: Request, me: Me, server_id: str) -> Response:
     site: Site = request.app.state.site
     page = await _page(site, server_id)
     seen = await preview(site, me, page.server)
+    aside = await looked_at(site, page.server, seen)
+    review = f"{page.at}/changes"
     schemas = len(seen.tools) <= _WITH_SCHEMAS
     contents = Contents(
         page.at,
         seen.seconds,
-        [plain_row(each, cost, schema=schemas) for each, cost in seen.tools],
+        [
+            plain_row(each, cost, schema=schemas, reason=aside.get(each.name), review=review)
+            for each, cost in seen.tools
+        ],
         seen.set_aside,
         seen.resources,
         seen.resource_templates,
@@ -109,6 +121,7 @@ async def show_contents(request: Request, me: Me, server_id: str) -> Response:
         seen.server_info,
         seen.instructions,
         seen.error,
+        await changes_for_everyone(site, page.server),
     )
     if wants_part(request):
         return render(request, "server_contents.html", contents=contents)
@@ -132,15 +145,17 @@ async def show_file_contents(request: Request, me: Me, server_id: str) -> Respon
     if asked.catalogue is not None:
         listing = asked.catalogue.listing
         tool = f"{page.at}/tool?name="
+        review = f"{page.at}/changes"
         contents = Contents(
             page.at,
             asked.seconds,
-            tool_rows(site, site.caller(me), asked.roster, page.server.id, tool),
+            tool_rows(site, site.caller(me), asked.roster, page.server.id, tool, review=review),
             tuple(str(each) for each in asked.catalogue.quarantined),
             capabilities=listing.capabilities,
             protocol_version=listing.protocol_version,
             server_info=listing.server_info,
             instructions=listing.instructions,
+            changes=await changes_known(site, me, page.server),
         )
     if wants_part(request):
         return render(request, "server_contents.html", contents=contents)
@@ -151,7 +166,8 @@ async def show_file_contents(request: Request, me: Me, server_id: str) -> Respon
 async def _page(site: Site, server_id: str, contents: Contents | None = None) -> ServerPage:
     server = await site.registry.server(server_id)
     used = (await site.registry.count_instances()).get(server.id, 0)
-    return ServerPage(server, used, contents, f"/ui/admin/mcp/{server.id}")
+    changes = () if contents is not None else await changes_for_everyone(site, server)
+    return ServerPage(server, used, contents, f"/ui/admin/mcp/{server.id}", changes)
 
 
 async def _file_page(site: Site, me: Visitor, server_id: str, contents: Contents | None = None) -> FilePage:
@@ -164,4 +180,5 @@ async def _file_page(site: Site, me: Visitor, server_id: str, contents: Contents
     address = transport.url.partition("?")[0] if isinstance(transport, HttpSpec) else transport.command
     word, signed_in = await sign_in_word(site, me, server, record.state)
     at = f"/ui/admin/mcp/files/{server.id}"
-    return FilePage(server, record, address, contents, at, word, signed_in)
+    changes = () if contents is not None else await changes_known(site, me, server)
+    return FilePage(server, record, address, contents, at, word, signed_in, changes)

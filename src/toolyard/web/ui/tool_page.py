@@ -60,6 +60,8 @@ class ToolPage:
     back: str
     back_text: str
     tried: Tried | None = None
+    review: str = ""
+    """The page where it can be accepted, where it was not."""
 
     @property
     def callable(self) -> bool:
@@ -160,6 +162,8 @@ async def _page(site: Site, me: Visitor, place: _Place, name: str) -> ToolPage:
     if found is None:
         raise NotFound("the server has no such tool", hint="it may have changed; look at its list")
     exposed, definition = found
+    catalogue = site.parts.rosters.known(me.principal).catalogues.get(place.server.id)
+    aside = () if catalogue is None else site.parts.locks.reasons(catalogue.contents)
     return ToolPage(
         definition,
         exposed,
@@ -168,6 +172,7 @@ async def _page(site: Site, me: Visitor, place: _Place, name: str) -> ToolPage:
         ToolForm.of(definition.input_schema),
         back=place.page,
         back_text=place.text,
+        review=f"{place.page}/changes" if definition.name in aside else "",
     )
 
 

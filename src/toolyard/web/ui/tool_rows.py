@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from toolyard.catalog.roster import Roster
@@ -37,10 +37,19 @@ class ToolRow:
     picked: bool = True
     """Whether the instance's filter has it."""
     href: str | None = None
+    review: str | None = None
+    """The page where it can be accepted, where it was not."""
 
 
-def plain_row(definition: Definition, tokens: int | None = None, *, schema: bool = True) -> ToolRow:
-    """A tool as its server published it, with nobody's policy."""
+def plain_row(
+    definition: Definition,
+    tokens: int | None = None,
+    *,
+    schema: bool = True,
+    reason: str | None = None,
+    review: str | None = None,
+) -> ToolRow:
+    """A tool as its server published it, with nobody's policy. ``reason``: why it is not accepted."""
     return ToolRow(
         definition.name,
         definition.title,
@@ -48,6 +57,8 @@ def plain_row(definition: Definition, tokens: int | None = None, *, schema: bool
         definition.annotations,
         estimate_definition(definition) if tokens is None else tokens,
         definition.input_schema if schema else None,
+        reason=reason and f"in quarantine: {reason}",
+        review=review if reason else None,
     )
 
 
@@ -58,17 +69,22 @@ def tool_rows(
     server_id: str,
     page: str,
     picked: tuple[str, ...] | None = None,
+    *,
+    review: str,
 ) -> list[ToolRow]:
     """All tools of one server, sorted by name. ``page`` is the address of a tool's own page, to be followed
-    by its name; ``picked`` the instance's filter."""
+    by its name; ``picked`` the instance's filter; ``review`` the page where changed tools are accepted."""
     found = [(name, each) for name, each in roster.tools.items() if each.server_id == server_id]
     found.sort(key=lambda pair: pair[1].name)
     schemas = len(found) <= _WITH_SCHEMAS
     explain: Callable[[str, Caller], Decision] = site.parts.calls.explain
-    return [
+    catalogue = roster.catalogues.get(server_id)
+    aside = () if catalogue is None else site.parts.locks.reasons(catalogue.contents)
+    rows = (
         _row(name, each, explain(name, caller), f"{page}{quote(each.name, safe='')}", picked, schemas)
         for name, each in found
-    ]
+    )
+    return [replace(row, review=review) if row.name in aside else row for row in rows]
 
 
 def _row(

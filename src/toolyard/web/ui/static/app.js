@@ -27,11 +27,23 @@ function later(milliseconds, work) {
   };
 }
 
+// What somebody presses stays where it is until they let go: a press on what is replaced meanwhile is lost.
+
+let letGo = Promise.resolve(), release = () => {};
+
+addEventListener("pointerdown", () => {
+  letGo = new Promise((done) => (release = done));
+  setTimeout(release, 3000);
+}, true);
+// The click comes right after these.
+["pointerup", "pointercancel"].forEach((name) => addEventListener(name, () => setTimeout(release), true));
+
 // Taking pages, or parts of them, from the server.
 
 async function ask(url, options = {}) {
   const response = await fetch(url, options);
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  await letGo;
   return { page, url: response.url, ok: response.ok };
 }
 
@@ -69,6 +81,8 @@ function show(answer, selector) {
   scrollTo(0, 0);
 }
 
+let searches = 0;
+
 async function send(form, button) {
   const data = new URLSearchParams(new FormData(form, button));
   const busy = button || form;
@@ -76,8 +90,11 @@ async function send(form, button) {
   try {
     const selector = button?.dataset.swap ?? form.dataset.swap;
     if (form.method === "get") {
-      const url = `${form.action.split("?")[0]}?${data}`;
-      show(await ask(url), selector);
+      const url = `${form.action.split("?")[0]}?${data}`, mine = ++searches;
+      const answer = await ask(url);
+      // Somebody searched for more meanwhile.
+      if (mine !== searches) return;
+      show(answer, selector);
       goTo(url, "replaceState");
     } else {
       const url = button?.hasAttribute("formaction") ? button.formAction : form.action;
@@ -194,7 +211,9 @@ const filterSoon = later(60, (input) => {
 const searchSoon = later(200, (form) => form.isConnected && form.requestSubmit());
 
 const checkSoon = later(250, async (input) => {
-  const { page, ok } = await ask(`${input.dataset.check}${encodeURIComponent(input.value)}`, PART);
+  const { value } = input;
+  const { page, ok } = await ask(`${input.dataset.check}${encodeURIComponent(value)}`, PART);
+  if (input.value !== value) return;
   const error = document.getElementById(`${input.id}-error`);
   error.textContent = ok ? page.body.textContent.trim() : "";
   error.hidden = !error.textContent;
@@ -234,13 +253,17 @@ function ready(root) {
 
 // Live status: the stream says that something changed, the server's own page says what.
 
-let stale = false;
+let stale = false, asked = 0, seen = 0;
 
 const refresh = later(150, async () => {
   stale = document.hidden || $("#dialog").open;
   if (stale) return;
-  const { page, ok, url } = await ask(location.href);
-  if (!ok || new URL(url).pathname !== location.pathname) return;
+  const here = location.href, mine = ++asked;
+  const { page, ok, url } = await ask(here);
+  if (here !== location.href) return refresh();
+  // An answer that was overtaken tells how it was before.
+  if (mine < seen || !ok || new URL(url).pathname !== location.pathname) return;
+  seen = mine;
   for (const old of $$("[data-live]")) {
     const fresh = page.getElementById(old.id);
     if (!old.isConnected || fresh?.isEqualNode(old) || $("details.more[open]", old)) continue;
@@ -257,8 +280,9 @@ const refresh = later(150, async () => {
 function listen(url) {
   const source = new EventSource(url), states = new Map();
   source.addEventListener("status", ({ data }) => {
-    const { kind, id, state, cause } = JSON.parse(data);
-    const key = `${kind}:${id}`, now = `${state} ${cause ?? ""}`;
+    const { kind, id, state, cause, pid } = JSON.parse(data);
+    // A quick restart is seen by its process alone.
+    const key = `${kind}:${id}`, now = `${state} ${cause ?? ""} ${pid ?? ""}`;
     const shown = $(`[data-live="${CSS.escape(key)}"]`);
     // What comes first is how everything is: news only where the page shows something else.
     const news = states.has(key) ? states.get(key) !== now : shown && shown.dataset.state !== state;

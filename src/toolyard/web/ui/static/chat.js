@@ -73,8 +73,9 @@ function change(changes) {
 function follow() {
   if (source || !chat?.dataset.stream) return;
   source = new EventSource(`${chat.dataset.stream}?after=${last}`);
-  source.addEventListener("changes", (event) => {
+  source.addEventListener("changes", async (event) => {
     last = Number(event.lastEventId);
+    await letGo;
     change(JSON.parse(event.data));
   });
   source.addEventListener("gone", () => {
@@ -137,6 +138,7 @@ async function sendQuietly(form, button) {
     const response = await fetch(url, { method: "POST", body: data, ...PART });
     if (response.redirected) return location.assign(response.url);
     const made = new DOMParser().parseFromString(await response.text(), "text/html").body;
+    await letGo;
     if (!response.ok && (made.querySelector("main") || !made.querySelector(":scope > [id]"))) return tell(made);
     $("#told").replaceChildren();
     for (const fresh of [...made.children]) {
@@ -165,6 +167,14 @@ function clearMessage(form) {
   toEnd();
 }
 
+// A browser that is told the most cuts off the rest of what is pasted, and says nothing.
+document.addEventListener("input", ({ target }) => {
+  const most = Number(target.dataset.most);
+  if (!most) return;
+  const count = target.value.length > most ? [...target.value].length : 0;
+  target.setCustomValidity(count > most ? `The message has ${count.toLocaleString("en")} characters; ${most.toLocaleString("en")} is the most. A file in the workspace, or several messages, hold more.` : "");
+});
+
 document.addEventListener("submit", (event) => {
   const form = event.target, button = event.submitter;
   if (event.defaultPrevented || button?.dataset.swap !== undefined) return;
@@ -190,11 +200,14 @@ document.addEventListener("change", ({ target }) => {
 
 const fetchPart = async (url, id) => (await ask(url, PART)).page.getElementById(id);
 
+const wanted = (form) => String(new URLSearchParams(new FormData(form)));
+
 const findSoon = later(150, async (form) => {
-  const fresh = await fetchPart(`${form.action}?${new URLSearchParams(new FormData(form))}`, "console-list");
+  const asked = wanted(form);
+  const fresh = await fetchPart(`${form.action}?${asked}`, "console-list");
   const old = $("#console-list");
-  // Somebody may have picked a tool meanwhile.
-  if (fresh && old) put(old, fresh);
+  // Somebody may have picked a tool meanwhile, or typed on.
+  if (fresh && old && asked === wanted(form)) put(old, fresh);
 });
 document.addEventListener("input", ({ target }) => {
   const form = target.closest("form[data-find]");

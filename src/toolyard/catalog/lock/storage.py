@@ -1,0 +1,49 @@
+"""What the lock of registry servers needs of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["Entry", "PinStorage", "Place"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Whose lock it is: a registry server's, for everyone, or that of one instance of it."""
+
+    server_id: str
+    instance_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One lock as it is kept. Revision 0: there is none yet."""
+
+    revision: int = 0
+    pins: bytes = b""
+    """What was accepted."""
+    seen: bytes | None = None
+    """What was listed last, where that is something else."""
+
+
+class PinStorage(Protocol):
+    """Locks by their places; shared by every replica, and gone with their server or instance."""
+
+    async def revisions(self, places: Sequence[Place]) -> tuple[int, ...]:
+        """How often each was written; 0 where there is none."""
+        ...
+
+    async def read(self, places: Sequence[Place]) -> tuple[Entry, ...]:
+        """What each of them is."""
+        ...
+
+    async def seen(self, server_id: str) -> Sequence[bytes]:
+        """What was listed of a server and is not what was accepted, wherever it was listed."""
+        ...
+
+    async def save(self, place: Place, entry: Entry, *, tell: bool = False) -> bool:
+        """Replace the entry of this revision. ``tell``: all replicas hear of it. False: it is another one by
+        now, or what it is of is gone."""
+        ...

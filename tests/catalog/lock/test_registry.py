@@ -1,0 +1,201 @@
+"""The lock of registry servers: what an instance may use is what was accepted for it, or for everyone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolyard.catalog.lock import RegistryLock, pins_of
+from toolyard.catalog.lock.errors import Outdated
+from toolyard.catalog.lock.storage import Entry, Place
+from toolyard.model.catalog import Contents, Listing
+from toolyard.model.server import HttpSpec, InstanceSpec, Server
+from toolyard.model.tool import Definition
+
+SERVER = "s1"
+
+
+@dataclass
+class Memory:
+    """A PinStorage for one process."""
+
+    kept: dict[Place, Entry] = field(default_factory=dict[Place, Entry])
+    reads: int = 0
+    gone: bool = False
+
+    async def revisions(self, places: Sequence[Place]) -> tuple[int, ...]:
+        return tuple(self.kept.get(each, Entry()).revision for each in places)
+
+    async def read(self, places: Sequence[Place]) -> tuple[Entry, ...]:
+        self.reads += 1
+        return tuple(self.kept.get(each, Entry()) for each in places)
+
+    async def seen(self, server_id: str) -> Sequence[bytes]:
+        return [each.seen for place, each in self.kept.items() if each.seen and place.server_id == server_id]
+
+    async def save(self, place: Place, entry: Entry, *, tell: bool = False) -> bool:
+        if self.gone or self.kept.get(place, Entry()).revision != entry.revision:
+            return False
+        self.kept[place] = replace(entry, revision=entry.revision + 1)
+        return True
+
+
+def instance(who: str) -> Server:
+    spec = InstanceSpec(who, "words", None, f"i-{who}", SERVER)
+    return Server(spec.server_id, HttpSpec("https://words.example/mcp"), instance=spec)
+
+
+def listed(who: str, instructions: str | None = None, **tools: str) -> Contents:
+    server_id = f"@{who}/words"
+    definitions = tuple(
+        Definition(server_id, name, None, said, {"type": "object"}) for name, said in sorted(tools.items())
+    )
+    said = sha256(repr((instructions, sorted(tools.items()))).encode()).hexdigest()
+    return Contents(server_id, said, Listing(instructions=instructions), definitions)
+
+
+async def usable(lock: RegistryLock, who: str, **tools: str) -> list[str]:
+    """What somebody may use of what they are given now."""
+    contents = listed(who, **tools)
+    await lock.met(instance(who), contents)
+    return [name for name in tools if name not in lock.reasons(contents)]
+
+
+async def test_until_a_listing_was_held_against_the_lock_nothing_of_it_is_used() -> None:
+    lock = RegistryLock(Memory())
+    assert set(lock.reasons(listed("ann", a="x"))) == {"a"}
+    assert await usable(lock, "ann", a="x") == ["a"]
+    assert set(lock.reasons(listed("ann", a="y"))) == {"a"}
+
+
+async def test_what_cannot_be_kept_is_not_trusted() -> None:
+    lock = RegistryLock(Memory(gone=True))
+    assert await usable(lock, "ann", a="x") == []
+
+
+async def test_a_lock_that_cannot_be_believed_accepts_nothing() -> None:
+    memory = Memory()
+    assert await usable(RegistryLock(memory), "ann", a="x") == ["a"]
+    memory.kept = {place: replace(each, pins=b"torn", revision=9) for place, each in memory.kept.items()}
+    lock = RegistryLock(memory)
+    assert await usable(lock, "ann", a="x") == []
+    place = Place(SERVER, "i-ann")
+    await lock.accept(place, "x", [each.key for each in await lock.changes(place, "x")])
+    assert await usable(lock, "ann", a="x") == ["a"]
+
+
+async def test_nothing_is_read_or_written_while_nothing_changes() -> None:
+    memory = Memory()
+    lock = RegistryLock(memory)
+    await usable(lock, "ann", a="x")
+    before, reads = dict(memory.kept), memory.reads
+    for _ in range(3):
+        assert await usable(lock, "ann", a="x") == ["a"]
+    assert (memory.kept, memory.reads) == (before, reads)
+
+
+async def test_of_many_first_users_at_once_one_is_trusted_and_the_others_are_held_against_it() -> None:
+    lock = RegistryLock(Memory())
+    people = [f"p{number}" for number in range(6)]
+    found = await asyncio.gather(*(usable(lock, who, same="x", own=who) for who in people))
+    assert all("same" in each for each in found)
+    assert sum("own" in each for each in found) == 1
+
+
+async def test_people_who_see_less_take_nothing_away_from_others() -> None:
+    lock = RegistryLock(Memory())
+    assert await usable(lock, "ann", a="x", b="y") == ["a", "b"]
+    assert await usable(lock, "bob", a="x") == ["a"]
+    assert await lock.changes(Place(SERVER), "S") == []
+    # One has a tool under another name: for others it stays what it is.
+    assert await usable(lock, "cid", a="x", c="y") == ["a"]
+    (renamed,) = await lock.changes(Place(SERVER), "S")
+    assert (renamed.kind.value, renamed.was, renamed.tool) == ("renamed", "b", "c")
+    await lock.accept(Place(SERVER), "S", [renamed.key])
+    assert await usable(lock, "cid", a="x", c="y") == ["a", "c"]
+    for who in ("ann", "dan"):
+        assert await usable(lock, who, a="x", b="y") == ["a", "b"]
+
+
+async def test_looking_trusts_nothing_and_tells_what_is_different() -> None:
+    memory = Memory()
+    lock = RegistryLock(memory)
+    assert await lock.looked(SERVER, pins_of(listed("", a="x"))) == {}
+    assert memory.kept == {}
+    await usable(lock, "ann", a="x")
+    assert set(await lock.looked(SERVER, pins_of(listed("", a="y", b="z")))) == {"a", "b"}
+    assert {each.tool for each in await lock.changes(Place(SERVER), "S")} == {"a", "b"}
+    assert await lock.looked(SERVER, pins_of(listed("", a="x"))) == {}
+    assert await lock.changes(Place(SERVER), "S") == []
+
+
+async def test_two_who_accept_at_once_both_do() -> None:
+    lock = RegistryLock(Memory())
+    await usable(lock, "ann", a="x")
+    await usable(lock, "ann", a="x", b="y", c="z")
+    place = Place(SERVER)
+    keys = [each.key for each in await lock.changes(place, "S")]
+    await asyncio.gather(*(lock.accept(place, "S", [key]) for key in keys))
+    assert await usable(lock, "bob", a="x", b="y", c="z") == ["a", "b", "c"]
+    with pytest.raises(Outdated):
+        await lock.accept(place, "S", keys)
+
+
+# Whatever happens, in whatever order.
+
+PEOPLE = st.sampled_from(["ann", "bob"])
+HAS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["one", "two", "three"]), max_size=3)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("list"), PEOPLE, HAS),
+        st.tuples(st.just("accept"), st.sampled_from(["ann", "bob", "everyone"]), st.integers(0, 3)),
+        st.tuples(st.just("restart"), st.none(), st.none()),
+    ),
+    max_size=12,
+)
+
+
+@given(STEPS)
+def test_nobody_uses_what_was_not_accepted_for_them(steps: list[tuple[str, Any, Any]]) -> None:
+    asyncio.run(_walk(steps))
+
+
+async def _walk(steps: list[tuple[str, Any, Any]]) -> None:
+    memory = Memory()
+    lock = RegistryLock(memory)
+    everyone: dict[str, str] | None = None
+    """What an admin would say was accepted."""
+    own: dict[str, set[tuple[str, str]]] = {"ann": set(), "bob": set()}
+    for step, who, what in steps:
+        if step == "restart":
+            lock = RegistryLock(memory)
+        elif step == "list":
+            everyone = dict(what) if everyone is None else everyone
+            may = own[who] | set(everyone.items())
+            found = await usable(lock, who, **what)
+            assert set(found) == {name for name, said in what.items() if (name, said) in may}
+            own[who] |= {(name, what[name]) for name in found}
+            # Of several definitions of one name, an instance goes by the last that it was given.
+            own[who] = {each for each in own[who] if each[0] not in found or what[each[0]] == each[1]}
+        else:
+            place = Place(SERVER) if who == "everyone" else Place(SERVER, f"i-{who}")
+            changes = await lock.changes(place, "S")
+            if not changes:
+                continue
+            change = changes[what % len(changes)]
+            await lock.accept(place, "S", [change.key])
+            assert change.after is not None
+            said = str(change.after.definition.get("description", ""))
+            if who == "everyone":
+                assert everyone is not None
+                everyone[change.tool] = said
+            else:
+                gone = {change.tool, change.was}
+                own[who] = {each for each in own[who] if each[0] not in gone} | {(change.tool, said)}
