@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from toolyard.auth import AuthProvider
 from toolyard.catalog.cache import Catalogues
-from toolyard.catalog.lock import LockKeeper, Locks, RegistryLock, lock_path
+from toolyard.catalog.lock import LockKeeper, lock_path
+from toolyard.catalog.lock.locks import Locks
+from toolyard.catalog.lock.registry import RegistryLock
 from toolyard.catalog.lock.storage import PinStorage
 from toolyard.catalog.names import Naming, Templates
 from toolyard.catalog.sqlite import FILE_NAME, SqliteStorage

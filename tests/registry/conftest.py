@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.conftest import Programs
 from yarl import URL
 
 from toolyard.auth.flow import Flow
@@ -132,27 +133,9 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def oauth_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """One program for all tests of a file."""
-    import socket
-    import subprocess
-    import time
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    words = [sys.executable, "-I", str(ROOT / "tests/oauth/server.py"), str(port)]
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            break
-        except OSError:
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    yield f"http://127.0.0.1:{port}"
-    process.kill()
-    process.wait(10)
+    programs = Programs()
+    yield programs(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
+    programs.stop()
 
 
 @pytest.fixture

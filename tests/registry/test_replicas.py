@@ -14,6 +14,8 @@ import pytest
 
 from toolyard.model.registry import InstanceState
 
+pytestmark = pytest.mark.slow
+
 REPLICA = Path(__file__).parent / "replica.py"
 KEY = "a key for tests, long enough"
 

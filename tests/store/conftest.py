@@ -180,7 +180,7 @@ asyncio.run(main())
         if self.process.returncode is None:
             self.process.stdin.close()
             try:
-                await asyncio.wait_for(self.process.wait(), 20)
+                await asyncio.wait_for(self.process.wait(), 30)
             except TimeoutError:
                 self.process.kill()
                 await self.process.wait()

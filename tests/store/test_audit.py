@@ -43,7 +43,7 @@ async def test_what_was_noted_is_there_soon_and_in_order(database: Database) -> 
     for number in range(900):
         database.audit.note(entry(number))
     seen: list[AuditEntry] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while len(seen) < 900:
             await asyncio.sleep(0.02)
             seen = await page(database, limit=1_000)
@@ -56,6 +56,23 @@ async def test_a_written_entry_comes_after_all_that_was_noted_before(database: D
     await database.audit.write(entry(700, action="sign_in"))
     exported = [one async for one in database.audit.export()]
     assert [one.at - NOW for one in exported] == list(range(701))
+
+
+async def test_those_who_write_at_the_same_time_share_a_transaction(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions = 0
+    write = database._workshop.write
+
+    async def counted(work: Any) -> Any:
+        nonlocal transactions
+        transactions += 1
+        return await write(work)
+
+    monkeypatch.setattr(database._workshop, "write", counted)
+    await asyncio.gather(*(database.audit.write(entry(number)) for number in range(100)))
+    assert transactions < 5
+    assert [one.at - NOW for one in await page(database)] == list(range(99, -1, -1))
 
 
 async def test_pages_go_back_in_time(database: Database) -> None:

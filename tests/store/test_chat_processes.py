@@ -12,6 +12,8 @@ from toolyard.agents.chat.errors import NotHeld
 from toolyard.model.chat import Chat, Kind, NewEvent, TurnState
 from toolyard.store import Database
 
+pytestmark = pytest.mark.slow
+
 _CLAIM = """
 from toolyard.model.chat import Kind, NewEvent, TurnState
 say("ready")

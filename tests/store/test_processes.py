@@ -119,10 +119,10 @@ async def test_a_process_waits_until_another_has_refreshed(database: Database, p
         waiting = asyncio.create_task(mine())
         await asyncio.sleep(0.3)
         assert not waiting.done()
-        async with asyncio.timeout(5), database.auth.refreshing("another key"):
+        async with asyncio.timeout(30), database.auth.refreshing("another key"):
             pass
         await other.tell()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 30)
         assert await other.line() == "let go"
 
 
@@ -130,7 +130,7 @@ async def test_the_lock_of_a_killed_process_is_free_at_once(database: Database, 
     async with process(HOLD) as other:
         assert await other.line() == "held"
         await other.kill()
-        async with asyncio.timeout(3), database.auth.refreshing("k"):
+        async with asyncio.timeout(30), database.auth.refreshing("k"):
             pass
 
 
@@ -202,5 +202,5 @@ while True:
     users = await database.people.users()
     # All that was answered is there.
     assert len(users) > int(last)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await database.people.add_user("mine", Role.USER)

@@ -276,7 +276,7 @@ async def test_no_instance_gets_a_choice_that_is_being_removed(
 
     def slowly(*words: Any) -> None:
         entered.set()
-        assert go_on.wait(20)
+        assert go_on.wait(30)
         reset(*words)
 
     monkeypatch.setattr(stored, "_reset", slowly)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from toolyard.content.handles import Kept, handle_of
+from toolyard.content.keeping import Bounds
 from toolyard.model.people import User
 from toolyard.model.principal import Principal
 from toolyard.model.server import Trust
@@ -64,7 +65,7 @@ async def test_what_no_database_can_name_is_kept_in_memory(database: Database) -
 async def test_the_bounds_can_be_others(
     database: Database, rows: Callable[[str], Awaitable[list[Any]]]
 ) -> None:
-    small = database.results.within(seconds=60, most=1).of(Principal("ann"))
+    small = database.results.within(Bounds(seconds=60, most=1)).of(Principal("ann"))
     for text in ("one", "two"):
         kept = Kept(text, Trust.TRUSTED)
         await small.keep(handle_of(kept), kept)

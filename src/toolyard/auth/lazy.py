@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 from toolyard.auth.errors import AuthUnavailable
@@ -50,6 +50,11 @@ class LazyAuthStorage:
         """See AuthStorage."""
         with _told():
             return await (await self._storage()).grant(key)
+
+    async def grants(self, keys: Sequence[str]) -> Mapping[str, Grant]:
+        """See AuthStorage."""
+        with _told():
+            return await (await self._storage()).grants(keys)
 
     async def put_grant(self, key: str, grant: Grant) -> None:
         """See AuthStorage."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
@@ -25,6 +25,10 @@ class AuthStorage(Protocol):
 
     async def grant(self, key: str) -> Grant | None:
         """What is kept under a key, as it is now."""
+        ...
+
+    async def grants(self, keys: Sequence[str]) -> Mapping[str, Grant]:
+        """What is kept under many keys; those with nothing, or with what cannot be read, are left out."""
         ...
 
     async def put_grant(self, key: str, grant: Grant) -> None:
@@ -85,6 +89,10 @@ class MemoryAuthStorage:
     async def grant(self, key: str) -> Grant | None:
         """See AuthStorage."""
         return self._grants.get(key)
+
+    async def grants(self, keys: Sequence[str]) -> Mapping[str, Grant]:
+        """See AuthStorage."""
+        return {key: self._grants[key] for key in keys if key in self._grants}
 
     async def put_grant(self, key: str, grant: Grant) -> None:
         """See AuthStorage."""

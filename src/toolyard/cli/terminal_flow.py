@@ -52,7 +52,10 @@ class TerminalFlow:
         name = chosen.server.id
         settings = self._settings
         database = await Database.open(
-            self._data_dir, url=settings.database_url, secret_key=settings.secret_key
+            self._data_dir,
+            url=settings.database_url,
+            secret_key=settings.secret_key,
+            former_key=settings.secret_key_former,
         )
         net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
         try:

@@ -100,11 +100,16 @@ def invite(options: Options, name: str) -> None:
 @click.option("--undo", is_flag=True, help="Let them in again.")
 @click.pass_obj
 def disable(options: Options, name: str, undo: bool) -> None:
-    """Keep an account, but let nobody in with it: sessions end at once, tokens stop working."""
+    """Keep an account, but let nobody in with it: sessions end at once, tokens stop working, and sign-ins to
+    servers are given back."""
 
     async def work(hall: _Hall) -> str:
         user = await hall.known(name)
         await hall.database.people.disable_user(user.id, not undo)
+        if not undo:
+            from toolyard.cli.giving_back import sign_out_user  # the help needs none of it
+
+            await sign_out_user(options, hall.settings, hall.database, user)
         await hall.wrote("user.enable" if undo else "user.disable", user.name)
         return user.name
 
@@ -126,7 +131,9 @@ def delete(options: Options, name: str, yes: bool) -> int:
 
     async def work(hall: _Hall) -> str:
         user = await hall.known(name)
-        await hall.database.people.delete_user(user.id)
+        from toolyard.cli.giving_back import delete_user  # the help needs none of it
+
+        await delete_user(options, hall.settings, hall.database, user)
         await hall.wrote("user.delete", user.name)
         return user.name
 
@@ -176,7 +183,10 @@ def _with(options: Options, work: Callable[[_Hall], Awaitable[T]]) -> T:
     async def run() -> T:
         settings = load_settings(options.folder)
         database = await Database.open(
-            options.folder, url=settings.database_url, secret_key=settings.secret_key
+            options.folder,
+            url=settings.database_url,
+            secret_key=settings.secret_key,
+            former_key=settings.secret_key_former,
         )
         try:
             return await work(_Hall(database, People(database.people, settings), settings))

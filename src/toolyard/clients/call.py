@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
-from toolyard.catalog.lock import Locks
+from toolyard.catalog.lock.locks import Locks
 from toolyard.catalog.roster import Roster
 from toolyard.clients.link import OnProgress
 from toolyard.clients.manager import ClientManager

@@ -36,6 +36,8 @@ class ModelEntry:
     """Does it take pictures? None: what is known of it."""
     hears: bool | None = None
     temperature: float | None = None
+    context: int | None = None
+    """Tokens that it takes at once. None: what is known of it."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.model})"
@@ -133,4 +135,5 @@ _KEYS: Mapping[str, Kind[object]] = {
     "sees": kind.flag(),
     "hears": kind.flag(),
     "temperature": kind.number(0, inclusive=True),
+    "context": kind.integer(1_000),
 }

@@ -94,6 +94,13 @@ class Settings:
         "encrypts what is stored; without it, a key file in the data directory",
         secret=True,
     )
+    secret_key_former: str | None = _row(
+        None, kind.text(), "the key until now, where secret_key is a new one; see toolyard rekey", secret=True
+    )
+
+    audit_days: int = _row(
+        90, kind.integer(0), "days for which entries of the audit log are kept; 0 keeps them for ever"
+    )
 
     write_tools: WriteTools = _row(
         WriteTools.REJECT, kind.choice(WriteTools), "what happens to tools that declare that they write"
@@ -142,6 +149,9 @@ class Settings:
     model: str | None = _row(None, kind.text(), "the model of chats, as provider:name or a name of models")
     model_base_url: str | None = _row(None, kind.url(), "an OpenAI-compatible address to use instead")
     model_api_key: str | None = _row(None, kind.text(), "the key for it", secret=True)
+    model_context: int | None = _row(
+        None, kind.integer(1_000), "tokens that it takes at once; without it, what is known of it"
+    )
     models: tuple[ModelEntry, ...] = _row(
         (),
         model_entries.models(),

@@ -135,7 +135,7 @@ class Channel:
         self._tell(error_message(id, code, message, data))
 
     async def finish(self, seconds: float) -> None:
-        """Nothing more comes: answer what was asked, for so long at most. Who only listens is not waited for."""
+        """Nothing more comes: answer what was asked, within so long. None waits for who only listens."""
         asked = [task for id, task in self._running.items() if id not in self._listening]
         if asked:
             await asyncio.wait(asked, timeout=seconds)

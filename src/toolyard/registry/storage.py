@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from toolyard.model.registry import Instance, InstanceState, RegistryServer
@@ -36,6 +36,10 @@ class RegistryStorage(Protocol):
 
     async def count_instances(self) -> dict[str, int]:
         """How many instances each server has, by server id."""
+        ...
+
+    async def used_choices(self, server_id: str) -> Mapping[str, str]:
+        """The ids of all instances of a server, whoever's, each with the id of the choice that it uses."""
         ...
 
     # Instances.

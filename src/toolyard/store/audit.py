@@ -16,6 +16,7 @@ from sqlalchemy import func, select
 from toolyard.model.audit import AuditEntry
 from toolyard.store.columns import clean_text
 from toolyard.store.errors import StoreError
+from toolyard.store.gathering import Gathering
 from toolyard.store.tables import audit
 from toolyard.store.working import Workshop
 
@@ -49,6 +50,7 @@ class SqlAudit:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._hurry = asyncio.Event()
+        self._changes: Gathering[AuditEntry, None] = Gathering(self._write_changes, lambda _: 1)
 
     def note(self, entry: AuditEntry) -> None:
         """See Audit. Call it from the event loop."""
@@ -64,11 +66,7 @@ class SqlAudit:
 
     async def write(self, entry: AuditEntry) -> None:
         """Write it, after all that was noted before; it is on the disk afterwards. Raises StoreError."""
-        async with self._one_writes:
-            due = len(self._waiting)
-            while due > 0:
-                due -= await self._write_some()
-            await self._insert([entry])
+        await self._changes.put(entry)
 
     async def entries(
         self, *, before: int | None, limit: int, action: str | None, actor: str | None
@@ -99,6 +97,7 @@ class SqlAudit:
 
     async def close(self) -> None:
         """Write what was noted; what cannot be written in some seconds is counted in the log."""
+        await self._changes.close()
         self._closed = True
         self._hurry.set()
         if self._task is None or self._task.done():
@@ -108,6 +107,15 @@ class SqlAudit:
         await asyncio.wait([self._task])
         if self._waiting:
             _log.error("%d entries of the audit log could not be written", len(self._waiting))
+
+    async def _write_changes(self, entries: Sequence[AuditEntry]) -> Sequence[None]:
+        """Those of everybody who waits at this moment, in one transaction."""
+        async with self._one_writes:
+            due = len(self._waiting)
+            while due > 0:
+                due -= await self._write_some()
+            await self._insert(entries)
+        return [None] * len(entries)
 
     async def _write_soon(self) -> None:
         pause = _SOON

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import asdict, fields, replace
 from typing import Any, TypeVar, cast
 
@@ -13,7 +14,7 @@ from toolyard.auth.records import Client, Grant, Pending
 from toolyard.store.cipher import Cipher
 from toolyard.store.dialects import insert
 from toolyard.store.digests import digest
-from toolyard.store.errors import Unstorable
+from toolyard.store.errors import Unreadable, Unstorable
 from toolyard.store.locks import Locks
 from toolyard.store.tables import auth_bound, auth_clients, auth_grants, auth_pending
 from toolyard.store.working import Workshop
@@ -24,6 +25,7 @@ _R = TypeVar("_R", Pending, Grant, Client)
 
 _FORGOTTEN_AFTER = 86_400.0
 """Seconds after which nobody comes back from an authorization server."""
+_AT_ONCE = 500
 
 
 class SqlAuthStorage:
@@ -70,6 +72,21 @@ class SqlAuthStorage:
         at = digest(key)
         body = await self._body(auth_grants, at)
         return None if body is None else _record(Grant, self._opened(auth_grants, at, body))
+
+    async def grants(self, keys: Sequence[str]) -> Mapping[str, Grant]:
+        """See AuthStorage."""
+        bodies: dict[str, bytes] = {}
+        for start in range(0, len(keys), _AT_ONCE):
+            some = [digest(key) for key in keys[start : start + _AT_ONCE]]
+            query = select(auth_grants.c.digest, auth_grants.c.body).where(auth_grants.c.digest.in_(some))
+            rows = await self._workshop.read(lambda connection, query=query: connection.execute(query).all())
+            bodies |= {row.digest: row.body for row in rows}
+        found: dict[str, Grant] = {}
+        for key in keys:
+            if (body := bodies.get(digest(key))) is not None:
+                with suppress(Unreadable):
+                    found[key] = _record(Grant, self._opened(auth_grants, digest(key), body))
+        return found
 
     async def put_grant(self, key: str, grant: Grant) -> None:
         """See AuthStorage."""

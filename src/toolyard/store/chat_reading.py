@@ -11,7 +11,7 @@ from toolyard.store.chat_rows import EVENTS, unpacked
 from toolyard.store.folding import folded
 from toolyard.store.tables import chat_events, chats
 
-__all__ = ["LAST", "latest_of", "matching", "read_events", "read_kept"]
+__all__ = ["LAST", "existing", "latest_of", "matching", "read_events", "read_kept"]
 
 LAST = 2**62
 """More than any number of an event."""
@@ -46,6 +46,15 @@ def read_events(connection: Connection, chat_id: str, after: int, limit: int) ->
     """Rows of EVENTS, in order."""
     values = {"of": chat_id, "after": max(-1, min(after, LAST)), "most": limit}
     return connection.execute(_AFTER, values).all()
+
+
+def existing(connection: Connection, chat_ids: Sequence[str]) -> set[str]:
+    """Which of these chats there are."""
+    found: set[str] = set()
+    for start in range(0, len(chat_ids), _AT_ONCE):
+        some = chats.c.id.in_(chat_ids[start : start + _AT_ONCE])
+        found |= set(connection.execute(select(chats.c.id).where(some)).scalars())
+    return found
 
 
 def latest_of(connection: Connection, chat_id: str, before: int | None, limit: int) -> Sequence[Any]:

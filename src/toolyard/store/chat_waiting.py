@@ -9,8 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.model.chat import Event
-from toolyard.store.chat_reading import read_events
+from toolyard.store.chat_reading import existing, read_events
 from toolyard.store.chat_rows import event_from
 from toolyard.store.chat_writing import Written
 from toolyard.store.errors import StoreClosed, StoreError
@@ -34,7 +35,7 @@ class Waiting:
         self._closed = False
 
     async def wait(self, chat_id: str, after: int, seconds: float) -> Sequence[Event]:
-        """See ChatStore. Raises StoreError, at once when the database is closed."""
+        """See ChatStore. Raises NoSuchChat and StoreError, at once when the database is closed."""
         self._hear_others()
         with self._rings.watched(chat_id) as ring:
             try:
@@ -66,6 +67,8 @@ class Waiting:
             if found is None:
                 changes = ring.changes
                 read = await self._read(chat_id, after)
+                if not read:
+                    await self._must_be(chat_id)
                 if len(read) < _PAGE:
                     ring.fill(after, read, changes)
                 found = [event for event, _ in read]
@@ -78,6 +81,10 @@ class Waiting:
     async def _read(self, chat_id: str, after: int) -> list[Weighed]:
         rows = await self._workshop.find(lambda c: read_events(c, chat_id, after, _PAGE), ())
         return _weighed(rows)
+
+    async def _must_be(self, chat_id: str) -> None:
+        if not await self._workshop.find(lambda connection: existing(connection, [chat_id]), set[str]()):
+            raise NoSuchChat("there is no such chat", hint="it was deleted")
 
     # What others write.
 
@@ -102,11 +109,13 @@ class Waiting:
     async def _look(self, tops: dict[str, int]) -> None:
         """Read what came after the last that is known, for all of these chats at once."""
 
-        def work(connection: Connection) -> dict[str, Sequence[Any]]:
-            return {chat_id: read_events(connection, chat_id, top, _PAGE) for chat_id, top in tops.items()}
+        def work(connection: Connection) -> tuple[dict[str, Sequence[Any]], set[str]]:
+            read = {chat_id: read_events(connection, chat_id, top, _PAGE) for chat_id, top in tops.items()}
+            quiet = [chat_id for chat_id, rows in read.items() if not rows]
+            return read, set(quiet) - existing(connection, quiet)
 
         try:
-            read = await self._workshop.read(work)
+            read, gone = await self._workshop.read(work)
         except StoreError:
             # Those who wait will meet it themselves.
             for chat_id in tops:
@@ -116,7 +125,8 @@ class Waiting:
             ring = self._rings.get(chat_id)
             if ring is None:
                 continue
-            if len(rows) >= _PAGE:
+            if len(rows) >= _PAGE or chat_id in gone:
+                # Those who wait for a chat that is gone look again, and see it.
                 ring.lose()
             elif rows and ring.floor is not None and ring.top == tops[chat_id]:
                 ring.push(ring.top, _weighed(rows))

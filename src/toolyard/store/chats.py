@@ -20,7 +20,7 @@ from toolyard.store.errors import StoreError
 from toolyard.store.gathering import Gathering
 from toolyard.store.signals import CHATS as CHANGED
 from toolyard.store.signals import STOPS, Signals
-from toolyard.store.tables import chats
+from toolyard.store.tables import approvals, chats
 from toolyard.store.working import Workshop
 
 __all__ = ["SqlChats"]
@@ -194,6 +194,15 @@ class SqlChats:
 
         rows = await self._workshop.read(work)
         return [chat_from(row) for row in rows if gone(row.runner, float(row.since or 0.0))]
+
+    async def answered(self) -> Sequence[Chat]:
+        """See ChatStore."""
+        open_ = select(approvals.c.id).where(
+            approvals.c.chat_id == chats.c.id, approvals.c.answered_at.is_(None)
+        )
+        query = CHATS.where(chats.c.state == TurnState.WAITING.value, ~open_.exists()).order_by(chats.c.id)
+        rows = await self._workshop.read(lambda connection: connection.execute(query).all())
+        return [chat_from(row) for row in rows]
 
     async def take_over(self, chat_id: str, runner: str, was: str) -> bool:
         """See ChatStore."""

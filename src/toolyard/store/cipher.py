@@ -23,17 +23,10 @@ _NONCE = 12
 class Cipher:
     """Seals and opens bytes. ``place`` is table, column and row: what was moved elsewhere does not open."""
 
-    def __init__(self, key: str) -> None:
-        """Raises KeyUnusable where the key is too short."""
-        if len(key) < MIN_KEY:
-            raise KeyUnusable(
-                f"the secret key has {len(key)} characters, and needs at least {MIN_KEY}",
-                hint="make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
-            )
-        derived = HKDF(SHA256(), 32, salt=None, info=b"toolyard store 1").derive(
-            key.encode(errors="surrogatepass")
-        )
-        self._aead = AESGCM(derived)
+    def __init__(self, key: str, former: str | None = None) -> None:
+        """``former`` opens what it sealed, and seals nothing. Raises KeyUnusable where a key is too short."""
+        self._aead = _aead(key, "the secret key")
+        self._former = None if former is None else _aead(former, "the former secret key")
         self._root = HKDF(SHA256(), 32, salt=None, info=b"toolyard derived 1").derive(
             key.encode(errors="surrogatepass")
         )
@@ -49,15 +42,21 @@ class Cipher:
 
     def open(self, sealed: bytes, place: str) -> bytes:
         """Decrypt what was sealed for this place. Raises Unreadable."""
-        if sealed[:1] == _VERSION and len(sealed) > _NONCE:
-            try:
-                return self._aead.decrypt(sealed[1 : _NONCE + 1], sealed[_NONCE + 1 :], place.encode())
-            except InvalidTag:
-                pass
+        opened = _opened(self._aead, sealed, place)
+        if opened is None and self._former is not None:
+            opened = _opened(self._former, sealed, place)
+        if opened is not None:
+            return opened
         raise Unreadable(
             f"the secret stored at {place} cannot be decrypted",
             hint="it was changed outside of Toolyard; enter it again, or restore a backup",
         )
+
+    def reseal(self, sealed: bytes, place: str) -> bytes | None:
+        """What the former key sealed, sealed by this one; None where it is. Raises Unreadable."""
+        if _opened(self._aead, sealed, place) is not None:
+            return None
+        return self.seal(self.open(sealed, place), place)
 
     def seal_text(self, secret: str | None, place: str) -> bytes | None:
         """Encrypt a text; None stays None."""
@@ -66,3 +65,23 @@ class Cipher:
     def open_text(self, sealed: bytes | None, place: str) -> str | None:
         """Decrypt a text; None stays None. Raises Unreadable."""
         return None if sealed is None else self.open(sealed, place).decode()
+
+
+def _aead(key: str, what: str) -> AESGCM:
+    if len(key) < MIN_KEY:
+        raise KeyUnusable(
+            f"{what} has {len(key)} characters, and needs at least {MIN_KEY}",
+            hint="make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
+        )
+    kdf = HKDF(SHA256(), 32, salt=None, info=b"toolyard store 1")
+    return AESGCM(kdf.derive(key.encode(errors="surrogatepass")))
+
+
+def _opened(aead: AESGCM, sealed: bytes, place: str) -> bytes | None:
+    """None: this key does not open it."""
+    if sealed[:1] != _VERSION or len(sealed) <= _NONCE:
+        return None
+    try:
+        return aead.decrypt(sealed[1 : _NONCE + 1], sealed[_NONCE + 1 :], place.encode())
+    except InvalidTag:
+        return None

@@ -17,10 +17,13 @@ FILE_NAME = "toolyard.db"
 class LazyDatabase:
     """Sign-ins for the library and the command line. Nothing is created where nothing is."""
 
-    def __init__(self, data_dir: Path | None, *, url: str | None, secret_key: str | None) -> None:
+    def __init__(
+        self, data_dir: Path | None, *, url: str | None, secret_key: str | None, former_key: str | None = None
+    ) -> None:
         self._data_dir = data_dir
         self._url = url
         self._secret_key = secret_key
+        self._former_key = former_key
         self._database: Database | None = None
 
     async def auth(self) -> AuthStorage | None:
@@ -30,7 +33,9 @@ class LazyDatabase:
                 return None
             from toolyard.store import Database  # SQLAlchemy is slow to load
 
-            self._database = await Database.open(self._data_dir, url=self._url, secret_key=self._secret_key)
+            self._database = await Database.open(
+                self._data_dir, url=self._url, secret_key=self._secret_key, former_key=self._former_key
+            )
         return self._database.auth
 
     async def close(self) -> None:

@@ -27,15 +27,18 @@ from toolyard.store.migrating import HEAD, migrate, version
 from toolyard.store.tables import keys
 from toolyard.store.working import unavailable
 
-__all__ = ["FILE_NAME", "open_database"]
+__all__ = ["CANARY", "FILE_NAME", "open_database"]
 
 _LOCK_FILE = "toolyard.db.lock"
 _LONGEST_WAIT = 60.0
-_CANARY = "canary"
+CANARY = "canary"
+"""The id and the place of a word by which a wrong key is known."""
 _SONG = b"toolyard"
 
 
-def open_database(data_dir: Path, url: str | None, secret_key: str | None) -> tuple[Engines, Cipher]:
+def open_database(
+    data_dir: Path, url: str | None, secret_key: str | None, former_key: str | None = None
+) -> tuple[Engines, Cipher]:
     """Everything that has to be true before the first repository is used. Blocks; for a worker thread."""
     if url is not None:
         engines = postgresql_engines(postgresql_url(url))
@@ -44,7 +47,7 @@ def open_database(data_dir: Path, url: str | None, secret_key: str | None) -> tu
                 "PostgreSQL is set, but no secret key to encrypt with",
                 hint="set TOOLYARD_SECRET_KEY, to the same text for every replica",
             )
-        cipher = Cipher(secret_key)
+        cipher = Cipher(secret_key, former_key)
     else:
         try:
             _make_file(data_dir)
@@ -55,9 +58,9 @@ def open_database(data_dir: Path, url: str | None, secret_key: str | None) -> tu
                 " TOOLYARD_DATA_DIR",
             ) from None
         engines = sqlite_engines(data_dir / FILE_NAME)
-        cipher = Cipher(secret_key) if secret_key is not None else None
+        cipher = Cipher(secret_key, former_key) if secret_key is not None else None
     try:
-        return engines, _checked(engines, data_dir, cipher)
+        return engines, _checked(engines, data_dir, cipher, former_key)
     except SQLAlchemyError as error:
         engines.dispose()
         raise unavailable(engines, error) from error
@@ -79,12 +82,12 @@ def _make_file(data_dir: Path) -> None:
         os.close(descriptor)
 
 
-def _checked(engines: Engines, data_dir: Path, cipher: Cipher | None) -> Cipher:
+def _checked(engines: Engines, data_dir: Path, cipher: Cipher | None, former_key: str | None) -> Cipher:
     with engines.reader.connect() as connection:
         found, canary = version(connection), _canary(connection)
     if canary is not None:
         # Before anything is written, even before the tables are changed.
-        cipher = cipher or Cipher(read_key(data_dir / KEY_FILE))
+        cipher = cipher or Cipher(read_key(data_dir / KEY_FILE), former_key)
         _check(cipher, canary)
         if found == HEAD:
             return cipher
@@ -95,7 +98,7 @@ def _checked(engines: Engines, data_dir: Path, cipher: Cipher | None) -> Cipher:
         # Whoever held the lock may have finished all of this; then the key file is there by now.
         if cipher is None:
             make_key(data_dir / KEY_FILE)
-            cipher = Cipher(read_key(data_dir / KEY_FILE))
+            cipher = Cipher(read_key(data_dir / KEY_FILE), former_key)
         write_ahead(engines)
         return _prepare(engines, cipher)
 
@@ -104,7 +107,7 @@ def _prepare(engines: Engines, cipher: Cipher) -> Cipher:
     """Make or change the tables, and leave a word by which a wrong key is known."""
     with rebuilding(engines) as connection:
         migrate(connection)
-        add(connection, keys, {"id": _CANARY, "body": cipher.seal(_SONG, _CANARY)})
+        add(connection, keys, {"id": CANARY, "body": cipher.seal(_SONG, CANARY)})
         kept = _canary(connection)
         assert kept is not None
         # Whoever came first may have had another key; then nothing of ours is kept.
@@ -115,15 +118,16 @@ def _prepare(engines: Engines, cipher: Cipher) -> Cipher:
 def _canary(connection: Connection) -> bytes | None:
     if not inspect(connection).has_table("keys"):
         return None
-    return connection.execute(select(keys.c.body).where(keys.c.id == _CANARY)).scalar()
+    return connection.execute(select(keys.c.body).where(keys.c.id == CANARY)).scalar()
 
 
 def _check(cipher: Cipher, canary: bytes) -> None:
     try:
-        cipher.open(bytes(canary), _CANARY)
+        cipher.open(bytes(canary), CANARY)
     except Unreadable:
         raise WrongKey(
             "the database was encrypted with another secret key",
             hint="set TOOLYARD_SECRET_KEY to the key that was used before, or unset it to use the key file"
-            f" {KEY_FILE} in the data directory again",
+            f" {KEY_FILE} in the data directory again; to change the key, set TOOLYARD_SECRET_KEY_FORMER to"
+            " the one until now",
         ) from None

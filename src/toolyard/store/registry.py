@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
@@ -109,6 +109,12 @@ class SqlRegistry:
         query = select(instances.c.server_id, func.count()).group_by(instances.c.server_id)
         found = await self._workshop.read(lambda connection: connection.execute(query).all())
         return {row[0]: row[1] for row in found}
+
+    async def used_choices(self, server_id: str) -> Mapping[str, str]:
+        """See RegistryStorage."""
+        query = select(instances.c.id, instances.c.choice_id).where(instances.c.server_id == server_id)
+        found = await self._workshop.find(lambda connection: connection.execute(query).all(), ())
+        return {row.id: row.choice_id for row in found}
 
     def _tell(self, connection: Connection, changed: str) -> None:
         self._signals.tell(connection, SERVERS_CHANGED, changed)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from toolyard.config.setting_choices import PeopleMode
 from toolyard.model.people import Role, User
+from toolyard.model.server import Server
 from toolyard.people.errors import NotAllowed
 from toolyard.people.names import checked_name
 from toolyard.people.people import INVITE_LIFE
@@ -62,8 +64,8 @@ async def change_user(
     role: Role | None = None,
     disabled: bool | None = None,
 ) -> User:
-    """Rename, give another role, disable; what is None stays. Whoever is disabled is signed out, and their
-    tokens open nothing. Raises NotFound, Invalid, NameTaken or NotAllowed."""
+    """Rename, give another role, disable; what is None stays. Whoever is disabled is signed out, also of
+    servers, and their tokens open nothing. Raises NotFound, Invalid, NameTaken or NotAllowed."""
     user, people = await user_of(site, user_id), site.database.people
     if user.id == visitor.user.id and (disabled or role is Role.USER):
         raise NotAllowed("you cannot disable yourself, or stop being an admin", hint="ask another admin")
@@ -86,6 +88,7 @@ async def change_user(
         if disabled:
             await site.chats.leave(user.id)
             await site.parts.leave(user.id)
+            await site.sign_outs.sign_out_user(site.registry, user.principal, _files(site))
     await site.changed(visitor, "user.edit", user.id, name=user.name, **changes)
     return await user_of(site, user_id)
 
@@ -96,10 +99,16 @@ async def delete_user(site: Site, visitor: Visitor, user_id: str) -> User:
     if user.id == visitor.user.id:
         raise NotAllowed("you cannot delete yourself", hint="ask another admin")
     await site.chats.leave(user.id)
+    held = await site.sign_outs.held_by(site.registry, user.principal, _files(site))
     await site.database.people.delete_user(user.id)
     await site.parts.leave(user.id)
+    site.sign_outs.give_back(held)
     await site.changed(visitor, "user.delete", user.id, name=user.name)
     return user
+
+
+def _files(site: Site) -> Iterable[Server]:
+    return site.configuration.servers.values()
 
 
 async def _invitation(site: Site, user: User, base_url: str) -> Invitation:

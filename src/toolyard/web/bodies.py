@@ -9,6 +9,9 @@ from starlette.types import Message, Receive, Scope
 __all__ = ["BodyLate", "BodyTooLong", "Gone", "has_body", "limit_for", "whole"]
 
 _FORM = 1024 * 1024
+_CHAT = 2 * 1024 * 1024
+"""A message of 200,000 characters, which is what the page takes, whatever they are: of Chinese, each is nine
+bytes in a form."""
 _API = 8 * 1024 * 1024
 """Arguments of a tool may hold a file."""
 
@@ -27,7 +30,9 @@ class Gone(Exception):
 
 def limit_for(path: str) -> int:
     """Bytes that a request to this path may bring."""
-    return _API if path.startswith(("/api/", "/mcp")) else _FORM
+    if path.startswith(("/api/", "/mcp")):
+        return _API
+    return _CHAT if path.startswith("/ui/chat") else _FORM
 
 
 def has_body(scope: Scope) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from toolyard.catalog.lock import Change, RegistryLock, pins_of
+from toolyard.catalog.lock import Change, pins_of
+from toolyard.catalog.lock.registry import RegistryLock
 from toolyard.catalog.lock.storage import Place
 from toolyard.errors import ServerError
 from toolyard.model.catalog import Contents, Listing

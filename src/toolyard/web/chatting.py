@@ -1,15 +1,13 @@
-"""Chats of the web app: who their owners are, what these may use, and what servers may ask them."""
+"""Chats of the web app: who their owners are, and what these may use."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.toolbox import Toolbox
-from toolyard.clients import Callbacks
 from toolyard.config.setting_choices import PeopleMode
 from toolyard.errors import ConfigError
 from toolyard.model.agent import Agent
@@ -95,17 +93,3 @@ class Chatting:
         except ConfigError as error:
             problem = error.problems[0]
             raise ChatRefused(f"agent '{agent.id}': {problem.message}", hint=problem.hint) from None
-
-    # What the core asks.
-
-    def callbacks(self, principal: Principal, chat: str | None) -> Callbacks:
-        """What servers may ask of a person while calls of theirs are under way."""
-        questions, models = self._site.chats.questions, self._site.chats.models
-
-        async def elicit(server_id: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-            return await questions.elicit(principal.id, server_id, params, chat=chat)
-
-        async def sample(server_id: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-            return await questions.sample(principal.id, server_id, params, chat=chat)
-
-        return Callbacks(elicit, elicitation_urls=True, sampling=sample if models.choices else None)

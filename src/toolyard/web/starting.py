@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 from collections.abc import Callable
@@ -19,10 +20,14 @@ from toolyard.web.app import make_app
 from toolyard.web.listening import Listener
 from toolyard.web.serving import run
 from toolyard.web.site import Site
+from toolyard.web.sweeping import keep_swept
 
 __all__ = ["Start", "serve"]
 
 log = logging.getLogger("toolyard.web")
+
+_FIRST_REQUESTS = 1.0
+"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +62,25 @@ async def serve(start: Start, listener: Listener, announce: Callable[[str | None
             announce(invitation)
             # What was loaded until now stays: the collector need not look at it again.
             gc.freeze()
+            # Requests leave next to nothing that only the collector can find: it looks less often.
+            gc.set_threshold(20_000, 20, 100)
             gc.enable()
             if start.settings.warm:
                 site.spawn(site.warm())
+            site.spawn(_warm_models(site))
+            site.spawn(keep_swept(site))
             site.spawn(_follow(site, start.config_path))
             site.spawn(_follow_agents(site, agents))
 
         await run(make_app(site), listener, listening=listening, stopping=site.stop, end_work=site.end_work)
+
+
+async def _warm_models(site: Site) -> None:
+    """Load what talks to models while nobody waits for it. Those who come at once are served first."""
+    await asyncio.sleep(_FIRST_REQUESTS)
+    await site.chats.warm()
+    if site.chats.models.default is not None:
+        log.info("what talks to models is loaded")
 
 
 async def _follow(site: Site, path: str | None) -> None:

@@ -13,7 +13,7 @@ from toolyard.config.setting_choices import PeopleMode
 from toolyard.model.people import Right, Role, TokenScope, User
 from toolyard.model.principal import Principal
 from toolyard.people.errors import NotAllowed, NotSignedIn
-from toolyard.web.bodies import has_body
+from toolyard.web.bodies import has_body, limit_for
 from toolyard.web.cookies import Browser, known_browser, some_browser
 from toolyard.web.passage import passage_of
 
@@ -113,7 +113,10 @@ async def check_form(request: Request, browser: Browser | None) -> None:
     """Whether what is sent to a page comes from a page of ours, in this browser. Raises NotAllowed."""
     sent = request.headers.get(CSRF_HEADER)
     if sent is None:
-        field = (await request.form(max_fields=_FIELDS, max_files=0)).get(CSRF_FIELD)
+        # It is read here for all who ask for it later; one field may be as long as the whole.
+        most = limit_for(request.url.path)
+        form = await request.form(max_fields=_FIELDS, max_files=0, max_part_size=most)
+        field = form.get(CSRF_FIELD)
         sent = field if isinstance(field, str) else ""
     if browser is None or not browser.sent(sent):
         raise NotAllowed(

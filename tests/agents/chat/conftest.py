@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib import import_module
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agents.chat.house import SERVERS, House, Model, open_house
+from tests.agents.chat.house import House, Model, open_house
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,8 +27,8 @@ def nothing_is_left(leaks: None) -> None:
 
 
 @pytest.fixture
-def model(listening: Callable[..., Any]) -> Model:
-    return Model(listening(sys.executable, "-I", SERVERS / "openai_server.py", "{port}").url)
+def model(model_program: Any) -> Model:
+    return Model(model_program.url)
 
 
 Opening = Callable[..., Awaitable[House]]

@@ -44,7 +44,7 @@ class Model:
 
     def _ask(self, path: str, method: str) -> Any:
         request = urllib.request.Request(f"{self.url}{path}", method=method)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
 
     async def journal(self) -> list[dict[str, Any]]:
@@ -52,7 +52,7 @@ class Model:
 
     async def release(self) -> None:
         """Let go of answers that are held, once there is one."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while not (await asyncio.to_thread(self._ask, "/release", "POST"))["released"]:
                 await asyncio.sleep(0.01)
 
@@ -124,7 +124,7 @@ class House:
     async def waits(self, chat: Chat, turn: int) -> list[Event]:
         """The events of a turn, once it waits for approvals."""
         await self.until(chat, turn, lambda events: any(each.kind is Kind.ASK for each in events))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while (await self.chats.get(chat.owner, chat.id)).state is not TurnState.WAITING:
                 await asyncio.sleep(0.01)
         return list(await self.chats.events(chat.owner, chat.id, after=turn - 1))
@@ -156,6 +156,7 @@ async def open_house(
     models: Mapping[str, Any] | None = None,
     rules: Mapping[str, Any] | None = None,
     url: str | None = None,
+    everybodys: bool = False,
     **settings: Any,
 ) -> House:
     """A house with the server ``s`` and the model ``fake``, unless others are named."""
@@ -190,7 +191,7 @@ async def open_house(
     bounds = replace(ChatRules.of(known), **(rules or {}))
     made.append(Chats(database.chats, database.approvals, chosen, yard, bounds))
     house = House(database, parts, chosen, yard, made[0], journal)
-    await house.chats.open()
+    await house.chats.open(everybodys=everybodys)
     return house
 
 

@@ -229,7 +229,7 @@ async def test_a_write_that_began_is_seen_through(database: Database, scribe: Sc
 async def test_who_does_not_hold_the_chat_any_more_hears_of_it(database: Database, scribe: Scribe) -> None:
     assert await database.chats.take_over("c", "another", "me")
     scribe.piece(Kind.TEXT, "step-1", "a")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             try:
                 scribe.piece(Kind.TEXT, "step-1", "b")

@@ -10,6 +10,8 @@ from tests.agents.chat.house import ME, House, Model, kinds, only
 from toolyard.agents.chat.errors import ChatBusy
 from toolyard.model.chat import Kind
 
+pytestmark = pytest.mark.slow
+
 Opening = Callable[..., Awaitable[House]]
 Until = Callable[..., Awaitable[None]]
 

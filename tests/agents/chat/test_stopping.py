@@ -16,6 +16,8 @@ from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.agents.chat.runners import is_gone, runner_id
 from toolyard.model.chat import Event, Kind, NewEvent, TurnState
 
+pytestmark = pytest.mark.slow
+
 Opening = Callable[..., Awaitable[House]]
 Until = Callable[..., Awaitable[None]]
 VICTIM = Path(__file__).parent / "victim.py"
@@ -37,7 +39,7 @@ async def test_stop_ends_the_models_answer_and_keeps_what_came(
     assert only(events, Kind.SAID)[0]["text"] == "One two"
     assert only(events, Kind.END)[0]["why"] == "stopped"
     # The provider is told by the connection's end.
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while (await model.journal())[-1]["ended"] != "aborted":
             await asyncio.sleep(0.01)
     again = await house.say(chat, "go on")

@@ -32,7 +32,7 @@ class Fake:
     before: int = 0
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
             return json.load(answer)
 
     @property

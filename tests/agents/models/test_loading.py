@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from toolyard.agents.models.errors import ModelFailed
+from toolyard.agents.models.loading import Loading
+from toolyard.agents.models.models import Models
 
 PROGRAM = """
 import sys, threading
 from toolyard.agents.models.asked import Access, Asked
-from toolyard.agents.models.loading import load
+from toolyard.agents.models.loading import Loading
 from toolyard.agents.models.providers import Clients
 
 wrong = []
@@ -21,9 +31,9 @@ def noted(work, *given):
 
 asked = Asked(Access("openai", "http://127.0.0.1:1/v1", "key"), "some-model")
 threads = [
-    threading.Thread(target=noted, args=(load, "toolyard.agents.chat.talking")),
-    threading.Thread(target=noted, args=(load, "toolyard.agents.chat.sampling")),
-    threading.Thread(target=noted, args=(Clients(1.0)._make, asked)),
+    threading.Thread(target=noted, args=(Loading().load, "toolyard.agents.chat.talking")),
+    threading.Thread(target=noted, args=(Loading().load, "toolyard.agents.chat.sampling")),
+    threading.Thread(target=noted, args=(Clients(1.0, Loading())._make, asked)),
 ]
 for each in threads:
     each.start()
@@ -36,3 +46,99 @@ sys.exit("; ".join(wrong) or 0)
 def test_whoever_loads_them_at_the_same_time_sees_whole_modules() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``library(name="source")``: modules that can be imported, and are forgotten afterwards."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(**sources: str) -> None:
+        for name, source in sources.items():
+            monkeypatch.delitem(sys.modules, name, raising=False)
+            (tmp_path / f"{name}.py").write_text(source)
+
+    return write
+
+
+def test_whoever_stops_it_waits_for_no_more_than_one_module(library: Callable[..., None]) -> None:
+    library(
+        slow_outer="import slow_first\ntry: import slow_second\nexcept Exception: pass\nimport slow_third",
+        slow_first="import threading\ngo = threading.Event()\ngo.wait(60)",
+        slow_second="",
+        slow_third="",
+    )
+    loading, before, said = Loading(), list(sys.meta_path), list[str]()
+    pace = sys.getswitchinterval()
+
+    def load() -> None:
+        try:
+            loading.load("slow_outer")
+        except ModelFailed as failed:
+            said.append(failed.cause)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    deadline = threading.Event()
+    while "slow_first" not in sys.modules or not hasattr(sys.modules["slow_first"], "go"):
+        deadline.wait(0.01)
+    loading.stop()
+    # Other threads load what they like meanwhile.
+    library(beside="")
+    import_module("beside")
+    sys.modules["slow_first"].go.set()
+    thread.join(60)
+    assert said == ["Toolyard is stopping"]
+    assert "slow_second" not in sys.modules
+    assert "slow_third" not in sys.modules
+    assert (sys.meta_path, sys.getswitchinterval()) == (before, pace)
+    # Another owner is not stopped by it.
+    Loading().load("slow_third")
+    assert "slow_third" in sys.modules
+
+
+def test_a_library_that_is_missing_is_named(library: Callable[..., None]) -> None:
+    library(wants_more="import no_such_library_at_all")
+    with pytest.raises(ModelFailed, match="there is no no_such_library_at_all") as failed:
+        Loading().load("wants_more")
+    assert failed.value.hint == "pip install 'toolyard[chat]'"
+
+
+async def test_what_cannot_be_warmed_is_told_when_it_is_asked(make: Callable[..., Models]) -> None:
+    await make(model="openai:gpt-5").warm()
+    await make().warm("no such model")
+    await make().warm()
+
+
+WARMING = """
+import asyncio, sys
+from pathlib import Path
+from toolyard.agents.chat.chats import Chats
+from toolyard.agents.chat.rules import ChatRules
+from toolyard.agents.models.models import Models
+from toolyard.config import load_settings
+
+async def main():
+    given = dict(word.split("=", 1) for word in sys.argv[1:])
+    models = Models.of(load_settings(Path("/"), env={}, overrides=given))
+    chats = Chats(None, None, models, None, ChatRules())
+    await chats.warm()
+    await models.close()
+    print(*sorted({"pydantic_ai", "openai", "anthropic"} & sys.modules.keys()))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "loaded"),
+    [
+        ([], []),
+        (["model=openai:one", "model_base_url=http://127.0.0.1:1/v1"], ["openai", "pydantic_ai"]),
+    ],
+    ids=["without-a-model", "openai"],
+)
+def test_what_the_default_model_needs_is_loaded_and_nothing_else(given: list[str], loaded: list[str]) -> None:
+    words = [sys.executable, "-c", WARMING, *given]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=110, check=True)
+    assert done.stdout.split() == loaded

@@ -158,7 +158,7 @@ async def test_it_does_not_survive_us_however_we_end(gguf: Path, until: Until) -
     assert server.is_running()
     os.kill(owner.pid, signal.SIGKILL)
     await asyncio.to_thread(owner.wait, 10)
-    await until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, 20)
+    await until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, 60)
 
 
 async def test_only_who_has_the_key_is_answered(gguf: Path) -> None:

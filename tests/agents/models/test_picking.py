@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.agents.models.conftest import KEY, Make
@@ -242,3 +243,21 @@ async def test_without_the_libraries_the_error_names_the_extra(
         async with picked.stream([], [], instructions=None, temperature=None):
             pass
     assert "toolyard[chat]" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "tokens"),
+    [
+        ({"model": "openai:gpt-4o", "openai_api_key": "x"}, 128_000),
+        ({"model": "anthropic:claude-of-the-future", "anthropic_api_key": "x"}, 128_000),
+        ({"model": "openai:gpt-4o", "model_base_url": "http://127.0.0.1:1/v1"}, 32_000),
+        ({"model": "ollama:llama3.2"}, 32_000),
+        ({"model": "ollama:llama3.2", "model_context": 9_000}, 9_000),
+        ({"models": {"one": {"model": "ollama:llama3.2", "context": 4_096}}}, 4_096),
+    ],
+    ids=["known", "unknown", "own-address", "ollama", "set", "set-in-its-table"],
+)
+async def test_how_much_a_model_takes_at_once_is_set_known_or_guessed(
+    make: Make, settings: dict[str, Any], tokens: int
+) -> None:
+    assert await make(**settings).pick(None).window() == tokens

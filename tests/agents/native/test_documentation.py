@@ -1,11 +1,10 @@
-"""The examples of the page about chats, as far as they are about agents and native tools."""
+"""The page about chats, as far as it is about native tools."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from toolyard.agents.agentsfile import parse_agents
 from toolyard.agents.native.definitions import NATIVE_TOOLS
 from toolyard.catalog.names import RESERVED
 from toolyard.config import load_settings
@@ -14,19 +13,13 @@ PAGE = Path(__file__).parents[3] / "docs/chat.md"
 
 
 def section() -> str:
-    return PAGE.read_text().split("\n## Agents and native tools\n")[1]
+    return PAGE.read_text().split("\n## Native tools\n")[1]
 
 
 def example(language: str) -> str:
     found = re.search(rf"^```{language}\n(.*?)^```$", section(), re.MULTILINE | re.DOTALL)
     assert found is not None
     return found[1]
-
-
-def test_the_agent_of_the_page_can_be_read() -> None:
-    [agent] = parse_agents(example("text")).agents
-    assert (agent.id, agent.model) == ("reviewer", "careful")
-    assert agent.tools == ("github_*", "!github_delete_*", "view_file", "grep")
 
 
 def test_the_setting_of_the_page_is_one(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.lock import RegistryLock, pins_of
+from toolyard.catalog.lock import pins_of
 from toolyard.catalog.lock.errors import Outdated
+from toolyard.catalog.lock.registry import RegistryLock
 from toolyard.catalog.lock.storage import Entry, Place
 from toolyard.model.catalog import Contents, Listing
 from toolyard.model.server import HttpSpec, InstanceSpec, Server

@@ -22,6 +22,8 @@ __all__ = ["Answering"]
 
 _ACTIONS = ("accept", "decline", "cancel")
 _CONTENT = 64_000
+_TELLING = 30.0
+"""Seconds after which whoever stored an answer does not tell the chat any more."""
 
 
 class Answering:
@@ -56,6 +58,17 @@ class Answering:
             await self._cover(chat, standing, approval_id, grant)
         if not (await self._standing(chat)).unanswered:
             await self._running.go_on(chat)
+
+    async def take_up(self, chat: Chat) -> None:
+        """Go on with a turn that waits, if all that it waits for was answered a while ago."""
+        for id in (await self._standing(chat)).unanswered:
+            approval = await self._desk.approvals.find(chat.owner, id)
+            if approval is None or approval.answered_at is None:
+                return
+            if self._desk.clock() - approval.answered_at < _TELLING:
+                return
+            await self._desk.store.remark(chat.id, [_told(approval, approval.yes is True, None)])
+        await self._running.go_on(chat)
 
     async def _standing(self, chat: Chat | None) -> Standing:
         if chat is None:

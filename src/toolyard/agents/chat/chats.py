@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
@@ -16,12 +17,14 @@ from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
 from toolyard.agents.chat.keeping import Kept, read_kept
 from toolyard.agents.chat.picking import ToolView, tool_views
 from toolyard.agents.chat.questions import Questions
+from toolyard.agents.chat.resuming import Resuming
 from toolyard.agents.chat.rules import ChatRules
 from toolyard.agents.chat.runners import runner_id
 from toolyard.agents.chat.running import STOPPED, Running
 from toolyard.agents.chat.storage import ApprovalStore, ChatStore
-from toolyard.agents.chat.turn import Desk, wanted_model
+from toolyard.agents.chat.turn import TALKING, Desk, wanted_model
 from toolyard.agents.chat.yard import ChatYard
+from toolyard.agents.models.errors import ModelError
 from toolyard.agents.models.models import Models
 from toolyard.model.chat import Chat, Event, Kind, NewEvent, TurnState
 from toolyard.model.tool import JsonObject
@@ -68,13 +71,26 @@ class Chats:
         desk = Desk(store, approvals, models, self.questions, rules, runner_id(), clock)
         self._running = Running(desk, yard)
         self._answering = Answering(desk, self._running)
+        self._resuming = Resuming(store, self._answering)
 
-    async def open(self) -> None:
-        """Begin: turns that were left behind are ended, stops that are asked for elsewhere are heard."""
+    async def open(self, *, everybodys: bool = False) -> None:
+        """Begin: turns that were left behind are ended, stops that are asked for elsewhere are heard.
+        ``everybodys``: this process can work on any chat, and goes on with those that only seem to wait."""
         await self._running.open()
+        if everybodys:
+            self._resuming.open()
+
+    async def warm(self, model: str | None = None) -> None:
+        """Load what the first turn with this model, or the default, needs, before somebody waits for it;
+        without a model, nothing. What is wrong is told in the turn."""
+        if model is not None or self.models.default is not None:
+            with suppress(ModelError):
+                await self.models.loading.loaded(*TALKING)
+                await self.models.warm(model)
 
     async def close(self) -> None:
         """End: turns that run here end as interrupted. Bounded; may be called twice."""
+        await self._resuming.close()
         await self._running.close()
 
     # Chats.
@@ -212,6 +228,12 @@ class Chats:
         """Say yes or no to a call that waits; the turn goes on with the last answer it waits for. Raises
         NoSuchChat where there is no such approval, ChatRefused where it was answered."""
         await self._answering.answer(owner, approval_id, yes, remember)
+
+    async def take_up(self, owner: str, chat_id: str) -> None:
+        """Go on with a turn that waits though all was answered, where whoever answered is gone."""
+        chat = await self.get(owner, chat_id)
+        if chat.state is TurnState.WAITING:
+            await self._answering.take_up(chat)
 
     async def respond(
         self, owner: str, chat_id: str, question_id: str, action: str, content: JsonObject | None

@@ -16,7 +16,7 @@ from toolyard.agents.chat.turn import Desk, close_turn
 from toolyard.errors import ToolyardError
 from toolyard.model.chat import Chat, Ending
 
-__all__ = ["LOST", "Housekeeping"]
+__all__ = ["LOST", "Housekeeping", "kept_up"]
 
 log = logging.getLogger("toolyard.chat")
 
@@ -46,7 +46,7 @@ class Housekeeping:
         """Begin. Turns that were left behind are ended when this returns. Raises what the store raises."""
         await self.recover()
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(_kept_up(self._beat)), loop.create_task(self._hear_stops())]
+        self._tasks = [loop.create_task(kept_up(self._beat)), loop.create_task(self._hear_stops())]
 
     async def close(self) -> None:
         """End it."""
@@ -93,10 +93,10 @@ class Housekeeping:
                 self._stop(chat_id)
             await asyncio.sleep(_AGAIN)
 
-        await _kept_up(once)
+        await kept_up(once)
 
 
-async def _kept_up(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def kept_up(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Do something again and again; a database that is away for a while ends nothing."""
     while True:
         try:

@@ -52,7 +52,8 @@ class ChatStore(Protocol):
 
     async def wait(self, chat_id: str, after: int, seconds: float) -> Sequence[Event]:
         """Events after a number, in order, as soon as there are any; none when so many seconds are over.
-        Told at once of what this process appends, and soon of what others do."""
+        Told at once of what this process appends, and soon of what others do. Raises NoSuchChat as soon as
+        there is no such chat."""
         ...
 
     async def kept(self, chat_id: str, seq: int) -> bytes | None:
@@ -90,6 +91,10 @@ class ChatStore(Protocol):
 
     async def interrupted(self, gone: Callable[[str, float], bool]) -> Sequence[Chat]:
         """Running chats of which ``gone(runner, seconds since its last beat)`` is true."""
+        ...
+
+    async def answered(self) -> Sequence[Chat]:
+        """Chats that wait, of which no approval does."""
         ...
 
     async def take_over(self, chat_id: str, runner: str, was: str) -> bool:

@@ -9,20 +9,22 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.tools import ToolDefinition
 
 from toolyard.agents.chat.cleaning import as_object
 from toolyard.agents.chat.history import (
     Senses,
-    joined,
     messages_of,
     said_event,
     sendable,
+    turns_of,
     usage_event,
 )
 from toolyard.agents.chat.scribe import Scribe
+from toolyard.agents.chat.trimming import Window
 from toolyard.agents.models.models import PickedModel
+from toolyard.catalog.tokens import estimate_definition, estimate_tokens
 from toolyard.catalog.views.view import Provider, view
 from toolyard.model.agent import Agent
 from toolyard.model.chat import Event, Kind, NewEvent
@@ -30,6 +32,9 @@ from toolyard.model.tool import Definition
 
 __all__ = ["Asked", "Spoken", "Talk"]
 
+_FILLED = 0.75
+"""Of a model's window, what is filled: tokens are estimated, and the answer needs some of it."""
+_LEFT_OUT = "this chat is longer than the model takes at once"
 _MOST_CALLS = 256
 """Calls of one answer that are looked at. More than that is no plan but a fault."""
 _VIEWS = {
@@ -67,14 +72,20 @@ class Talk:
         earlier: Iterable[Event],
         kept: Mapping[int, bytes],
         again: int | None,
+        window: int,
     ) -> None:
-        """``earlier`` are the events of the turns before this one, ``again`` is the turn that it repeats."""
+        """``earlier`` are the events of the turns before this one, ``again`` is the turn that it repeats.
+        ``window`` is how many tokens the model takes at once."""
         self._picked = picked
         self._agent = agent
         self._senses = Senses(picked.choice.sees, picked.choice.hears)
         self._form = _VIEWS.get(picked.choice.provider, Provider.OPENAI)
         self._tools = {name: _defined(name, tool, self._form) for name, tool in tools.items()}
-        self._earlier = messages_of(earlier, kept, self._senses, again=again)
+        taken = sum(map(estimate_definition, tools.values()))
+        taken += 0 if agent is None else estimate_tokens(agent.prompt)
+        room = max(int(window * _FILLED) - taken, window // 4)
+        self._window = Window(turns_of(earlier, kept, self._senses, again=again), room)
+        self._tokens = window
 
     def also(self, tool: Definition) -> None:
         """Show one more tool from now on. All others stay where they are: prompts are cached."""
@@ -82,18 +93,35 @@ class Talk:
             shown = {**self._tools, tool.name: _defined(tool.name, tool, self._form)}
             self._tools = {name: shown[name] for name in sorted(shown)}
 
+    def messages(self, turn: Sequence[Event], kept: Mapping[int, bytes]) -> list[ModelMessage]:
+        """What the model is sent after these events of the turn."""
+        return self._window.of(messages_of(turn, kept, self._senses))
+
+    def left_out(self, turn: Iterable[Event]) -> list[NewEvent]:
+        """A note that not all is sent, where it is not, and no note in the turn says so."""
+        noted = any(
+            event.kind is Kind.NOTE and str(event.body.get("text")).startswith(_LEFT_OUT) for event in turn
+        )
+        what: list[str] = []
+        if turns := self._window.left_out:
+            what.append(
+                "its first turn is not sent" if turns == 1 else f"its first {turns:,} turns are not sent"
+            )
+        if self._window.shortened:
+            what.append("long results of tools are shortened")
+        if noted or not what:
+            return []
+        text = f"{_LEFT_OUT} ({self._tokens:,} tokens): {' and '.join(what)}"
+        hint = "begin another chat for something else; if the model takes more, say so with context"
+        return [NewEvent(Kind.NOTE, {"text": text, "hint": hint})]
+
     async def ask(
-        self,
-        turn: Sequence[Event],
-        kept: Mapping[int, bytes],
-        used: Container[str],
-        part: str,
-        scribe: Scribe,
+        self, messages: Sequence[ModelMessage], used: Container[str], part: str, scribe: Scribe
     ) -> Spoken:
         """The next answer in a turn. Its pieces are written down as they come. Raises a ModelError."""
         agent = self._agent
         asking = self._picked.stream(
-            joined(self._earlier, messages_of(turn, kept, self._senses)),
+            messages,
             list(self._tools.values()),
             instructions=(agent.prompt or None) if agent is not None else None,
             temperature=None if agent is None else agent.temperature,

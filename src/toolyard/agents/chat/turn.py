@@ -25,8 +25,6 @@ from toolyard.agents.chat.scribe import Scribe
 from toolyard.agents.chat.standing import step_part
 from toolyard.agents.chat.storage import ApprovalStore, ChatStore
 from toolyard.agents.chat.toolbox import Kit, Toolbox
-from toolyard.agents.models.errors import ModelFailed
-from toolyard.agents.models.loading import load
 from toolyard.agents.models.models import Models
 from toolyard.errors import ToolyardError
 from toolyard.meta import RESULT_READ
@@ -35,9 +33,12 @@ from toolyard.model.chat import Chat, Ending, Event, Kind, NewEvent, TurnState
 if TYPE_CHECKING:
     from toolyard.agents.chat.talking import Talk
 
-__all__ = ["Desk", "Turn", "close_turn", "wanted_model"]
+__all__ = ["TALKING", "Desk", "Turn", "close_turn", "wanted_model"]
 
 log = logging.getLogger("toolyard.chat")
+
+TALKING = ("toolyard.agents.chat.sampling", "toolyard.agents.chat.talking")
+"""Modules that talk to models: they need an extra, and are slow to load."""
 
 _ENDING = 10.0
 """Seconds that the last write of a turn may take."""
@@ -154,9 +155,10 @@ class Turn:
             if any(event.kind is Kind.RESULT and event.body.get("handle") for event in record.events):
                 talk.also(RESULT_READ)
             part = step_part(standing.steps + 1)
-            spoken = await talk.ask(
-                record.events, record.kept, used | _call_ids(record.events), part, self._scribe
-            )
+            messages = talk.messages(record.events, record.kept)
+            if notes := talk.left_out(record.events):
+                await record.append(notes)
+            spoken = await talk.ask(messages, used | _call_ids(record.events), part, self._scribe)
             calls = [call_event(self._toolbox, each.id, each.name, each.arguments) for each in spoken.calls]
             await record.append([*spoken.events, *calls])
             if not calls:
@@ -168,14 +170,16 @@ class Turn:
         kit = await self._toolbox.kit()
         if record.standing().steps == 0 and (notes := list(_notes(kit))):
             await record.append(notes)
-        await _load()
-        from toolyard.agents.chat.talking import Talk  # see _load
+        await self._desk.models.loading.loaded(*TALKING)
+        from toolyard.agents.chat.talking import Talk  # see TALKING
 
         kept = await self._desk.store.kept_of(self._chat.id, seqs_kept([*earlier, *record.events]))
         record.kept |= {event.seq: kept[event.seq] for event in record.events if event.seq in kept}
         again: Any = record.events[0].body.get("again")
+        window = await picked.window()
+        agent = self._toolbox.agent
         # A long chat takes a moment to read; others need not wait for that.
-        return await asyncio.to_thread(Talk, picked, kit.tools, self._toolbox.agent, earlier, kept, again)
+        return await asyncio.to_thread(Talk, picked, kit.tools, agent, earlier, kept, again, window)
 
     def _calling(self, record: Record, toolbox: Toolbox) -> Calling:
         desk = self._desk
@@ -184,8 +188,8 @@ class Turn:
 
     async def _sample(self, request: Sampling) -> Mapping[str, Any]:
         picked = self._desk.models.pick(wanted_model(self._chat, self._toolbox))
-        await _load()
-        from toolyard.agents.chat.sampling import sampled  # see _load
+        await self._desk.models.loading.loaded(*TALKING)
+        from toolyard.agents.chat.sampling import sampled  # see TALKING
 
         return await sampled(request, picked, self._scribe)
 
@@ -216,12 +220,3 @@ def _notes(kit: Kit) -> Iterator[NewEvent]:
 
 def _call_ids(events: Iterable[Event]) -> set[str]:
     return {str(event.body.get("id")) for event in events if event.kind is Kind.CALL}
-
-
-async def _load() -> None:
-    """Import what talks to models: an extra that need not be installed, and slow, so not in the loop."""
-    try:
-        await asyncio.to_thread(load, "toolyard.agents.chat.sampling", "toolyard.agents.chat.talking")
-    except ImportError as error:
-        cause = f"models need libraries that are not installed: there is no {error.name or 'pydantic_ai'}"
-        raise ModelFailed(cause, hint="pip install 'toolyard[chat]'") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import cast
 
@@ -22,6 +23,16 @@ __all__ = ["again_after", "failure", "nothing", "silent", "unfinished"]
 _PATIENCE = 5.0
 """The longest pause, in seconds, that is worth making before a second try."""
 _PAUSE = 0.5
+_TOO_LONG = (
+    "set context of the model to the tokens that it takes, so that earlier turns are left out in time; "
+    "or begin another chat, or pick a model that takes more"
+)
+_WORDS_TOO_LONG = re.compile(
+    r"context (length|size|window)|exceed_context_size|prompt is too long|input is too long|too many tokens"
+    r"|input token count",
+    re.IGNORECASE,
+)
+"""How servers say it that have no code for it, such as llama.cpp."""
 
 
 def again_after(error: Exception) -> float | None:
@@ -102,14 +113,18 @@ def _answered(error: theirs.ModelAPIError, asked: Asked) -> ModelError:
             retry_after=error.retry_after,
             hint="wait a little, then retry",
         )
-    if isinstance(error, theirs.ModelContextWindowExceededError):
-        hint = "begin another chat, or pick a model with a larger window"
-        return ModelFailed(f"this chat is too long for {asked.name}{said}", hint=hint)
+    if isinstance(error, theirs.ModelContextWindowExceededError) or _is_too_long(error):
+        return ModelFailed(f"this chat is too long for {asked.name}{said}", hint=_TOO_LONG)
     if isinstance(error, (theirs.ModelUnavailableError, theirs.ModelServerError)):
         return ModelFailed(f"{where} failed{said}", hint="nothing is wrong with the chat: retry")
     if isinstance(error, theirs.ModelHTTPError):
         return ModelFailed(f"{where} refused the request{said}")
     return _foreign(asked, error.message)
+
+
+def _is_too_long(error: theirs.ModelAPIError) -> bool:
+    refused = isinstance(error, theirs.ModelHTTPError) and error.status_code in (400, 413, 422)
+    return refused and _WORDS_TOO_LONG.search(str(error.body)) is not None
 
 
 def _unreachable(error: theirs.ModelConnectionError, asked: Asked) -> ModelFailed:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from toolyard.agents.models.asked import OWN, VARIABLES, Access, Asked
 from toolyard.agents.models.choice import ModelChoice, hears, sees
-from toolyard.agents.models.errors import NoSuchModel
+from toolyard.agents.models.errors import ModelError, NoSuchModel
+from toolyard.agents.models.loading import Loading
 from toolyard.agents.models.local import LOCAL, LocalModel
 from toolyard.agents.models.opening import Opening, Question
 from toolyard.agents.models.providers import Clients
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Models", "PickedModel"]
 
+_GUESS, _GUESS_OWN, _GUESS_LOCAL = 128_000, 32_000, 8_000
+"""Tokens that a model takes at once, where it is not known: a provider's, one at an address of one's own, and
+the small one in our own process."""
 _SETUP = "name one in the setting model, for example openai:gpt-5-mini, and set its provider's key"
 
 
@@ -35,9 +39,20 @@ class PickedModel:
     """A model that can be asked."""
 
     choice: ModelChoice
-    _ready: Callable[[], Awaitable[tuple[Model, Asked]]]
+    ready: Callable[[], Awaitable[tuple[Model, Asked]]]
+    """Makes what asks it."""
     _silence: float
     _temperature: float | None = None
+    _context: int | None = None
+
+    async def window(self) -> int:
+        """How many tokens it takes at once: as was set, as is known, or else a guess. Raises a ModelError."""
+        if self._context is not None:
+            return self._context
+        model, asked = await self.ready()
+        # What a server of one's own takes is set where it is started, whatever the model could.
+        own = self.choice.provider == "ollama" or asked.access.base_url is not None
+        return _GUESS_OWN if own else model.context_window or _GUESS
 
     def stream(
         self,
@@ -49,7 +64,7 @@ class PickedModel:
     ) -> AbstractAsyncContextManager[ModelStream]:
         """Ask. Entering it and iterating what it gives raise ModelErrors, and nothing else."""
         warmth = self._temperature if temperature is None else temperature
-        return Opening(self._ready, Question(messages, tools, instructions, warmth), self._silence)
+        return Opening(self.ready, Question(messages, tools, instructions, warmth), self._silence)
 
 
 class Models:
@@ -68,7 +83,8 @@ class Models:
         self._entries = {entry.name: entry for entry in entries}
         self._accesses = {access.provider: access for access in accesses}
         self._local = None if local is None or LOCAL in self._entries else local
-        self._clients = Clients(silence)
+        self.loading = Loading()
+        self._clients = Clients(silence, self.loading)
         self._silence = silence
         self.choices: Sequence[ModelChoice] = (
             *(self._choice(entry) for entry in entries),
@@ -84,7 +100,13 @@ class Models:
         if settings.model is not None and provider_fault(settings.model) is None:
             entries.insert(
                 0,
-                ModelEntry(settings.model, settings.model, settings.model_base_url, settings.model_api_key),
+                ModelEntry(
+                    settings.model,
+                    settings.model,
+                    settings.model_base_url,
+                    settings.model_api_key,
+                    context=settings.model_context,
+                ),
             )
         return cls(
             entries,
@@ -107,10 +129,21 @@ class Models:
         async def ready() -> tuple[Model, Asked]:
             return await self._clients.model(asked), asked
 
-        return PickedModel(self._choice(entry), ready, self._silence, entry.temperature)
+        choice = self._choice(entry)
+        return PickedModel(choice, ready, self._silence, entry.temperature, entry.context)
+
+    async def warm(self, wanted: str | None = None) -> None:
+        """Load what this model, or the default, is asked with. Nobody is asked and nothing is started. What
+        is wrong is told to whoever asks."""
+        with suppress(ModelError):
+            if (wanted or self.default) == LOCAL and self._local is not None:
+                await self._clients.load_compatible()
+            else:
+                await self.pick(wanted).ready()
 
     async def close(self) -> None:
-        """Close connections, and the local model's server. Bounded."""
+        """Stop loading, close connections, and the local model's server. Bounded."""
+        self.loading.stop()
         await self._clients.close()
         if self._local is not None:
             await self._local.close()
@@ -120,7 +153,7 @@ class Models:
             asked = Asked(await local.access(), LOCAL)
             return await self._clients.model(asked), asked
 
-        return PickedModel(local.choice, ready, self._silence)
+        return PickedModel(local.choice, ready, self._silence, _context=_GUESS_LOCAL)
 
     def _unlisted(self, wanted: str) -> ModelEntry:
         """A model of a provider that needs no entry, because its provider can be reached."""

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from toolyard.agents.models.asked import OWN, VARIABLES, Access, Asked
-from toolyard.agents.models.errors import KeyRefused, ModelFailed
-from toolyard.agents.models.loading import LOADING
+from toolyard.agents.models.errors import KeyRefused, ModelError, ModelFailed
+from toolyard.agents.models.loading import Loading
 
 if TYPE_CHECKING:
     import httpx2
@@ -29,8 +29,9 @@ _READ = 600.0
 class Clients:
     """The models that were used, with one open HTTP client for each way to reach a provider."""
 
-    def __init__(self, silence: float) -> None:
+    def __init__(self, silence: float, loading: Loading) -> None:
         self._silence = silence
+        self._loading = loading
         self._clients: dict[Access, httpx2.AsyncClient] = {}
         self._models: dict[Asked, Model] = {}
         self._making = asyncio.Lock()
@@ -46,6 +47,16 @@ class Clients:
                 self._models[asked] = await asyncio.to_thread(self._make, asked)
             return self._models[asked]
 
+    async def load_compatible(self) -> None:
+        """Load what speaks to OpenAI-compatible addresses, and make nothing. Raises ModelFailed."""
+        await asyncio.to_thread(self._load_compatible)
+
+    def _load_compatible(self) -> None:
+        with self._loading.alone():
+            for module in ("models.openai", "providers.openai_compatible"):
+                import_module(f"pydantic_ai.{module}")
+            _load()
+
     async def close(self) -> None:
         """Close every connection."""
         self._models.clear()
@@ -59,14 +70,11 @@ class Clients:
             hint = f"set {VARIABLES[access.provider]}, or api_key"
             raise KeyRefused(f"there is no key for {access.provider}", hint=hint)
         try:
-            with LOADING:
+            with self._loading.alone():
                 client = self._client(access)
                 return _MAKERS[access.provider](asked, access.api_key or _NO_KEY, client)
-        except ImportError as error:
-            raise ModelFailed(
-                f"models need libraries that are not installed: there is no {error.name or 'pydantic_ai'}",
-                hint="pip install 'toolyard[chat]'",
-            ) from None
+        except ModelError:
+            raise
         except Exception as error:  # noqa: BLE001 - a provider's library may raise anything
             raise ModelFailed(asked.words(f"{asked.name} could not be made: {error}")) from None
 

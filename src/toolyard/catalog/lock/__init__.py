@@ -1,11 +1,13 @@
-"""What was accepted of each server, and what is different now."""
+"""What was accepted of each server, and what is different now.
+
+The registry's lock, and all locks together, are in ``registry`` and ``locks``: they need an event loop, which
+a command that only reads the file has no use for.
+"""
 
 from toolyard.catalog.lock.changes import Change, Kind, accepted, compare, pins_of
 from toolyard.catalog.lock.file import FILE_NAME, lock_path, read_lock, write_lock
 from toolyard.catalog.lock.keeper import LockKeeper, has_now
-from toolyard.catalog.lock.locks import Locks
 from toolyard.catalog.lock.pins import Lock, Pin, ServerPins
-from toolyard.catalog.lock.registry import RegistryLock
 
 __all__ = [
     "FILE_NAME",
@@ -13,9 +15,7 @@ __all__ = [
     "Kind",
     "Lock",
     "LockKeeper",
-    "Locks",
     "Pin",
-    "RegistryLock",
     "ServerPins",
     "accepted",
     "compare",

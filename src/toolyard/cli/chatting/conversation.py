@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 
 from toolyard.agents.chat.chats import Chats
-from toolyard.agents.models.loading import load
 from toolyard.cli.chatting.commands import COMMANDS, Commands
 from toolyard.cli.chatting.interrupts import Interrupts
 from toolyard.cli.chatting.prompt import Prompt
@@ -25,7 +23,6 @@ __all__ = ["Conversation"]
 _PAST = 100
 """Events of a chat that is taken up again which are shown, or some more, up to the beginning of a turn."""
 _INTERRUPTED = 130
-_SLOW = "toolyard.agents.chat.talking"
 
 
 class Conversation:
@@ -43,13 +40,15 @@ class Conversation:
         """Until they leave; the exit code."""
         self._greet()
         # Slow to load, and needed with the first message: there is time while it is being typed.
-        threading.Thread(target=load, args=(_SLOW,), daemon=True).start()
+        warming = asyncio.ensure_future(self._chats.warm(self._seat.model))
         try:
             await self._take_up()
             while True:
                 await self._act(await self._next())
         except Left as left:
             return self._leave(_INTERRUPTED if left.by_interrupt else 0)
+        finally:
+            warming.cancel()
 
     def _greet(self) -> None:
         line = f"{self._seat.describe()}  (/help, Ctrl-C stops, Ctrl-D leaves)"
@@ -117,6 +116,7 @@ class Conversation:
                 self._prompt.remember(str(event.body.get("text") or ""))
         self._screen.end_line()
         if chat.state is not TurnState.IDLE:
+            await self._chats.take_up(OWNER, chat.id)
             turn = Turn(self._chats, chat, self._screen, self._interrupts, asks=person_is_there())
             turn.catch_up([event for event in events if event.turn == chat.turn])
             await turn.follow(events[-1].seq if events else 0)

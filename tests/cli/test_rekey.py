@@ -1,0 +1,31 @@
+"""``toolyard rekey``: another key, as an operator changes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+OLD, NEW = "the key that was used until now", "the key that is used from now on"
+
+
+def test_the_key_is_changed_in_three_steps(cli: Any) -> None:
+    cli.env |= {"TOOLYARD_PEOPLE_MODE": "password", "TOOLYARD_SECRET_KEY": OLD}
+    assert cli("users", "add", "ann").code == 0
+    cli.env["TOOLYARD_SECRET_KEY"] = NEW
+    wrong = cli("users", "list")
+    assert wrong.code == 2
+    assert "TOOLYARD_SECRET_KEY_FORMER" in wrong.err
+    cli.env["TOOLYARD_SECRET_KEY_FORMER"] = OLD
+    assert [user["name"] for user in cli("users", "list", "--json").json["items"]] == ["ann"]
+    done = cli("rekey", "--json")
+    assert (done.code, done.json) == (0, {"encrypted": 0, "lost": 0})
+    assert "secret_key_former can be unset" in cli("rekey").out
+    del cli.env["TOOLYARD_SECRET_KEY_FORMER"]
+    assert [user["name"] for user in cli("users", "list", "--json").json["items"]] == ["ann"]
+    cli.env["TOOLYARD_SECRET_KEY"] = OLD
+    assert cli("users", "list").code == 2
+
+
+def test_without_a_former_key_there_is_nothing_to_do(cli: Any) -> None:
+    said = cli("rekey")
+    assert said.code == 2
+    assert "secret_key_former" in said.err

@@ -1,0 +1,108 @@
+"""Another key, in both databases: nothing is lost on the way, and at its end the former one opens nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from sqlalchemy import LargeBinary, update
+from tests.store.conftest import KEY
+
+from toolyard.auth.records import Client, Grant, Pending
+from toolyard.model.registry import Instance, RegistryServer
+from toolyard.store import Database
+from toolyard.store.cipher import Cipher
+from toolyard.store.errors import KeyUnusable, Unreadable, WrongKey
+from toolyard.store.rekeying import SEALED, Rekeyed
+from toolyard.store.tables import auth_grants, metadata
+
+Open = Callable[..., Awaitable[Database]]
+NEW = "another key, which is as long"
+BETWEEN = {"secret_key": NEW, "former_key": KEY}
+
+
+def test_the_former_key_opens_and_seals_nothing() -> None:
+    old, new = Cipher(KEY), Cipher(NEW, KEY)
+    assert new.open(old.seal(b"secret", "here"), "here") == b"secret"
+    with pytest.raises(Unreadable):
+        old.open(new.seal(b"secret", "here"), "here")
+    sealed = new.reseal(old.seal(b"secret", "here"), "here")
+    assert sealed is not None
+    assert Cipher(NEW).open(sealed, "here") == b"secret"
+    assert new.reseal(sealed, "here") is None
+    with pytest.raises(Unreadable):
+        new.reseal(old.seal(b"secret", "there"), "here")
+    with pytest.raises(KeyUnusable, match="the former secret key has 5 characters"):
+        Cipher(NEW, "short")
+
+
+def test_no_sealed_column_is_forgotten() -> None:
+    """A column of bytes is sealed anew, or is none that the cipher sealed for long."""
+    open_ = {
+        *("catalogues.body", "chat_events.kept", "results.body", "pins.pins", "pins.seen"),
+        *("letters.body", "keys.body"),
+    }
+    columns = [column for table in metadata.sorted_tables for column in table.c]
+    found = {f"{each.table.name}.{each.name}" for each in columns if isinstance(each.type, LargeBinary)}
+    assert found - open_ == {f"{column.table.name}.{column.name}" for column, _ in SEALED}
+
+
+@pytest.fixture
+async def full(
+    database: Database, instance: Instance, grant: Grant, client: Client, pending: Pending
+) -> None:
+    """A database with something sealed in every column."""
+    await database.auth.put_grant("one", grant)
+    await database.auth.put_client(client)
+    await database.auth.put_pending(pending)
+    await database.people.put_sign_in("d" * 64, b"a sign-in", 2_000_000_000.0)
+
+
+async def held(database: Database, server_id: str) -> list[object]:
+    """All that is sealed and can be looked at more than once."""
+    (user,) = await database.people.users()
+    grant = await database.auth.grant("one")
+    assert grant is not None
+    client = await database.auth.client(grant.issuer, grant.client.redirect_uri)
+    assert client is not None
+    server = await database.registry.server(server_id)
+    return [grant, client, server, await database.registry.instances(user.id)]
+
+
+@pytest.mark.usefixtures("full")
+async def test_everything_is_readable_with_both_and_afterwards_with_the_new_one(
+    reopen: Open, server: RegistryServer, pending: Pending
+) -> None:
+    before = await held(await reopen(), server.id)
+    between = await reopen(**BETWEEN)
+    assert await held(between, server.id) == before
+    assert await between.rekeying.rekey() == Rekeyed(sealed=6, lost=0)
+    assert await between.rekeying.rekey() == Rekeyed(sealed=0, lost=0)
+    after = await reopen(secret_key=NEW)
+    assert await held(after, server.id) == before
+    assert await after.auth.take_pending(pending.state) == pending
+    assert await after.people.take_sign_in("d" * 64, 0.0) == b"a sign-in"
+    with pytest.raises(WrongKey):
+        await reopen()
+
+
+@pytest.mark.usefixtures("full")
+async def test_who_forgets_the_former_key_too_early_is_told(reopen: Open, grant: Grant) -> None:
+    between = await reopen(**BETWEEN)
+    await between.auth.put_grant("two", grant)
+    with pytest.raises(WrongKey) as wrong:
+        await reopen(secret_key=NEW)
+    assert wrong.value.hint is not None
+    assert "TOOLYARD_SECRET_KEY_FORMER" in wrong.value.hint
+    assert await between.auth.grant("two") == grant
+
+
+@pytest.mark.usefixtures("full")
+async def test_what_no_key_opens_is_counted_and_left(reopen: Open, grant: Grant) -> None:
+    between = await reopen(**BETWEEN)
+    damaged = update(auth_grants).values(body=b"\x01" + b"damaged" * 5)
+    await between._workshop.write(lambda connection: connection.execute(damaged))
+    assert await between.rekeying.rekey() == Rekeyed(sealed=5, lost=1)
+    after = await reopen(secret_key=NEW)
+    with pytest.raises(Unreadable):
+        await after.auth.grant("one")

@@ -1,0 +1,96 @@
+"""What has run its time is cleared away, in both databases; everything else stays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, func, select, text
+from tests.store.conftest import KEY
+
+from toolyard.auth.records import Pending
+from toolyard.model.approval import Approval
+from toolyard.model.audit import AuditEntry
+from toolyard.model.people import Role, Session
+from toolyard.store import Database, sweeping
+from toolyard.store.tables import approvals, attempts, audit, auth_pending, sessions
+
+NOW, DAY = 1_800_000_000.0, 86_400.0
+Open = Callable[..., Awaitable[Database]]
+
+
+async def count(database: Database, table: Any) -> int:
+    query = select(func.count()).select_from(table)
+    return await database._workshop.read(lambda connection: connection.execute(query).scalar_one())
+
+
+async def noted(database: Database, *days: float) -> None:
+    """Entries of so many days ago."""
+    for age in days:
+        database.audit.note(AuditEntry(at=NOW - age * DAY, action="a", actor="ann"))
+    await database.audit.write(AuditEntry(at=NOW, action="last", actor="ann"))
+
+
+@pytest.fixture
+async def then(reopen: Open) -> Database:
+    """The database, at a time that stands still."""
+    return await reopen(clock=lambda: NOW)
+
+
+async def test_old_entries_of_the_audit_log_go_in_batches(
+    then: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "_BATCH", 3)
+    monkeypatch.setattr(sweeping, "_PAUSE", 0.0)
+    await noted(then, *[100.0] * 7, 90.5, 89.5, 1.0)
+    assert await then.sweeping.sweep(90) == 8
+    assert [(NOW - each.at) / DAY async for each in then.audit.export()] == [89.5, 1.0, 0.0]
+    assert await then.sweeping.sweep(90) == 0
+
+
+async def test_zero_days_keep_everything(then: Database) -> None:
+    await noted(then, 10_000.0)
+    assert await then.sweeping.sweep(0) == 0
+    assert await count(then, audit) == 2
+
+
+async def test_what_has_ended_goes_and_what_counts_stays(then: Database, pending: Pending) -> None:
+    ann = await then.people.add_user("Ann", Role.USER)
+    await then.people.add_session("1" * 64, Session("one", ann.id, NOW - DAY, NOW + DAY))
+    await then.people.add_session("2" * 64, Session("two", ann.id, NOW - DAY, NOW - 1))
+    await then.people.add_attempt("typed", NOW - 2 * DAY)
+    await then.auth.put_pending(replace(pending, began_at=NOW - 2 * DAY))
+    await then.approvals.ask(approval("old", NOW - 31 * DAY))
+    await then.sweeping.sweep(90)
+    tables = (sessions, attempts, auth_pending, approvals)
+    assert [await count(then, table) for table in tables] == [1, 0, 0, 0]
+
+
+async def test_two_replicas_do_not_sweep_at_once(postgres_url: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"url": postgres_url, "secret_key": KEY, "clock": lambda: NOW}
+    then, other = [await Database.open(tmp_path, **options) for _ in range(2)]
+    await noted(then, 100.0)
+    held, go = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold(connection: Connection) -> None:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": sweeping._LOCK})
+        loop.call_soon_threadsafe(held.set)
+        asyncio.run_coroutine_threadsafe(go.wait(), loop).result(60)
+
+    holding = asyncio.create_task(then._workshop.write(hold))
+    await held.wait()
+    assert await other.sweeping.sweep(90) == 0
+    go.set()
+    await holding
+    assert await other.sweeping.sweep(90) == 1
+    for each in (then, other):
+        await each.close()
+
+
+def approval(id: str, at: float) -> Approval:
+    return Approval(id, "local", "s/put", "s_put", "hash", {}, "it writes", at)
