@@ -80,11 +80,12 @@ reference: .venv/.dev
 		DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core)
 	@touch $@
 
-# A balancer for the journey with three replicas, which is left out where there is none.
+# A balancer for the journey with three replicas, which is left out where there is none; and what the examples of
+# the documentation use.
 .envs/nginx.done:
 	@mkdir -p .envs
-	@command -v nginx >/dev/null || (SUDO=; test "$$(id -u)" = 0 || SUDO=sudo; $$SUDO apt-get update -qq && \
-		DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -y -qq --no-install-recommends nginx-light) || true
+	@(command -v nginx && command -v curl && command -v openssl) >/dev/null || (SUDO=; test "$$(id -u)" = 0 || SUDO=sudo; $$SUDO apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -y -qq --no-install-recommends nginx-light curl openssl) || true
 	@touch $@
 
 # Peers for the benchmarks, each in an environment of its own.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
+import gc
 import os
 import shutil
 import signal
@@ -12,6 +12,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +22,11 @@ from typing import Any
 import hypothesis
 import psutil
 import pytest
+import pytest_asyncio
 import uvloop
-from playwright.async_api import expect
+from playwright.async_api import Browser, async_playwright, expect
+from tests import postgres
+from tests.ports import free_port
 
 # Names that nobody has are asked for on purpose; where no name server answers, that ends soon.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
@@ -36,6 +41,7 @@ hypothesis.settings.load_profile("patient")
 ROOT = Path(__file__).parent.parent
 NODE = ROOT / ".envs/node/node_modules/.bin"
 LEGACY = ROOT / ".envs/legacy/bin"
+CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 # Event loops.
@@ -43,12 +49,24 @@ LEGACY = ROOT / ".envs/legacy/bin"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "both_loops: run on asyncio's own loop and on uvloop")
-    spec = importlib.util.spec_from_file_location("toolyard_postgres", ROOT / "tests/postgres.py")
-    assert spec is not None
-    assert spec.loader is not None
-    fixtures = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fixtures)
-    config.pluginmanager.register(fixtures, "toolyard_postgres")
+    config.pluginmanager.register(postgres, "toolyard_postgres")
+    # What is loaded and collected stays: a fifth of the time would go into looking for what could be freed.
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Workers take whole files, one after the other: slow ones first, so that none is left for the end."""
+    if hasattr(config, "workerinput"):
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        slow |= {item.path for item in items if "journeys" in item.path.parts}
+        many = Counter(item.path for item in items)
+        items.sort(key=lambda item: (item.path not in slow, -many[item.path], str(item.path)))
 
 
 def pytest_asyncio_loop_factories(
@@ -62,7 +80,7 @@ def pytest_asyncio_loop_factories(
 # Waiting.
 
 
-async def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"did not come true within {seconds:g} s"
@@ -98,6 +116,16 @@ def _marked() -> set[int]:
     return found
 
 
+def _children() -> set[int]:
+    """Processes below this one, but for those of the browser, which comes and goes with them as it likes."""
+    found: set[int] = set()
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if not child.name().startswith("chrom"):
+                found.add(child.pid)
+    return found
+
+
 @dataclass
 class Held:
     """What this process holds right now."""
@@ -108,8 +136,7 @@ class Held:
 
     @classmethod
     def now(cls) -> Held:
-        children = {child.pid for child in psutil.Process().children(recursive=True)}
-        return cls(asyncio.all_tasks(), _descriptors(), children | _marked())
+        return cls(asyncio.all_tasks(), _descriptors(), _children() | _marked())
 
     def more_than(self, before: Held) -> list[str]:
         """What is there now and was not before, in words."""
@@ -156,7 +183,7 @@ async def leaks() -> AsyncIterator[None]:
     What the test itself opens must be closed when it ends. Ask for it first, or make it autouse, so that
     other fixtures are taken down before it looks.
     """
-    async with _watched(5.0):
+    async with _watched(30.0):
         yield
 
 
@@ -205,6 +232,38 @@ def legacy_python() -> str:
     return _installed(LEGACY / "python")
 
 
+# A real browser.
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def launching() -> AsyncIterator[Callable[[], Awaitable[Browser]]]:
+    """The browser of this process of pytest; another one, should it have died."""
+    running: list[Browser] = []
+
+    async def launch() -> Browser:
+        if not running or not running[-1].is_connected():
+            where = shutil.which("chromium")
+            running.append(await playwright.chromium.launch(executable_path=where, args=CHROMIUM))
+        return running[-1]
+
+    async with async_playwright() as playwright:
+        yield launch
+        for each in running:
+            await each.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def chromium(launching: Callable[[], Awaitable[Browser]]) -> AsyncIterator[Browser]:
+    """A browser without windows; the test runs in the loop of the session: ``asyncio(loop_scope="session")``.
+
+    It is one for all tests of a process, since starting one takes longer than most of them.
+    """
+    browser = await launching()
+    yield browser
+    for each in browser.contexts:
+        await each.close()
+
+
 # Programs that listen.
 
 
@@ -221,7 +280,7 @@ class Listening:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, seconds: float = 30.0) -> Listening:
+    def start(self, seconds: float = 60.0) -> Listening:
         self.process = subprocess.Popen(
             self.command,
             env={**os.environ, **self.env},
@@ -241,13 +300,7 @@ class Listening:
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(10)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+            self.process.wait(30)
 
 
 @dataclass
@@ -257,7 +310,7 @@ class Programs:
     started: list[Listening] = field(default_factory=list[Listening])
 
     def __call__(self, *command: object, **env: str) -> Listening:
-        port = _free_port()
+        port = free_port()
         words = [str(word).replace("{port}", str(port)) for word in command]
         words[0] = shutil.which(words[0]) or words[0]
         program = Listening(words, port, {k: v.replace("{port}", str(port)) for k, v in env.items()})
@@ -283,6 +336,22 @@ def hostile_http() -> Iterator[Listening]:
     programs = Programs()
     yield programs(sys.executable, "-I", ROOT / "tests/hostile/http_server.py", "{port}")
     programs.stop()
+
+
+@pytest.fixture(scope="session")
+def openai_program() -> Iterator[Listening]:
+    """The program ``tests/servers/openai_server.py``, one for all tests of a process."""
+    programs = Programs()
+    yield programs(sys.executable, "-I", ROOT / "tests/servers/openai_server.py", "{port}")
+    programs.stop()
+
+
+@pytest.fixture
+def model_program(openai_program: Listening) -> Listening:
+    """A model that does what it is told, and remembers nothing of what other tests told it."""
+    request = urllib.request.Request(f"{openai_program.url}/reset", method="POST")
+    urllib.request.urlopen(request, timeout=30).close()
+    return openai_program
 
 
 @pytest.fixture(scope="session")

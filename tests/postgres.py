@@ -7,12 +7,14 @@ in the fixtures, since every run of pytest loads this file.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
@@ -20,6 +22,8 @@ from uuid import uuid4
 import pytest
 
 if TYPE_CHECKING:
+    from psycopg import Connection
+
     from toolyard.store import Database
 
 KEY = "a key for tests, long enough"
@@ -38,6 +42,18 @@ for sent in (signal.SIGQUIT, signal.SIGKILL):
     except ProcessLookupError:
         break
 shutil.rmtree(folder, ignore_errors=True)
+"""
+
+
+_OFTEN = 100
+"""Uses after which a database is left alone: what was dropped slows it down in the end."""
+_LEAVE = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+_SHAPE = """
+SELECT table_name, column_name, data_type, coalesce(column_default, ''), is_nullable
+FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 2
 """
 
 
@@ -94,17 +110,92 @@ def postgres_server(pytestconfig: pytest.Config) -> str:
     return pytestconfig.stash[_SERVER].url
 
 
-@pytest.fixture
-def postgres_url(postgres_server: str) -> Iterator[str]:
-    """The URL of a new, empty database."""
-    import psycopg
+@dataclass
+class Again:
+    """A database that is given out again and again, as it was at first: that takes a tenth of the time that a
+    new one takes. A test may have left it so that this cannot be done; then there is a new one."""
 
-    name = f"test_{uuid4().hex}"
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")
-    yield postgres_server.replace("/postgres?", f"/{name}?")
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    server: str
+    url: str = ""
+    uses: int = 0
+
+    def get(self) -> str:
+        """Its URL. Nobody else is connected to it."""
+        if self.uses % _OFTEN == 0 or not self._restored():
+            self.url = self._new()
+        self.uses += 1
+        return self.url
+
+    def _new(self) -> str:
+        import psycopg
+
+        name = f"test_{uuid4().hex}"
+        with psycopg.connect(self.server, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        return self.server.replace("/postgres?", f"/{name}?")
+
+    def _restored(self) -> bool:
+        import psycopg
+
+        try:
+            with psycopg.connect(self.url, autocommit=True) as connection:
+                connection.execute(_LEAVE)
+                return self._restore(connection)
+        except psycopg.Error:
+            return False
+
+    def _restore(self, connection: Connection) -> bool:
+        """Make it empty."""
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
+        return True
+
+
+@dataclass
+class AgainWithTables(Again):
+    """One that was opened once, and in which nothing was done."""
+
+    shape: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    rows: dict[str, bytes] = field(default_factory=dict[str, bytes])
+
+    def _new(self) -> str:
+        import psycopg
+
+        from toolyard.store import Database
+
+        async def make() -> None:
+            with tempfile.TemporaryDirectory() as data:
+                await (await Database.open(Path(data), url=url, secret_key=KEY)).close()
+
+        url = super()._new()
+        asyncio.run(make())
+        with psycopg.connect(url, autocommit=True) as connection:
+            self.shape = connection.execute(_SHAPE).fetchall()
+            for table in {table for table, *_ in self.shape}:
+                with connection.cursor().copy(f"COPY {table} TO STDOUT") as copied:
+                    self.rows[table] = b"".join(map(bytes, copied))
+        return url
+
+    def _restore(self, connection: Connection) -> bool:
+        if connection.execute(_SHAPE).fetchall() != self.shape:
+            return False
+        connection.execute(f"TRUNCATE {', '.join(self.rows)} RESTART IDENTITY CASCADE")
+        for table, rows in self.rows.items():
+            if rows:
+                with connection.cursor().copy(f"COPY {table} FROM STDIN") as copied:
+                    copied.write(rows)
+        return True
+
+
+@pytest.fixture(scope="session")
+def postgres_databases(postgres_server: str) -> tuple[Again, Again]:
+    return Again(postgres_server), AgainWithTables(postgres_server)
+
+
+@pytest.fixture
+def postgres_url(postgres_databases: tuple[Again, Again], request: pytest.FixtureRequest) -> str:
+    """The URL of an empty database. What the fixture ``database`` opens has its tables already."""
+    return postgres_databases["database" in request.fixturenames].get()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

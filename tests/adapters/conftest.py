@@ -47,9 +47,9 @@ async def yard(leaks: None, tmp_path: Path, everything_server: str) -> AsyncIter
 
 
 @pytest.fixture
-def chat_model(listening: Callable[..., Any]) -> str:
+def chat_model(model_program: Any) -> str:
     """The address of a model that speaks Chat Completions and does what it is told."""
-    return listening(sys.executable, "-I", SERVERS / "openai_server.py", "{port}").url
+    return model_program.url
 
 
 @pytest.fixture

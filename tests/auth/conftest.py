@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-import socket
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from subprocess import DEVNULL, Popen
 from typing import Any
 
 import aiohttp
 import pytest
+from tests.conftest import ROOT, Programs
 from yarl import URL
 
 from toolyard.auth.flow import Flow
@@ -125,23 +122,9 @@ class World:
 @pytest.fixture(scope="session")
 def oauth_program() -> Iterator[str]:
     """The address of the resource of the program, one for all tests of a worker."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    program = Path(__file__).parent.parent / "oauth/server.py"
-    process = Popen([sys.executable, "-I", str(program), str(port)], stdin=DEVNULL)
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            break
-        except OSError:
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    yield f"http://127.0.0.1:{port}"
-    process.kill()
-    process.wait(10)
+    programs = Programs()
+    yield programs(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
+    programs.stop()
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ async def test_a_redirect_that_leads_nowhere_is_an_error(base: str, net: Net, pa
 
 @pytest.mark.parametrize("path", ["list", "page", "large", "stream"])
 async def test_what_is_no_small_object_is_no_document(base: str, net: Net, path: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         answered = await Asker(net, Reach(HERE)).get(f"{base}/{path}", "it")
     assert (answered.status, answered.document) == (200, None)
 

@@ -21,7 +21,7 @@ async def browser(no_proxies: None) -> AsyncIterator[aiohttp.ClientSession]:
 @pytest.mark.both_loops
 async def test_the_redirect_is_handed_over_and_the_person_sees_a_page(browser: aiohttp.ClientSession) -> None:
     async with CallbackListener() as listener:
-        waiting = asyncio.create_task(listener.wait(10))
+        waiting = asyncio.create_task(listener.wait(30))
         async with browser.get(f"{listener.redirect_uri}?state=s&code=a%20b&iss=i") as response:
             assert response.status == 200
             page = await response.text()
@@ -37,7 +37,7 @@ async def test_an_error_is_handed_over_too(browser: aiohttp.ClientSession) -> No
         url = f"{listener.redirect_uri}?state=s&error=access_denied&error_description=<script>"
         async with browser.get(url) as response:
             assert "<script>" not in await response.text()
-        assert (await listener.wait(10))["error"] == "access_denied"
+        assert (await listener.wait(30))["error"] == "access_denied"
 
 
 async def test_only_the_first_redirect_counts(browser: aiohttp.ClientSession) -> None:
@@ -45,7 +45,7 @@ async def test_only_the_first_redirect_counts(browser: aiohttp.ClientSession) ->
         for code, status in (("first", 200), ("second", 410)):
             async with browser.get(f"{listener.redirect_uri}?state=s&code={code}") as response:
                 assert response.status == status
-        assert (await listener.wait(10))["code"] == "first"
+        assert (await listener.wait(30))["code"] == "first"
 
 
 async def test_what_is_no_redirect_is_not_taken_for_one(browser: aiohttp.ClientSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -145,6 +146,10 @@ class Terminal:
     process: subprocess.Popen[bytes]
     side: int
     seen: str = ""
+    # What is read may end in the middle of a character.
+    decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
+    )
 
     @property
     def plain(self) -> str:
@@ -162,7 +167,7 @@ class Terminal:
                 break
             if not data:
                 break
-            self.seen += data.decode("utf-8", "replace")
+            self.seen += self.decoder.decode(data)
 
     def wait_for(self, words: str) -> None:
         self.until(lambda: words in self.plain)
@@ -202,7 +207,7 @@ def terminal(cli: Any) -> Any:
     for one in opened:
         if one.process.poll() is None:
             one.process.kill()
-            one.process.wait(10)
+            one.process.wait(30)
         os.close(one.side)
 
 
@@ -216,7 +221,6 @@ def _own_terminal(descriptor: int) -> None:
 # Chats.
 
 CHAT_SERVER = HERE.parent / "servers/chat_server.py"
-MODEL_SERVER = HERE.parent / "servers/openai_server.py"
 
 
 @dataclass
@@ -253,11 +257,10 @@ class Chatting(Cli):
 
 
 @pytest.fixture
-def chatting(cli: Cli, tmp_path: Path, listening: Any) -> Chatting:
-    model = listening(sys.executable, MODEL_SERVER, "{port}")
-    made = Chatting(cli.home, cli.data, model=model.url, journal=tmp_path / "journal")
+def chatting(cli: Cli, tmp_path: Path, model_program: Any) -> Chatting:
+    made = Chatting(cli.home, cli.data, model=model_program.url, journal=tmp_path / "journal")
     chat = {"command": sys.executable, "args": ["-I", "-S", str(CHAT_SERVER), str(made.journal)]}
     made.write({"mcpServers": {"chat": chat}})
-    entry = f'[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model.url}/v1"\napi_key = "good"\n'
+    entry = f'[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model_program.url}/v1"\napi_key = "good"\n'
     (made.data / "toolyard.toml").write_text(entry)
     return made

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
@@ -218,7 +218,7 @@ def web(chatting: Any) -> Iterator[Callable[..., Any]]:
     yield ask
     for process, _ in started:
         process.terminate()
-        process.wait(20)
+        process.wait(30)
         assert process.stdout is not None
         process.stdout.close()
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 ASK = {"TOOLYARD_WRITE_TOOLS": "ask"}
 
@@ -339,7 +339,7 @@ def test_a_killed_program_leaves_nothing_behind_and_the_turn_can_be_run_again(
     until(lambda: chatting.noted == ["wait {}"])
     child = _server_of(here.terminal.process.pid)
     os.kill(here.terminal.process.pid, signal.SIGKILL)
-    here.terminal.process.wait(10)
+    here.terminal.process.wait(30)
     until(lambda: not _lives(child))
     again = talk("--resume")
     again.sees("> say Half of it")

@@ -35,7 +35,7 @@ def talk(
 ) -> list[dict[str, Any]]:
     text = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
     words = [entry["command"], *entry["args"], *args]
-    done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=30, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -66,7 +66,7 @@ def test_its_server_speaks_the_legacy_era(demo: Any) -> None:
 def test_its_server_bears_nonsense(demo: Any) -> None:
     words = [demo["command"], *demo["args"]]
     lines = 'nonsense\n[]\n{"id": 1, "method": "tools/call", "params": 7}\n'
-    done = subprocess.run(words, input=lines, capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run(words, input=lines, capture_output=True, text=True, timeout=30, check=True)
     assert '"code": -32700' in done.stdout
     assert done.stderr == ""
 

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from playwright.async_api import Browser, BrowserContext, Locator, Page, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 from tests.conftest import ROOT, Listening, Programs
 
-CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-MODEL = ROOT / "tests/servers/openai_server.py"
 DOCS = ROOT / "tests/servers/docs_server.py"
 AGENTS = """## Architect
 ---
@@ -32,15 +29,7 @@ tools: [context7_*]
 You plan.
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
-
-
-@pytest.fixture
-async def chromium() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
-        yield browser
-        await browser.close()
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 @dataclass
@@ -63,6 +52,11 @@ class House:
             self.served.start()
         return self.served.url
 
+    @property
+    def url(self) -> str:
+        assert self.served is not None
+        return self.served.url
+
     def end(self, how: signal.Signals) -> None:
         assert self.served is not None
         assert self.served.process is not None
@@ -79,16 +73,22 @@ class House:
             await session.post(f"{self.model.url}/release")
 
 
-@pytest.fixture
-def house(tmp_path: Path, everything_server: str, filesystem_server: str) -> Iterator[House]:
+@pytest.fixture(scope="module")
+def docs() -> Iterator[str]:
     programs = Programs()
-    data, files = tmp_path / "data", tmp_path / "files"
+    yield programs(sys.executable, DOCS, "{port}").url
+    programs.stop()
+
+
+def furnish(
+    place: Path, model: Listening, docs: str, everything_server: str, filesystem_server: str
+) -> House:
+    """A house with three servers, which is not open yet."""
+    data, files = place / "data", place / "files"
     data.mkdir()
     files.mkdir()
-    docs = programs(sys.executable, DOCS, "{port}")
-    model = programs(sys.executable, MODEL, "{port}")
     servers = {
-        "context7": {"type": "streamableHttp", "url": f"{docs.url}/mcp"},
+        "context7": {"type": "streamableHttp", "url": f"{docs}/mcp"},
         "everything": {"command": everything_server, "args": ["stdio"]},
         "files": {"command": filesystem_server, "args": [str(files)]},
     }
@@ -96,8 +96,38 @@ def house(tmp_path: Path, everything_server: str, filesystem_server: str) -> Ite
     (data / "AGENTS.md").write_text(AGENTS)
     address = f'model = "openai:fake-1"\nbase_url = "{model.url}/v1"\napi_key = "good"\n'
     (data / "toolyard.toml").write_text(f"[models.fake]\n{address}sees = true\n")
-    yield House(data, programs, model)
-    programs.stop()
+    return House(data, Programs(), model)
+
+
+@pytest.fixture
+def house(
+    tmp_path: Path, model_program: Listening, docs: str, everything_server: str, filesystem_server: str
+) -> Iterator[House]:
+    """One that the test opens as it likes."""
+    made = furnish(tmp_path, model_program, docs, everything_server, filesystem_server)
+    yield made
+    made.programs.stop()
+
+
+@pytest.fixture(scope="module")
+def open_house(
+    tmp_path_factory: pytest.TempPathFactory,
+    openai_program: Listening,
+    docs: str,
+    everything_server: str,
+    filesystem_server: str,
+) -> Iterator[House]:
+    place = tmp_path_factory.mktemp("shared")
+    made = furnish(place, openai_program, docs, everything_server, filesystem_server)
+    made.start()
+    yield made
+    made.programs.stop()
+
+
+@pytest.fixture
+def shared(open_house: House, model_program: Listening) -> House:
+    """One that is open, for tests that leave it as it is."""
+    return open_house
 
 
 @dataclass
@@ -110,6 +140,7 @@ class Talk:
 
     @classmethod
     async def open(cls, chromium: Browser, url: str) -> Talk:
+        """A new chat."""
         context = await chromium.new_context(base_url=url)
         talk = cls(await context.new_page(), context)
         talk.page.on(
@@ -144,9 +175,9 @@ class Talk:
 
 
 async def test_a_turn_of_two_steps_with_calls_side_by_side_and_a_picture(
-    chromium: Browser, house: House
+    chromium: Browser, shared: House
 ) -> None:
-    talk = await Talk.open(chromium, house.start())
+    talk = await Talk.open(chromium, shared.url)
     await talk.say(
         "think let me see",
         'call everything_echo {"message": "one"}',
@@ -163,18 +194,20 @@ async def test_a_turn_of_two_steps_with_calls_side_by_side_and_a_picture(
     await expect(talk.last.locator(".md strong")).to_have_text("42")
     picture = talk.card("everything_get-tiny-image").get_by_role("img", name="Picture 1")
     await expect(picture).to_be_visible()
-    assert await picture.evaluate("image => image.naturalWidth") > 0
+    await expect(picture).not_to_have_js_property("naturalWidth", 0)
     await expect(talk.last.locator(".md").last).to_contain_text("image: yes")
     await expect(talk.last.get_by_text("Thoughts").first).to_be_visible()
-    asked = await house.journal()
+    asked = await shared.journal()
     names = [tool["function"]["name"] for tool in asked[0]["tools"]]
     assert names == sorted(names)
     assert "everything_echo" in names
     assert talk.said == []
 
 
-async def test_a_failing_tool_goes_to_the_model_and_the_turn_goes_on(chromium: Browser, house: House) -> None:
-    talk = await Talk.open(chromium, house.start())
+async def test_a_failing_tool_goes_to_the_model_and_the_turn_goes_on(
+    chromium: Browser, shared: House
+) -> None:
+    talk = await Talk.open(chromium, shared.url)
     await talk.say(
         "call no_such_tool {}",
         "raw everything_echo this is no JSON",
@@ -194,9 +227,9 @@ async def test_a_failing_tool_goes_to_the_model_and_the_turn_goes_on(chromium: B
 
 @pytest.mark.parametrize("fault", ["401", "429", "500", "die", "nothing", "html"])
 async def test_a_model_that_fails_is_told_and_the_chat_goes_on(
-    chromium: Browser, house: House, fault: str
+    chromium: Browser, shared: House, fault: str
 ) -> None:
-    talk = await Talk.open(chromium, house.start())
+    talk = await Talk.open(chromium, shared.url)
     await talk.say(*([] if fault == "nothing" else ["say Half an answer comes"]), f"fault {fault}")
     await expect(talk.last.get_by_role("button", name="Retry")).to_be_visible()
     assert "good" not in re.findall(r"Bearer \w+", await talk.last.inner_text())
@@ -235,8 +268,8 @@ async def test_an_approval_is_answered_after_a_restart(
 # Stop, reload, kill.
 
 
-async def test_stop_ends_the_model_and_the_tools(chromium: Browser, house: House) -> None:
-    talk = await Talk.open(chromium, house.start())
+async def test_stop_ends_the_model_and_the_tools(chromium: Browser, shared: House) -> None:
+    talk = await Talk.open(chromium, shared.url)
     await talk.say("say This much is there", "hold")
     await expect(talk.last).to_contain_text("This much is there")
     await talk.page.get_by_role("button", name="Stop").click()
@@ -250,8 +283,8 @@ async def test_stop_ends_the_model_and_the_tools(chromium: Browser, house: House
     await expect(talk.last).to_contain_text("You stopped this turn")
 
 
-async def test_a_reload_in_the_middle_loses_and_repeats_nothing(chromium: Browser, house: House) -> None:
-    talk = await Talk.open(chromium, house.start())
+async def test_a_reload_in_the_middle_loses_and_repeats_nothing(chromium: Browser, shared: House) -> None:
+    talk = await Talk.open(chromium, shared.url)
     words = [f"word{number}" for number in range(60)]
     await talk.say("pace 0.05", f"say {' '.join(words)}")
     await expect(talk.last.locator(".md")).to_contain_text("word5")
@@ -282,9 +315,9 @@ async def test_a_killed_server_keeps_what_had_arrived_and_the_turn_can_be_tried_
 
 
 async def test_an_agent_sees_only_its_own_tools_and_the_page_says_why(
-    chromium: Browser, house: House
+    chromium: Browser, shared: House
 ) -> None:
-    talk = await Talk.open(chromium, house.start())
+    talk = await Talk.open(chromium, shared.url)
     await talk.page.get_by_label("Agent").select_option(label="Architect")
     await talk.say(
         'call context7_resolve-library-id {"library": "pytest"}',
@@ -295,7 +328,7 @@ async def test_an_agent_sees_only_its_own_tools_and_the_page_says_why(
     await talk.ended()
     await expect(talk.card("context7_resolve-library-id")).to_contain_text("Done")
     await expect(talk.card("everything_echo").locator(".pill")).not_to_have_text("Done")
-    asked = await house.journal()
+    asked = await shared.journal()
     names = {tool["function"]["name"] for tool in asked[0]["tools"]}
     assert names == {"context7_query-docs", "context7_resolve-library-id"}
     await talk.page.get_by_role("link", name=re.compile("tools")).last.click()
@@ -350,8 +383,7 @@ async def test_a_real_model_without_a_key_or_a_network_answers(chromium: Browser
     talk = await Talk.open(chromium, house.start())
     await talk.say("Say hello.")
     await expect(talk.last.locator(".md").last).to_have_text(re.compile(r"\w+"), timeout=90_000)
-    stop = talk.page.get_by_role("button", name="Stop")
-    if await stop.is_visible():
-        await stop.click()
+    # Stops it, unless it has come to its end.
+    await talk.page.keyboard.press("Escape")
     await expect(talk.last.locator("footer .cost")).to_be_visible(timeout=90_000)
     assert talk.said == []

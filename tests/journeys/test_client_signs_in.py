@@ -5,10 +5,9 @@ from __future__ import annotations
 import html
 import json
 import re
-import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from mcp.shared.auth import (
     OAuthToken,
 )
 from tests.conftest import Listening
+from tests.ports import free_port
 from yarl import URL
 
 ROOT = Path(__file__).parent.parent.parent
@@ -90,17 +90,12 @@ class Person:
         return AuthorizationCodeResult(code=said["code"], state=said["state"], iss=said.get("iss"))
 
 
-def _free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
-        return probe.getsockname()[1]
-
-
 @pytest.fixture
 def served(listening: Any, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """The addresses of a real ``toolyard serve`` and of its identity provider."""
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
-    port = _free_port()
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     issuer = listening("node", ROOT / "tests/oauth/oidc.mjs", "{port}", MODULES, f"{url}/mcp").url
     entry = {"command": sys.executable, "args": ["-I", "-S", str(DEMO)]}

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -19,12 +18,15 @@ from typing import Any
 
 import aiohttp
 import pytest
-from playwright.async_api import async_playwright, expect
-from tests.journeys.test_team_signs_in import CHROMIUM, MODULES, ROOT, Person, Town, free_port
+import pytest_asyncio
+from playwright.async_api import Browser, expect
+from tests.conftest import Listening
+from tests.journeys.test_team_signs_in import MODULES, ROOT, Person, Town
+from tests.ports import free_port
 
 from toolyard.store import Database
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(240)]
 NAME = "Guarded"
 
 
@@ -41,7 +43,7 @@ def town(request: pytest.FixtureRequest, tmp_path: Path, listening: Any) -> Iter
     words = [str(MODULES), entry["url"], "dynamic", f"{url}/ui/auth/mcp/callback"]
     issuer = listening("node", ROOT / "tests/oauth/grants.mjs", "{port}", *words).url
     server = [sys.executable, str(ROOT / "tests/oauth/guarded.py"), str(mcp), issuer]
-    process = subprocess.Popen(server, stdin=subprocess.DEVNULL)
+    guarded = Listening(server, mcp, {}).start()
     made = Town("dynamic", url, issuer, entry["url"], tmp_path, env)
     # Where there are no accounts nobody is invited.
     made.invite = "nobody" if request.param == "none" else ""
@@ -50,24 +52,20 @@ def town(request: pytest.FixtureRequest, tmp_path: Path, listening: Any) -> Iter
         yield made
     finally:
         made.stop()
-        process.kill()
-        process.wait(10)
+        guarded.stop()
 
 
-@pytest.fixture
-async def people(town: Town) -> AsyncIterator[list[Person]]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def people(town: Town, chromium: Browser) -> AsyncIterator[list[Person]]:
     """Two people, each in a browser that knows nothing of the other."""
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
-        made: list[Person] = []
-        for _ in range(2):
-            context = await browser.new_context(base_url=town.url)
-            context.set_default_timeout(20_000)
-            person = Person(await context.new_page(), context, town)
-            person.page.on("console", person.hear)
-            made.append(person)
-        yield made
-        await browser.close()
+    made: list[Person] = []
+    for _ in range(2):
+        context = await chromium.new_context(base_url=town.url)
+        context.set_default_timeout(30_000)
+        person = Person(await context.new_page(), context, town)
+        person.page.on("console", person.hear)
+        made.append(person)
+    yield made
 
 
 async def call(person: Person) -> dict[str, Any]:
@@ -119,7 +117,7 @@ async def is_good(town: Town, token: str) -> bool:
 
 
 async def revoked(town: Town, token: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while await is_good(town, token):
             await asyncio.sleep(0.05)
 

@@ -6,27 +6,16 @@ Passwords are in ``test_team_signs_in.py``, an identity provider is in ``tests/w
 from __future__ import annotations
 
 import re
-import shutil
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, async_playwright, expect
+from playwright.async_api import Browser, expect
 
-CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 ANN = {"Remote-User": "ann"}
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-
-
-@pytest.fixture
-async def chromium() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM)
-        yield browser
-        await browser.close()
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 def served(listening: Any, data: Path, **settings: str) -> str:

@@ -90,7 +90,7 @@ async def served(tmp_path: Path, hostile_http: Any) -> AsyncIterator[Served]:
             yield made
         finally:
             process.terminate()
-            await asyncio.wait_for(process.wait(), 20)
+            await asyncio.wait_for(process.wait(), 30)
             await reading
 
 

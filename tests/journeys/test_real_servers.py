@@ -24,7 +24,7 @@ def text_of(result: dict[str, Any]) -> str:
     return "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
@@ -110,7 +110,7 @@ async def test_a_cancelled_call_and_a_timed_out_call_reach_the_server(
         await manager.facts("s")
         first = tmp_path / "first"
         call = asyncio.ensure_future(manager.call("s", "wait", {"seconds": 60, "marker": str(first)}))
-        await asyncio.sleep(0.5)
+        await until((tmp_path / "first.begun").exists)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -121,7 +121,7 @@ async def test_a_cancelled_call_and_a_timed_out_call_reach_the_server(
                 "s",
                 "wait",
                 {"seconds": 60, "marker": str(second)},
-                timeouts=Timeouts(silence=0.5),
+                timeouts=Timeouts(silence=1.5),
             )
         await until(second.exists)
         assert text_of(await manager.call("s", "echo", {"text": "still here"})) == "still here"

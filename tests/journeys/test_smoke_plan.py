@@ -176,10 +176,10 @@ def test_6_a_stopped_program_leaves_no_child_processes(how: str, tmp_path: Path)
             assert sum("recorder.py" in " ".join(child.cmdline()) for child in children) >= 2
             assert sum("sleep" in child.name() for child in children) == 1
             program.send_signal(signal.SIGTERM)
-            output, _ = program.communicate(timeout=20)
+            output, _ = program.communicate(timeout=30)
         finally:
             program.kill()
     assert (output, program.returncode) == (("closed\n", 0) if how == "closes" else ("", -signal.SIGTERM))
-    gone, alive = psutil.wait_procs(children, timeout=5)
+    gone, alive = psutil.wait_procs(children, timeout=30)
     assert alive == []
     assert len(gone) == len(children)

@@ -152,7 +152,7 @@ async def test_headers_of_the_entry_arrive_at_the_server_with_every_request(host
     }
     async with Toolyard.open({"mcpServers": {"context7": entry}}) as yard:
         await yard.call("context7_echo")
-    with urllib.request.urlopen(f"{hostile_http.url}/journal/{key}", timeout=5) as answer:
+    with urllib.request.urlopen(f"{hostile_http.url}/journal/{key}", timeout=30) as answer:
         seen = [entry["headers"] for entry in json.load(answer) if "message" in entry]
     assert len(seen) >= 3
     assert {headers["x-api-key"] for headers in seen} == {"k-1"}
@@ -354,7 +354,7 @@ async def test_at_the_end_every_child_is_told_to_go_and_what_stays_is_killed_aft
         assert None not in pids
         began = time.monotonic()
     took = time.monotonic() - began
-    assert 5.0 <= took < 15.0
+    assert 5.0 <= took < 60.0
     assert [pid for pid in pids if pid is not None and psutil.pid_exists(pid)] == []
     for name in ("polite", "other"):
         assert {"told_to_go": True} in journal(tmp_path / name)
@@ -365,7 +365,7 @@ async def test_closing_is_for_everything_even_when_the_program_fails(
 ) -> None:
     servers = {name: stdio(name) for name in ("one", "two", "three")}
     with pytest.raises(ZeroDivisionError):
-        async with asyncio.timeout(20), Toolyard.open({"mcpServers": servers}) as yard:
+        async with asyncio.timeout(30), Toolyard.open({"mcpServers": servers}) as yard:
             await yard.connect()
             pids = [status.pid for status in yard.servers()]
             assert all(pid is not None and psutil.pid_exists(pid) for pid in pids)

@@ -166,7 +166,7 @@ def resolve_with(net: Net, guarded: bool, resolver: Answers) -> None:
 
 async def get(net: Net, url: Any, *, guarded: bool) -> str:
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(30),
         net.session(guarded=guarded).get(url, **net.options(url, guarded=guarded)) as response,
     ):
         return await response.text()

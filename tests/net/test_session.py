@@ -15,7 +15,7 @@ from toolyard.net import AddressRefused, Net, same_origin
 
 async def get(net: Net, url: URL, *, guarded: bool = False, **more: Any) -> tuple[int, str]:
     options = net.options(url, guarded=guarded)
-    async with asyncio.timeout(20), net.session(guarded=guarded).get(url, **options, **more) as response:
+    async with asyncio.timeout(30), net.session(guarded=guarded).get(url, **options, **more) as response:
         return response.status, await response.text()
 
 
@@ -263,7 +263,7 @@ async def test_a_session_takes_no_proxy_by_itself(
 ) -> None:
     async with serve() as proxy:
         monkeypatch.setenv("HTTP_PROXY", str(proxy.url))
-        async with asyncio.timeout(20), net.session(guarded=False).get(server.url) as response:
+        async with asyncio.timeout(30), net.session(guarded=False).get(server.url) as response:
             assert response.status == 200
     assert (len(server.seen), proxy.seen) == (1, [])
 

@@ -1,4 +1,4 @@
-"""A model that does what it is told, over the OpenAI wire protocol: ``openai_server.py PORT [--any-key]``.
+"""A model that does what it is told, over the OpenAI wire protocol: ``openai_server.py PORT``.
 
 ``POST /v1/chat/completions`` (streaming and not) and ``GET /v1/models``, with ``Authorization: Bearer good``.
 Models are ``fake-1`` and whatever begins with ``fake``; others are answered 404.
@@ -25,7 +25,8 @@ an event of the stream.
 
 ``GET /journal``: the requests that came, in order, each with ``model``, ``messages``, ``tools``, ``body``,
 ``key`` (was it right) and ``ended``: ``no`` (still going), ``yes``, ``aborted`` (the client left before).
-``POST /release`` answers how many were held.
+``POST /release`` answers how many were held, ``POST /reset`` makes it as it was in the beginning. With
+``--forget`` there is no journal, for runs that take long.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ NUMBERS = itertools.count(1)
 class State:
     """What the server remembers."""
 
-    def __init__(self, any_key: bool) -> None:
+    def __init__(self, any_key: bool, forget: bool) -> None:
         self.any_key = any_key
+        self.forget = forget
         self.journal: list[Json] = []
         self.held: set[asyncio.Event] = set()
         self.faults: Counter[str] = Counter()
@@ -292,7 +294,8 @@ async def completions(http: web.Request) -> web.StreamResponse:
     state, body = http.app[STATE], await http.json()
     entry = {"model": body.get("model"), "messages": body.get("messages"), "tools": body.get("tools") or []}
     entry |= {"body": body, "key": _let_in(http), "ended": "no"}
-    state.journal.append(entry)
+    if not state.forget:
+        state.journal.append(entry)
     try:
         response = await _answer(http, body, state)
     except (asyncio.CancelledError, ConnectionError):
@@ -331,17 +334,25 @@ async def release(http: web.Request) -> web.Response:
     return web.json_response({"released": len(held)})
 
 
+async def reset(http: web.Request) -> web.Response:
+    state = http.app[STATE]
+    state.journal, state.faults = [], Counter()
+    return await release(http)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("port", type=int)
     parser.add_argument("--any-key", action="store_true")
+    parser.add_argument("--forget", action="store_true")
     wanted = parser.parse_args()
     app = web.Application(client_max_size=256 * 1024 * 1024)
-    app[STATE] = State(wanted.any_key)
+    app[STATE] = State(wanted.any_key, wanted.forget)
     app.router.add_post("/v1/chat/completions", completions)
     app.router.add_get("/v1/models", models)
     app.router.add_get("/journal", journal)
     app.router.add_post("/release", release)
+    app.router.add_post("/reset", reset)
     web.run_app(
         app, host="127.0.0.1", port=wanted.port, print=None, handler_cancellation=True, access_log=None
     )

@@ -40,7 +40,7 @@ class Recorder:
         self.losses.append(error)
         self.something.set()
 
-    async def next(self, seconds: float = 5.0) -> None:
+    async def next(self, seconds: float = 30.0) -> None:
         """Wait for a message or the loss."""
         await asyncio.wait_for(self.something.wait(), seconds)
         self.something.clear()
@@ -97,7 +97,7 @@ def seen(hostile_http: Any, key: str) -> Callable[[], list[dict[str, Any]]]:
     """What those servers were sent."""
 
     def read() -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"{hostile_http.url}/journal/{key}", timeout=5) as answer:
+        with urllib.request.urlopen(f"{hostile_http.url}/journal/{key}", timeout=30) as answer:
             return json.load(answer)
 
     return read

@@ -90,7 +90,7 @@ async def test_writing_more_than_is_read_makes_the_writer_wait(until: Until) -> 
         assert not flow.done()
         assert child.write(b"\n")
         assert child.write(b"the rest\n")
-        await asyncio.wait_for(flow, 10)
+        await asyncio.wait_for(flow, 30)
         child.end_input()
         await until(lambda: "exited" in parent.told)
         assert parent.output == b"the rest\n"
@@ -117,7 +117,7 @@ async def test_closing_kills_and_lets_go_while_much_is_unsent(until: Until) -> N
     async with running("sleep", "60") as (parent, child):
         child.write(b"x" * 1_000_000)
         child.close()
-        await asyncio.wait_for(child.flow(), 1)
+        await asyncio.wait_for(child.flow(), 30)
         await until(lambda: parent.told == ["exited"])
         assert child.returncode == -9
 

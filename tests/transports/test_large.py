@@ -123,7 +123,7 @@ async def test_what_came_of_a_large_answer_goes_when_its_call_is_cancelled(
     await transport.open(recorder)
     transport.adopt("2026-07-28", modern=True)
     sending = asyncio.ensure_future(transport.send(call(1, "a")))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not taken:
             await asyncio.sleep(0.01)
     assert left(taken) == 1

@@ -68,7 +68,7 @@ class Owner:
         for pid in (self.process.pid, *self.watchdogs, *self.family):
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(30)
         assert self.process.stdout is not None
         self.process.stdout.close()
 
@@ -82,7 +82,7 @@ def owner(hostile_stdio: str, tmp_path: Path) -> Any:
 
 async def test_after_a_kill_nothing_is_left_not_even_what_left_its_group(owner: Owner, until: Until) -> None:
     os.kill(owner.process.pid, signal.SIGKILL)
-    owner.process.wait(10)
+    owner.process.wait(30)
     await until(lambda: not any(alive(pid) for pid in [*owner.family, *owner.watchdogs]))
 
 
@@ -91,7 +91,7 @@ async def test_without_its_watchdog_what_is_left_is_swept_by_the_next_toolyard(
 ) -> None:
     os.kill(owner.watchdogs[0], signal.SIGKILL)
     os.kill(owner.process.pid, signal.SIGKILL)
-    owner.process.wait(10)
+    owner.process.wait(30)
     # Those who read the end of their input go by themselves; the others stay, until someone sweeps.
     await until(lambda: sum(alive(pid) for pid in owner.family) <= 4)
     nursery = Nursery()
@@ -150,7 +150,7 @@ async def test_markers_are_told_apart(nursery: Nursery) -> None:
         assert watchdog.kill_marked(one) == 0
         assert sleeper.poll() is None
         assert watchdog.kill_marked(f"{one}0") >= 1
-        assert sleeper.wait(5) == -signal.SIGKILL
+        assert sleeper.wait(30) == -signal.SIGKILL
     finally:
         sleeper.kill()
         sleeper.wait()

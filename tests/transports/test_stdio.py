@@ -57,7 +57,7 @@ async def test_lines_that_are_no_messages_are_counted_and_messages_are_not(
     await transport.open(recorder)
     for _ in range(2):
         await transport.send(HELLO)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while transport.facts().noise < 4 * 7:
             await asyncio.sleep(0.01)
     answers = [m for m in recorder.messages if isinstance(m, dict) and isinstance(m.get("result"), dict)]

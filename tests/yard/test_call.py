@@ -216,7 +216,7 @@ async def test_a_call_that_is_not_answered_ends_in_time_and_the_server_is_told(
         began = time.monotonic()
         with pytest.raises(CallTimeout, match=r"neither answer nor progress for 0\.2 s") as caught:
             await yard.call("one_wait", timeouts=Timeouts(silence=0.2))
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 30
         assert caught.value.server == "one"
         await until(lambda: one.messages("notifications/cancelled"))
         assert (await yard.call("one_echo", {"text": "still here"})).text == "still here"
@@ -224,8 +224,8 @@ async def test_a_call_that_is_not_answered_ends_in_time_and_the_server_is_told(
 
 async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(opened: Opened, recorder: Recorders) -> None:
     async with opened({"one": recorder()}) as yard:
-        patient = Timeouts(silence=1.0, call=30)
-        assert (await yard.call("one_steps", {"count": 7, "every": 0.2}, timeouts=patient)).text == "done"
+        patient = Timeouts(silence=2.0, call=60)
+        assert (await yard.call("one_steps", {"count": 12, "every": 0.2}, timeouts=patient)).text == "done"
         with pytest.raises(CallTimeout, match=r"took longer than 0\.5 s in all"):
             await yard.call(
                 "one_steps", {"count": 100, "every": 0.1}, timeouts=Timeouts(silence=1.0, call=0.5)
@@ -235,9 +235,9 @@ async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(opened: Opened, r
 async def test_the_timeouts_of_the_entry_count_where_the_caller_gives_none(
     opened: Opened, recorder: Recorders
 ) -> None:
-    entry = {**recorder().entry, "timeouts": {"silence": 0.8}}
+    entry = {**recorder().entry, "timeouts": {"silence": 1.5}}
     async with opened({"one": entry}) as yard:
-        with pytest.raises(CallTimeout, match=r"tools/call: neither answer nor progress for 0\.8 s"):
+        with pytest.raises(CallTimeout, match=r"tools/call: neither answer nor progress for 1\.5 s"):
             await yard.call("one_wait")
 
 
@@ -253,7 +253,7 @@ async def test_a_server_that_does_not_begin_is_given_up_after_its_connect_timeou
         began = time.monotonic()
         with pytest.raises(Unreachable, match=r"did not answer within 0\.3 s"):
             await yard.call("one_echo")
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
 
 
 async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
@@ -323,8 +323,8 @@ async def test_a_yard_that_closes_ends_every_call_wherever_it_waits(
         connecting.append(asyncio.ensure_future(yard.tools(server="late")))
         await until(lambda: State.CONNECTING in {status.state for status in yard.servers()})
         began = time.monotonic()
-    assert time.monotonic() - began < 5
-    async with asyncio.timeout(5):
+    assert time.monotonic() - began < 20
+    async with asyncio.timeout(30):
         ends = await asyncio.gather(*waiting, *connecting[:3], return_exceptions=True)
         listing = (await asyncio.gather(connecting[3], return_exceptions=True))[0]
     assert {type(end) for end in ends} == {Unreachable}
@@ -344,7 +344,7 @@ async def test_a_yard_that_closes_at_any_moment_of_a_first_use_cancels_nobody_an
     for _ in range(turns):
         await asyncio.sleep(0)
     await yard.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         ends = await asyncio.gather(*uses, return_exceptions=True)
     assert all(isinstance(end, ToolyardError | list) for end in ends), ends
 
@@ -363,7 +363,7 @@ async def test_a_yard_that_closes_while_its_storage_is_held_up_opens_it_no_more(
             await use
         assert not closing.done()
         held.execute("ROLLBACK")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await closing
     finally:
         held.close()
@@ -376,7 +376,7 @@ async def test_a_yard_with_more_servers_than_are_listed_at_once_closes_with_thos
     async with yard:
         use = asyncio.ensure_future(yard.tools())
         await until(lambda: sum(status.pid is not None for status in yard.servers()) == 16)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         (end,) = await asyncio.gather(use, return_exceptions=True)
     assert end == [] or isinstance(end, Unreachable)
     assert sum(status.connects for status in yard.servers()) == 0

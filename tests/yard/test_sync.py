@@ -53,11 +53,11 @@ def no_thread_is_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+        thread.join(30)
         assert not thread.is_alive(), thread.name
 
 
-def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
+def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"did not come true within {seconds:g} s"
@@ -78,7 +78,7 @@ def thread(work: Callable[[], object]) -> Iterator[list[object]]:
     worker = threading.Thread(target=run)
     worker.start()
     yield ends
-    worker.join(10)
+    worker.join(30)
     assert not worker.is_alive()
 
 
@@ -233,7 +233,7 @@ def test_closing_ends_a_call_that_waits_for_somebodys_approval(opened: Opened, r
 
     yard = opened({"one": recorder()}, settings={"write_tools": "ask"}, approve=approve)
     with yard, thread(lambda: yard.call("one_touch")) as ends:
-        assert asked.wait(10)
+        assert asked.wait(30)
         yard.close()
     assert [type(end) for end in ends] == [Unreachable]
 
@@ -254,7 +254,7 @@ def test_threads_that_call_while_it_closes_all_end(opened: Opened, recorder: Rec
                 return
 
     with yard, thread(call), thread(call), thread(call), thread(call):
-        assert going.wait(10)
+        assert going.wait(30)
         yard.close()
     assert ends["ok"] > 0
     assert ends["Unreachable"] + ends["RuntimeError"] == 4
@@ -292,7 +292,7 @@ def test_an_interrupt_ends_the_call_and_the_server_is_told(recorder: Recorders, 
         try:
             eventually(lambda: one.calls() == ["wait"], 20)
             program.send_signal(signal.SIGINT)
-            output, _ = program.communicate(timeout=20)
+            output, _ = program.communicate(timeout=30)
         finally:
             program.kill()
     assert output == "ready\ninterrupted\nand goes on\n"
