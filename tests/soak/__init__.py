@@ -1,0 +1,1 @@
+"""Many people for a long time, on real processes: what is lost, what grows, what stays unanswered."""

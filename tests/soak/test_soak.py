@@ -1,0 +1,167 @@
+"""The program of `make soak` itself: a short one runs through, and it notices what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from tests.conftest import NODE, ROOT
+from tests.soak.counting import Abandoned, Outcome, Refused, Tally, Told
+from tests.soak.heard import Heard
+from tests.soak.plot import picture
+from tests.soak.report import END, START, put
+from tests.soak.running import Found
+from tests.soak.sampling import Sample
+from tests.soak.verdicts import Ending, Verdict, judge
+
+SVG = "{http://www.w3.org/2000/svg}"
+MB = 1_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+@pytest.mark.skipif(not (NODE / "mcp-server-everything").exists(), reason="make unit installs the servers")
+def test_a_short_soak_loses_nothing_and_says_so(tmp_path: Path) -> None:
+    report, plot = tmp_path / "report.json", tmp_path / "plot.svg"
+    words = ["--minutes", "0.25", "--users", "8", "--shape", "one", "--report", report, "--plot", plot]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.soak", *map(str, words)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=230)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        said, _ = process.communicate()
+    assert process.returncode == 0, said
+    (found,) = json.loads(report.read_text())["shapes"]
+    assert [each["what"] for each in found["verdicts"] if each["met"] is False] == []
+    assert {"chat: turn", "gateway: tools/call", "api: look", "page"} <= set(found["latencies"])
+    assert found["events"]["streamed"] > 0
+    assert len(found["samples"]) > 5
+    assert len(ElementTree.parse(plot).findall(f"{SVG}polyline")) == 2
+
+
+# What is counted.
+
+
+async def test_every_end_of_a_request_is_counted() -> None:
+    tally = Tally(deadline=0.01)
+
+    async def end(error: Exception | None) -> None:
+        if error is not None:
+            raise error
+
+    await tally.counted("k", end(None))
+    for work in (end(Refused()), end(Told("gone")), end(ValueError("odd")), asyncio.sleep(30)):
+        with pytest.raises(Abandoned):
+            await tally.counted("k", work)
+    assert {outcome: tally.count(outcome) for outcome in Outcome} == dict.fromkeys(Outcome, 1)
+    assert tally.told == {"gone": 1}
+    assert len(tally.wrong) == 2
+
+
+def event(seq: int, kind: str = "note", text: str = "") -> Any:
+    return {"seq": seq, "kind": kind, "body": {"text": text}}
+
+
+def heard(*streamed: Any, stored: list[Any]) -> dict[str, int]:
+    tally, one = Tally(1.0), Heard()
+    for each in streamed:
+        one.hear(each, tally)
+    one.compare(stored, tally, "c")
+    return {what: count for what, count in tally.events.items() if count and what != "streamed"}
+
+
+def test_pieces_that_were_folded_are_no_loss() -> None:
+    whole = [event(1, "user"), event(4, "said"), event(5, "end")]
+    assert heard(whole[0], event(2, "text"), *whole[1:], stored=whole) == {"folded": 1}
+
+
+def test_an_event_that_is_missing_repeated_or_changed_is_seen() -> None:
+    one, two = event(1), event(2)
+    assert heard(two, stored=[one, two]) == {"lost": 1}
+    assert heard(one, two, stored=[one]) == {"lost": 1}
+    assert heard(one, one, stored=[one]) == {"twice": 1}
+    assert heard(one, stored=[event(1, text="other")]) == {"changed": 1}
+
+
+# What is judged.
+
+FIRST = Sample(0.0, 0, 7, 100 * MB, 90 * MB, 40, 3, 0)
+
+
+def life(grows: int) -> Iterator[Sample]:
+    """Ten minutes, with so many bytes more after each second."""
+    for second in range(600):
+        yield replace(FIRST, at=float(second), rss=FIRST.rss + grows * second, requests=100 * second)
+
+
+def verdicts(tally: Tally, samples: list[Sample], ending: Ending | None = None) -> list[str]:
+    """Those that are not met."""
+    judged = judge(tally, samples, [FIRST], ending or Ending([FIRST]))
+    return [each.what for each in judged if each.met is False]
+
+
+def test_a_run_that_is_as_it_should_be_passes() -> None:
+    assert verdicts(Tally(1.0), list(life(1_000))) == []
+
+
+def test_memory_that_grows_is_seen_and_a_short_run_tells_nothing() -> None:
+    growing = list(life(100_000))
+    assert verdicts(Tally(1.0), growing) == ["memory steady"]
+    (memory,) = [each for each in judge(Tally(1.0), growing, [], Ending([])) if each.what == "memory steady"]
+    assert "+6.00 MB a minute" in memory.told
+    assert "+1.00 MB for each 1,000 requests" in memory.told
+    short = judge(Tally(1.0), growing[:30], [], Ending([]))
+    assert Verdict("memory steady", None, "") in [replace(each, told="") for each in short]
+
+
+def test_a_process_that_was_restarted_is_judged_by_its_own_life() -> None:
+    before = [replace(each, rss=50 * MB) for each in life(0)][:300]
+    after = [replace(each, pid=8, rss=200 * MB) for each in life(0)][300:]
+    assert verdicts(Tally(1.0), [*before, *after]) == []
+
+
+def test_what_is_not_given_back_is_seen() -> None:
+    tally = Tally(1.0)
+    tally.outcomes["k"][Outcome.UNANSWERED] += 1
+    tally.event("lost")
+    ending = Ending([replace(FIRST, descriptors=400, children=4)], still_open=1, tracebacks=1)
+    assert verdicts(tally, list(life(0)), ending) == [
+        "unanswered requests",
+        "events lost, repeated or changed",
+        "descriptors given back",
+        "children given back",
+        "requests still open at the end",
+        "tracebacks in the logs",
+    ]
+
+
+# What is told.
+
+
+def test_the_picture_has_a_line_for_each_process_and_one_for_the_rate() -> None:
+    samples = [*life(0), *(replace(each, replica=1, pid=9) for each in life(0))]
+    found = Found("three", 600.0, Tally(1.0), samples, (), 300.0)
+    drawn = ElementTree.fromstring(picture([found]))
+    assert [line.get("class") for line in drawn.iter(f"{SVG}polyline")] == ["a", "b", "rate"]
+
+
+def test_the_documentation_is_replaced_between_its_marks_alone() -> None:
+    page = f"before {START} old {END} after"
+    assert put(put(page, "one"), "two") == f"before {START}\n\ntwo\n\n{END} after"
+    with pytest.raises(ValueError, match="marks"):
+        put("nothing", "part")
