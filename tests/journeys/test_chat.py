@@ -151,12 +151,12 @@ class Talk:
         return talk
 
     async def say(self, *lines: str) -> None:
+        turns = self.page.get_by_role("article", name=re.compile(f"^You: {re.escape(lines[0][:20])}"))
+        before = await turns.count()
         box = self.page.get_by_role("textbox", name="Message")
         await box.fill("\n".join(lines))
         await box.press("Enter")
-        await expect(
-            self.page.get_by_role("article", name=re.compile(f"^You: {re.escape(lines[0][:20])}"))
-        ).to_be_visible()
+        await expect(turns).to_have_count(before + 1)
 
     @property
     def last(self) -> Locator:
