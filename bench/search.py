@@ -240,7 +240,7 @@ def counter() -> tuple[Any, str]:
         if hasattr(bpe_openai, "get_encoding")
         else bpe_openai.o200k_base()
     )
-    return lambda text: encoding.count(text), "o200k_base"
+    return lambda text: len(encoding.encode(text)), "o200k_base"
 
 
 def write(path: Path, queries: Iterable[str]) -> None:
