@@ -18,6 +18,7 @@ __all__ = ["Posting", "Postings"]
 _MUCH = 0.5
 _FEW = 16
 """Documents up to which the sets are made when they are asked for: most terms have few, and are never."""
+_VERY_FEW = 4
 
 
 class Posting:
@@ -63,8 +64,11 @@ class Posting:
 
 
 def _set_of(numbers: Collection[int]) -> int:
-    if not numbers:
-        return 0
+    if len(numbers) <= _VERY_FEW:
+        value = 0
+        for number in numbers:
+            value |= 1 << number
+        return value
     held = bytearray((max(numbers) >> 3) + 1)
     for number in numbers:
         held[number >> 3] |= 1 << (number & 7)

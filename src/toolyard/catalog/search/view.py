@@ -130,48 +130,52 @@ class View:
         return rarity
 
     def _concept(self, term: str, weight: float, guess: bool) -> Concept | None:
-        best: dict[int, float] = {}
-        for place, share in self._stand_ins(term, weight, guess):
-            best[place] = max(best.get(place, 0.0), share * weight)
-        if not best:
+        found = self._stand_ins(term, weight, guess)
+        if not found:
             return None
-        allowed = -1 if self._allowed is None else self._allowed
-        nearest = max(best.values())
+        allowed, lists = self._allowed, self._postings.lists
+        nearest = found[0][1]
         tables: list[tuple[float, Mapping[int, float]]] = []
         levels: dict[int, int] = {}
-        for place, share in best.items():
-            posting = self._postings.lists[place]
-            factor = self._rarity(place) * share
+        for place, share, rarity in found:
+            posting = lists[place]
+            factor = rarity * share * weight
             tables.append((factor, posting.documents))
             level = int(_LEVELS * factor) + 1
-            levels[level] = levels.get(level, 0) | posting.much & allowed
+            levels[level] = levels.get(level, 0) | posting.much
             if share == nearest:
                 level = int(_LEVELS * _LITTLE * factor) + 1
-                levels[level] = levels.get(level, 0) | posting.present & allowed
-        return Concept(tuple(best.items()), tables, planes(levels.items()))
+                levels[level] = levels.get(level, 0) | posting.present
+        if allowed is not None:
+            levels = {level: documents & allowed for level, documents in levels.items()}
+        terms = tuple([(place, share * weight) for place, share, _ in found])
+        return Concept(terms, tables, planes(levels.items()))
 
-    def _stand_ins(self, term: str, weight: float, guess: bool) -> list[tuple[int, float]]:
-        vocabulary = self._postings.vocabulary
+    def _stand_ins(self, term: str, weight: float, guess: bool) -> list[tuple[int, float, float]]:
+        """The places of the terms that may stand for one, each once, with its share and rarity; those with
+        the highest share first."""
+        vocabulary, rarity = self._postings.vocabulary, self._rarity
         place = vocabulary.get(term)
-        found = [(place, 1.0)] if place is not None and self._rarity(place) else []
+        found = [(place, 1.0, rare)] if place is not None and (rare := rarity(place)) else []
         if found and weight < _WEAKEST:
             return found
         share = _RELATED if found else _RELATED_UNKNOWN
         for other in related(term):
             place = vocabulary.get(other)
-            if place is not None and self._rarity(place):
-                found.append((place, share))
+            if place is not None and (rare := rarity(place)):
+                found.append((place, share, rare))
         if not found:
             found = self._halves(term)
         if not found and guess:
-            near = self._nearby.find(term, lambda place: self._rarity(place) > 0.0)
-            found = [(place, _NEAR * sure) for place, sure in near]
+            near = self._nearby.find(term, lambda place: rarity(place) > 0.0)
+            found = [(place, _NEAR * sure, rarity(place)) for place, sure in near]
         return found
 
-    def _halves(self, text: str) -> list[tuple[int, float]]:
+    def _halves(self, text: str) -> list[tuple[int, float, float]]:
         """A word written together that the catalogue writes apart."""
         for at in range(_SHORTEST_HALF, len(text) - _SHORTEST_HALF + 1):
             if self.knows(text[:at]) and self.knows(text[at:]):
                 vocabulary = self._postings.vocabulary
-                return [(vocabulary[text[:at]], _SPLIT), (vocabulary[text[at:]], _SPLIT)]
+                places = {vocabulary[text[:at]]: None, vocabulary[text[at:]]: None}
+                return [(place, _SPLIT, self._rarity(place)) for place in places]
         return []
