@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import trustme
 from aiohttp import web
-from aiohttp.abc import AbstractResolver, ResolveResult
+from tests.resolving import Names
 from yarl import URL
 
 from toolyard.auth.errors import AddressNotAllowed
@@ -69,28 +69,6 @@ LITERALS = [
     "0251.0376.0251.0376",
     "169.254.43518",
 ]
-
-
-class Names(AbstractResolver):
-    """Looks names up in a table; a list is used up one by one, the last for ever. Old forms of addresses are
-    read as the system's own resolver reads them."""
-
-    def __init__(self) -> None:
-        self.table: dict[str, list[str]] = {name: [address] for name, address in PUBLIC.items()}
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        addresses = self.table.get(host)
-        if addresses is not None:
-            address = addresses.pop(0) if len(addresses) > 1 else addresses[0]
-        else:
-            address = "127.0.0.1" if host == "localhost" else socket.inet_ntoa(socket.inet_aton(host))
-        kind = socket.AF_INET6 if ":" in address else socket.AF_INET
-        return [ResolveResult(hostname=host, host=address, port=port, family=kind, proto=0, flags=0)]
-
-    async def close(self) -> None:
-        pass
 
 
 @dataclass
@@ -236,7 +214,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture
 async def net(authority: trustme.CA) -> AsyncIterator[tuple[Net, Internet, Names]]:
-    internet, names = Internet(), Names()
+    internet, names = Internet(), Names(PUBLIC)
     made = Net(Guard(make_socket=internet.socket), resolver=names)
     context = ssl.create_default_context()
     authority.configure_trust(context)

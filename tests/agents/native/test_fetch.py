@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.abc import AbstractResolver, ResolveResult
+from tests.resolving import Names
 
 from toolyard.agents.native.failure import NativeFailure
 from toolyard.agents.native.fetching import Fetching
@@ -50,27 +50,6 @@ LITERALS = [
     "0xa9fea9fe",
     "0251.0376.0251.0376",
 ]
-
-
-class Names(AbstractResolver):
-    """Looks names up in a table; a list is used up one by one, the last for ever."""
-
-    def __init__(self) -> None:
-        self.table: dict[str, list[str]] = {name: [address] for name, address in PUBLIC.items()}
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        addresses = self.table.get(host)
-        if addresses is not None:
-            address = addresses.pop(0) if len(addresses) > 1 else addresses[0]
-        else:
-            address = "127.0.0.1" if host == "localhost" else socket.inet_ntoa(socket.inet_aton(host))
-        kind = socket.AF_INET6 if ":" in address else socket.AF_INET
-        return [ResolveResult(hostname=host, host=address, port=port, family=kind, proto=0, flags=0)]
-
-    async def close(self) -> None:
-        pass
 
 
 @dataclass
@@ -136,7 +115,7 @@ async def world(leaks: None) -> AsyncIterator[World]:
 
         return Recording(family, kind, proto)
 
-    names = Names()
+    names = Names(PUBLIC)
     net = Net(Guard(make_socket=dial), resolver=names)
     made = World(Fetching(net, seconds=20), names)
     yield made
