@@ -6,6 +6,12 @@ python bench/gateway.py [--quick] [--json FILE] [--write-docs] [--strict]
 ``toolyard serve`` with accounts, an API token, policy, audit and metrics. mcp-proxy and supergateway cannot
 speak for a server that has an address, so they start the origin's twin on standard streams. All are asked by
 the same clients, in turns: a bare one, which costs next to nothing, and an ordinary one.
+
+``supergateway`` is as it comes: HTTP with SSE, one server for all clients, whose every answer goes to each of
+them, so every client has an id of its own. ``supergateway, stateful`` speaks streamable HTTP, as the others
+do, and starts a server for each session. Both are measured, since either is how one may have it. The rows
+``SDK server`` have one made with the official SDK behind them, as most are that are started, and supergateway
+its logs on, as it has them: there the server takes most of the time.
 """
 
 from __future__ import annotations
@@ -23,10 +29,9 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-import aiohttp
-
 from harness.asking import Line, Peer
 from harness.bars import Bar, judge
+from harness.clients import Ask, bare, connect, ordinary
 from harness.gateways import GATEWAYS, direct, toolyard
 from harness.machine import describe
 from harness.processes import ROOT, http_servers
@@ -49,19 +54,10 @@ BARS = (
         "at least",
         base=("rate.clients", "forwarder"),
     ),
-    Bar(
-        "calls per second, 32 bare clients, over supergateway",
-        "rate",
-        5.0,
-        "at least",
-        base=("rate", "supergateway"),
-    ),
-    Bar(
-        "calls per second, 32 ordinary clients, over supergateway",
-        "rate.clients",
-        5.0,
-        "at least",
-        base=("rate.clients", "supergateway"),
+    *(
+        Bar(f"calls per second, 32 {clients}, over {peer}", measure, 5.0, "at least", base=(measure, peer))
+        for peer in ("supergateway", "supergateway, stateful", "supergateway, SDK server")
+        for measure, clients in (("rate", "bare clients"), ("rate.clients", "ordinary clients"))
     ),
     Bar("tools/list of 2,000 tools, warm, over 15 ms", "list.wall", 1.0, base=("list.wall", "allowed")),
     Bar("memory with 500 sessions, over 120 MB", "memory.many", 1.0, base=("memory.many", "allowed")),
@@ -106,7 +102,7 @@ class Samples:
 
 async def alone(peer: Peer, seconds: float, samples: Samples) -> None:
     """One client: latency, and the CPU of a call."""
-    line = await Line.open(peer)
+    line = await connect(peer)
     calls = line.calls()
     for call in calls:
         await line.ask(call)
@@ -125,48 +121,35 @@ async def alone(peer: Peer, seconds: float, samples: Samples) -> None:
 async def together(peer: Peer, seconds: float, samples: Samples) -> None:
     """Many clients at once: calls per second, by bare clients and by ordinary ones."""
     begun = await asyncio.gather(*(_session(peer) for _ in range(CLIENTS)))
-
-    async def bare(number: int, until: float) -> int:
-        line, done = await Line.open(peer, begun[number]), 0
-        call = line.calls()[number % len(peer.names)]
-        while time.perf_counter() < until:
-            await line.ask(call)
-            done += 1
-        line.close()
-        return done
-
-    async def ordinary(number: int, until: float) -> int:
-        call, done = peer.calls()[number % len(peer.names)], 0
-        head = peer.headers(call, begun[number])
-        async with aiohttp.ClientSession(headers=head) as session:
-            while time.perf_counter() < until:
-                async with session.post(peer.url, json=call) as answer:
-                    _check(answer, await answer.text())
-                done += 1
-        return done
-
     for measure, client in (("rate", bare), ("rate.clients", ordinary)):
-        began = time.perf_counter()
-        done = await asyncio.gather(*(client(number, began + seconds) for number in range(CLIENTS)))
-        samples.add(measure, peer.name, sum(done) / (time.perf_counter() - began))
+        async with contextlib.AsyncExitStack() as stack:
+            opening = (client(peer, session, number) for number, session in enumerate(begun, 1))
+            asks = [await stack.enter_async_context(one) for one in opening]
+            began = time.perf_counter()
+            done = await asyncio.gather(*(_repeated(ask, began + seconds) for ask in asks))
+            samples.add(measure, peer.name, sum(done) / (time.perf_counter() - began))
     for session in filter(None, begun):
-        await (await Line.open(peer, session)).end()
+        await (await connect(peer, session)).end()
+
+
+async def _repeated(ask: Ask, until: float) -> int:
+    done = 0
+    while time.perf_counter() < until:
+        await ask()
+        done += 1
+    return done
 
 
 async def _session(peer: Peer) -> str | None:
-    """A session where the peer wants one. Its connection might be closed before all have theirs."""
-    line = await Line.open(peer)
+    """A session where the peer wants one and its clients do not begin theirs with a stream.
+
+    Its connection might be closed before all have theirs.
+    """
+    if peer.stream is not None:
+        return None
+    line = await connect(peer)
     line.close()
     return line.session
-
-
-def _check(answer: aiohttp.ClientResponse, text: str) -> None:
-    """Reads an answer as a client does that uses it."""
-    if answer.content_type == "text/event-stream":
-        text = next(line[5:] for line in text.splitlines() if line.startswith("data:") and line[5:].strip())
-    said: dict[str, Any] = json.loads(text)
-    if said["result"]["content"][0]["text"] != "hello":
-        raise RuntimeError(f"{answer.status} {text[:300]}")
 
 
 async def sessions(peer: Peer, samples: Samples) -> None:
@@ -177,7 +160,7 @@ async def sessions(peer: Peer, samples: Samples) -> None:
     lines: list[Line] = []
     for count in (min(peer.sessions, 1), peer.sessions):
         while len(lines) < count:
-            lines.append(await Line.open(peer))
+            lines.append(await connect(peer))
             if not peer.legacy:
                 await lines[-1].begin()
         samples.add("memory.many" if count > 1 else "memory.one", peer.name, peer.memory())
@@ -188,7 +171,7 @@ async def sessions(peer: Peer, samples: Samples) -> None:
 async def listing(samples: Samples, rounds: int) -> None:
     """``tools/list`` of one large catalogue, warm."""
     async with http_servers("--tools", str(TOOLS)) as urls, toolyard(urls) as peer:
-        line = await Line.open(peer)
+        line = await connect(peer)
         for number in range(rounds + 2):
             began, params = time.perf_counter(), dict[str, Any]()
             found = 0

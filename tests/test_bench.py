@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import sys
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ sys.path.append(str(BENCH))
 import chat  # noqa: E402
 import gateway  # noqa: E402
 from harness import gateways  # noqa: E402
-from harness.asking import Line  # noqa: E402
+from harness.asking import Line, Peer  # noqa: E402
 from harness.bars import BARS, Bar, judge  # noqa: E402
 from harness.client_phases import PEERS, Run, Sizes  # noqa: E402
+from harness.clients import bare, connect, ordinary  # noqa: E402
 from harness.processes import Failed, Missing, http_servers, worker  # noqa: E402
 from harness.report import Column, Section, peer_table, replace_between, verdict_table  # noqa: E402
 
@@ -34,6 +36,18 @@ META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
 }
+
+
+STREAMING = """
+import sys
+from mcp.server.mcpserver import Context, MCPServer
+app = MCPServer("s", log_level="ERROR")
+@app.tool()
+async def echo(text: str, context: Context) -> str:
+    await context.info("soon")
+    return text
+app.run("sse", port=int(sys.argv[1]))
+"""
 
 
 def request(method: str, **params: Any) -> dict[str, Any]:
@@ -231,11 +245,54 @@ async def test_the_benchmark_of_gateways_asks_in_both_eras_and_reads_answers_of_
     assert {name for name, row in samples.medians().items() if row.get("direct", 0) > 0} >= measures
 
 
+@pytest.fixture
+async def streaming() -> AsyncGenerator[Peer]:
+    """The reference server over HTTP with SSE, with a tool that says something before it answers."""
+    port = gateways.free_port()
+    async with gateways.program(port, sys.executable, "-W", "ignore", "-c", STREAMING, str(port)) as process:
+        yield Peer("streaming", port, ["echo"], process, legacy=True, sessions=2, stream="/sse")
+
+
+async def test_the_benchmark_of_gateways_measures_one_whose_answers_come_on_a_stream(
+    streaming: Peer,
+) -> None:
+    samples = gateway.Samples()
+    await gateway.alone(streaming, 0.05, samples)
+    await gateway.together(streaming, 0.05, samples)
+    await gateway.sessions(streaming, samples)
+    measures = {"call.p50", "call.p99", "rate", "rate.clients", "memory.one", "memory.many"}
+    assert {name for name, row in samples.medians().items() if row.get("streaming", 0) > 0} >= measures
+
+
+async def test_a_client_picks_its_own_answer_from_a_stream_that_brings_those_of_others(
+    streaming: Peer,
+) -> None:
+    line = await connect(streaming, number=1)
+    for other in (11, 2, 21):
+        await line.post(streaming.request(streaming.calls(other)[0], line.session))
+    assert b'"hello 1"' in await line.ask(line.calls()[0])
+    with pytest.raises(RuntimeError, match="error"):
+        await line.ask(streaming.request(streaming.message("tools/none", {}), line.session))
+    line.close()
+
+
+async def test_a_client_of_a_gateway_is_not_content_with_an_error(streaming: Peer) -> None:
+    async with http_servers("--era", "legacy") as urls:
+        direct = dataclasses.replace(gateways.direct(urls), legacy=True, names=["none"])
+        line = await connect(direct)
+        for client in (bare, ordinary):
+            for peer in (direct, dataclasses.replace(streaming, names=["none"])):
+                async with client(peer, None if peer.stream else line.session, 1) as ask:
+                    with pytest.raises(RuntimeError, match="none"):
+                        await ask()
+        await line.end()
+
+
 async def test_a_gateway_that_cannot_be_started_is_left_out_and_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(gateways, "ENVIRONMENTS", tmp_path)
-    missing = ["fastmcp", "mcp-proxy", "supergateway"]
+    missing = ["fastmcp", "mcp-proxy", "supergateway", "supergateway, stateful"]
     async with contextlib.AsyncExitStack() as stack, http_servers() as urls:
         peers = await gateway.start(stack, urls, ["forwarder", *missing])
         assert [peer.name for peer in peers] == ["direct", "forwarder"]

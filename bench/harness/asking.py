@@ -9,10 +9,14 @@ from typing import Any
 
 import psutil
 
-__all__ = ["Line", "Peer"]
+__all__ = ["INITIALIZED", "LIMIT", "Line", "Peer"]
+
+LIMIT = 64 * 1024 * 1024
+"""More bytes than any answer has."""
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 ABOUT = {"name": "bench", "version": "1"}
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized", "params": {}}
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -33,20 +37,33 @@ class Peer:
     """It wants to be asked in a session of the legacy era."""
     sessions: int = 0
     """How many sessions to hold open when its memory is measured."""
+    stream: str | None = None
+    """The path of a stream that brings all answers: HTTP with SSE, as of 2024-11-05."""
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/mcp"
+        return f"{self.origin}/mcp"
 
-    def message(self, method: str, params: dict[str, Any], legacy: bool = False) -> dict[str, Any]:
+    def message(
+        self, method: str, params: dict[str, Any], legacy: bool = False, number: int = 1
+    ) -> dict[str, Any]:
         given = params if self.legacy or legacy else {**params, "_meta": META}
-        return {"jsonrpc": "2.0", "id": 1, "method": method, "params": given}
+        return {"jsonrpc": "2.0", "id": number, "method": method, "params": given}
+
+    def hello(self, number: int = 1) -> dict[str, Any]:
+        """What begins a session of the legacy era."""
+        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": ABOUT}
+        return self.message("initialize", params, legacy=True, number=number)
 
     def headers(self, message: dict[str, Any], session: str | None = None) -> dict[str, str]:
         head = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         if self.token is not None:
             head["Authorization"] = f"Bearer {self.token}"
-        if session is not None:
+        if session is not None and self.stream is None:
             head |= {"Mcp-Session-Id": session, "MCP-Protocol-Version": LEGACY}
         elif "_meta" in message["params"]:
             head |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": message["method"]}
@@ -55,22 +72,29 @@ class Peer:
         return head
 
     def request(self, message: dict[str, Any], session: str | None = None) -> bytes:
-        """The bytes of a POST."""
-        return self._bytes("POST", self.headers(message, session), json.dumps(message).encode())
+        """The bytes of a POST. Where answers come on a stream, a session is the path that it named."""
+        path = session if self.stream is not None and session is not None else "/mcp"
+        return self._bytes("POST", self.headers(message, session), json.dumps(message).encode(), path)
+
+    def listening(self) -> bytes:
+        """The bytes that open its stream."""
+        return self._bytes("GET", {"Accept": "text/event-stream"}, b"", self.stream or "/mcp")
 
     def goodbye(self, session: str) -> bytes:
         """The bytes that end a session."""
         return self._bytes("DELETE", self.headers({"params": {}}, session), b"")
 
-    def _bytes(self, verb: str, headers: dict[str, str], body: bytes) -> bytes:
+    def _bytes(self, verb: str, headers: dict[str, str], body: bytes, path: str = "/mcp") -> bytes:
         head = {"Host": f"127.0.0.1:{self.port}", **headers, "Content-Length": str(len(body))}
         lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
-        return f"{verb} /mcp HTTP/1.1\r\n{lines}\r\n".encode() + body
+        return f"{verb} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
 
-    def calls(self) -> list[dict[str, Any]]:
-        """A call of each of its tools."""
+    def calls(self, number: int = 1) -> list[dict[str, Any]]:
+        """A call of each of its tools, by the client of this number."""
+        told = {"text": f"hello {number}"}
         return [
-            self.message("tools/call", {"name": name, "arguments": {"text": "hello"}}) for name in self.names
+            self.message("tools/call", {"name": name, "arguments": told}, number=number)
+            for name in self.names
         ]
 
     def cpu(self) -> float:
@@ -82,38 +106,38 @@ class Peer:
 
 
 class Line:
-    """One connection of a bare client."""
+    """One connection of a bare client. ``number`` is the id of all that it asks."""
 
     def __init__(self, peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.peer, self.reader, self.writer = peer, reader, writer
         self.session: str | None = None
+        self.number = 1
 
     @classmethod
-    async def open(cls, peer: Peer, session: str | None = None) -> Line:
+    async def open(cls, peer: Peer, session: str | None = None, number: int = 1) -> Line:
         """A connection, in this session or in a new one where the peer wants one."""
-        line = cls(peer, *await asyncio.open_connection("127.0.0.1", peer.port, limit=64 * 1024 * 1024))
-        line.session = session
+        line = cls(peer, *await asyncio.open_connection("127.0.0.1", peer.port, limit=LIMIT))
+        line.session, line.number = session, number
         if peer.legacy and session is None:
             await line.begin()
         return line
 
     async def begin(self) -> None:
         """Begins a session of the legacy era."""
-        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": ABOUT}
-        head, _ = await self._ask(self.peer.request(self.peer.message("initialize", params, legacy=True)))
+        head, _ = await self.post(self.peer.request(self.peer.hello(self.number)))
         self.session = _header(head, "mcp-session-id")
-        told = {"jsonrpc": "2.0", "method": "notifications/initialized", "params": {}}
-        await self.ask(self.peer.request(told, self.session))
+        await self.post(self.peer.request(INITIALIZED, self.session))
 
     def calls(self) -> list[bytes]:
         """The bytes of a call of each tool, in this session."""
-        return [self.peer.request(call, self.session) for call in self.peer.calls()]
+        return [self.peer.request(call, self.session) for call in self.peer.calls(self.number)]
 
     async def ask(self, request: bytes) -> bytes:
         """The body of the answer. Raises RuntimeError where it says that something failed."""
-        return (await self._ask(request))[1]
+        return (await self.post(request))[1]
 
-    async def _ask(self, request: bytes) -> tuple[bytes, bytes]:
+    async def post(self, request: bytes) -> tuple[bytes, bytes]:
+        """Head and body of what a request is answered on its own connection; raises as ``ask`` does."""
         self.writer.write(request)
         head = await self.reader.readuntil(b"\r\n\r\n")
         lower = head.lower()

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -28,6 +29,8 @@ ENVIRONMENTS = ROOT / ".envs"
 MANY = 500
 STDIO = (sys.executable, "-m", "servers.stdio")
 """The same origin, for those who can only start their server."""
+SDK = (sys.executable, "-m", "servers.sdk")
+"""A server as most are that are started."""
 
 
 def free_port() -> int:
@@ -87,11 +90,21 @@ async def forwarder(urls: list[str]) -> AsyncGenerator[Peer]:
         yield Peer("forwarder", one.hello, names, psutil.Process(one.process.pid))
 
 
+def toolyard(urls: list[str]) -> contextlib.AbstractAsyncContextManager[Peer]:
+    servers = {f"s{n}": {"url": url, "type": "http", "shared": True} for n, url in enumerate(urls)}
+    return _toolyard("toolyard", servers, sessions=MANY)
+
+
+def toolyard_sdk(urls: list[str]) -> contextlib.AbstractAsyncContextManager[Peer]:
+    """In front of one server made with the SDK."""
+    started = {"command": SDK[0], "args": SDK[1:], "cwd": str(BENCH), "shared": True}
+    return _toolyard("toolyard, SDK server", {"s0": started}, sessions=1)
+
+
 @contextlib.asynccontextmanager
-async def toolyard(urls: list[str]) -> AsyncGenerator[Peer]:
+async def _toolyard(name: str, servers: dict[str, Any], sessions: int) -> AsyncGenerator[Peer]:
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
-        servers = {f"s{n}": {"url": url, "type": "http", "shared": True} for n, url in enumerate(urls)}
         (Path(folder) / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
         text = await token(Path(folder))
         words = (sys.executable, "-m", "toolyard", "serve", "--port", str(port))
@@ -101,8 +114,8 @@ async def toolyard(urls: list[str]) -> AsyncGenerator[Peer]:
             "TOOLYARD_WRITE_TOOLS": "allow",
         }
         async with program(port, *words, **env) as process:
-            names = [f"s{n}_echo" for n in range(len(urls))]
-            yield Peer("toolyard", port, names, process, token=text, sessions=MANY)
+            names = [f"{server}_echo" for server in servers]
+            yield Peer(name, port, names, process, token=text, sessions=sessions)
 
 
 @contextlib.asynccontextmanager
@@ -123,12 +136,36 @@ async def mcp_proxy(urls: list[str]) -> AsyncGenerator[Peer]:
 
 @contextlib.asynccontextmanager
 async def supergateway(urls: list[str]) -> AsyncGenerator[Peer]:
-    """It starts a server for each session; without sessions it would start one for each request."""
+    """As it comes: HTTP with SSE, one server for all clients, whose every answer goes to each of them."""
+    async with _supergateway() as (port, process):
+        yield Peer("supergateway", port, ["echo"], process, legacy=True, sessions=MANY, stream="/sse")
+
+
+@contextlib.asynccontextmanager
+async def supergateway_stateful(urls: list[str]) -> AsyncGenerator[Peer]:
+    """Streamable HTTP, a server for each session; without sessions it would start one for each request."""
+    words = ("--outputTransport", "streamableHttp", "--stateful", "--logLevel", "none")
+    async with _supergateway(*words) as (port, process):
+        yield Peer("supergateway, stateful", port, ["echo"], process, legacy=True, sessions=1)
+
+
+@contextlib.asynccontextmanager
+async def supergateway_sdk(urls: list[str]) -> AsyncGenerator[Peer]:
+    """As it comes, logs included, in front of one server made with the SDK."""
+    async with _supergateway("--logLevel", "info", server=SDK) as (port, process):
+        name = "supergateway, SDK server"
+        yield Peer(name, port, ["echo"], process, legacy=True, sessions=1, stream="/sse")
+
+
+@contextlib.asynccontextmanager
+async def _supergateway(
+    *words: str, server: tuple[str, ...] = STDIO
+) -> AsyncGenerator[tuple[int, psutil.Process]]:
     port, modules = free_port(), ENVIRONMENTS / "bench-node/node_modules"
-    words = ("--outputTransport", "streamableHttp", "--stateful", "--port", str(port), "--logLevel", "none")
     script = str(modules / "supergateway/dist/index.js")
-    async with program(port, "node", script, "--stdio", shlex.join(STDIO), *words) as process:
-        yield Peer("supergateway", port, ["echo"], process, legacy=True, sessions=1)
+    given = ("--stdio", shlex.join(server), "--port", str(port), *(words or ("--logLevel", "none")))
+    async with program(port, "node", script, *given) as process:
+        yield port, process
 
 
 GATEWAYS = {
@@ -137,6 +174,9 @@ GATEWAYS = {
     "fastmcp": fastmcp,
     "mcp-proxy": mcp_proxy,
     "supergateway": supergateway,
+    "supergateway, stateful": supergateway_stateful,
+    "toolyard, SDK server": toolyard_sdk,
+    "supergateway, SDK server": supergateway_sdk,
 }
 
 

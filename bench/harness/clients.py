@@ -1,0 +1,91 @@
+"""The clients that ask a gateway: bare ones, and ordinary ones, over the transport that it speaks."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import aiohttp
+
+from harness.asking import INITIALIZED, Line, Peer
+from harness.listening import StreamLine
+
+__all__ = ["Ask", "bare", "connect", "ordinary"]
+
+Message = dict[str, Any]
+Ask = Callable[[], Awaitable[None]]
+"""Calls a tool and reads the answer."""
+
+
+async def connect(peer: Peer, session: str | None = None, number: int = 1) -> Line:
+    """A connection of a bare client, in this session or in a new one where the peer wants one."""
+    return await (Line if peer.stream is None else StreamLine).open(peer, session, number)
+
+
+@contextlib.asynccontextmanager
+async def bare(peer: Peer, session: str | None, number: int) -> AsyncGenerator[Ask]:
+    """A client that writes prepared bytes and looks for its word in what comes back."""
+    line = await connect(peer, session, number)
+    call, word = line.calls()[number % len(peer.names)], b'"hello %d"' % number
+
+    async def ask() -> None:
+        if word not in (body := await line.ask(call)):
+            raise RuntimeError(f"not what was asked for: {body.decode()[:300]}")
+
+    try:
+        yield ask
+    finally:
+        line.close()
+
+
+@contextlib.asynccontextmanager
+async def ordinary(peer: Peer, session: str | None, number: int) -> AsyncGenerator[Ask]:
+    """A client that posts JSON and reads the answer as one does that uses it."""
+    call = peer.calls(number)[number % len(peer.names)]
+    async with aiohttp.ClientSession(headers=peer.headers(call, session)) as http:
+        if peer.stream is None:
+            yield functools.partial(_call, functools.partial(_posted, http, peer.url), call)
+        else:
+            async with http.get(peer.origin + peer.stream) as stream:
+                url = peer.origin + (await _data(stream)).decode().strip()
+                ask = functools.partial(_heard, http, url, stream)
+                await ask(peer.hello(number))
+                (await http.post(url, json=INITIALIZED)).release()
+                yield functools.partial(_call, ask, call)
+
+
+async def _call(ask: Callable[[Message], Awaitable[Message]], call: Message) -> None:
+    said = await ask(call)
+    content = said.get("result", {}).get("content", [{}])
+    if content[0].get("text") != call["params"]["arguments"]["text"]:
+        raise RuntimeError(f"not what was asked for: {json.dumps(said)[:300]}")
+
+
+async def _posted(http: aiohttp.ClientSession, url: str, message: Message) -> Message:
+    async with http.post(url, json=message) as answer:
+        text = await answer.text()
+    if answer.content_type == "text/event-stream":
+        text = next(line[5:] for line in text.splitlines() if line.startswith("data:") and line[5:].strip())
+    return json.loads(text)
+
+
+async def _heard(
+    http: aiohttp.ClientSession, url: str, stream: aiohttp.ClientResponse, message: Message
+) -> Message:
+    """The answer, picked from all that the stream brings."""
+    async with http.post(url, json=message) as accepted:
+        accepted.raise_for_status()
+        await accepted.read()
+    while (said := json.loads(await _data(stream))).get("id") != message["id"]:
+        pass
+    return said
+
+
+async def _data(stream: aiohttp.ClientResponse) -> bytes:
+    async for line in stream.content:
+        if line.startswith(b"data:"):
+            return line[5:]
+    raise RuntimeError("the stream ended")
