@@ -28,6 +28,8 @@ class Ours:
             about[server] = tool.get("server_description") or ""
         for server, mine in servers.items():
             self.found.put(server, mine, about[server])
+        # What is put off until somebody searches belongs to the index.
+        self.search("")
 
     def search(self, query: str) -> list[int]:
         return [int(hit.name) for hit in self.found.search(query, LIMIT)]

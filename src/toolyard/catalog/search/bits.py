@@ -8,64 +8,41 @@ in some hundred operations.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-__all__ = ["Bits", "add", "best", "members", "planes"]
+__all__ = ["add", "best", "bits", "members", "planes"]
 
+_VERY_FEW = 4
+"""Members up to which they are put in one by one."""
 _FEW = 40
 """Members up to which they are taken out one by one; of more, those of a byte at once."""
 _SOME = re.compile(rb"[^\0]")
 _MEMBERS = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256)]
 
 
-class Bits:
-    """A set of numbers that changes; ``value`` is the set as one number."""
-
-    __slots__ = ("_bytes", "_value")
-
-    def __init__(self, numbers: Iterable[int] = ()) -> None:
-        self._bytes = bytearray()
-        self._value: int | None = 0
+def bits(numbers: Collection[int]) -> int:
+    """Some numbers as a set."""
+    if len(numbers) <= _VERY_FEW:
+        value = 0
         for number in numbers:
-            self.add(number)
-
-    def add(self, number: int) -> None:
-        """Put a number in."""
-        held = self._bytes
-        byte = number >> 3
-        if byte >= len(held):
-            held.extend(bytes(byte + 1 - len(held)))
-        held[byte] |= 1 << (number & 7)
-        self._value = None
-
-    def discard(self, number: int) -> None:
-        """Take a number out, where it is in."""
-        if number >> 3 < len(self._bytes):
-            self._bytes[number >> 3] &= ~(1 << (number & 7))
-            self._value = None
-
-    @property
-    def value(self) -> int:
-        if self._value is None:
-            self._value = int.from_bytes(self._bytes, "little")
-        return self._value
+            value |= 1 << number
+        return value
+    held = bytearray((max(numbers) >> 3) + 1)
+    for number in numbers:
+        held[number >> 3] |= 1 << (number & 7)
+    return int.from_bytes(held, "little")
 
 
-def planes(levels: Iterable[tuple[int, int]]) -> list[int]:
+def planes(levels: Mapping[int, int]) -> list[int]:
     """The planes of levels and their sets; a document in several sets has the highest of their levels."""
-    found: list[int] = []
+    found = [0] * max(levels, default=0).bit_length()
     taken = 0
-    for level, documents in sorted(levels, reverse=True):
-        new = (documents | taken) ^ taken
+    for level, documents in sorted(levels.items(), reverse=True):
+        new = documents & ~taken
         taken |= documents
-        plane = 0
-        while level:
-            if plane == len(found):
-                found.append(0)
-            if level & 1:
-                found[plane] |= new
-            level >>= 1
-            plane += 1
+        for at in range(level.bit_length()):
+            if level >> at & 1:
+                found[at] |= new
     return found
 
 
@@ -113,10 +90,10 @@ def members(documents: int) -> list[int]:
     found: list[int] = []
     if documents.bit_count() <= _FEW:
         while documents:
-            lowest = documents & -documents
-            found.append(lowest.bit_length() - 1)
-            documents ^= lowest
-        return found
+            highest = documents.bit_length() - 1
+            found.append(highest)
+            documents ^= 1 << highest
+        return found[::-1]
     for byte in _SOME.finditer(documents.to_bytes((documents.bit_length() + 7) // 8, "little")):
         base = byte.start() * 8
         found += [base + bit for bit in _MEMBERS[byte[0][0]]]

@@ -98,6 +98,7 @@ class SearchIndex:
             self.remove(server_id)
         for server_id, mine in tools.items():
             self.put(server_id, mine, _about(roster.catalogues.get(server_id)))
+        self._postings.settle()
 
     def search(self, query: str, limit: int = 10, *, allowed: Collection[str] | None = None) -> list[Hit]:
         """The best tools for a query, best first; equal ones by name. Never raises for what a query is.

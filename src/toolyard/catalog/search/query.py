@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 from toolyard.catalog.search.stems import stem
 from toolyard.catalog.search.stopwords import STOPPED, WEAK
@@ -31,14 +32,16 @@ _LONGEST_PAIR = 16
 _KEPT = 4_096
 
 _TOKEN = re.compile(
-    r"""(?P<run>[^\W_]+)
-    |(?P<value>"[^"]{1,200}"|“[^”]{1,200}”|(?<!\w)'[^']{1,200}'(?!\w)|(?<!\w)(?:/[\w.\-]+){2,})
-    |(?P<end>[.?!;,]+(?=\s|$)|\n|[。；？，、]|(?<=\s)\+(?=\s))
+    r"""[^\W_]+  # a run
+    |"[^"]{1,200}"|“[^”]{1,200}”|(?<!\w)'[^']{1,200}'(?!\w)|(?<!\w)(?:/[\w.\-]+){2,}  # a value
+    |[.?!;,]+(?=\s|$)|\n|[。；？，、]|(?<=\s)\+(?=\s)  # the end of a clause
     """,
     re.VERBOSE,
 )
+_VALUES = frozenset("\"“'/")
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S{1,500}|[^\s@]{1,64}@[^\s@]{1,255}")
-_END = ("", 0.0, "", False)
+_Term = tuple[str, float, str, bool]
+_END: _Term = ("", 0.0, "", False)
 _ENDING = frozenset({"additionally", "after", "also", "and", "before", "finally", "or", "then", "while"})
 
 
@@ -84,50 +87,57 @@ def ask(query: str) -> Asked:
     """Read a query. One without any word has no terms."""
     weights: dict[str, float] = {}
     pairs: dict[str, float] = {}
-    spoken: set[str] = set()
+    values: set[str] = set()
     clauses = _Clauses()
-    before: tuple[str, float] | None = None
+    before, last = "", 0.0
     for term, weight, part, is_value in _terms(folded(query[:_LONGEST]).replace("’", "'")):
-        if not term:
-            clauses.end()
-            before = None
-            continue
-        if not is_value:
-            spoken.add(term)
         known = weights.get(term)
-        if known is None and len(weights) >= _MOST_TERMS:
+        if known is not None:
+            weights[term] = max(known, weight) + _AGAIN * weight
+            if not is_value:
+                values.discard(term)
+        elif not term:
+            clauses.end()
+            before = ""
             continue
-        weights[term] = weight if known is None else max(known, weight) + _AGAIN * weight
+        elif len(weights) >= _MOST_TERMS:
+            continue
+        else:
+            weights[term] = weight
+            if is_value:
+                values.add(term)
         clauses.add(term, weight)
-        if (
-            before is not None
-            and min(before[1], weight) > _WEAK
-            and len(before[0]) + len(part) <= _LONGEST_PAIR
-        ):
-            pairs.setdefault(stem(before[0] + part), min(before[1], weight))
-        before = part, weight
-    return Asked(weights, clauses.done(), weights.keys() - spoken, pairs)
+        if weight <= _WEAK:
+            before = ""
+            continue
+        if before and len(before) + len(part) <= _LONGEST_PAIR:
+            pairs.setdefault(stem(before + part), min(last, weight))
+        before, last = part, weight
+    return Asked(weights, clauses.done(), values, pairs)
 
 
-def _terms(text: str) -> Iterator[tuple[str, float, str, bool]]:
+def _terms(text: str) -> Iterator[_Term]:
     """Each term with its weight, its word and whether it is of a value; an empty one where a clause ends."""
     if "@" in text or "www." in text or "://" in text:
         text = _ADDRESS.sub(lambda found: f'"{found[0][:198]}"', text.replace('"', "'"))
-    for found in _TOKEN.finditer(text):
-        kind = found.lastgroup
-        if kind == "run":
-            yield from _of_run(found[0])
-        elif kind == "end":
-            yield _END
-        else:
-            for run in runs(found[0]):
-                for term, weight, part, _ in _of_run(run):
-                    if term:
-                        yield term, weight * _VALUE, part, True
+    return chain.from_iterable(map(_of_token, _TOKEN.findall(text)))
 
 
 @lru_cache(maxsize=_KEPT)
-def _of_run(run: str) -> tuple[tuple[str, float, str, bool], ...]:
+def _of_token(token: str) -> tuple[_Term, ...]:
+    if token[0].isalnum():
+        return _of_run(token)
+    if token[0] not in _VALUES:
+        return (_END,)
+    return tuple(
+        (term, weight * _VALUE, part, True)
+        for run in runs(token)
+        for term, weight, part, _ in _of_run(run)
+        if term
+    )
+
+
+def _of_run(run: str) -> tuple[_Term, ...]:
     parts = pieces(run)
     found = [_END] if run.lower() in _ENDING else []
     found += [

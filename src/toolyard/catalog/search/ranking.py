@@ -17,12 +17,20 @@ from toolyard.catalog.search.view import Concept, View
 __all__ = ["rank"]
 
 _CANDIDATES = 24
+_CANDIDATES_OF_CLAUSES = 32
+_ENOUGH = 16
+"""Candidates from which on those at the border, which are equal, are left out altogether."""
 _COVER = 0.5
 _CLAUSES = 0.5
 _PAIR = 0.8
 _GUESSED = 12
 """Terms of a query up to which misspellings are supposed; a longer one says enough."""
 _SHORTEST_PAIR = 6
+_WEAKEST = 0.5
+"""Of a word that counts for less than this the relatives are left out."""
+
+_Found = tuple[str, float, Concept]
+"""A term, its weight, and what it stands for."""
 
 
 def rank(view: View, asked: Asked, least: int, names: Mapping[int, str]) -> dict[int, float]:
@@ -30,25 +38,14 @@ def rank(view: View, asked: Asked, least: int, names: Mapping[int, str]) -> dict
 
     Of documents that are equal the first by name are taken.
     """
-    short = len(asked.weights) <= _GUESSED
-    found = [
-        (term, concept)
-        for term, weight in asked.weights.items()
-        if (concept := view.concept(term, weight, short and term not in asked.values)) is not None
-    ]
-    for text, weight in asked.pairs.items():
-        if len(text) >= _SHORTEST_PAIR and text not in asked.weights and view.knows(text):
-            concept = view.concept(text, _PAIR * weight)
-            if concept is not None:
-                found.append((text, concept))
+    found = _found(view, asked)
     if not found:
         return {}
-    found.sort(key=itemgetter(0))
-    concepts = [concept for _, concept in found]
-    candidates = _candidates(concepts, least, names)
+    most = _CANDIDATES_OF_CLAUSES if asked.clauses else _CANDIDATES
+    candidates = _candidates(found, least, max(most, least), names)
     places = {number: place for place, number in enumerate(candidates)}
-    columns = {term: concept.column(places) for term, concept in found}
-    covers = _covers(view, candidates, concepts)
+    columns = {term: concept.column(places, weight) for term, weight, concept in found}
+    covers = _covers(view, candidates, found)
     scores = list(map(mul, map(sum, zip(*columns.values(), strict=True)), covers))
     top = max(scores)
     if not asked.clauses:
@@ -62,30 +59,51 @@ def rank(view: View, asked: Asked, least: int, names: Mapping[int, str]) -> dict
         highest = max(sums)
         if highest > 0.0:
             share = (highest / top) ** 0.5 / highest
-            best = [max(one, share * other) for one, other in zip(best, sums, strict=True)]
+            best = [
+                one if one > (new := share * other) else new for one, other in zip(best, sums, strict=True)
+            ]
     return {
         number: (1 - _CLAUSES) * score / top + _CLAUSES * of_clause
         for number, score, of_clause in zip(candidates, scores, best, strict=True)
     }
 
 
-def _candidates(concepts: Iterable[Concept], least: int, names: Mapping[int, str]) -> list[int]:
-    most = max(_CANDIDATES, least)
+def _found(view: View, asked: Asked) -> list[_Found]:
+    """What there is of what is asked for, by term."""
+    short = len(asked.weights) <= _GUESSED
+    found: list[_Found] = []
+    for term, weight in asked.weights.items():
+        concept = view.concept(term, weight >= _WEAKEST, short and term not in asked.values)
+        if concept is not None:
+            found.append((term, weight, concept))
+    for text, weight in asked.pairs.items():
+        if len(text) >= _SHORTEST_PAIR and text not in asked.weights and view.knows(text):
+            concept = view.concept(text, True, True)
+            if concept is not None:
+                found.append((text, _PAIR * weight, concept))
+    found.sort(key=itemgetter(0))
+    return found
+
+
+def _candidates(found: Iterable[_Found], least: int, most: int, names: Mapping[int, str]) -> list[int]:
     total: list[int] = []
-    for concept in concepts:
+    for _, weight, concept in found:
         add(total, concept.planes)
+        if weight > 1.0:  # said more than once: a quarter more
+            add(total, concept.planes[2:])
     sure, equal = best(total, most)
-    found = members(sure)
-    if len(found) == most or not equal:
-        return found
-    return found + nsmallest(most - len(found), members(equal), key=names.__getitem__)
+    numbers = members(sure)
+    if len(numbers) >= max(_ENOUGH, least) or not equal:
+        return numbers
+    return numbers + nsmallest(most - len(numbers), members(equal), key=names.__getitem__)
 
 
-def _covers(view: View, candidates: Sequence[int], concepts: Iterable[Concept]) -> list[float]:
+def _covers(view: View, candidates: Sequence[int], found: Iterable[_Found]) -> list[float]:
     """How much each document is raised for the share of its name that the query covers."""
     have: dict[int, float] = {}
-    for concept in concepts:
+    for _, weight, concept in found:
         for place, share in concept.terms:
-            if share > have.get(place, 0.0):
-                have[place] = min(1.0, share)
+            covered = share * weight
+            if covered > have.get(place, 0.0):
+                have[place] = min(1.0, covered)
     return [1 + _COVER * covered for covered in view.covers(candidates, have)]

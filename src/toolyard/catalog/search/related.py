@@ -11,7 +11,7 @@ from functools import cache
 
 from toolyard.catalog.search.stems import stem
 
-__all__ = ["related"]
+__all__ = ["Family", "families"]
 
 _FAMILIES = """
 get fetch retrieve read obtain load access
@@ -379,19 +379,20 @@ tarot fortune
 笔记 note
 """
 
-_Families = dict[str, tuple[str, ...]]
+Family = tuple[str, ...]
+"""The stems of one line, in its order."""
 
 
-def related(term: str) -> tuple[str, ...]:
-    """The stems that may stand for this one, without itself; in a fixed order."""
+def families(term: str) -> tuple[Family, ...]:
+    """The families of a stem. Any of theirs may stand for it."""
     return _by_stem().get(term, ())
 
 
 @cache
-def _by_stem() -> _Families:
-    found: dict[str, dict[str, None]] = {}
+def _by_stem() -> dict[str, tuple[Family, ...]]:
+    found: dict[str, tuple[Family, ...]] = {}
     for line in _FAMILIES.strip().splitlines():
-        family = dict.fromkeys(stem(word) for word in line.split())
+        family = tuple(dict.fromkeys(stem(word) for word in line.split()))
         for term in family:
-            found.setdefault(term, {}).update(family)
-    return {term: tuple(other for other in others if other != term) for term, others in found.items()}
+            found[term] = (*found.get(term, ()), family)
+    return found

@@ -97,9 +97,9 @@ _DERIVED = (
     ("al", "", 4),
 )
 
-_BY_LAST_LETTER = {
-    letter: tuple(each for each in _DERIVED if each[0].endswith(letter))
-    for letter in {ending[-1] for ending, _, _ in _DERIVED}
+_BY_LAST_LETTERS = {
+    letters: tuple(each for each in _DERIVED if each[0].endswith(letters))
+    for letters in {ending[-2:] for ending, _, _ in _DERIVED}
 }
 
 
@@ -112,11 +112,17 @@ def stem(word: str) -> str:
         return word
     if word.startswith("analy"):
         return "analys"
-    return _bare(_derived(_inflected(_singular(word))))
+    if word.endswith("s"):
+        word = _singular(word)
+    if word.endswith(("ing", "ed")):
+        word = _inflected(word)
+    if word[-2:] in _BY_LAST_LETTERS:
+        word = _derived(word)
+    return _bare(word)
 
 
 def _singular(word: str) -> str:
-    if not word.endswith("s") or word.endswith(("ss", "us", "is")):
+    if word.endswith(("ss", "us", "is")):
         return word
     if word.endswith("ies"):
         return word[:-3] + "y" if len(word) > 4 else word[:-1]
@@ -126,20 +132,16 @@ def _singular(word: str) -> str:
 
 
 def _inflected(word: str) -> str:
-    for ending in ("ing", "ed"):
-        if not word.endswith(ending):
-            continue
-        rest = word[: -len(ending)]
-        if len(rest) < _SHORTEST or _VOWELS.isdisjoint(rest):
-            return word
-        if rest[-1] == rest[-2] and rest[-1] in _UNDOUBLED:
-            return rest[:-1]
-        return rest + "e" if rest.endswith(("at", "bl", "iz")) else rest
-    return word
+    rest = word[:-3] if word.endswith("ing") else word[:-2]
+    if len(rest) < _SHORTEST or _VOWELS.isdisjoint(rest):
+        return word
+    if rest[-1] == rest[-2] and rest[-1] in _UNDOUBLED:
+        return rest[:-1]
+    return rest + "e" if rest.endswith(("at", "bl", "iz")) else rest
 
 
 def _derived(word: str) -> str:
-    for ending, instead, least in _BY_LAST_LETTER.get(word[-1], ()):
+    for ending, instead, least in _BY_LAST_LETTERS[word[-2:]]:
         if word.endswith(ending):
             rest = word[: -len(ending)]
             if len(rest) >= least and not _VOWELS.isdisjoint(rest):

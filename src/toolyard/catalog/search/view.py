@@ -7,29 +7,36 @@ those, and nothing hidden shows through a rank.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
 
-from toolyard.catalog.search.bits import Bits, planes
+from toolyard.catalog.search.bits import bits, planes
 from toolyard.catalog.search.near import Nearby
 from toolyard.catalog.search.postings import Postings
-from toolyard.catalog.search.related import related
+from toolyard.catalog.search.related import Family, families
 
 __all__ = ["Concept", "View"]
 
 _RELATED = 0.25
 _RELATED_UNKNOWN = 0.7
-_WEAKEST = 0.5
-"""Of a word that counts for less than this the relatives are left out."""
 _NEAR = 0.9
 _SPLIT = 0.8
 _SHORTEST_HALF = 3
-_LEVELS = 3.5
+_LEVELS = 2.5
 """Steps in which a concept's share of a sum is counted, for each unit of it."""
 _LITTLE = 0.4
+_LIGHT = 0.35
+"""About what a word counts whose relatives do not count."""
 _NAME_EASE = 1.0
 """What a name's rarities are added to, so that one of a single common word is never wholly covered."""
-_CONCEPTS_KEPT = 10_000
+_CONCEPTS_KEPT = 2_000
 _FEW = 12
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+_Table = tuple[float, Mapping[int, float]]
 
 
 class Concept:
@@ -43,18 +50,19 @@ class Concept:
     def __init__(
         self,
         terms: Sequence[tuple[int, float]],
-        tables: Sequence[tuple[float, Mapping[int, float]]],
+        tables: Sequence[_Table],
         sums: Sequence[int],
     ) -> None:
         self.terms = terms
         self.planes = sums
         self._tables = tables
 
-    def column(self, places: Mapping[int, int]) -> list[float]:
+    def column(self, places: Mapping[int, int], weight: float) -> list[float]:
         """What the concept adds to each of some documents, which have the places 0, 1, … in this order."""
         column = [0.0] * len(places)
         wanted = places.keys()
-        for factor, documents in self._tables:
+        for share, documents in self._tables:
+            factor = share * weight
             # Where there are few, to look at each costs less than to find those of both.
             for number in documents if len(documents) < _FEW else documents.keys() & wanted:
                 if number in places:
@@ -65,117 +73,139 @@ class Concept:
         return column
 
 
+@dataclass(frozen=True, slots=True)
+class _Relatives:
+    """The terms of a family that there are, with their share, and where any of them counts much."""
+
+    terms: Sequence[tuple[int, float]]
+    tables: Sequence[_Table]
+    much: int
+    level: int
+
+
+class _Kept(dict[_Key, _Value]):
+    """What a function gives, worked out when it is asked for first."""
+
+    def __init__(self, work: Callable[[_Key], _Value]) -> None:
+        self._work = work
+
+    def __missing__(self, key: _Key) -> _Value:
+        value = self[key] = self._work(key)
+        return value
+
+
 class View:
     """Statistics and concepts over some documents of the postings. Good until these change."""
 
-    def __init__(self, postings: Postings, allowed: Iterable[int] | None, nearby: Nearby) -> None:
+    def __init__(self, postings: Postings, allowed: Collection[int] | None, nearby: Nearby) -> None:
+        postings.settle()
         self._postings = postings
         self._nearby = nearby
-        self._allowed = None if allowed is None else Bits(allowed).value
-        self.count = postings.count if self._allowed is None else self._allowed.bit_count()
-        self._rarities: dict[int, float] = {}
-        self._concepts: dict[tuple[str, float, bool], Concept | None] = {}
-        self._names: dict[int, tuple[tuple[int, float], ...]] = {}
+        self._allowed = None if allowed is None else bits(allowed)
+        self._count = postings.count if self._allowed is None else self._allowed.bit_count()
+        self._rarities = _Kept(self._rarity)
+        self._concepts: dict[tuple[str | bool, ...], Concept | None] = {}
+        self._relatives = _Kept(self._relatives_of)
+        self._lengths = _Kept(self._length)
 
     def knows(self, text: str) -> bool:
         """Whether any allowed tool has the term."""
         place = self._postings.vocabulary.get(text)
-        return place is not None and self._rarity(place) > 0.0
+        return place is not None and self._rarities[place] > 0.0
 
-    def concept(self, term: str, weight: float, guess: bool = True) -> Concept | None:
-        """What a term of a query stands for here, with this weight; None where it stands for nothing.
+    def concept(self, term: str, kin: bool, guess: bool) -> Concept | None:
+        """What a term of a query stands for here; None where it stands for nothing.
 
-        ``guess`` allows it to be misspelt or unfinished.
+        ``kin`` has its relatives count beside itself, ``guess`` allows it to be misspelt or unfinished.
         """
-        key = term, weight, guess
+        place = self._postings.vocabulary.get(term)
+        known = place is not None and self._rarities[place] > 0.0
+        key = (term, kin) if known else (term, guess, "unknown")
         try:
             return self._concepts[key]
         except KeyError:
             if len(self._concepts) > _CONCEPTS_KEPT:
                 self._concepts.clear()
-            found = self._concepts[key] = self._concept(term, weight, guess)
+            own = [(place, 1.0)] if place is not None and known else self._stand_ins(term, guess)
+            relatives = [self._relatives[family] for family in families(term)] if known and kin else []
+            found = self._concepts[key] = self._concept(own, relatives, kin) if own else None
             return found
 
     def covers(self, numbers: Iterable[int], have: Mapping[int, float]) -> list[float]:
         """The share of each document's name, 0 to 1, that some terms cover; a rare term is more of it."""
-        names = self._names
+        names, rarities, lengths = self._postings.names, self._rarities, self._lengths
         found: list[float] = []
         for number in numbers:
-            name = names.get(number)
-            if name is None:
-                name = names[number] = self._name(number)
             covered = 0.0
-            for place, share in name:
+            for place in names[number]:
                 if place in have:
-                    covered += share * have[place]
-            found.append(covered)
+                    covered += rarities[place] * have[place]
+            found.append(covered / lengths[number] if covered else 0.0)
         return found
 
-    def _name(self, number: int) -> tuple[tuple[int, float], ...]:
-        places = self._postings.name_terms(number)
-        rarities = [self._rarity(place) for place in places]
-        total = sum(rarities) + _NAME_EASE
-        return tuple([(place, rarity / total) for place, rarity in zip(places, rarities, strict=True)])
+    def _concept(self, own: list[tuple[int, float]], kin: list[_Relatives], heavy: bool) -> Concept:
+        tables: list[_Table] = []
+        levels: dict[int, int] = {}
+        fine = _LEVELS if heavy else _LEVELS * _LIGHT
+        for place, share in own:
+            posting = self._postings.lists[place]
+            factor = self._rarities[place] * share
+            tables.append((factor, posting.documents))
+            level = int(fine * factor) + 1
+            levels[level] = levels.get(level, 0) | posting.much
+            level = int(fine * _LITTLE * factor) + 1
+            levels[level] = levels.get(level, 0) | posting.present
+        for relatives in kin:
+            own += relatives.terms
+            tables += [table for table in relatives.tables if table[1] is not tables[0][1]]
+            levels[relatives.level] = levels.get(relatives.level, 0) | relatives.much
+        if self._allowed is not None:
+            levels = {level: documents & self._allowed for level, documents in levels.items()}
+        return Concept(own, tables, planes(levels))
 
     def _rarity(self, place: int) -> float:
         """A term's inverse document frequency, 0 where no allowed document has it."""
-        rarity = self._rarities.get(place)
-        if rarity is None:
-            posting = self._postings.lists[place]
-            held = len(posting.documents)
-            if self._allowed is not None:
-                held = (posting.present & self._allowed).bit_count()
-            rarity = math.log(1 + (self.count - held + 0.5) / (held + 0.5)) if held else 0.0
-            self._rarities[place] = rarity
-        return rarity
+        posting = self._postings.lists[place]
+        held = len(posting.documents)
+        if self._allowed is not None:
+            held = (posting.present & self._allowed).bit_count()
+        return math.log(1 + (self._count - held + 0.5) / (held + 0.5)) if held else 0.0
 
-    def _concept(self, term: str, weight: float, guess: bool) -> Concept | None:
-        found = self._stand_ins(term, weight, guess)
-        if not found:
-            return None
-        allowed, lists = self._allowed, self._postings.lists
-        nearest = found[0][1]
-        tables: list[tuple[float, Mapping[int, float]]] = []
-        levels: dict[int, int] = {}
-        for place, share, rarity in found:
-            posting = lists[place]
-            factor = rarity * share * weight
-            tables.append((factor, posting.documents))
-            level = int(_LEVELS * factor) + 1
-            levels[level] = levels.get(level, 0) | posting.much
-            if share == nearest:
-                level = int(_LEVELS * _LITTLE * factor) + 1
-                levels[level] = levels.get(level, 0) | posting.present
-        if allowed is not None:
-            levels = {level: documents & allowed for level, documents in levels.items()}
-        terms = tuple([(place, share * weight) for place, share, _ in found])
-        return Concept(terms, tables, planes(levels.items()))
+    def _length(self, number: int) -> float:
+        """What the rarities of a document's name come to."""
+        return sum(map(self._rarities.__getitem__, self._postings.names[number])) + _NAME_EASE
 
-    def _stand_ins(self, term: str, weight: float, guess: bool) -> list[tuple[int, float, float]]:
-        """The places of the terms that may stand for one, each once, with its share and rarity; those with
-        the highest share first."""
-        vocabulary, rarity = self._postings.vocabulary, self._rarity
-        place = vocabulary.get(term)
-        found = [(place, 1.0, rare)] if place is not None and (rare := rarity(place)) else []
-        if found and weight < _WEAKEST:
-            return found
-        share = _RELATED if found else _RELATED_UNKNOWN
-        for other in related(term):
-            place = vocabulary.get(other)
-            if place is not None and (rare := rarity(place)):
-                found.append((place, share, rare))
+    def _relatives_of(self, family: Family) -> _Relatives:
+        lists, rarities = self._postings.lists, self._rarities
+        places = self._known(family)
+        much = 0
+        for place in places:
+            much |= lists[place].much
+        tables = [(_RELATED * rarities[place], lists[place].documents) for place in places]
+        level = int(_LEVELS * sum(factor for factor, _ in tables) / len(tables)) + 1
+        return _Relatives([(place, _RELATED) for place in places], tables, much, level)
+
+    def _known(self, terms: Iterable[str]) -> list[int]:
+        """The places of those terms that any allowed tool has."""
+        vocabulary, rarities = self._postings.vocabulary, self._rarities
+        places = [vocabulary[term] for term in terms if term in vocabulary]
+        return [place for place in places if rarities[place]]
+
+    def _stand_ins(self, term: str, guess: bool) -> list[tuple[int, float]]:
+        """The places of the terms that may stand for one that nobody has, each once, with its share."""
+        relatives = dict.fromkeys(chain.from_iterable(families(term)))
+        found = [(place, _RELATED_UNKNOWN) for place in self._known(relatives)]
         if not found:
-            found = self._halves(term)
+            found = [(place, _SPLIT) for place in self._halves(term)]
         if not found and guess:
-            near = self._nearby.find(term, lambda place: rarity(place) > 0.0)
-            found = [(place, _NEAR * sure, rarity(place)) for place, sure in near]
+            rarities = self._rarities
+            near = self._nearby.find(term, lambda place: rarities[place] > 0.0)
+            found = [(place, _NEAR * sure) for place, sure in near]
         return found
 
-    def _halves(self, text: str) -> list[tuple[int, float, float]]:
+    def _halves(self, text: str) -> Iterable[int]:
         """A word written together that the catalogue writes apart."""
         for at in range(_SHORTEST_HALF, len(text) - _SHORTEST_HALF + 1):
             if self.knows(text[:at]) and self.knows(text[at:]):
-                vocabulary = self._postings.vocabulary
-                places = {vocabulary[text[:at]]: None, vocabulary[text[at:]]: None}
-                return [(place, _SPLIT, self._rarity(place)) for place in places]
-        return []
+                return self._known(dict.fromkeys((text[:at], text[at:])))
+        return ()

@@ -1,0 +1,32 @@
+"""The sets of a term are those of its table, however documents come and go."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolyard.catalog.search.bits import members
+from toolyard.catalog.search.fields import Document
+from toolyard.catalog.search.postings import Postings
+
+weights = st.lists(st.sampled_from([0.25, 0.5, 0.75]), min_size=12, max_size=40)
+rounds = st.lists(st.tuples(weights, st.sets(st.integers(0, 80)), st.booleans()), min_size=2, max_size=5)
+
+
+@given(rounds)
+def test_settled_sets_are_those_of_the_table(rounds: list[tuple[list[float], set[int], bool]]) -> None:
+    postings = Postings()
+    held: dict[int, float] = {}
+    for came, gone, settled in rounds:
+        for weight in came:
+            held[postings.add(Document({"paint": weight}, ("paint",)))] = weight
+        for number in gone & held.keys():
+            postings.remove(number)
+            del held[number]
+        if settled:
+            postings.settle()
+    postings.settle()
+    for posting in postings.lists:
+        assert posting.documents == held
+        assert members(posting.present) == sorted(held)
+        assert members(posting.much) == sorted(number for number, weight in held.items() if weight >= 0.5)
