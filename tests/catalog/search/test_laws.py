@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.catalog.search import Hit, SearchIndex
+from toolyard.catalog.search import Hit, SearchIndex, postings
 from toolyard.model.tool import Definition
 
 WORDS = [
@@ -62,6 +63,12 @@ def by_server(tools: Tools) -> dict[str, dict[str, Definition]]:
     for name, (server, definition) in tools.items():
         found.setdefault(server, {})[name] = definition
     return found
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These catalogues are small; so that some of their words have sets that are kept, few are enough."""
+    monkeypatch.setattr(postings, "_FEW", 3)
 
 
 @given(catalogues, queries, st.randoms())
