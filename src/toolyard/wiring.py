@@ -106,6 +106,7 @@ class Parts:
         # Connections first: a fetch that loses its own says why, one that is cancelled says nothing.
         self.rosters.close()
         await self.manager.close_all()
+        await self.rosters.late.close()
         await self.catalogues.close()
         for close in self.closing:
             await close()

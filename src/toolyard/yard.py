@@ -183,8 +183,13 @@ class Toolyard:
         """
         caller = self.caller(agent, bundles)
         only = None if server is None else [self._server(server)]
+        rosters = self._parts.rosters
         with self._open:
-            roster = await self._parts.rosters.current(LOCAL, fresh=fresh, only=only)
+            if mode == "meta" and not fresh:
+                # They are the same, whoever has not answered yet.
+                roster = await rosters.soon(LOCAL, only=only)
+            else:
+                roster = await rosters.current(LOCAL, fresh=fresh, only=only)
             offer = self._parts.meta.offer(roster, caller, mode)
             meta = dict(offer.meta)
             if not meta and mode is None and await self._parts.meta.has_results(caller):

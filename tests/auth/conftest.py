@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from toolyard.auth.target import Ourselves, Target
 from toolyard.errors import ServerError
 from toolyard.model.server import HttpSpec, OAuthSpec
 from toolyard.net import Net
-from toolyard.transports.requests import Requests, refusal
+from toolyard.transports.requests import Requests, body_excerpt, refusal
 
 REDIRECT = "http://127.0.0.1:4999/callback"
 
@@ -109,8 +110,7 @@ class World:
         response = await requests.send("POST", requests.url, {}, b"{}")
         if response.status != 200:
             raise await refusal(response)
-        async with response:
-            return await response.json()
+        return json.loads(await body_excerpt(response))
 
     async def failure(self, provider: OAuthProvider) -> ServerError:
         """The error that a request ends with."""

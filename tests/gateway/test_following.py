@@ -12,17 +12,19 @@ from tests.gateway.watched_server import WatchedServer
 from tests.web.conftest import Local
 
 from toolyard.gateway import following
+from toolyard.transports import http as transport
 
 A, B = "watched://a", "watched://b"
 
 
-@pytest.fixture(params=["legacy", "modern"])
+@pytest.fixture(params=["legacy", "sessionless", "modern"])
 async def server(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[WatchedServer]:
     monkeypatch.setattr(following, "_AGAIN", 0.05)
     monkeypatch.setattr(following, "_LOOK", 0.05)
-    made = WatchedServer(modern=request.param == "modern")
+    monkeypatch.setattr(transport, "_RETRY", 0.05)
+    made = WatchedServer(modern=request.param == "modern", sessions=request.param != "sessionless")
     await made.start()
     yield made
     await made.stop()
@@ -101,3 +103,23 @@ async def test_what_two_people_watch_is_given_up_with_the_last_of_them(
         assert await updates(own) == A
     await bob.ask("resources/unsubscribe", {"uri": A})
     await until(lambda: not server.watching(A), 30)
+
+
+@pytest.mark.parametrize("server", ["sessionless"], indirect=True)
+async def test_a_stream_that_was_there_is_waited_for_while_others_answer_in_its_place(
+    server: WatchedServer, site: Local, http: aiohttp.ClientSession, until: Any
+) -> None:
+    client = Old(http, f"{site.url}/mcp")
+    await client.begin()
+    assert (await client.ask("resources/subscribe", {"uri": A})).result == {}
+    async with http.get(client.url, headers={**client.head(""), "Accept": "text/event-stream"}) as own:
+        await until(lambda: server.watching(A), 30)
+        # A proxy answers first, then a server that is not ready, then one that knows nobody.
+        server.refusals = [502, 404]
+        await server.stop()
+        await server.start()
+        assert await updates(own) == A
+        assert server.refusals == []
+        await until(lambda: server.watching(A), 30)
+        server.update(A)
+        assert await updates(own) == A

@@ -14,7 +14,7 @@ from tests.gateway.conftest import Modern, next_message, odd
 from tests.gateway.test_changing import listening, lists_changed, tools
 from tests.web.conftest import Local
 
-from toolyard.gateway import latecomers
+from toolyard.clients import latecomers
 from toolyard.gateway.front import MISSING
 from toolyard.model.people import Right, TokenScope
 from toolyard.model.principal import LOCAL
@@ -104,6 +104,33 @@ async def test_tools_of_the_others_are_listed_and_the_rest_is_announced(
         reply = await client.ask("tools/list")
         assert {"one_odd", "slow_late"} <= {tool["name"] for tool in reply.result["tools"]}
         assert MISSING not in reply.result.get("_meta", {})
+
+
+async def test_the_meta_tools_find_what_came_late(
+    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession, until: Any
+) -> None:
+    server, entry = slow
+    await server.hold("initialize")
+    site: Local = await open_site({"one": odd("one"), "slow": {**entry, "trust": "trusted"}})
+    await warm(site, http, "one")
+    client = Modern(http, f"{site.url}/mcp?mode=meta")
+
+    async def found() -> dict[str, Any]:
+        reply = await client.call("tools_search", {"query": "late odd"})
+        return reply.result["structuredContent"]
+
+    async with asyncio.timeout(60):
+        for _ in range(2):
+            answer = await found()
+            assert "one_odd" in answer["tools"]
+            assert "slow_late" not in answer["tools"]
+            assert answer["not_listed"].startswith("slow (has not answered yet)")
+        await server.hold()
+        # It was being listed all the while: nobody needs to ask for that.
+        await until(lambda: "slow" in site.site.parts.rosters.known(LOCAL).catalogues, 30)
+        answer = await found()
+        assert {"one_odd", "slow_late"} <= answer["tools"].keys()
+        assert "not_listed" not in answer
 
 
 async def test_a_server_that_cannot_be_reached_is_named_with_the_reason(

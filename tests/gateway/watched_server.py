@@ -24,14 +24,18 @@ LISTS = {
 class WatchedServer:
     """``await start()``, ``await stop()``, as often as you like: what it knew of its clients is gone then."""
 
-    def __init__(self, *, modern: bool) -> None:
+    def __init__(self, *, modern: bool, sessions: bool = True) -> None:
+        """Without ``sessions`` a legacy one gives its clients none, and has one stream for all."""
         self.modern = modern
+        self._sessions = sessions
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/mcp"
         self._runner: aiohttp.web.AppRunner | None = None
         self._ids = itertools.count(1)
         self.subscribed: dict[str, set[str]] = {}
         """By session, or by stream in the modern era: the URIs."""
+        self.refusals: list[int] = []
+        """The statuses that the next who want a stream get instead."""
         self.tools: list[dict[str, Any]] = []
         self._streams: dict[str, asyncio.Queue[dict[str, Any]]] = {}
 
@@ -48,6 +52,8 @@ class WatchedServer:
         runner, self._runner = self._runner, None
         await runner.cleanup()
         self.subscribed.clear()
+        if not self._sessions:
+            self.subscribed[""] = set()
         self._streams.clear()
 
     def close(self) -> None:
@@ -70,11 +76,11 @@ class WatchedServer:
         method, params = message["method"], message.get("params") or {}
         session = request.headers.get("Mcp-Session-Id", "")
         if method == "initialize":
-            session = f"session-{next(self._ids)}"
-            self.subscribed[session] = set()
+            session = f"session-{next(self._ids)}" if self._sessions else ""
+            self.subscribed.setdefault(session, set())
             version = params["protocolVersion"]
             result = {"protocolVersion": version, "capabilities": OFFERS, "serverInfo": INFO}
-            return _answer(message, result, {"Mcp-Session-Id": session})
+            return _answer(message, result, {"Mcp-Session-Id": session} if session else None)
         if session not in self.subscribed:
             status = 404 if session else 400
             return aiohttp.web.json_response({"error": "no such session"}, status=status)
@@ -88,6 +94,8 @@ class WatchedServer:
 
     async def _own(self, request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
         session = request.headers.get("Mcp-Session-Id", "")
+        if self.refusals:
+            return aiohttp.web.Response(status=self.refusals.pop(0))
         if self.modern or session not in self.subscribed:
             return aiohttp.web.Response(status=405 if self.modern else 404)
         return await self._stream(request, session)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
 from aiohttp import web
+from tests.net.raw import sockets
 from yarl import URL
 
 from toolyard.net import Net
@@ -77,3 +80,22 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http", "https", "all", "no", "ws", "wss", "ftp"):
         monkeypatch.delenv(f"{name}_proxy", raising=False)
         monkeypatch.delenv(f"{name.upper()}_PROXY", raising=False)
+
+
+@pytest.fixture
+async def nothing_left() -> AsyncIterator[None]:
+    """Fails the test that leaves a socket or a task, or an exception that nobody saw. Ask for it first."""
+    loop, complaints = asyncio.get_running_loop(), list[str]()
+    loop.set_exception_handler(lambda _, context: complaints.append(str(context)))
+    before, tasks = sockets(), asyncio.all_tasks()
+    yield
+    deadline = time.monotonic() + 30
+    while True:
+        more, going = sockets() - before, asyncio.all_tasks() - tasks - {asyncio.current_task()}
+        if (more <= 0 and not going) or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(0.01)
+    loop.set_exception_handler(None)
+    assert more <= 0, f"{more} sockets are left"
+    assert not going, f"tasks are left: {going}"
+    assert not complaints, f"the event loop complained: {complaints}"

@@ -57,7 +57,7 @@ async def test_refused_credentials_are_renewed_at_most_twice_and_nothing_is_sent
     )
     response = await requests.send("POST", requests.url, {"Content-Type": "application/json"}, b"{}")
     assert response.status == status
-    response.release()
+    response.close()
     assert [entry["headers"]["authorization"] for entry in seen()] == sent
     assert {entry["headers"]["x-more"] for entry in seen()} == {"yes"}
     for challenge in auth.challenges:
@@ -76,7 +76,7 @@ async def test_a_guarded_request_does_not_reach_a_private_address(
 async def test_no_cookie_is_kept(url: Callable[..., str], net: Net, seen: Callable[[], Any]) -> None:
     requests = Requests(HttpSpec(url("sets-cookie", when="always")), net, None)
     for _ in range(2):
-        (await requests.send("POST", requests.url, {}, b"{}")).release()
+        (await requests.send("POST", requests.url, {}, b"{}")).close()
     assert all("cookie" not in entry["headers"] for entry in seen())
 
 

@@ -7,10 +7,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from toolyard.catalog.lock.locks import Locks
 from toolyard.catalog.roster import Roster
+from toolyard.clients.gates import Gates, GatesOf, put
 from toolyard.clients.link import OnProgress
 from toolyard.clients.manager import ClientManager
 from toolyard.clients.rosters import Rosters
@@ -22,9 +23,9 @@ from toolyard.model.decision import Decision, Surface, Verdict, WriteTools
 from toolyard.model.principal import LOCAL, Principal
 from toolyard.model.result import Result
 from toolyard.model.server import Server, Timeouts, Trust
-from toolyard.model.status import State, Status
+from toolyard.model.status import Status
 from toolyard.model.tool import Definition
-from toolyard.policy import Candidate, Gate, Policy, refused
+from toolyard.policy import Candidate, Gate, refused
 
 __all__ = ["AcceptAt", "Approve", "CallPath", "CallRules", "HandlesFor", "Via"]
 
@@ -44,15 +45,12 @@ where whoever asks answers that."""
 HandlesFor: TypeAlias = Callable[[Principal], Handles]
 """Gives the store of one principal for results that were too long. A handle is no secret, the store is."""
 
-_K = TypeVar("_K")
-_V = TypeVar("_V")
 _Seen: TypeAlias = tuple[
     Mapping[str, Definition],
     Mapping[str, Gate | None],
     Mapping[str, Definition],
     Mapping[str, Mapping[str, str]],
 ]
-_GATES = 4096
 _SHOWN_KEPT = 256
 _HANDLES = 64
 _HANDLES_LENGTH = 4_000_000
@@ -92,9 +90,9 @@ class CallPath:
         self._record = record
         self._handles_for = handles or _memory
         self._handles: OrderedDict[str, Handles] = OrderedDict()
-        self._policies: OrderedDict[Caller, Policy] = OrderedDict()
-        self._gates: OrderedDict[tuple[Caller, str, State], tuple[Server, Gate]] = OrderedDict()
-        self._shown: OrderedDict[Caller, _Seen] = OrderedDict()
+        self._gates = GatesOf(rules.write_tools)
+        self._shown: OrderedDict[tuple[str, Gates], _Seen] = OrderedDict()
+        """By principal, and what they bring."""
         self._secrets: dict[str, tuple[Server, tuple[str, ...]]] = {}
 
     def servers_changed(self, server_ids: Collection[str]) -> None:
@@ -103,20 +101,16 @@ class CallPath:
         Nothing of it would be used any more, since it says which definition it is of; this is for what has
         been removed.
         """
-        for key in [key for key in self._gates if key[1] in server_ids]:
-            del self._gates[key]
+        self._gates.servers_changed(server_ids)
         for server_id in server_ids:
             self._secrets.pop(server_id, None)
         self._rosters.forget(server_ids)
 
     def leave(self, principal_id: str) -> None:
         """Forget what was prepared and kept for a principal."""
-        for caller in [each for each in self._policies if each.principal.id == principal_id]:
-            del self._policies[caller]
-        for key in [each for each in self._gates if each[0].principal.id == principal_id]:
-            del self._gates[key]
-        for caller in [each for each in self._shown if each.principal.id == principal_id]:
-            del self._shown[caller]
+        self._gates.leave(principal_id)
+        for key in [each for each in self._shown if each[0] == principal_id]:
+            del self._shown[key]
         self._handles.pop(principal_id, None)
         self._rosters.leave(principal_id)
 
@@ -126,7 +120,8 @@ class CallPath:
         """The tools of a roster that this caller gets to see, sorted by name."""
         gates = {server_id: self._gate(caller, server_id) for server_id in roster.catalogues}
         aside = self._aside(roster)
-        before = self._shown.get(caller)
+        key = (caller.principal.id, self._gates(caller))
+        before = self._shown.get(key)
         if before is not None and before[0] is roster.tools and before[1] == gates and before[3] == aside:
             return before[2]
         verdicts = {id: gate.verdict for id, gate in gates.items() if gate is not None and not gate.shut}
@@ -137,7 +132,7 @@ class CallPath:
             and verdict(Candidate(definition, name)) in _SHOWN
             and definition.name not in aside.get(definition.server_id, ())
         }
-        _put(self._shown, caller, (roster.tools, gates, shown, aside), _SHOWN_KEPT)
+        put(self._shown, key, (roster.tools, gates, shown, aside), _SHOWN_KEPT)
         return shown
 
     def _aside(self, roster: Roster) -> Mapping[str, Mapping[str, str]]:
@@ -352,30 +347,7 @@ class CallPath:
         server = self._manager.find(server_id, caller.principal)
         if server is None:
             return None
-        state = self._manager.state(server_id, caller.principal)
-        key = (caller, server_id, state)
-        made = self._gates.get(key)
-        if made is not None and made[0] is server:
-            return made[1]
-        picked = None if server.instance is None else server.instance.tool_filter
-        gate = self._policy(caller).gate(server, state, instance_filter=picked)
-        _put(self._gates, key, (server, gate), _GATES)
-        return gate
-
-    def _policy(self, caller: Caller) -> Policy:
-        policy = self._policies.get(caller)
-        if policy is None:
-            policy = Policy.prepare(
-                caller.surface,
-                write_tools=self._rules.write_tools,
-                bundles=caller.bundles,
-                agent=caller.agent,
-                choice=caller.choice,
-                scope=caller.scope,
-                chat=caller.chat is not None,
-            )
-            _put(self._policies, caller, policy, _GATES)
-        return policy
+        return self._gates(caller).of(server, self._manager.state(server_id, caller.principal))
 
     def trust(self, server_id: str, caller: Caller) -> Trust:
         """How far the words of a server are believed; one that is gone is not."""
@@ -399,14 +371,17 @@ class CallPath:
         found = self._handles.get(principal.id)
         if found is None:
             found = self._handles_for(principal)
-            _put(self._handles, principal.id, found, _HANDLES)
+            put(self._handles, principal.id, found, _HANDLES)
         return found
 
     def secrets(self, server: Server) -> tuple[str, ...]:
         """The values that must not show up in an error about this server."""
         found = self._secrets.get(server.id)
         if found is None or found[0] is not server:
-            found = self._secrets[server.id] = (server, secrets_of(server))
+            found = (server, secrets_of(server))
+            # One that was removed in the middle of a call is not kept.
+            if self._manager.servers.get(server.id) is server:
+                self._secrets[server.id] = found
         return found[1]
 
     def hush(self, error: ServerError) -> None:
@@ -443,14 +418,6 @@ class CallPath:
 
 def _memory(principal: Principal) -> Handles:
     return MemoryHandles() if principal.id == LOCAL.id else MemoryHandles(_HANDLES_LENGTH)
-
-
-def _put(kept: OrderedDict[_K, _V], key: _K, value: _V, most: int) -> None:
-    """Keep it; the oldest make room."""
-    kept[key] = value
-    kept.move_to_end(key)
-    while len(kept) > most:
-        kept.popitem(last=False)
 
 
 def _outcome(raw: Mapping[str, Any]) -> str:

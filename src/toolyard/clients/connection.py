@@ -209,6 +209,13 @@ class Connection:
         return self._status.state
 
     @property
+    def lives(self) -> tuple[int, int]:
+        """Another pair whenever the server may be another process than before: it was connected anew, or
+        came back without a session that would tell."""
+        link = self._link
+        return self._status.connects, 0 if link is None else link.transport.facts().returns
+
+    @property
     def since(self) -> float:
         """When it came into its state, in seconds since the epoch."""
         return self._status.since

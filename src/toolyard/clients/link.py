@@ -159,6 +159,8 @@ class Link:
             self._exchange.forget(id)
             if call.failure is not None and call.future.done():
                 call.future.exception()
+            # An error keeps this frame, and what the call has leads back to the error: its future, its task.
+            del call
 
     def _timed_out(self, call: _Call, patience: Patience, method: str) -> CallTimeout:
         if self._loop.time() >= call.cap:

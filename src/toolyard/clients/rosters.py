@@ -7,10 +7,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from toolyard.catalog.cache import Catalogues
 from toolyard.catalog.names import Naming
 from toolyard.catalog.roster import Roster
+from toolyard.clients.latecomers import Latecomers
 from toolyard.clients.manager import ClientManager
 from toolyard.errors import ServerError, Unreachable
 from toolyard.model.catalog import Catalogue
@@ -57,6 +59,8 @@ class Rosters:
         self._built_in = built_in or {}
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._empty = Roster.of(naming, self._built_in, {})
+        self.late = Latecomers()
+        """The servers that are being listed for those who do not wait for them."""
         self._closed = False
 
     def close(self) -> None:
@@ -148,6 +152,53 @@ class Rosters:
             if catalogue is not None:
                 found[server.id] = catalogue
         return self._keep(principal, found, failures)
+
+    async def soon(
+        self, principal: Principal, *, only: Iterable[str] | None = None, chat: str | None = None
+    ) -> Roster:
+        """As ``current``, but no server is waited for longer than PATIENCE: one that takes longer goes on
+        being listed, and until then there is what was kept of it. ``missing`` names those without that."""
+        self._check()
+        wanted = None if only is None else set(only)
+        servers = [server for server in self._enabled(principal) if wanted is None or server.id in wanted]
+        kept = await asyncio.gather(*(self._catalogues.peek(server, principal) for server in servers))
+        found = {server.id: held for server, held in zip(servers, kept, strict=True) if held is not None}
+        asked = {server.id: server for server in servers if self._is_asked(server, principal, found)}
+        before = self.known(principal)
+        settled = found.keys() - asked.keys()
+        failures = {id: failure for id, failure in before.failures.items() if id not in settled}
+        self._keep(principal, {**before.catalogues, **found}, failures)
+        # Chats share what they all get over the usual connection.
+        lanes = {id: chat if server.instance is not None else None for id, server in asked.items()}
+        await self.late.wait(
+            {
+                (principal.id, id, lane): partial(self._learn, id, principal, lane)
+                for id, lane in lanes.items()
+            }
+        )
+        return self.known(principal)
+
+    def _is_asked(self, server: Server, principal: Principal, found: Mapping[str, Catalogue]) -> bool:
+        """Whether what is kept of a server is not enough."""
+        held = found.get(server.id)
+        return held is None or (held.stale and self._manager.state(server.id, principal) is State.READY)
+
+    async def _learn(self, server_id: str, principal: Principal, chat: str | None) -> bool:
+        """Whether a server has other tools than were known."""
+        before = self.known(principal).catalogues.get(server_id)
+        roster = await self.current(principal, only=(server_id,), chat=chat)
+        after = roster.catalogues.get(server_id)
+        return after is not None and (before is None or after.contents is not before.contents)
+
+    def missing(self, principal: Principal) -> dict[str, ServerError | None]:
+        """The enabled servers of which nothing is known, each with the reason; None where none is known
+        either, since it has not answered yet."""
+        roster = self.known(principal)
+        return {
+            server.id: roster.failures.get(server.id)
+            for server in self._enabled(principal)
+            if server.id not in roster.catalogues
+        }
 
     async def locate(
         self, name: str, principal: Principal, chat: str | None = None

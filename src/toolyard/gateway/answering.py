@@ -132,8 +132,11 @@ class Watched:
             self._watching.cancel()
         if self.writing is not None:
             self.writing.cancel()
-        if self.gone and isinstance(error, asyncio.CancelledError) and self._task is not None:
-            self._task.uncancel()
+        task, self._task = self._task, None
+        # What was cancelled keeps its frames, and these keep this.
+        self._watching = self.writing = None
+        if self.gone and isinstance(error, asyncio.CancelledError) and task is not None:
+            task.uncancel()
             return True
         return False
 

@@ -63,15 +63,18 @@ class Asking:
         request: Request,
         arguments: Mapping[str, Any],
         again: Callable[[], Awaitable[dict[str, Any]]],
-    ) -> dict[str, Any]:
-        """The result of the call, made again after the client's yes; or what asks a modern client. Raises
-        ToolRefused where it is no, and ``needed`` where this client cannot be asked."""
+    ) -> dict[str, Any] | None:
+        """The result of the call, made again after the client's yes; or what asks a modern client. None
+        where this client cannot be asked, or does not answer in time: then ``needed`` is what there is to
+        say. Raises ToolRefused where the answer is no."""
         if self._approvals is None or not self._allowed or not _takes_forms(request):
-            raise needed
+            return None
         message = _message(needed, arguments)
         if request.modern:
             return self._question(request, needed.approval, message)
-        answer = await self._answer(request, needed, message)
+        answer = await self._answer(request, message)
+        if answer is None:
+            return None
         await self._take(needed.approval, answer, _tool(request))
         return await again()
 
@@ -79,16 +82,16 @@ class Asking:
         state = self._rounds.seal(request, {"approval": approval, "message": message})
         return input_required({_INPUT: {"method": _ASK, "params": _form(message)}}, state)
 
-    async def _answer(self, request: Request, needed: ApprovalNeeded, message: str) -> dict[str, Any]:
-        """What a legacy client answers. Raises ``needed`` where it cannot, or does not in time."""
+    async def _answer(self, request: Request, message: str) -> dict[str, Any] | None:
+        """What a legacy client answers; None where it cannot, or does not in time."""
         if request.session is None:
-            raise needed
+            return None
         CURRENT.set(request)
         try:
             async with asyncio.timeout(LIFE):
                 return await request.session.ask(_ASK, _form(message))
         except (NotOffered, RpcError, TimeoutError):
-            raise needed from None
+            return None
 
     async def _take(self, approval: str, answer: Mapping[str, Any], name: str) -> None:
         """Raises ToolRefused unless the answer that counts is yes."""

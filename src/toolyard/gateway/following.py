@@ -1,7 +1,9 @@
 """Subscriptions to the resources of servers: kept as long as somebody watches, whatever happens to them.
 
 A server that was restarted knows nothing of them. They are made anew then, and whoever watches is told that
-the resources may have changed, since nobody heard what happened meanwhile.
+the resources may have changed, since nobody heard what happened meanwhile. That a legacy server was restarted
+shows when it forgot our session; one that gave us none is taken for restarted when the stream on which it
+speaks was lost and came back. If it was not, it hears of the same subscription twice, which does no harm.
 """
 
 from __future__ import annotations
@@ -46,8 +48,9 @@ class _Followed:
     principal: Principal
     uris: Counter[str] = field(default_factory=Counter[str])
     keeper: asyncio.Task[None] | None = None
-    made_on: tuple[Connection, int] | None = None
-    """The connection that a legacy server was told of all of them, and the how manieth of its links."""
+    made_on: tuple[Connection, tuple[int, int]] | None = None
+    """The connection over which a legacy server was told of all of them, and which of the server's lives it
+    was; None where it may not know them."""
     lost: bool = False
     """A modern server is being subscribed to again."""
 
@@ -64,12 +67,14 @@ class Following:
     async def follow(self, server_id: str, principal: Principal, uri: str) -> None:
         """One more who watches a resource. Raises a ServerError."""
         followed = self._of(server_id, principal)
+        first = not followed.uris
         followed.uris[uri] += 1
         try:
             connection = self._manager.connection(server_id, followed.principal)
             modern = (await connection.ready()).modern
             if not modern and followed.uris[uri] == 1:
-                followed.made_on = followed.made_on or _mark(connection)
+                if first:
+                    followed.made_on = _mark(connection)
                 await connection.request("resources/subscribe", {"uri": uri}, repeatable=True)
         except BaseException:
             self._take(followed, uri)
@@ -157,7 +162,7 @@ class Following:
         )
 
     async def _hold(self, followed: _Followed) -> None:
-        """In the legacy era a server is told once for each time that it is connected."""
+        """In the legacy era a server is told once in each of its lives."""
         while True:
             connection = self._manager.connection(followed.server_id, followed.principal)
             await connection.ready()
@@ -176,5 +181,5 @@ class Following:
             self._told(followed.server_id, followed.principal.id, UPDATED, {"uri": uri})
 
 
-def _mark(connection: Connection) -> tuple[Connection, int]:
-    return connection, connection.status().connects
+def _mark(connection: Connection) -> tuple[Connection, tuple[int, int]]:
+    return connection, connection.lives

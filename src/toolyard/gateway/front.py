@@ -160,8 +160,9 @@ class Front:
     async def leave(self, session: Session) -> None:
         """A session is over: nobody is told any more, and its connections close."""
         session.end()
-        if session.watch is not None:
-            await self.gateway.hub.remove(session.watch)
+        watch, session.watch = session.watch, None
+        if watch is not None:
+            await self.gateway.hub.remove(watch)
         await self.gateway.upstream.leave(session)
 
     async def listen(self, id: Id, request: Request) -> dict[str, Any]:

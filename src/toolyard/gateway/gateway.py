@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from toolyard import __version__
+from toolyard.clients.latecomers import Key
 from toolyard.gateway.approving import Approvals
 from toolyard.gateway.handing import Handing, Mail
 from toolyard.gateway.hub import Hub
-from toolyard.gateway.latecomers import Key, Latecomers
 from toolyard.gateway.parked import ParkedCalls
 from toolyard.gateway.sealing import Sealer
 from toolyard.gateway.shelves import Shelves
@@ -49,11 +49,11 @@ class Gateway:
         self.parked = ParkedCalls()
         self.handing = Handing(self.parked, mail, parts.calls.hush)
         self.shelves = Shelves(parts.manager, self._tell)
-        self.latecomers = Latecomers(self._came)
         self.changed: dict[str, float] = {}
         """When servers last said that their tools changed, in seconds since the epoch."""
         # Emptied before anybody is told, so that whoever asks at once gets the new list.
         self._unheard = parts.manager.hear(self._heard)
+        self._untold = parts.rosters.late.hear(self._came)
         self.hub = Hub(parts.manager)
         self.closing = asyncio.Event()
         self._written: dict[tuple[str, str], tuple[Definition, Written]] = {}
@@ -70,9 +70,25 @@ class Gateway:
             self._written[key] = known
         return known[1]
 
+    def servers_changed(self, principal: Principal | None, server_ids: Collection[str]) -> None:
+        """Other definitions of these servers count, for one principal or for everyone: whoever watches is
+        told, and nothing is kept of those that are gone."""
+        gone = {id for id in server_ids if id not in self.parts.manager.servers}
+        if gone:
+            self._forget(gone)
+        self.hub.servers_changed(principal, server_ids)
+
+    def _forget(self, server_ids: Collection[str]) -> None:
+        for server_id in server_ids:
+            self.changed.pop(server_id, None)
+        for key in [key for key in self._written if key[0] in server_ids]:
+            del self._written[key]
+        self.shelves.forget(server_ids)
+        self.upstream.forget(server_ids)
+
     def _heard(self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]) -> None:
         self.shelves.heard(server_id, principal_id, method, params)
-        if method == "notifications/tools/list_changed":
+        if method == "notifications/tools/list_changed" and server_id in self.parts.manager.servers:
             self.changed[server_id] = time.time()
 
     def _tell(self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]) -> None:
@@ -80,7 +96,7 @@ class Gateway:
 
     def _came(self, key: Key) -> None:
         """A server was listed, after somebody had a list without it."""
-        principal_id, server_id = key
+        principal_id, server_id, _ = key
         self.hub.servers_changed(Principal(principal_id), (server_id,))
 
     async def close(self) -> None:
@@ -88,6 +104,6 @@ class Gateway:
         self.closing.set()
         await self.parked.close()
         await self.handing.close()
-        await self.latecomers.close()
+        self._untold()
         await self.hub.close()
         self._unheard()

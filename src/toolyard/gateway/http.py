@@ -237,18 +237,20 @@ class HttpGateway:
         task = asyncio.current_task()
         if session is not None:
             session.requests.append(request)
-            if task is not None:
-                session.running[id] = task
         try:
+            if session is not None and task is not None:
+                session.cancelling.begin(id, task)
             answer = await front.respond(id, request)
         except asyncio.CancelledError:
             stream.end()
             raise
         finally:
+            # What is cancelled keeps this frame, and its task must not be kept by it.
+            task = None
             request.over = True
             if session is not None:
                 session.requests.remove(request)
-                session.running.pop(id, None)
+                session.cancelling.end(id)
         if stream.begun:
             stream.put(answer)
             stream.end()
@@ -297,8 +299,8 @@ def _told(held: HttpSession | None, method: str, params: dict[str, Any]) -> None
         return
     if method == "notifications/cancelled":
         id = params.get("requestId")
-        if _is_id(id) and (task := held.session.running.get(id)) is not None:
-            task.cancel()
+        if _is_id(id):
+            held.session.cancelling.cancel(id)
     elif method == "notifications/roots/list_changed":
         for lane in held.front.gateway.parts.manager.lanes(held.session.key):
             lane.notify(method)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeVar, cast
 
 from toolyard.catalog.roster import Roster
@@ -15,8 +14,7 @@ from toolyard.gateway.failing import no_method
 from toolyard.gateway.gateway import OURSELVES, Gateway
 from toolyard.model.call import Caller
 from toolyard.model.catalog import Catalogue
-from toolyard.model.server import NATIVE, Server, Trust
-from toolyard.model.status import State
+from toolyard.model.server import Server, Trust
 
 __all__ = ["Offering"]
 
@@ -61,41 +59,13 @@ class Offering:
         now = time.time()
         old = [server for server in wanted if not self._is_fresh(server, roster, now)]
         if old:
-            if patient or only is not None:
-                roster = await self.parts.rosters.current(principal, only=[server.id for server in old])
-            else:
-                roster = await self._coming(old)
+            rosters = self.parts.rosters
+            ask = rosters.current if patient or only is not None else rosters.soon
+            roster = await ask(principal, only=[server.id for server in old])
             self._asked = time.time()
         if only is not None and only not in roster.catalogues and only in roster.failures:
             raise roster.failures[only]
         return roster
-
-    async def _coming(self, old: Sequence[Server]) -> Roster:
-        """The roster with what can be had of these without waiting long; whoever watches hears of the
-        rest."""
-        rosters, principal = self.parts.rosters, self.principal
-        known = rosters.known(principal)
-        if known.catalogues.keys() <= {NATIVE} and not known.failures:
-            known = await rosters.stored(principal)
-        at_hand = [server.id for server in old if self._is_at_hand(server, known)]
-        if at_hand:
-            await rosters.current(principal, only=at_hand)
-        asked = [server.id for server in old if server.id not in at_hand]
-        works = {(principal.id, server_id): partial(self._learn, server_id) for server_id in asked}
-        await self.gateway.latecomers.wait(works)
-        return rosters.known(principal)
-
-    def _is_at_hand(self, server: Server, known: Roster) -> bool:
-        """Whether a server is not asked: what is kept of one that is not connected counts, however old."""
-        connected = self.parts.manager.state(server.id, self.principal) is State.READY
-        return not connected and server.cache_ttl > 0 and server.id in known.catalogues
-
-    async def _learn(self, server_id: str) -> bool:
-        """Whether a server has other tools than were known."""
-        rosters, principal = self.parts.rosters, self.principal
-        before = rosters.known(principal).catalogues.get(server_id)
-        after = (await rosters.current(principal, only=(server_id,))).catalogues.get(server_id)
-        return after is not None and (before is None or after.contents is not before.contents)
 
     def missing(self, method: str) -> dict[str, str]:
         """The servers whose part of a list is not there, each with the reason, for the one who got it."""
@@ -115,7 +85,7 @@ class Offering:
     def is_waiting(self) -> bool:
         """Whether any server is being asked for this caller what it has."""
         id = self.principal.id
-        return self.gateway.latecomers.any(id) or bool(self.gateway.shelves.waiting(id))
+        return self.parts.rosters.late.any(id) or bool(self.gateway.shelves.waiting(id))
 
     def _is_fresh(self, server: Server, roster: Roster, now: float) -> bool:
         """Whether what is known of a server need not be asked for again. One that says that its list is old

@@ -9,9 +9,10 @@ from typing import Any
 
 from toolyard.clients.callbacks import Answerer, Callbacks, NotOffered
 from toolyard.errors import RpcError
+from toolyard.gateway.cancelling import Cancelling
 from toolyard.gateway.client import CURRENT, Request, Tell, mirrored, passes_level
 from toolyard.gateway.hub import Watch
-from toolyard.wire.exchange import Answer, Exchange, Id, Message, notification, request
+from toolyard.wire.exchange import Answer, Exchange, Message, notification, request
 
 __all__ = ["Session"]
 
@@ -35,8 +36,7 @@ class Session:
         """What it is told unasked."""
         self.requests: list[Request] = []
         """Being answered, the oldest first."""
-        self.running: dict[Id, asyncio.Task[Any]] = {}
-        """By the client's own id, to be cancelled."""
+        self.cancelling = Cancelling()
         self._asked: Exchange[asyncio.Future[dict[str, Any]]] = Exchange()
         self.callbacks = self._callbacks()
 
@@ -107,8 +107,9 @@ class Session:
 
     def end(self) -> None:
         """Nobody answers any more."""
-        for task in list(self.running.values()):
-            task.cancel()
+        self.cancelling.close()
         for waiting in self._asked.tokens():
             if not waiting.done():
                 waiting.cancel()
+        # Both lead back to it; so it goes with whoever has it, not when somebody looks for such circles.
+        self.tell, self.callbacks = None, Callbacks()

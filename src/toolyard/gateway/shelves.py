@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from toolyard.clients import ClientManager
+from toolyard.clients.latecomers import in_time
 from toolyard.clients.listing import Listing
 from toolyard.errors import Unreachable
-from toolyard.gateway.latecomers import in_time
 from toolyard.model.principal import Principal
 from toolyard.model.server import Server
 
@@ -112,6 +112,11 @@ class Shelves:
         while len(self._shelves) > _KEPT:
             self._shelves.popitem(last=False)
         return listing
+
+    def forget(self, server_ids: Collection[str]) -> None:
+        """These servers are gone."""
+        for key in [key for key in self._shelves if key[0] in server_ids]:
+            del self._shelves[key]
 
     def heard(self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]) -> None:
         """A server says that a list of its changed."""

@@ -133,11 +133,14 @@ class Tools:
     async def _asked(
         self, needed: ApprovalNeeded, exposed: str, given: dict[str, Any] | None, request: Request
     ) -> dict[str, Any]:
+        name = str(request.params.get("name"))
         try:
             again = partial(self._made, exposed, given, request)
-            return await self._asking.ask(needed, request, given or {}, again)
+            asked = await self._asking.ask(needed, request, given or {}, again)
         except ToolRefused as error:
-            return self._refused(error, str(request.params.get("name")), exposed)
+            return self._refused(error, name, exposed)
+        # Not raised again: an error and a frame that both has it and raised it keep each other.
+        return self._refused(needed, name, exposed) if asked is None else asked
 
     async def _meta(self, name: str, arguments: dict[str, Any] | None, request: Request) -> dict[str, Any]:
         """A meta tool's answer. What it calls is shaped as for a model; media go beside the text."""
@@ -153,7 +156,8 @@ class Tools:
             try:
                 return await made()
             except ApprovalNeeded as needed:
-                return await self._asking.ask(needed, request, as_object(given.get("arguments")), made)
+                asked = await self._asking.ask(needed, request, as_object(given.get("arguments")), made)
+                return _shaped(meta.refused(needed, caller), request) if asked is None else asked
         except ToolRefused as error:
             return _shaped(meta.refused(error, caller), request)
 
@@ -196,6 +200,8 @@ class Tools:
             return ()
         rosters, principal = self._parts.rosters, self._offering.principal
         exposed = await self._exposed(name)
+        if exposed in META_TOOLS:
+            return ()
         definition = rosters.known(principal).tools.get(exposed)
         if definition is None:
             located = await rosters.locate(exposed, principal)

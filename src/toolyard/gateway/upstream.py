@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -167,7 +167,13 @@ class Upstream:
 
     def _put(self, kind: _Kind, lane: _Lane) -> None:
         lane.holder = None
-        self._free.setdefault(kind, []).append(lane)
+        if lane.connection is not None and lane.connection.state is not State.CLOSED:
+            self._free.setdefault(kind, []).append(lane)
+
+    def forget(self, server_ids: Collection[str]) -> None:
+        """These servers are gone, and their connections closed."""
+        for kind in [kind for kind in self._free if kind[0] in server_ids]:
+            del self._free[kind]
 
     async def leave(self, session: Session) -> None:
         """A session is over: close its connections."""

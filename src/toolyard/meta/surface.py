@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
@@ -23,6 +23,7 @@ from toolyard.errors import ApprovalNeeded, ToolyardError
 from toolyard.meta.arguments import BadArgument, Given
 from toolyard.meta.definitions import META_TOOLS, MOST_LISTED, MOST_NAMES
 from toolyard.meta.finding import Finder
+from toolyard.meta.missing import Missing
 from toolyard.meta.slimming import slim
 from toolyard.model.call import Caller
 from toolyard.model.decision import Surface
@@ -89,6 +90,7 @@ class MetaTools:
         self._calls = calls
         self._finder = finder
         self._budgets = budgets
+        self._missing = Missing(rosters, calls)
         self._callers: OrderedDict[Caller, Caller] = OrderedDict()
         self._costs: OrderedDict[Caller, tuple[Mapping[str, Definition], int]] = OrderedDict()
         self._tools: Mapping[str, Callable[[Given, Caller, OnProgress | None], Awaitable[Reply]]] = {
@@ -203,30 +205,28 @@ class MetaTools:
         """Whether there is something for ``result_read`` to read."""
         return caller.surface is not Surface.OPERATOR and await self._handles(caller).has_any()
 
-    # The tools.
+    # The tools. No list waits for a server that is slow or dead; it says who is missing.
 
     async def _search(self, given: Given, caller: Caller, _: OnProgress | None) -> Reply:
         query, limit = given.text("query"), given.number("limit", _FOUND, 1, MOST_LISTED)
-        roster = await self._rosters.current(caller.principal, chat=caller.chat)
+        roster = await self._rosters.soon(caller.principal, chat=caller.chat)
         found = self.search(roster, query, caller, limit)
-        if found:
-            return _ok(tools=self._lines(found, caller))
-        total = len(self._calls.shown(roster, caller))
-        return _ok(
-            tools={}, hint=f"nothing matches; other words may, and tools_list lists all {total:,} tools"
-        )
+        body: dict[str, Any] = {"tools": self._lines(found, caller)}
+        if not found:
+            total = len(self._calls.shown(roster, caller))
+            body["hint"] = f"nothing matches; other words may, and tools_list lists all {total:,} tools"
+        return self._telling(body, caller)
 
     async def _list(self, given: Given, caller: Caller, _: OnProgress | None) -> Reply:
         server, offset = given.text_or_none("server"), given.number("offset", 0, 0)
         limit = given.number("limit", _LISTED, 1, MOST_LISTED)
-        roster = await self._rosters.current(caller.principal, chat=caller.chat)
+        only = (server,) if server is not None and self._calls.reaches(server, caller) else None
+        roster = await self._rosters.soon(caller.principal, only=only, chat=caller.chat)
         shown = self._calls.shown(roster, caller)
         if server is not None:
             servers = {definition.server_id for definition in shown.values()}
             if server not in servers:
-                near = get_close_matches(server, sorted(servers), n=1)
-                hint = f"did you mean '{near[0]}'?" if near else "tools_list without a server lists all tools"
-                return _failed(f"there is no server '{server[:64]}' here", hint)
+                return self._no_server(server, servers, caller)
             shown = {name: tool for name, tool in shown.items() if tool.server_id == server}
         names = list(shown)[offset : offset + limit]
         body: dict[str, Any] = {
@@ -235,11 +235,22 @@ class MetaTools:
         }
         if offset + len(names) < len(shown):
             body["next_offset"] = offset + len(names)
-        return _ok(**body)
+        return self._telling(body, caller) if server is None else _ok(**body)
+
+    def _no_server(self, server: str, servers: Collection[str], caller: Caller) -> Reply:
+        if (why := self._missing.why(server, caller)) is not None:
+            return _failed(f"the tools of server '{server}' are not known yet: it {why}", "ask again later")
+        near = get_close_matches(server, sorted(servers), n=1)
+        hint = f"did you mean '{near[0]}'?" if near else "tools_list without a server lists all tools"
+        return _failed(f"there is no server '{server[:64]}' here", hint)
 
     async def _describe(self, given: Given, caller: Caller, _: OnProgress | None) -> Reply:
         names = given.texts("names", MOST_NAMES)
-        roster = await self._rosters.current(caller.principal, chat=caller.chat)
+        # By what the caller sees: how long it takes must not tell of anything hidden.
+        known = self._calls.shown(self._rosters.known(caller.principal), caller)
+        owners = {known[name].server_id for name in names if name in known}
+        only = owners if known.keys() >= set(names) else None
+        roster = await self._rosters.soon(caller.principal, only=only, chat=caller.chat)
         shown = self._calls.shown(roster, caller)
         tools: dict[str, Any] = {}
         room = self._budgets.schema
@@ -251,9 +262,16 @@ class MetaTools:
             told = await self._told(definition, caller, room)
             room = max(0, room - _length(told))
             tools[name] = told
-        if not any("error" not in told for told in tools.values()):
-            return _failed(" ".join(told["error"] for told in tools.values()))
-        return _ok(tools=tools)
+        errors = [told["error"] for told in tools.values() if "error" in told]
+        if len(errors) < len(tools):
+            return self._telling({"tools": tools}, caller) if errors else _ok(tools=tools)
+        line = self._missing.line(caller)
+        return _failed(" ".join(errors) if line is None else f"{' '.join(errors)} Not listed: {line}")
+
+    def _telling(self, body: dict[str, Any], caller: Caller) -> Reply:
+        """An answer that says whose tools are not in it."""
+        line = self._missing.line(caller)
+        return _ok(**body) if line is None else _ok(**body, not_listed=line)
 
     async def _call(self, given: Given, caller: Caller, on_progress: OnProgress | None) -> Reply:
         name, arguments = given.text("name"), given.object("arguments")

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import ssl
 import urllib.request
+from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from toolyard.net.guard import Guard
+from toolyard.net.origin import KEEP_ALIVE, Origin
 
 __all__ = ["Net", "same_origin"]
-
-_KEEP_ALIVE = 4.0
-"""Seconds. Common servers close idle connections after five; closing first means that a request
-is never written into a connection that the other side is just closing, whose outcome nobody knows."""
 
 
 class Net:
@@ -33,6 +32,7 @@ class Net:
         self._guard = guard or Guard()
         self._resolver = resolver
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
+        self._origins: WeakValueDictionary[tuple[object, ...], Origin] = WeakValueDictionary()
         self._tls: ssl.SSLContext | None = None
 
     def session(self, *, guarded: bool) -> aiohttp.ClientSession:
@@ -41,6 +41,17 @@ class Net:
         if session is None or session.closed:
             session = self._sessions[guarded] = self._make(guarded)
         return session
+
+    def origin(self, url: URL, *, guarded: bool) -> Origin:
+        """Where requests to this address go: the same for all who ask for the same origin."""
+        options = self.options(url, guarded=guarded)
+        tls, proxy = options.get("ssl", True), options.get("proxy")
+        key = (guarded, url.scheme, url.user, url.password, url.host, url.port, proxy, tls)
+        origin = self._origins.get(key)
+        if origin is None:
+            session = partial(self.session, guarded=guarded)
+            origin = self._origins[key] = Origin(url, session, tls, URL(proxy) if proxy else None)
+        return origin
 
     def tls(self) -> ssl.SSLContext:
         """The one TLS context. Loading the certificate bundle costs tens of milliseconds, so once."""
@@ -64,6 +75,8 @@ class Net:
 
     async def close(self) -> None:
         """Close every connection. Later requests make new ones."""
+        for origin in list(self._origins.values()):
+            origin.close()
         sessions, self._sessions = list(self._sessions.values()), {}
         for session in sessions:
             await session.close()
@@ -71,7 +84,7 @@ class Net:
     def _make(self, guarded: bool) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             limit=0,
-            keepalive_timeout=_KEEP_ALIVE,
+            keepalive_timeout=KEEP_ALIVE,
             resolver=self._resolver,
             socket_factory=self._guard.checked_socket if guarded else None,
             # The guard decides on the address that is dialled; a cached name would only add staleness.

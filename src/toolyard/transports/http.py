@@ -14,7 +14,7 @@ from multidict import istr
 from toolyard.auth import AuthProvider
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, SessionLost, Unreachable
 from toolyard.model.server import HttpSpec
-from toolyard.net import Net
+from toolyard.net import Answer, Net
 from toolyard.transports.requests import (
     Requests,
     body_excerpt,
@@ -63,6 +63,7 @@ class HttpTransport:
         self._receiver: Receiver | None = None
         self._modern = True
         self._session: str | None = None
+        self._returns = 0
         self._plain: dict[str, str] = {
             istr("Accept"): "application/json, text/event-stream",
             istr("Content-Type"): "application/json",
@@ -90,7 +91,7 @@ class HttpTransport:
             self._base[_SESSION] = self._session
 
     def facts(self) -> TransportFacts:
-        return TransportFacts(session=self._session is not None)
+        return TransportFacts(session=self._session is not None, returns=self._returns)
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         method = message.get("method")
@@ -108,7 +109,7 @@ class HttpTransport:
             response.close()
             raise
 
-    async def _take(self, response: aiohttp.ClientResponse, id: Id | None, method: str | None) -> None:
+    async def _take(self, response: Answer, id: Id | None, method: str | None) -> None:
         if response.status in (200, 202, 204):
             if method == "initialize" and (session := response.headers.get(_SESSION)):
                 self._adopt_session(session)
@@ -130,7 +131,7 @@ class HttpTransport:
             raise BadAnswer("its session id has characters that no session id may have")
         self._session = session
 
-    async def _take_json(self, response: aiohttp.ClientResponse, id: Id) -> None:
+    async def _take_json(self, response: Answer, id: Id) -> None:
         body = await self._read(response)
         try:
             message = decode(body)
@@ -143,13 +144,13 @@ class HttpTransport:
         if not any(is_answer(part, id) for part in batch):
             raise BadAnswer("answered the request with something else than its answer")
 
-    async def _read(self, response: aiohttp.ClientResponse) -> Raw:
+    async def _read(self, response: Answer) -> Raw:
         expected = response.content_length or 0
         if expected > self._limit:
             raise BadAnswer(_too_long(expected, self._limit))
         body = Gather(self._limit, expected)
         try:
-            async for chunk in response.content.iter_any():
+            while chunk := await response.more():
                 if body.size + len(chunk) > self._limit:
                     raise BadAnswer(_too_long(body.size + len(chunk), self._limit))
                 body.add(chunk)
@@ -160,9 +161,9 @@ class HttpTransport:
             # What came of a broken answer shall not live as long as its error.
             body.take()
 
-    async def _no_answer(self, response: aiohttp.ClientResponse) -> BadAnswer:
+    async def _no_answer(self, response: Answer) -> BadAnswer:
         if response.status != 200:
-            response.release()
+            response.close()
             return BadAnswer(f"answered a request with HTTP {response.status} and no answer")
         body = await body_excerpt(response)
         kind = response.headers.get("Content-Type", "no content type")
@@ -187,7 +188,7 @@ class HttpTransport:
 
     # Event streams.
 
-    async def _take_stream(self, response: aiohttp.ClientResponse, id: Id) -> None:
+    async def _take_stream(self, response: Answer, id: Id) -> None:
         stream = _Stream(self._limit)
         failures = 0
         try:
@@ -202,20 +203,18 @@ class HttpTransport:
                 if failures > _RESUMES:
                     raise error or OutcomeUnknown("kept ending the event stream before its answer")
                 await asyncio.sleep(stream.retry)
-                response.release()
+                response.close()
                 stream.moved = False
                 response = await self._reopen(stream)
         except BaseException:
             response.close()
             raise
 
-    async def _read_stream(
-        self, response: aiohttp.ClientResponse, stream: _Stream, id: Id | None
-    ) -> ServerError | None:
+    async def _read_stream(self, response: Answer, stream: _Stream, id: Id | None) -> ServerError | None:
         """Deliver what comes until the answer or the end. The fault, where the stream broke."""
         parser = SseParser(self._limit)
         try:
-            async for chunk in response.content.iter_any():
+            while chunk := await response.more():
                 self._take_events(parser.feed(chunk), stream, id)
                 if stream.answered:
                     return None
@@ -235,14 +234,14 @@ class HttpTransport:
                     raise SessionLost("no longer knows our session")
             self._deliver(message)
 
-    def _finish(self, response: aiohttp.ClientResponse) -> None:
-        if response.content.at_eof():
-            response.release()
+    def _finish(self, response: Answer) -> None:
+        if response.ended:
+            response.close()
         else:
             # A task that is cancelled before its first step does nothing at all.
             self._background(drain(response)).add_done_callback(lambda _: response.close())
 
-    async def _reopen(self, stream: _Stream) -> aiohttp.ClientResponse:
+    async def _reopen(self, stream: _Stream) -> Answer:
         headers = {**self._base, "Accept": "text/event-stream"}
         del headers["Content-Type"]
         if stream.last_id:
@@ -261,16 +260,22 @@ class HttpTransport:
             self._background(self._listen())
 
     async def _listen(self) -> None:
-        stream, pause = _Stream(self._limit), _RETRY
+        stream, pause, opened = _Stream(self._limit), _RETRY, 0.0
+        clock = asyncio.get_running_loop().time
         while self._receiver is not None:
             try:
                 response = await self._reopen(stream)
-            except (Unreachable, OutcomeUnknown):
-                pause = min(pause * 2, _RETRY_MOST)
             except ServerError as error:
-                log.debug("no stream of its own: %s", error)
-                return
+                if not self._may_come(error, back=bool(opened)):
+                    log.debug("no stream of its own: %s", error)
+                    return
+                if self._session is None:
+                    # Whoever comes back may know nothing of where we were.
+                    stream.last_id = ""
+                pause = min(pause * 2, _RETRY_MOST)
             else:
+                self._returns += bool(opened) and self._session is None and not stream.last_id
+                opened = clock()
                 try:
                     await self._read_stream(response, stream, None)
                 except ServerError as error:
@@ -278,8 +283,16 @@ class HttpTransport:
                     return
                 finally:
                     response.close()
-                pause = max(stream.retry, _RETRY)
+                steady = stream.last_id or clock() - opened > pause
+                pause = max(stream.retry, _RETRY) if steady else min(pause * 2, _RETRY_MOST)
             await asyncio.sleep(pause)
+
+    def _may_come(self, error: ServerError, *, back: bool) -> bool:
+        """Whether a stream may yet be had. Where there was one, a refusal may be that of a proxy, or of a
+        server that is starting."""
+        if isinstance(error, Unreachable | OutcomeUnknown):
+            return True
+        return back and isinstance(error, HttpStatus) and (error.status >= 500 or self._session is None)
 
     # The rest.
 
@@ -305,7 +318,7 @@ class HttpTransport:
             async with asyncio.timeout(_DELETE):
                 headers = {key: value for key, value in self._base.items() if key != "Content-Type"}
                 response = await self._requests.send("DELETE", self._requests.url, headers)
-                response.release()
+                response.close()
 
 
 class _Stream:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import re
 import ssl
@@ -25,7 +24,7 @@ from toolyard.errors import (
     Unreachable,
 )
 from toolyard.model.server import HttpSpec
-from toolyard.net import Net, same_origin
+from toolyard.net import Answer, Net, NotHttp, same_origin
 from toolyard.transports.transport import in_one_line
 from toolyard.wire.exchange import read_failure
 
@@ -57,7 +56,6 @@ _LOST_BARE = re.compile(
 _DRAIN = 0.5
 """Seconds that a finished answer's stream has to end by itself, so that its connection can be used again."""
 _ERROR_BODY = 64 * 1024
-_LONG_BODY = 1024 * 1024
 _REDIRECTS = 5
 _SIGN_INS = 2
 
@@ -72,14 +70,12 @@ class Requests:
             raise Unreachable(f"the URL {spec.url!r} cannot be used: {error}") from None
         self._headers = CIMultiDict(spec.headers)
         self._query = spec.query
-        self._net = net
         self._auth = auth
-        self._guarded = guarded
-        self._options = net.options(self.url, guarded=guarded)
+        self._origin = net.origin(self.url, guarded=guarded)
 
     async def send(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None
-    ) -> aiohttp.ClientResponse:
+    ) -> Answer:
         """The response, whatever its status. Raises Unreachable where nothing was sent, OutcomeUnknown
         where it may have been. A same-origin redirect is followed; another origin is an error."""
         for attempt in range(_SIGN_INS + 1):
@@ -94,38 +90,31 @@ class Requests:
                 raise
             if not fresh:
                 return response
-            response.release()
+            response.close()
         raise AssertionError("the last attempt returns")
 
-    async def _follow(
-        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
-    ) -> aiohttp.ClientResponse:
+    async def _follow(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> Answer:
         for _ in range(_REDIRECTS):
             response = await self._once(method, url, headers, body)
             location = response.headers.get("Location")
             if response.status not in (301, 302, 307, 308) or location is None:
                 return response
-            response.release()
+            response.close()
             target = _target(url, location)
             if url == self.url:
                 self.url = target
             url = target
         raise Unreachable(f"redirects more than {_REDIRECTS} times")
 
-    async def _once(
-        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
-    ) -> aiohttp.ClientResponse:
+    async def _once(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> Answer:
         merged = self._headers.copy()
         merged.update(headers)
         if self._auth is not None:
             merged.update(await self._auth.headers())
-        session = self._net.session(guarded=self._guarded)
-        # What is long is sent in pieces, so that others get their turn.
-        data = io.BytesIO(body) if body is not None and len(body) > _LONG_BODY else body
         # Added here and kept nowhere: the address that redirects and errors speak of is without it.
         full = url.update_query(self._query) if self._query else url
         try:
-            return await session.request(method, full, headers=merged, data=data, **self._options)
+            return await self._origin.ask(method, full, merged, body)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # The library's own errors quote the whole address.
             raise fault(error, url) from (None if self._query else error)
@@ -164,8 +153,8 @@ def fault(error: Exception, url: URL) -> ServerError:
         return Unreachable(f"{where} cannot be reached: {words}", hint="is the server running?")
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return OutcomeUnknown(f"{where} closed the connection before it answered")
-    if isinstance(error, aiohttp.ClientResponseError):
-        return BadAnswer(f"{where} answered something that is not HTTP: {in_one_line(error.message)}")
+    if isinstance(error, NotHttp):
+        return BadAnswer(f"{where} answered something that is not HTTP: {in_one_line(str(error))}")
     if isinstance(error, aiohttp.ClientPayloadError):
         return OutcomeUnknown(f"{where} ended the connection in the middle of its answer")
     if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError | ValueError):
@@ -184,7 +173,7 @@ def _tls_words(error: Exception) -> str:
     return in_one_line(str(error))
 
 
-async def refusal(response: aiohttp.ClientResponse) -> ServerError:
+async def refusal(response: Answer) -> ServerError:
     """The error for a status that says no, with what the server said about it. Releases the response."""
     body = await body_excerpt(response)
     status, words = response.status, _words(response, body)
@@ -203,12 +192,12 @@ async def refusal(response: aiohttp.ClientResponse) -> ServerError:
     return HttpStatus(text, status=status, body=body, headers=headers)
 
 
-async def body_excerpt(response: aiohttp.ClientResponse) -> bytes:
+async def body_excerpt(response: Answer) -> bytes:
     """The first part of a body, as far as it came. The rest is dropped with its connection."""
     parts: list[bytes] = []
     size = 0
     try:
-        async for chunk in response.content.iter_any():
+        while chunk := await response.more():
             parts.append(chunk)
             size += len(chunk)
             if size >= _ERROR_BODY:
@@ -216,25 +205,23 @@ async def body_excerpt(response: aiohttp.ClientResponse) -> bytes:
                 break
     except (aiohttp.ClientError, OSError):
         pass
-    response.release()
+    response.close()
     return b"".join(parts)[:_ERROR_BODY]
 
 
-async def drain(response: aiohttp.ClientResponse) -> None:
+async def drain(response: Answer) -> None:
     """Read what nobody needs, for a moment: a connection whose answer has ended is used again."""
     try:
         async with asyncio.timeout(_DRAIN):
-            async for _ in response.content.iter_any():
+            while await response.more():
                 pass
-        response.release()
     except (aiohttp.ClientError, OSError, TimeoutError):
+        pass
+    finally:
         response.close()
-    except asyncio.CancelledError:
-        response.close()
-        raise
 
 
-def _words(response: aiohttp.ClientResponse, body: bytes) -> str:
+def _words(response: Answer, body: bytes) -> str:
     text = in_one_line(body.decode("utf-8", "replace"), 300)
     return "an HTML page" if response.content_type == "text/html" or text[:1] == "<" else text
 

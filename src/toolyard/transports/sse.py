@@ -12,7 +12,7 @@ from yarl import URL
 from toolyard.auth import AuthProvider
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, SessionLost, Unreachable
 from toolyard.model.server import HttpSpec
-from toolyard.net import Net, same_origin
+from toolyard.net import Answer, Net, same_origin
 from toolyard.transports.requests import Requests, drain, fault, refusal, tells_lost_session
 from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line
 from toolyard.wire.codec import decode, encode
@@ -63,12 +63,12 @@ class SseTransport:
         self._reader.add_done_callback(lambda _: response.close())
         await asyncio.shield(self._endpoint)
 
-    async def _read(self, response: aiohttp.ClientResponse) -> None:
+    async def _read(self, response: Answer) -> None:
         """The owner of the stream, from its first event to its end."""
         error: ServerError = OutcomeUnknown("ended its event stream")
         parser = SseParser(self._limit)
         try:
-            async for chunk in response.content.iter_any():
+            while chunk := await response.more():
                 self._take_all(parser.feed(chunk))
         except ServerError as broken:
             error = broken

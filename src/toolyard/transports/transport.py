@@ -45,6 +45,9 @@ class TransportFacts:
     noise: int = 0
     """Lines that were no messages."""
     session: bool = False
+    returns: int = 0
+    """How often the stream on which it speaks unasked was lost and came back, where no session would tell
+    that it is another process since."""
 
 
 class Transport(Protocol):

@@ -16,10 +16,11 @@ PATIENCE = 2.0
 _PARALLEL = 16
 """Servers that one listing asks at the same time."""
 
-Key: TypeAlias = tuple[str, str]
-"""The principal's and the server's id."""
+Key: TypeAlias = tuple[str, str, str | None]
+"""The principal's and the server's id, and the chat over whose connection it is asked, where it is one's."""
 Work: TypeAlias = Callable[[], Awaitable[bool]]
 """Asks a server. Whether it has something else now than before. Raises a ServerError."""
+Told: TypeAlias = Callable[[Key], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -41,10 +42,15 @@ async def in_time(task: asyncio.Task[object], began: float) -> bool:
 class Latecomers:
     """What is under way, once for all who want it."""
 
-    def __init__(self, told: Callable[[Key], None]) -> None:
-        """``told`` hears of those that had something else, after somebody did without it."""
-        self._told = told
+    def __init__(self) -> None:
+        self._told: list[Told] = []
         self._coming: dict[Key, _Coming] = {}
+
+    def hear(self, told: Told) -> Callable[[], None]:
+        """Tell somebody of those that had something else, after a list did without it; call what comes back
+        to end that."""
+        self._told.append(told)
+        return lambda: self._told.remove(told)
 
     async def wait(self, works: Mapping[Key, Work]) -> None:
         """Begin what is not under way, and wait for each of them, but not for long after it began. Raises
@@ -72,7 +78,8 @@ class Latecomers:
     def _came(self, key: Key, task: asyncio.Task[bool]) -> None:
         coming = self._coming.pop(key)
         if not task.cancelled() and task.exception() is None and task.result() and coming.late:
-            self._told(key)
+            for told in self._told:
+                told(key)
 
     async def close(self) -> None:
         """End all of it."""

@@ -1,0 +1,90 @@
+"""What policy says is prepared once for all who bring the same, and goes with the last of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolyard.clients import gates as preparing
+from toolyard.clients.gates import GatesOf
+from toolyard.model.agent import Agent
+from toolyard.model.call import Caller
+from toolyard.model.decision import Surface, WriteTools
+from toolyard.model.people import Right, TokenScope
+from toolyard.model.principal import Principal
+from toolyard.model.server import Bundle, HttpSpec, Server
+from toolyard.model.status import State
+
+SERVER = Server("one", HttpSpec("https://one.example/mcp"))
+OTHER = Server("two", HttpSpec("https://two.example/mcp"))
+
+
+def chat(number: int, **more: object) -> Caller:
+    """A caller as each chat has one."""
+    return Caller(Principal(f"p{number % 3}"), Surface.MODEL_DIRECT, chat=f"chat-{number}", **more)  # pyright: ignore[reportArgumentType]
+
+
+def test_chats_and_people_who_bring_the_same_share_their_gates() -> None:
+    gates_of = GatesOf(WriteTools.ASK)
+    first = gates_of(chat(0))
+    gate = first.of(SERVER, State.READY)
+    for number in range(1, 500):
+        gates = gates_of(chat(number))
+        assert gates is first
+        assert gates.of(SERVER, State.READY) is gate
+    assert len(gates_of) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Caller(surface=Surface.MODEL_META),
+        Caller(agent=Agent("a", "A", tools=("one_*",))),
+        Caller(bundles=(Bundle("b", "one", "direct"),)),
+        Caller(choice=frozenset({"one/x"})),
+        Caller(scope=TokenScope(frozenset({Right.CALL}), servers=("one",))),
+        Caller(chat="c"),
+    ],
+    ids=["surface", "agent", "bundles", "choice", "scope", "chat"],
+)
+def test_whatever_policy_goes_by_keeps_gates_apart(other: Caller) -> None:
+    gates_of = GatesOf(WriteTools.ASK)
+    assert gates_of(Caller()) is not gates_of(other)
+
+
+def test_another_state_or_definition_has_another_gate() -> None:
+    gates = GatesOf(WriteTools.ASK)(Caller())
+    ready = gates.of(SERVER, State.READY)
+    assert not ready.shut
+    assert gates.of(SERVER, State.CLOSED).shut
+    denied = Server("one", SERVER.transport, deny_tools=("x",))
+    assert gates.of(denied, State.READY) != ready
+
+
+def test_what_nobody_brings_any_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparing, "_CALLERS", 4)
+    gates_of = GatesOf(WriteTools.ASK)
+    for number in range(50):
+        gates_of(chat(number, choice=frozenset({f"one/{number}"}))).of(SERVER, State.READY)
+    assert len(gates_of) == 4
+
+
+def test_servers_that_come_and_go_leave_no_gates() -> None:
+    gates_of = GatesOf(WriteTools.ASK)
+    caller = Caller()
+    gates_of(caller).of(OTHER, State.READY)
+    for number in range(50):
+        instance = Server(f"@p/{number}", SERVER.transport)
+        gates_of(caller).of(instance, State.READY)
+        gates_of(caller).of(instance, State.IDLE)
+        gates_of.servers_changed({instance.id})
+    assert len(gates_of) == 1
+
+
+def test_whoever_leaves_takes_their_own_gates_along() -> None:
+    gates_of = GatesOf(WriteTools.ASK)
+    staying = Caller(Principal("ann"))
+    for caller in (staying, Caller(Principal("bob")), Caller(Principal("bob"), choice=frozenset({"one/x"}))):
+        gates_of(caller).of(SERVER, State.READY)
+    gates_of.leave("bob")
+    assert len(gates_of) == 1
+    assert len(gates_of(staying)) == 1

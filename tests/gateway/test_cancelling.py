@@ -1,0 +1,95 @@
+"""A legacy client takes a request back, also where that overtakes the request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.gateway.conftest import Old, odd
+from tests.web.conftest import Local
+from yarl import URL
+
+from toolyard.gateway import cancelling
+from toolyard.gateway.cancelling import Cancelling
+
+
+async def begun(site: Local, http: aiohttp.ClientSession) -> Old:
+    client = Old(http, f"{site.url}/mcp")
+    await client.begin()
+    assert (await client.call("one_odd")).result
+    return client
+
+
+async def test_a_request_that_its_cancellation_overtook_is_not_begun(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    site: Local = await open_site({"one": odd("one")})
+    client = await begun(site, http)
+    body = json.dumps(client.message("tools/call", {"name": "one_wait", "arguments": {}})).encode()
+    head = {**client.head("tools/call"), "Host": str(URL(site.url).authority), "Content-Length": len(body)}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+    reader, writer = await asyncio.open_connection("127.0.0.1", URL(site.url).port)
+    try:
+        # The last byte of the request is still on its way when the cancellation comes on another connection.
+        writer.write(f"POST /mcp HTTP/1.1\r\n{lines}Connection: close\r\n\r\n".encode() + body[:-1])
+        await writer.drain()
+        assert (await client.tell("notifications/cancelled", {"requestId": client.last})).status == 202
+        writer.write(body[-1:])
+        async with asyncio.timeout(30):
+            answer = await reader.read()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"text/event-stream" in answer
+    assert b"jsonrpc" not in answer
+    # It counted for that one request.
+    assert (await client.call("one_odd")).result
+
+
+async def test_a_cancellation_counts_in_its_own_session_only(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    site: Local = await open_site({"one": odd("one")})
+    one, two = await begun(site, http), await begun(site, http)
+    assert one.last == two.last
+    await one.tell("notifications/cancelled", {"requestId": one.last + 1})
+    assert (await two.call("one_odd")).result
+    assert (await one.call("one_odd")).messages == []
+
+
+async def test_one_that_comes_too_late_does_not_hit_who_uses_the_id_again(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    site: Local = await open_site({"one": odd("one")})
+    client = await begun(site, http)
+    await client.tell("notifications/cancelled", {"requestId": client.last})
+    client.last -= 1
+    assert (await client.call("one_odd")).result
+
+
+async def test_a_strange_id_is_ignored(open_site: Any, http: aiohttp.ClientSession) -> None:
+    site: Local = await open_site({"one": odd("one")})
+    client = await begun(site, http)
+    for id in (None, True, 1.5, [], {}, "x" * 10_000, 10**400):
+        assert (await client.tell("notifications/cancelled", {"requestId": id})).status == 202
+    assert (await client.call("one_odd")).result
+
+
+async def test_a_flood_fills_nothing_and_what_is_old_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = asyncio.ensure_future(asyncio.sleep(0))
+    held = Cancelling()
+    for number in range(10_000):
+        held.cancel(number)
+        held.cancel(f"{number}" * 100)
+    held.begin(0, task)
+    held.begin("9999" * 100, task)
+    with pytest.raises(asyncio.CancelledError):
+        held.begin(9_999, task)
+    assert not task.cancelled()
+    monkeypatch.setattr(cancelling, "_EARLY", 0.0)
+    held.begin(9_998, task)
+    await task

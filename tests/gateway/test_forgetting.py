@@ -1,0 +1,91 @@
+"""Instances and chats come and go. What was kept for them goes with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.gateway.conftest import Modern, odd
+from tests.web.conftest import Local
+
+from toolyard.model.config import Configuration
+from toolyard.web.site import Site
+
+FORMS = {"elicitation": {"form": {}}}
+CHANGED = "notifications/tools/list_changed"
+PLACES = {"changes", "tools", "lanes", "states", "secrets", "gates"}
+"""Where an instance is kept whose server lists tools and nothing else."""
+
+
+@pytest.fixture
+async def team(open_site: Any) -> Local:
+    return await open_site({}, people_mode="password")
+
+
+def kept(site: Site, id: str) -> set[str]:
+    """Where anything is kept that names a server whose id begins so."""
+    gateway, calls = site.mcp.gateway, site.parts.calls
+    gates: Any = vars(calls)["_gates"]
+    places: dict[str, Any] = {
+        "changes": gateway.changed,
+        "tools": vars(gateway)["_written"],
+        "lists": vars(gateway.shelves)["_shelves"],
+        "lanes": vars(gateway.upstream)["_free"],
+        "states": vars(site.holdings)["_learned"],
+        "secrets": vars(calls)["_secrets"],
+        "gates": [key for each in gates._shared.values() for key in each._kept],
+    }
+    names = {
+        place: [key if isinstance(key, str) else key[0] for key in keys] for place, keys in places.items()
+    }
+    return {place for place, ids in names.items() if any(each.startswith(id) for each in ids)}
+
+
+async def test_nothing_is_kept_of_instances_that_were_deleted(
+    team: Local, http: aiohttp.ClientSession, hostile_http: Any
+) -> None:
+    admin, ada = await team.person("root", "admin"), await team.person("ada")
+    body = {"name": "S", "url": f"{hostile_http.url}/good/forgetting?era=legacy", "private_addresses": True}
+    server = (await admin.token.post("/api/v1/servers", body)).json["id"]
+    head = {"Authorization": f"Bearer {ada.secret}"}
+    client = Modern(http, f"{team.url}/mcp", FORMS, head)
+    for number in range(3):
+        slug = f"i{number}"
+        made = await ada.token.post("/api/v1/instances", {"server_id": server, "slug": slug})
+        assert made.status == 201, made.text
+        assert f"mcp_{slug}__echo" in str((await client.ask("tools/list")).result)
+        assert (await client.call(f"mcp_{slug}__echo", {"text": "x"})).text == "x"
+        await client.ask("resources/list")
+        shown = await ada.token.post(f"/api/v1/tools/mcp_{slug}__echo/call", {"arguments": {"text": "x"}})
+        assert shown.status == 200, shown.text
+        await ada.token.get("/api/v1/status")
+        team.site.mcp.gateway._heard(f"@{ada.user.id}/{slug}", ada.user.id, CHANGED, {})  # pyright: ignore[reportPrivateUsage]
+        assert kept(team.site, f"@{ada.user.id}/") == PLACES
+        assert (await ada.token.delete(f"/api/v1/instances/{made.json['id']}")).status == 204
+    await ada.token.get("/api/v1/instances")
+    assert kept(team.site, f"@{ada.user.id}/") == set()
+
+
+async def test_nothing_is_kept_of_servers_that_left_the_configuration(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    local = await open_site({"one": odd("one")})
+    client = Modern(http, f"{local.url}/mcp")
+    await client.ask("resources/list")
+    await client.ask("tools/list")
+    assert {"lists", "tools"} <= kept(local.site, "one")
+    await local.site.reconfigure(Configuration({}))
+    assert kept(local.site, "one") == set()
+
+
+async def test_nothing_is_kept_of_chats_that_were_deleted(open_site: Any) -> None:
+    site: Site = (await open_site({})).site
+    callers: Any = vars(site.chats)["_yard"]._callers
+    for _ in range(3):
+        chat = await site.chats.create("local")
+        await site.chats.tools("local", chat.id)
+        assert callers
+        await site.chats.delete("local", chat.id)
+        await site.chats.offered("local")
+    assert not callers
