@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.soak.asking import Line, events
-from tests.soak.counting import Refused, Wrong
+from tests.soak.counting import Refused, Told, Wrong
 from tests.soak.replicas import Replica
 
 from toolyard.gateway.front import MISSING
@@ -80,4 +80,13 @@ async def send(
             return [], response.headers
         if response.status != 200:
             raise line.odd(response.status, text, replica, began)
-        return [await response.json()], response.headers
+        answer = await response.json()
+        if replica.disturbed(began) and says_closed(answer):
+            raise Told("the replica said that it is closed")
+        return [answer], response.headers
+
+
+def says_closed(answer: Any) -> bool:
+    """Whether a replica that goes answers that there are no servers any more."""
+    told = answer.get("error", {}).get("data") or {}
+    return told.get("kind") == "unreachable" and str(told.get("cause")).endswith("is closed")

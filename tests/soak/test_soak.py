@@ -16,11 +16,12 @@ import pytest
 from tests.conftest import NODE, ROOT
 from tests.soak.counting import Abandoned, Outcome, Refused, Tally, Told
 from tests.soak.heard import Heard
+from tests.soak.messages import says_closed
 from tests.soak.plot import picture
 from tests.soak.report import END, START, put
 from tests.soak.running import Found
 from tests.soak.sampling import Sample
-from tests.soak.verdicts import Ending, Verdict, judge
+from tests.soak.verdicts import Ending, Verdict, judge, memory_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 MB = 1_000_000
@@ -73,6 +74,18 @@ async def test_every_end_of_a_request_is_counted() -> None:
     assert len(tally.wrong) == 2
 
 
+def test_a_replica_that_goes_tells_so_in_an_answer_too() -> None:
+    closed = {"kind": "unreachable", "server": "", "cause": "the yard is closed"}
+    assert says_closed({"error": {"code": -32603, "message": "", "data": closed}})
+    for other in (
+        {"result": {}},
+        {"error": {"code": -32603, "message": "the yard is closed"}},
+        {"error": {"code": -32603, "data": {**closed, "cause": "did not answer"}}},
+        {"error": {"code": -32603, "data": {**closed, "kind": "bad_answer"}}},
+    ):
+        assert not says_closed(other)
+
+
 def event(seq: int, kind: str = "note", text: str = "") -> Any:
     return {"seq": seq, "kind": kind, "body": {"text": text}}
 
@@ -120,19 +133,43 @@ def test_a_run_that_is_as_it_should_be_passes() -> None:
 
 
 def test_memory_that_grows_is_seen_and_a_short_run_tells_nothing() -> None:
-    growing = list(life(100_000))
+    growing = list(life(30_000))
     assert verdicts(Tally(1.0), growing) == ["memory steady"]
     (memory,) = [each for each in judge(Tally(1.0), growing, [], Ending([])) if each.what == "memory steady"]
-    assert "+6.00 MB a minute" in memory.told
-    assert "+1.00 MB for each 1,000 requests" in memory.told
+    assert "grew by 1.80 MB a minute" in memory.told
+    assert "0.30 MB for each 1,000 of its requests" in memory.told
     short = judge(Tally(1.0), growing[:30], [], Ending([]))
     assert Verdict("memory steady", None, "") in [replace(each, told="") for each in short]
 
 
+def test_of_three_replicas_each_is_judged_by_its_share_of_the_requests() -> None:
+    samples = [replace(each, replica=replica, pid=replica) for each in life(12_000) for replica in range(3)]
+    assert [f"{each.per_thousand:.0f}" for each in memory_of(samples)] == ["360000"] * 3
+    assert verdicts(Tally(1.0), samples) == ["memory steady"]
+
+
+def test_warming_up_slows_down_and_a_leak_does_not() -> None:
+    warming = [replace(each, rss=int(FIRST.rss + 60 * MB * (1 - 0.995**each.at))) for each in life(0)]
+    assert verdicts(Tally(1.0), warming) == []
+    leaking = [replace(each, rss=each.rss + 30_000 * int(each.at)) for each in warming]
+    assert verdicts(Tally(1.0), leaking) == ["memory steady"]
+
+
+def test_one_step_is_no_growth() -> None:
+    stepping = [replace(each, rss=FIRST.rss + (MB if each.at > 500 else 0)) for each in life(0)]
+    assert verdicts(Tally(1.0), stepping) == []
+
+
 def test_a_process_that_was_restarted_is_judged_by_its_own_life() -> None:
-    before = [replace(each, rss=50 * MB) for each in life(0)][:300]
-    after = [replace(each, pid=8, rss=200 * MB) for each in life(0)][300:]
-    assert verdicts(Tally(1.0), [*before, *after]) == []
+    before = [replace(each, rss=50 * MB) for each in life(0)]
+    after = [replace(each, pid=8, at=each.at + 600, rss=200 * MB) for each in life(0)]
+    assert [each.steady for each in memory_of([*before, *after])] == [True, True]
+
+
+def test_one_that_lived_too_short_to_tell_leaves_the_verdict_to_the_others() -> None:
+    others, short = list(life(0)), [replace(each, replica=1, pid=8) for each in life(30_000)][:300]
+    assert [each.steady for each in memory_of([*others, *short])] == [True, None]
+    assert judge(Tally(1.0), [*others, *short], [], Ending([]))[3].met is True
 
 
 def test_what_is_not_given_back_is_seen() -> None:

@@ -10,10 +10,15 @@ from statistics import linear_regression, median
 from tests.soak.counting import Outcome, Tally
 from tests.soak.sampling import Sample
 
-GROWTH, GROWTH_BYTES = 0.08, 10_000_000
-"""The last third may have so much more than the middle one; the first third is for warming up."""
-SHORTEST = 90.0
-"""Seconds of a process's life below which its memory tells nothing."""
+GROWTH = 150_000
+"""Bytes for each 1,000 requests of a process by which it may grow in the last third of its life."""
+STEP = 2_000_000
+"""Bytes in all that say nothing: memory comes in pieces."""
+SLOWING = 0.5
+"""What is being warmed up grows less and less; what leaks grows at the same pace. Who grows in the last third
+by no more than so much of what it grew in the middle one is still warming up. The first third is for that."""
+SHORTEST = 400.0
+"""Seconds of a process's life below which its memory tells nothing: it is warming up until its end."""
 SPARE_DESCRIPTORS = 24
 """Connections to the database and to servers that stay open for the next one."""
 
@@ -36,53 +41,60 @@ class Memory:
     middle: float
     last: float
     per_minute: float
+    """In the last third."""
     per_thousand: float
-    """For each 1,000 requests."""
+    """The same, for each 1,000 of its requests."""
     steady: bool | None
 
     def __str__(self) -> str:
-        steady = {True: "steady", False: "growing", None: "too short to tell"}[self.steady]
+        name = f"process {self.replica + 1}"
+        if self.steady is None:
+            return f"{name}: {self.last / 1e6:.0f} MB at its end: too short to tell"
         return (
-            f"process {self.replica + 1}: {self.middle / 1e6:.0f} MB in the middle third, "
-            f"{self.last / 1e6:.0f} MB in the last ({self.per_minute / 1e6:+.2f} MB a minute, "
-            f"{self.per_thousand / 1e6:+.2f} MB for each 1,000 requests): {steady}"
+            f"{name}: {self.middle / 1e6:.0f} MB in the middle third and {self.last / 1e6:.0f} MB "
+            f"in the last, which grew by {self.per_minute / 1e6:.2f} MB a minute, "
+            f"{self.per_thousand / 1e6:.2f} MB for each 1,000 of its requests: "
+            f"{'steady' if self.steady else 'growing'}"
         )
 
 
 def memory_of(samples: Sequence[Sample]) -> list[Memory]:
-    """Of each process that lived; one that was restarted is two."""
+    """Of each process that lived; one that was restarted is two. Each answers its share of the requests."""
 
     def key(sample: Sample) -> tuple[int, int]:
         return sample.replica, sample.pid
 
-    return [_memory(list(each)) for _, each in groupby(sorted(samples, key=key), key)]
+    replicas = len({sample.replica for sample in samples})
+    return [_memory(list(each), replicas) for _, each in groupby(sorted(samples, key=key), key)]
 
 
-def _memory(life: list[Sample]) -> Memory:
+def _memory(life: list[Sample], replicas: int) -> Memory:
     life.sort(key=lambda sample: sample.at)
     began, ended = life[0].at, life[-1].at
     third = (ended - began) / 3
-    middle = [each.rss for each in life if began + third <= each.at < began + 2 * third]
-    last = [each.rss for each in life if each.at >= began + 2 * third]
-    if ended - began < SHORTEST or not middle:
+    middle = [each for each in life if began + third <= each.at < began + 2 * third]
+    last = [each for each in life if each.at >= began + 2 * third]
+    if ended - began < SHORTEST or len(middle) < 2 or len(last) < 2:
         rss = float(life[-1].rss)
         return Memory(life[0].replica, life[0].pid, rss, rss, 0.0, 0.0, None)
-    warm = [each for each in life if each.at >= began + third]
-    minutes = [each.at / 60 for each in warm]
-    slope = linear_regression(minutes, [each.rss for each in warm]).slope
-    thousands = (warm[-1].requests - warm[0].requests) / 1000
-    grown = slope * (minutes[-1] - minutes[0])
-    more = median(last) - median(middle)
-    steady = not (more > GROWTH * median(middle) and more > GROWTH_BYTES)
+    before, now = _grown(middle), _grown(last)
+    thousands = (last[-1].requests - last[0].requests) / 1000 / replicas
+    steady = now <= max(STEP, GROWTH * thousands, SLOWING * before)
     return Memory(
         life[0].replica,
         life[0].pid,
-        median(middle),
-        median(last),
-        slope,
-        grown / thousands if thousands else 0.0,
+        median(each.rss for each in middle),
+        median(each.rss for each in last),
+        now / (last[-1].at - last[0].at) * 60,
+        now / thousands if thousands else 0.0,
         steady,
     )
+
+
+def _grown(part: Sequence[Sample]) -> float:
+    """Bytes by which a process grew in a part of its life, as a straight line tells it."""
+    slope = linear_regression([each.at for each in part], [each.rss for each in part]).slope
+    return slope * (part[-1].at - part[0].at)
 
 
 @dataclass(frozen=True)
@@ -99,14 +111,13 @@ class Ending:
 def judge(tally: Tally, samples: Sequence[Sample], start: Sequence[Sample], ending: Ending) -> list[Verdict]:
     """``start``: each process before the first request."""
     memories = memory_of(samples)
-    steady = [each.steady for each in memories]
-    grown = None if None in steady and False not in steady else False not in steady
+    told = [each.steady for each in memories if each.steady is not None]
     lost = {what: tally.events[what] for what in ("lost", "twice", "changed")}
     return [
         _none("unanswered requests", tally.count(Outcome.UNANSWERED)),
         _none("failed requests", tally.count(Outcome.FAILED)),
         Verdict("events lost, repeated or changed", not any(lost.values()), _words(lost)),
-        Verdict("memory steady", grown, "; ".join(map(str, memories))),
+        Verdict("memory steady", all(told) if told else None, "; ".join(map(str, memories))),
         _returned("descriptors", start, ending.held, SPARE_DESCRIPTORS),
         _returned("children", start, ending.held, 0),
         _none("requests still open at the end", ending.still_open),

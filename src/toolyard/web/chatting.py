@@ -48,6 +48,8 @@ class Chatting:
 
     async def leave(self, chat_id: str) -> None:
         """See ChatYard."""
+        for key in [key for key in self._callers if key[0] == chat_id]:
+            del self._callers[key]
         await self._site.parts.manager.end_lanes(chat_id)
 
     async def _user(self, owner: str) -> User:

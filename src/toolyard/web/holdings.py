@@ -47,7 +47,8 @@ class Holdings:
         self._known: dict[str, int] = {}
         """By user, the read that the core knows of."""
         self._learned: dict[str, float] = {}
-        """By instance, since when its connection has been in the state that was stored last."""
+        """By instance, named as in the core: since when its connection has been in the state that was stored
+        last."""
 
     async def of(self, principal: Principal) -> Sequence[Own]:
         """All instances that somebody has now; the core knows them after this."""
@@ -81,6 +82,8 @@ class Holdings:
             self._known[principal.id] = number
             servers = [self._registry.core_server(*each) for each in found]
             touched = await self._parts.sync(principal.id, servers)
+            for gone in touched - {server.id for server in servers}:
+                self._learned.pop(gone, None)
             if touched and self._changed is not None:
                 self._changed(principal, touched)
         return found
@@ -95,8 +98,8 @@ class Holdings:
             if manager.state(instance.core_id, principal) not in _TELLING:
                 continue
             status = self._parts.calls.hushed(manager.status(instance.core_id, principal=principal))
-            if self._learned.get(instance.id) != status.since:
-                self._learned[instance.id] = status.since
+            if self._learned.get(instance.core_id) != status.since:
+                self._learned[instance.core_id] = status.since
                 if status.state is State.READY and await self._lacks_scopes(instance):
                     continue
                 await self._registry.note(instance.id, status)

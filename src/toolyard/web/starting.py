@@ -63,7 +63,7 @@ async def serve(start: Start, listener: Listener, announce: Callable[[str | None
             # What was loaded until now stays: the collector need not look at it again.
             gc.freeze()
             # Requests leave next to nothing that only the collector can find: it looks less often.
-            gc.set_threshold(20_000, 20, 100)
+            gc.set_threshold(20_000, 20, 5)
             gc.enable()
             if start.settings.warm:
                 site.spawn(site.warm())

@@ -35,7 +35,7 @@ class Watchers:
 
     def changed(self, principal: Principal | None, server_ids: Collection[str]) -> None:
         """The core knows other definitions of these servers now, of one principal or of everyone."""
-        self._site.mcp.gateway.hub.servers_changed(principal, server_ids)
+        self._site.mcp.gateway.servers_changed(principal, server_ids)
 
     async def run(self) -> None:
         """Until it is cancelled."""

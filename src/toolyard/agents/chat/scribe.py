@@ -86,6 +86,7 @@ class Scribe:
         async with self._turn:
             if self._gathering is not None:
                 self._gathering.cancel()
+                self._gathering = None
             self._progress.clear()
         if pieces := self._take_pieces():
             await self.append(pieces)

@@ -84,6 +84,8 @@ class Turn:
             finally:
                 self._work.cancel()
         ended = self._outcome()
+        # A task that was cancelled keeps its frames, and these keep the turn with all that was said.
+        self._work = None
         if ended is not None:
             await self._end(ended)
 
