@@ -14,7 +14,7 @@ from toolyard.catalog.names import Naming
 from toolyard.catalog.roster import Roster
 from toolyard.clients.latecomers import Latecomers
 from toolyard.clients.manager import ClientManager
-from toolyard.errors import ServerError, Unreachable
+from toolyard.errors import ServerError, SignInNeeded, Unreachable
 from toolyard.model.catalog import Catalogue
 from toolyard.model.principal import Principal
 from toolyard.model.server import Server
@@ -175,6 +175,20 @@ class Rosters:
                 (principal.id, id, lane): partial(self._learn, id, principal, lane)
                 for id, lane in lanes.items()
             }
+        )
+        return self.known(principal)
+
+    async def again(self, principal: Principal, *, chat: str | None = None) -> Roster:
+        """As ``current``, but a server that could not be listed the last time is waited for as in ``soon``:
+        one that is dead costs its whole limit once, not each time that somebody asks."""
+        before = self.known(principal)
+        # Where a sign-in is missing, it is told at once; after it there is something to wait for.
+        failed = {id for id, why in before.failures.items() if not isinstance(why, SignInNeeded)}
+        if not failed:
+            return await self.current(principal, chat=chat)
+        rest = [server.id for server in self._enabled(principal) if server.id not in failed]
+        await asyncio.gather(
+            self.current(principal, only=rest, chat=chat), self.soon(principal, only=failed, chat=chat)
         )
         return self.known(principal)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import pytest
 from aiohttp import web
 from tests.agents.chat.house import ME, House, Model, only
 
+from toolyard.clients import latecomers
 from toolyard.model.agent import Agent
 from toolyard.model.chat import Kind
 from toolyard.model.server import HttpSpec, InstanceSpec, Server
@@ -123,3 +125,33 @@ async def test_our_own_tools_are_called_like_all_others(opened: Opening, tmp_pat
     names = only(events, Kind.SAID)[-1]["text"].split()
     assert names == sorted(names)
     assert {"view_file", "s_look"} <= set(names)
+
+
+async def test_a_dead_server_is_not_waited_for_in_every_turn(
+    opened: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latecomers, "PATIENCE", 0.2)
+    came: list[asyncio.StreamWriter] = []
+    dead = asyncio.Event()
+
+    async def met(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(writer)
+        if not dead.is_set():
+            writer.close()
+
+    async with await asyncio.start_server(met, "127.0.0.1", 0) as listening:
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
+        limits = {"connect": 300, "silence": 300, "call": 300}
+        house = await opened(servers={"hole": {"url": url, "timeouts": limits}})
+        chat = await house.chat()
+        async with asyncio.timeout(60):
+            # It ends every connection, which is told at once. From then on it takes them and says nothing.
+            await house.say(chat, "hello")
+            dead.set()
+            before = len(came)
+            for _ in range(2):
+                events = await house.say(chat, "hello")
+                assert only(events, Kind.SAID)
+            assert len(came) > before
+        for writer in came:
+            writer.close()

@@ -109,7 +109,7 @@ class Toolbox:
 
     async def roster(self) -> Roster:
         """Every tool that is known, after whoever has to be asked was asked."""
-        return await self._rosters.current(self.caller.principal, chat=self.caller.chat)
+        return await self._rosters.again(self.caller.principal, chat=self.caller.chat)
 
     async def kit(self) -> Kit:
         """What to show a model, listed anew. A server that cannot be asked is left out, and named."""
