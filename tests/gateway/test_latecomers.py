@@ -133,6 +133,24 @@ async def test_the_meta_tools_find_what_came_late(
         assert "not_listed" not in answer
 
 
+async def test_a_resource_of_a_server_whose_list_is_late_is_not_asked_of_another(
+    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    server, entry = slow
+    site: Local = await open_site({"one": odd("one"), "slow": {**entry, "cache_ttl": 0}})
+    await warm(site, http, "one", "slow")
+    await server.hold("resources/list", "resources/templates/list")
+    client = Modern(http, f"{site.url}/mcp")
+    async with asyncio.timeout(60):
+        # The list is without it; whoever reads what it knows of waits for the one who may have it.
+        listed = (await client.ask("resources/list")).result["resources"]
+        assert "late://a" not in {each["uri"] for each in listed}
+        reading = asyncio.ensure_future(client.ask("resources/read", {"uri": "late://a"}))
+        await asyncio.sleep(3 * latecomers.PATIENCE)
+        await server.hold()
+        assert (await reading).result["contents"][0]["text"] == "read"
+
+
 async def test_a_server_that_cannot_be_reached_is_named_with_the_reason(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:

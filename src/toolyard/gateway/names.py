@@ -90,8 +90,6 @@ class Places:
         if len(uri) > _LONGEST:
             return None
         owners = {server_id for server_id, pattern, _, _ in self.templates if pattern.fullmatch(uri)}
-        if not owners and len(self.prefixes) == 1:
-            owners = set(self.prefixes)
         return (owners.pop(), uri) if len(owners) == 1 else None
 
     def find_template(self, uri: str) -> tuple[str, str] | None:

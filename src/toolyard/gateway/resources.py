@@ -102,6 +102,9 @@ class Resources:
         found = (await self._places()).find(uri)
         if found is None and self._offering.is_waiting:
             found = (await self._places(patient=True)).find(uri)
+        if found is None and len(servers := await self._servers()) == 1:
+            # Where one server alone has any, it may have some that it does not list.
+            found = servers[0].id, uri
         if found is None:
             raise no_resource(uri)
         return found
