@@ -5,7 +5,8 @@ python bench/gateway.py [--quick] [--json FILE] [--write-docs] [--strict]
 ``direct`` is an origin alone, ``forwarder`` the least that can stand in front of several. Toolyard runs as
 ``toolyard serve`` with accounts, an API token, policy, audit and metrics. mcp-proxy and supergateway cannot
 speak for a server that has an address, so they start the origin's twin on standard streams. All are asked by
-the same clients, in turns: a bare one, which costs next to nothing, and an ordinary one.
+the same clients, in turns: a bare one, which costs next to nothing, an ordinary one, and one of the official
+SDK, which takes longer than most of what it asks.
 
 ``supergateway`` is as it comes: HTTP with SSE, one server for all clients, whose every answer goes to each of
 them, so every client has an id of its own. ``supergateway, stateful`` speaks streamable HTTP, as the others
@@ -31,7 +32,7 @@ from typing import Any
 
 from harness.asking import Line, Peer
 from harness.bars import Bar, judge
-from harness.clients import Ask, bare, connect, ordinary
+from harness.clients import Ask, bare, connect, official, ordinary
 from harness.gateways import GATEWAYS, direct, toolyard
 from harness.machine import describe
 from harness.processes import ROOT, http_servers
@@ -42,6 +43,9 @@ START, END = "<!-- bench/gateway.py: start -->", "<!-- bench/gateway.py: end -->
 ORIGINS, CLIENTS, TOOLS = 3, 32, 2_000
 SLOW = ("fastmcp",)
 """A call takes these a second, so one turn says enough."""
+
+CLIENTS_OF = {"rate": bare, "rate.clients": ordinary, "rate.official": official}
+KINDS = {"rate": "bare clients", "rate.clients": "ordinary clients", "rate.official": "clients of the SDK"}
 
 BARS = (
     Bar("CPU per call", "call.cpu", 5.0, base=("call.cpu", "forwarder")),
@@ -55,9 +59,16 @@ BARS = (
         base=("rate.clients", "forwarder"),
     ),
     *(
-        Bar(f"calls per second, 32 {clients}, over {peer}", measure, 5.0, "at least", base=(measure, peer))
+        Bar(f"calls per second, 32 {kind}, over {peer}", measure, 5.0, "at least", base=(measure, peer))
         for peer in ("supergateway", "supergateway, stateful", "supergateway, SDK server")
-        for measure, clients in (("rate", "bare clients"), ("rate.clients", "ordinary clients"))
+        for measure, kind in KINDS.items()
+    ),
+    Bar(
+        "calls per second, 32 ordinary clients, over supergateway with those of the SDK",
+        "rate.clients",
+        5.0,
+        "at least",
+        base=("rate.official", "supergateway"),
     ),
     Bar("tools/list of 2,000 tools, warm, over 15 ms", "list.wall", 1.0, base=("list.wall", "allowed")),
     Bar("memory with 500 sessions, over 120 MB", "memory.many", 1.0, base=("memory.many", "allowed")),
@@ -71,6 +82,7 @@ SECTIONS = (
             Column("call.cpu", "CPU per call, ms", decimals=3),
             Column("rate", "calls/s, 32 bare clients", scale=1.0, decimals=0),
             Column("rate.clients", "calls/s, 32 ordinary clients", scale=1.0, decimals=0),
+            Column("rate.official", "calls/s, 32 clients of the SDK", scale=1.0, decimals=0, compared=False),
             Column("list.wall", "tools/list of 2,000, ms", decimals=1, compared=False),
             Column("memory.one", "memory, 1 session, MB", scale=1e-6, decimals=0, compared=False),
             Column("memory.many", "500 sessions, MB", scale=1e-6, decimals=0, compared=False),
@@ -119,9 +131,12 @@ async def alone(peer: Peer, seconds: float, samples: Samples) -> None:
 
 
 async def together(peer: Peer, seconds: float, samples: Samples) -> None:
-    """Many clients at once: calls per second, by bare clients and by ordinary ones."""
+    """Many clients at once: calls per second, by each kind of client."""
     begun = await asyncio.gather(*(_session(peer) for _ in range(CLIENTS)))
-    for measure, client in (("rate", bare), ("rate.clients", ordinary)):
+    clients = {"rate": bare, "rate.clients": ordinary} | (
+        {"rate.official": official} if peer.protocol else {}
+    )
+    for measure, client in clients.items():
         async with contextlib.AsyncExitStack() as stack:
             opening = (client(peer, session, number) for number, session in enumerate(begun, 1))
             asks = [await stack.enter_async_context(one) for one in opening]

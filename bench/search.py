@@ -1,4 +1,4 @@
-"""Tool search: what is found, how fast, and what an answer costs, beside SQLite FTS5 and FastMCP's BM25.
+"""Tool search: what is found, how fast, and what an answer costs, beside FTS5, BM25F and FastMCP's BM25.
 
 python bench/search.py --data DIR [--quick] [--peers …] [--json FILE] [--write-docs] [--strict]
 
@@ -40,10 +40,12 @@ OURS = str(ROOT / ".venv" / "bin" / "python")
 PEERS = {
     "fastmcp": (str(ROOT / ".envs" / "bench-fastmcp" / "bin" / "python"), "peers.search_fastmcp"),
     "fts5": (OURS, "peers.search_fts5"),
+    "bm25f": (OURS, "peers.search_bm25f"),
     "toolyard": (OURS, "peers.search_toolyard"),
 }
 SIZES = (500, 5_000, 50_000)
 MEASURES = ("recall@1", "recall@5", "recall@10", "nDCG@10")
+KEYS = ("index", "p50", "p95", "again", "again95", "queries")
 DEPTH = 10
 LINE = 48
 
@@ -157,8 +159,7 @@ async def speed(peers: dict[str, Worker], every: list[Set], folder: Path, quick:
                 )
                 taken[name].append(took | {"index": built["cpu"]})
         results[str(size)] = {
-            name: {key: median(one[key] for one in rows) for key in ("index", "p50", "p95", "cpu", "queries")}
-            for name, rows in taken.items()
+            name: {key: median(one[key] for one in rows) for key in KEYS} for name, rows in taken.items()
         }
     return results
 
@@ -258,12 +259,19 @@ def bars(found: dict[str, Any], timed: dict[str, Any], cost: dict[str, Any]) -> 
         return cost[name][what] if exact and name in cost else None
 
     middle = timed["5000"]["toolyard"]
+    agent = at("livemcp_agent", "recall@5")
+    plain = found["livemcp_agent"].get("bm25f") if "livemcp_agent" in found else None
+    fts5 = timed["5000"].get("fts5")
     return [
         Bar("macro recall@5", at("macro", "recall@5"), 0.70, True),
         Bar("mcpreal_kw recall@1", at("mcpreal_kw", "recall@1"), 0.90, True),
         Bar("mcpreal_kw recall@5", at("mcpreal_kw", "recall@5"), 0.98, True),
-        Bar("livemcp_agent recall@5", at("livemcp_agent", "recall@5"), 0.77, True),
+        Bar("livemcp_agent recall@5", agent, 0.77, True),
+        # The bar comes from other queries of the same kind, on which BM25F has .768, and FTS5 takes .62 ms.
+        Bar("livemcp_agent recall@5 over BM25F", agent and plain and agent / plain["recall@5"], 1.0, True),
         Bar("query p50 at 5,000 tools, ms", middle["p50"] * 1000, 0.2, False),
+        Bar("query p50 at 5,000 tools, asked once more, ms", middle["again"] * 1000, 0.2, False),
+        Bar("query p50 at 5,000 tools over FTS5", fts5 and middle["p50"] / fts5["p50"], 0.32, False),
         Bar("query p95 at 5,000 tools, ms", middle["p95"] * 1000, 1.0, False),
         Bar("index of 50,000 tools, CPU s", timed["50000"]["toolyard"]["index"], 8.0, False),
         Bar("livemcp_task, tokens of an answer with ten hits", cost_of("livemcp_task", "answer"), 220, False),
@@ -279,7 +287,7 @@ def report(found: dict[str, Any], timed: dict[str, Any], cost: dict[str, Any], j
         rows = [[each, *(f"{row[name][measure]:.3f}" for name in names)] for each, row in found.items()]
         parts += [f"### {measure}", table([["set", *names], *rows])]
     rows = [[f"{int(size):,} tools", *(timing(row[name]) for name in names)] for size, row in timed.items()]
-    parts += ["### Index, CPU s; query, ms: p50 / p95, and p50 of CPU", table([["", *names], *rows])]
+    parts += ["### Index, CPU s; query, ms: p50 / p95, and asked once more", table([["", *names], *rows])]
     how = cost["counted by"]
     heads = ["tools of", "tools", "all definitions", "an answer", "a task", "saved"]
     rows = [
@@ -296,8 +304,8 @@ def report(found: dict[str, Any], timed: dict[str, Any], cost: dict[str, Any], j
 
 
 def timing(row: dict[str, float]) -> str:
-    p50, p95, cpu = (f"{row[key] * 1000:.2f}" for key in ("p50", "p95", "cpu"))
-    return f"{row['index']:.2f}; {p50} / {p95}, {cpu}"
+    p50, p95, again, again95 = (f"{row[key] * 1000:.2f}" for key in ("p50", "p95", "again", "again95"))
+    return f"{row['index']:.2f}; {p50} / {p95}, again {again} / {again95}"
 
 
 def verdict(bar: Bar) -> list[str]:

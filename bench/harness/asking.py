@@ -37,6 +37,8 @@ class Peer:
     """It wants to be asked in a session of the legacy era."""
     sessions: int = 0
     """How many sessions to hold open when its memory is measured."""
+    protocol: bool = True
+    """It speaks all of the protocol, so that a client of the SDK can come."""
     stream: str | None = None
     """The path of a stream that brings all answers: HTTP with SSE, as of 2024-11-05."""
 

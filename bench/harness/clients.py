@@ -1,4 +1,4 @@
-"""The clients that ask a gateway: bare ones, and ordinary ones, over the transport that it speaks."""
+"""The clients that ask a gateway, over the transport that it speaks: bare, ordinary, of the official SDK."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import aiohttp
+from mcp import Client, ClientSession
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 
 from harness.asking import INITIALIZED, Line, Peer
 from harness.listening import StreamLine
 
-__all__ = ["Ask", "bare", "connect", "ordinary"]
+__all__ = ["Ask", "bare", "connect", "official", "ordinary"]
 
 Message = dict[str, Any]
 Ask = Callable[[], Awaitable[None]]
@@ -55,6 +59,35 @@ async def ordinary(peer: Peer, session: str | None, number: int) -> AsyncGenerat
                 await ask(peer.hello(number))
                 (await http.post(url, json=INITIALIZED)).release()
                 yield functools.partial(_call, ask, call)
+
+
+@contextlib.asynccontextmanager
+async def official(peer: Peer, session: str | None, number: int) -> AsyncGenerator[Ask]:
+    """A client made with the official SDK. It begins a session of its own where it needs one."""
+    async with contextlib.AsyncExitStack() as stack:
+        if peer.stream is not None:
+            streams = await stack.enter_async_context(sse_client(peer.origin + peer.stream))
+            speaker = await stack.enter_async_context(ClientSession(*streams))
+            # All clients of the SDK count from one: each would take the answers of others for its own.
+            speaker._dispatcher._next_id = number * 1_000_000
+            await speaker.initialize()
+        else:
+            told = {} if peer.token is None else {"Authorization": f"Bearer {peer.token}"}
+            http = await stack.enter_async_context(create_mcp_http_client(headers=told))
+            speaker = await stack.enter_async_context(
+                Client(
+                    streamable_http_client(peer.url, http_client=http),
+                    mode="legacy" if peer.legacy else "auto",
+                )
+            )
+        name, given = peer.names[number % len(peer.names)], {"text": f"hello {number}"}
+
+        async def ask() -> None:
+            said = await speaker.call_tool(name, given)
+            if said.content[0].text != given["text"]:
+                raise RuntimeError(f"not what was asked for: {said}")
+
+        yield ask
 
 
 async def _call(ask: Callable[[Message], Awaitable[Message]], call: Message) -> None:

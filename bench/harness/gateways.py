@@ -87,7 +87,7 @@ def direct(urls: list[str]) -> Peer:
 async def forwarder(urls: list[str]) -> AsyncGenerator[Peer]:
     async with worker("forwarder", sys.executable, "peers.forwarder", *urls) as one:
         names = [f"{n}_echo" for n in range(len(urls))]
-        yield Peer("forwarder", one.hello, names, psutil.Process(one.process.pid))
+        yield Peer("forwarder", one.hello, names, psutil.Process(one.process.pid), protocol=False)
 
 
 def toolyard(urls: list[str]) -> contextlib.AbstractAsyncContextManager[Peer]:

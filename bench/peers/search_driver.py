@@ -4,6 +4,7 @@
     {"do": "search", "queries": path, "into": path, "seconds": s} search for each line of a file (a JSON text)
 
 Ids of what was found go into a file, one JSON list a query; a search stops early when its seconds are over.
+The same queries are timed a second time, without the file.
 Only the standard library is used here, since every peer's environment imports it.
 """
 
@@ -105,17 +106,27 @@ def _searched(searcher: Searcher, ids: list[str], command: dict[str, Any]) -> di
         if time.perf_counter() < ends - command["seconds"] / 2:
             searcher.search(query)
     gc.collect()
-    walls: list[float] = []
-    cpus: list[float] = []
+    first, found = _passed(searcher, queries, ends)
+    # Once more: by then all words were met, as they are in a process that has run for a while.
+    again, _ = _passed(searcher, queries[: len(first)], ends + command["seconds"])
     with Path(command["into"]).open("w") as into:
-        for query in queries:
-            cpu, began = time.process_time(), time.perf_counter()
-            found = searcher.search(query)
-            walls.append(time.perf_counter() - began)
-            cpus.append(time.process_time() - cpu)
-            into.write(json.dumps([ids[number] for number in found]) + "\n")
-            if began > ends and len(walls) >= _FEWEST:
-                break
-    walls.sort()
-    middle, late = len(walls) // 2, int(len(walls) * 0.95)
-    return {"p50": walls[middle], "p95": walls[late], "cpu": sorted(cpus)[middle], "queries": len(walls)}
+        into.writelines(json.dumps([ids[number] for number in one]) + "\n" for one in found)
+    timed = {"p50": _at(first, 0.5), "p95": _at(first, 0.95)}
+    return timed | {"again": _at(again, 0.5), "again95": _at(again, 0.95), "queries": len(first)}
+
+
+def _passed(searcher: Searcher, queries: list[str], ends: float) -> tuple[list[float], list[list[int]]]:
+    """What each query took, and what it found."""
+    walls: list[float] = []
+    found: list[list[int]] = []
+    for query in queries:
+        began = time.perf_counter()
+        found.append(searcher.search(query))
+        walls.append(time.perf_counter() - began)
+        if began > ends and len(walls) >= _FEWEST:
+            break
+    return walls, found
+
+
+def _at(taken: list[float], share: float) -> float:
+    return sorted(taken)[int(len(taken) * share)]
