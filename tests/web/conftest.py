@@ -19,6 +19,7 @@ from typing import Any
 import aiohttp
 import pytest
 from argon2 import PasswordHasher
+from tests.sqlite import with_tables
 
 from toolyard.config import load_config, load_settings
 from toolyard.model.agent import Agent
@@ -262,6 +263,8 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
     ) -> Local:
         folder = data or tmp_path / f"local{time.monotonic_ns()}"
         write_config(folder, config or {})
+        if "database_url" not in settings:
+            with_tables(folder)
         chosen = load_settings(folder, env={}, overrides={"warm": False, **settings})
         configuration = load_config(data_dir=folder, cwd=folder, env=dict(os.environ))
         listener = bind("127.0.0.1", 0)

@@ -139,4 +139,5 @@ def test_a_busy_server_says_when_to_come_back() -> None:
     error.server = "one"
     told = describe(error)[0]
     assert (told.server, told.code, told.detail) == ("one", -32602, "bad arguments (code -32602)")
+    assert told.data == '{"why": "x"}'
     assert kind_of(auth_errors.SignInEnded("over")).word == "sign-in-needed"

@@ -6,10 +6,13 @@ from typing import Any
 
 import psutil
 
+from toolyard.model.call import Caller
+from toolyard.web.records import config_record
+
 FIELDS = {
     *("kind", "id", "label", "description", "transport", "trust", "enabled", "state", "reason", "cause"),
     *("hint", "since", "protocol_version", "server_name", "server_version", "tool_count", "token_cost"),
-    *("provenance", "shared", "restarts", "next_retry", "pid", "stderr", "slug", "registry_id"),
+    *("provenance", "shared", "restarts", "next_retry", "last_call", "pid", "stderr", "slug", "registry_id"),
 }
 
 
@@ -29,6 +32,7 @@ async def test_there_is_one_record_for_each_server_with_everything_about_it(alon
     assert (after["state"], after["tool_count"], after["server_name"]) == ("ready", 3, "Toolyard demo")
     assert after["token_cost"] > 50
     assert after["since"].endswith("Z")
+    assert after["last_call"] >= after["since"]
     assert after["protocol_version"] == "2026-07-28"
     assert after["provenance"].endswith("mcp.json:1")
     assert psutil.pid_exists(after["pid"])
@@ -55,6 +59,24 @@ async def test_users_do_not_see_where_entries_stand_and_what_servers_print(team:
     record = await status_of(ada.token, "demo")
     assert (record["provenance"], record["pid"], record["stderr"]) == ("file", None, [])
     assert record["state"] == "ready"
+
+
+async def test_a_call_is_no_change_that_a_stream_would_tell(alone: Any) -> None:
+    client, server = alone.client(), alone.site.configuration.servers["demo"]
+    await client.get("/api/v1/tools")
+    before = config_record(alone.site, Caller(), server)
+    await client.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
+    after = config_record(alone.site, Caller(), server)
+    assert (before.last_call, before) != (after.last_call, after)
+    assert before == after
+
+
+async def test_when_a_shared_server_was_used_by_others_is_for_admins(open_site: Any, demo: Any) -> None:
+    team = await open_site({"demo": {**demo, "shared": True}}, people_mode="password")
+    root, ada = await team.person("root", "admin"), await team.person("ada")
+    await root.token.get("/api/v1/tools")
+    assert (await status_of(root.token, "demo"))["last_call"] is not None
+    assert (await status_of(ada.token, "demo"))["last_call"] is None
 
 
 async def test_each_person_has_a_connection_of_their_own(team: Any) -> None:

@@ -134,6 +134,13 @@ async def test_what_was_written_is_kept_when_it_cannot_be_sent(yard: Yard) -> No
     assert (await yard.local.site.chats.list("local")) == []
 
 
+async def test_what_was_chosen_is_kept_when_it_cannot_be_sent(yard: Yard) -> None:
+    page = await yard.say("", agent="researcher", model="fake")
+    assert page.status == 409
+    assert page.value("agent") == "researcher"
+    assert page.value("model") == "fake"
+
+
 async def test_a_turn_is_tried_again_and_the_first_try_says_so(yard: Yard) -> None:
     page = await yard.settled(await yard.say("fault 500 times=9"))
     assert "The model could not be asked" in page.text
@@ -374,6 +381,15 @@ async def test_a_nested_form_grows_and_is_run(console: Yard) -> None:
     page = await console.browser.send(page, page.form_with("tool"), {second.removesuffix("0") + "1": "1"})
     page = await console.settled(page)
     assert '"home": "2026-12-27"' in page.text
+
+
+async def test_what_was_filled_in_is_kept_when_the_tool_cannot_be_run(console: Yard) -> None:
+    page = await console.browser.get("/ui/chat/console?tool=demo_count")
+    page = await console.browser.send(page, page.form_with("tool"), {"arg-0": str(2**70)})
+    assert page.status == 409
+    assert "64 bits" in page.text
+    assert page.value("arg-0") == str(2**70)
+    assert (await console.local.site.chats.list("local")) == []
 
 
 async def test_a_picture_is_shown_as_a_picture(console: Yard) -> None:

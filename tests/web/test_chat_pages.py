@@ -337,6 +337,19 @@ async def test_escape_stops_and_what_came_stays(chromium: Browser, yard: ChatYar
         assert await still(page)
 
 
+async def test_escape_in_another_field_is_the_fields_own(chromium: Browser, yard: ChatYard) -> None:
+    async with looking_at(chromium, yard) as looking:
+        page = looking.page
+        await begin(page, "say One", "hold", "say two.")
+        await expect(page.locator(".answer")).to_contain_text("One")
+        search = page.get_by_label("Search chats")
+        await search.fill("words")
+        await search.press("Escape")
+        await expect(search).to_have_value("")
+        yard.release()
+        await expect(await ended(page)).to_contain_text("two.")
+
+
 async def test_a_call_is_allowed_in_its_card(chromium: Browser, yard: ChatYard) -> None:
     async with looking_at(chromium, yard) as looking:
         page = looking.page

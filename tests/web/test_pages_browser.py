@@ -33,10 +33,12 @@ class Yard:
     ids: dict[str, str]
     words: Listening
 
-    def post(self, path: str) -> None:
-        """Somebody else's program does something."""
-        request = urllib.request.Request(f"{self.url}{path}", method="POST", headers={"Accept": "*/*"})
-        urllib.request.urlopen(request, timeout=30).read()
+    def post(self, path: str, body: object = None, method: str = "POST") -> bytes:
+        """Somebody else's program does something; what it is answered."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Accept": "*/*", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)
+        return urllib.request.urlopen(request, timeout=30).read()
 
 
 async def _fill(data: Path, docs: str, words: str) -> dict[str, str]:
@@ -116,6 +118,19 @@ async def test_no_page_complains_or_is_wider_than_the_window(
             assert wide <= width, path
             assert await looking.page.evaluate("window.hacked") is None, path
             assert looking.said == [], path
+
+
+async def test_a_long_word_in_the_log_is_broken_and_a_moment_is_not(chromium: Browser, yard: Yard) -> None:
+    server = {"name": "W" * 80, "url": f"https://{'w' * 60}.example/mcp", "choices": [{"kind": "public"}]}
+    made = json.loads(yard.post("/api/v1/servers", server))
+    async with window(chromium, yard) as looking:
+        await looking.page.goto("/ui/admin/audit")
+        await expect(looking.page.locator("#list")).to_contain_text("W" * 80)
+        assert await looking.page.evaluate("document.documentElement.scrollWidth") <= 1280
+        box = await looking.page.locator("#list time").first.bounding_box()
+        assert box is not None
+        assert box["width"] > box["height"]
+    yard.post(f"/api/v1/servers/{made['id']}", method="DELETE")
 
 
 CONTRAST = """() => {
@@ -287,6 +302,36 @@ async def test_a_search_stays_while_status_changes(chromium: Browser, yard: Yard
         await page.reload()
         await expect(page.get_by_label("Search instances")).to_have_value("words")
         await expect(page.locator(".rows > li")).to_have_count(1)
+
+
+HIDE = """() => {
+  Object.defineProperty(document, "visibilityState", { value: "hidden", configurable: true });
+  Object.defineProperty(document, "hidden", { value: true, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+SHOW = """() => {
+  delete document.visibilityState;
+  delete document.hidden;
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+async def test_what_changed_while_nobody_looked_is_there_when_somebody_does(
+    chromium: Browser, yard: Yard
+) -> None:
+    server = {"name": "Brief", "url": "https://brief.example/mcp", "choices": [{"kind": "public"}]}
+    made = json.loads(yard.post("/api/v1/servers", server))
+    mine = json.loads(yard.post("/api/v1/instances", {"server_id": made["id"], "slug": "brief"}))
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        async with page.expect_response("**/api/v1/events"):
+            await page.goto("/ui/mcp")
+        await expect(page.locator(f"#i-{mine['id']}")).to_be_visible()
+        await page.evaluate(HIDE)
+        yard.post(f"/api/v1/instances/{mine['id']}", method="DELETE")
+        yard.post(f"/api/v1/servers/{made['id']}", method="DELETE")
+        await page.evaluate(SHOW)
+        await expect(page.locator(f"#i-{mine['id']}")).to_have_count(0)
 
 
 async def test_the_home_page_follows_too(chromium: Browser, yard: Yard) -> None:
@@ -464,6 +509,22 @@ async def test_the_token_can_be_copied(chromium: Browser, yard: Yard) -> None:
         assert await page.evaluate("navigator.clipboard.readText()") == text
         request = urllib.request.Request(f"{yard.url}/api/v1/me", headers={"Authorization": f"Bearer {text}"})
         assert json.loads(urllib.request.urlopen(request).read())["token"]["rights"] == ["read", "call"]
+
+
+async def test_over_plain_http_the_token_can_be_copied_too(chromium: Browser, yard: Yard) -> None:
+    async with window(chromium, yard) as looking:
+        page = looking.page
+        # As browsers have it where a page came unencrypted from another machine.
+        await page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+        await page.goto("/ui/tokens")
+        await page.get_by_label("Name").fill("copied by hand")
+        await page.get_by_role("button", name="Make token").click()
+        text = await page.locator("#token-text").input_value()
+        await page.locator(".copy-field button").click()
+        await expect(page.locator("#say")).to_have_text("Copied")
+        await page.get_by_label("Name").fill("")
+        await page.get_by_label("Name").press("Control+v")
+        await expect(page.get_by_label("Name")).to_have_value(text)
 
 
 async def test_a_snippet_follows_what_is_chosen_and_can_be_copied(chromium: Browser, yard: Yard) -> None:

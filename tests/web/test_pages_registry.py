@@ -214,16 +214,15 @@ async def test_hostile_words_stay_words(me: Browser, alone: Local, listening: Pr
     ):
         page = await me.get(path)
         assert page.status == 200, path
-        assert [each.attrs.get("src", "")[:15] for each in page.root.all("script")] == ["/static/app.js?"], (
-            path
-        )
+        scripts = [each.attrs.get("src", "").split("?")[0] for each in page.root.all("script")]
+        assert scripts == ["/static/asking.js", "/static/app.js"], path
         assert not [each for each in page.root.all("img") if "onerror" in each.attrs], path
         assert "\u202e" not in page.html, path
         assert not [each for each in page.root.all("a") if each.attrs["href"].startswith("javascript:")]
     page = await me.get(f"/ui/mcp/{made.id}/tool?name=echo")
     page = await me.send(page, page.form_with("json"), {"json": '{"text": "</code><script>y</script>"}'})
     assert page.status == 200
-    assert len(page.root.all("script")) == 1
+    assert len(page.root.all("script")) == 2
 
 
 # Servers from files.

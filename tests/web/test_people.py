@@ -223,6 +223,22 @@ async def test_signing_in_again_ends_the_session_before(team: Any, browse: Any) 
     assert (await me(other)).status == 401
 
 
+async def test_a_sign_in_page_from_before_another_windows_sign_in_works_at_the_second_try(
+    team: Any, browse: Any
+) -> None:
+    await team.person("ann")
+    browser = browse(team)
+    old = (await browser.get("/ui/sign-in?next=/ui/chat")).csrf
+    await browser.sign_in("ann")
+    form = {"name": "ann", "password": PASSWORD, "next": "/ui/chat"}
+    page = await browser.post("/ui/sign-in", csrf=old, **form)
+    assert page.status == 403
+    assert 'value="ann"' in page.text
+    assert PASSWORD not in page.text
+    again = await browser.post("/ui/sign-in", csrf=page.csrf, **form)
+    assert (again.status, again.headers["Location"]) == (303, "/ui/chat")
+
+
 @pytest.mark.parametrize(
     ("public_url", "name", "secure"),
     [

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tests.sqlite import with_tables
+
 from toolyard.agents.chat.approving import Approver
 from toolyard.agents.chat.chats import Chats
 from toolyard.agents.chat.errors import ChatRefused
@@ -171,6 +173,8 @@ async def open_house(
     )
     named = {"s": chat_server(journal)} if servers is None else servers
     config = parse_config({"mcpServers": named, "bundles": bundles or {}}, env={})
+    if url is None:
+        with_tables(data)
     database = await Database.open(data, url=url, secret_key=KEY)
     chosen, made = Models.of(known), list[Chats]()
 

@@ -173,6 +173,9 @@ async def test_a_turn_that_waits_can_be_stopped(house: House) -> None:
     await house.chats.stop(ME, chat.id)
     events = await house.over(chat, turn)
     assert (only(events, Kind.END)[0]["why"], house.calls()) == ("stopped", [])
+    # It is known what the tool did.
+    [result] = only(events, Kind.RESULT)
+    assert result["text"] == "not called: the turn ended before the person said yes or no"
     assert await house.database.approvals.waiting(ME) == []
     with pytest.raises(ChatRefused):
         await house.chats.answer(ME, only(events, Kind.ASK)[0]["approval"], yes=True)

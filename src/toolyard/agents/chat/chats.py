@@ -189,7 +189,10 @@ class Chats:
     async def run(self, owner: str, chat_id: str, name: str, arguments: JsonObject) -> int:
         """Call a tool as the person, without a model; the turn's number. Raises ChatBusy, ChatRefused."""
         if not fits_in_json(dict(arguments)):
-            raise ChatRefused("the arguments hold something that cannot be sent as JSON")
+            raise ChatRefused(
+                "the arguments hold something that a chat cannot keep",
+                hint="it keeps whole numbers of 64 bits and whole characters; a string holds longer digits",
+            )
         return await self._run(await self.get(owner, chat_id), clean(name), arguments, None)
 
     async def _run(self, chat: Chat, name: str, arguments: JsonObject, again: int | None) -> int:

@@ -22,6 +22,8 @@ _RESULTS = {
     Ending.DONE: "not finished: the turn is over",
 }
 
+_NEVER_ALLOWED = "not called: the turn ended before the person said yes or no"
+
 
 @dataclass(frozen=True, slots=True)
 class Ended:
@@ -64,4 +66,5 @@ def _settled(standing: Standing, why: Ending) -> Iterator[NewEvent]:
     for question in standing.questions:
         yield NewEvent(Kind.ANSWERED, {"id": question, "action": "cancel"})
     for call in standing.calls:
-        yield failure_event(call.id, _RESULTS[why])
+        waits = call.approval is not None and call.yes is None
+        yield failure_event(call.id, _NEVER_ALLOWED if waits else _RESULTS[why])

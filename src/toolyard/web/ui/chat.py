@@ -14,7 +14,7 @@ from toolyard.model.chat import Chat
 from toolyard.registry.errors import NotFound
 from toolyard.web.problems import describe
 from toolyard.web.site import Site
-from toolyard.web.ui.chat_doing import DEEDS, Filled, Went
+from toolyard.web.ui.chat_doing import DEEDS, Filled, Went, filled_in
 from toolyard.web.ui.chat_page import chat_view, frame_of, settings_of, show_chat
 from toolyard.web.ui.chat_parts import question_part, turn_part
 from toolyard.web.ui.flash import Flash, go
@@ -119,6 +119,6 @@ async def _failed(
     if wants_part(request):
         html = part("parts.html", "alert", "bad", problem.detail, hint=problem.hint or "", closes=True)
         return HTMLResponse(html, problem.status)
-    told = Flash(problem.detail, "bad", problem.hint)
-    filled = Filled(form.text("text"), told=told)
+    site: Site = request.app.state.site
+    filled = await filled_in(site, me, chat, form, Flash(problem.detail, "bad", problem.hint))
     return await show_chat(request, me, chat, filled=filled, status=problem.status)

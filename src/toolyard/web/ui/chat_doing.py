@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 from urllib.parse import urlencode
 
-from toolyard.agents.chat.chats import UNCHANGED
+from toolyard.agents.chat.chats import UNCHANGED, ToolView
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.errors import ToolyardError
 from toolyard.model.chat import Chat
+from toolyard.registry.errors import NotFound
 from toolyard.web.site import Site
 from toolyard.web.ui.chat_console import Console, one_tool, tools_for
 from toolyard.web.ui.chat_turns import Card, Question
@@ -21,7 +23,7 @@ from toolyard.web.ui.schema_form import BadArguments
 from toolyard.web.ui.tool_form import ToolForm
 from toolyard.web.who import Visitor
 
-__all__ = ["DEEDS", "Filled", "Went"]
+__all__ = ["DEEDS", "Filled", "Went", "filled_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class Filled:
     """What somebody sent that did not lead anywhere, to be shown again."""
 
     text: str = ""
+    agent: str = ""
+    model: str = ""
     console: Console | None = None
     question: Question | None = None
     form: ToolForm | None = None
@@ -61,9 +65,7 @@ async def _send(site: Site, me: Visitor, chat: Chat | None, form: Posted) -> Wen
 
 
 async def _run(site: Site, me: Visitor, chat: Chat | None, form: Posted) -> Went | Filled:
-    tool = one_tool(await tools_for(site, me, chat), form.text("tool"))
-    filled = ToolForm.of(tool.input_schema).sent(form)
-    console = Console(None if chat is None else chat.id, tool.name, tool=tool, form=filled)
+    tool, filled, console = await _tool_sent(site, me, chat, form)
     if filled.only_changed:
         return Filled(console=console)
     try:
@@ -75,6 +77,23 @@ async def _run(site: Site, me: Visitor, chat: Chat | None, form: Posted) -> Went
         return await site.chats.run(me.user.id, chat.id, tool.name, arguments)
 
     return Went(await _in_chat(site, me, chat, form, run), {"run": "", "tool": tool.name})
+
+
+async def _tool_sent(
+    site: Site, me: Visitor, chat: Chat | None, form: Posted
+) -> tuple[ToolView, ToolForm, Console]:
+    tool = one_tool(await tools_for(site, me, chat), form.text("tool"))
+    filled = ToolForm.of(tool.input_schema).sent(form)
+    return tool, filled, Console(None if chat is None else chat.id, tool.name, tool=tool, form=filled)
+
+
+async def filled_in(site: Site, me: Visitor, chat: Chat | None, form: Posted, told: Flash) -> Filled:
+    """All that was written and chosen in a form that led nowhere, with what is said about it."""
+    console = None
+    if form.text("do") == "run":
+        with suppress(NotFound):
+            console = (await _tool_sent(site, me, chat, form))[2]
+    return Filled(form.text("text"), form.text("agent"), form.text("model"), console, told=told)
 
 
 async def _in_chat(

@@ -115,7 +115,7 @@ async def show_chat(
         earlier,
         before is None,
         await chat_list(site, me, query, chat),
-        settings_of(site, chat, query.get("agent", "")),
+        settings_of(site, chat, filled.agent or query.get("agent", ""), filled.model),
         filled,
         filled.console or _console(site, chat, query),
     )
@@ -157,7 +157,7 @@ async def chat_list(site: Site, me: Visitor, query: Mapping[str, str], here: Cha
     return ChatList(shown, words, older, None if here is None else here.id)
 
 
-def settings_of(site: Site, chat: Chat | None, wanted_agent: str = "") -> Settings:
+def settings_of(site: Site, chat: Chat | None, wanted_agent: str = "", wanted_model: str = "") -> Settings:
     """The agents and models that there are, and which are chosen."""
     models = site.chats.models
     agent = (chat.agent or "") if chat is not None else wanted_agent if wanted_agent in site.agents else ""
@@ -169,7 +169,7 @@ def settings_of(site: Site, chat: Chat | None, wanted_agent: str = "") -> Settin
         sorted(site.agents.values(), key=lambda each: each.name.casefold()),
         models.choices,
         agent,
-        (chat.model or "") if chat is not None else "",
+        (chat.model or "") if chat is not None else wanted_model if wanted_model in labels else "",
         labels.get(usual, usual),
     )
 

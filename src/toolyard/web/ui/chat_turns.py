@@ -126,7 +126,7 @@ class Card:
     def state(self) -> str:
         """In one word: ``done``, ``failed``, ``refused``, ``asks``, ``waits``, ``runs`` or ``ended``."""
         if self.outcome is not None:
-            refused = self.asked is not None and self.asked.yes is False
+            refused = self.asked is not None and not self.asked.yes
             return "done" if self.outcome.ok else "refused" if refused else "failed"
         if self.over:
             return "ended"

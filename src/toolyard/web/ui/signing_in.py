@@ -17,7 +17,14 @@ from toolyard.config.setting_choices import PeopleMode
 from toolyard.errors import ToolyardError
 from toolyard.model.audit import AuditEntry
 from toolyard.model.people import User
-from toolyard.people.errors import Invalid, NeverBegun, ProviderFailed, SignInRefused, TooManySignIns
+from toolyard.people.errors import (
+    Invalid,
+    NeverBegun,
+    NotAllowed,
+    ProviderFailed,
+    SignInRefused,
+    TooManySignIns,
+)
 from toolyard.people.passwords import SHORTEST
 from toolyard.web.cookies import drop_cookie, give_cookie, known_browser, some_browser
 from toolyard.web.passage import passage_of
@@ -40,6 +47,10 @@ OIDC_CALLBACK = "/ui/oidc/callback"
 """What the operator registers at the identity provider."""
 
 _HOME = "/ui/"
+_OLD_FORM = NotAllowed(
+    "this page is from before: somebody signed in or out in this browser since",
+    hint="sign in again; cookies must be allowed",
+)
 _LABELS = {"password": "Password", "new_password": "New password", "old_password": "Old password"}
 
 Me = Annotated[Visitor, Depends(person)]
@@ -57,9 +68,13 @@ async def show_sign_in(request: Request, next: str = "") -> Response:
 @router.post("/ui/sign-in")
 async def sign_in(request: Request) -> Response:
     """Name and password."""
-    await check_form(request, known_browser(request))
     form, site = await posted(request), _site(request)
     name, to = form.text("name"), inner_path(form.text("next"), _HOME)
+    try:
+        await check_form(request, known_browser(request))
+    except NotAllowed:
+        # Somebody signed in or out in another window; the proof in this form is of before.
+        return _sign_in_page(request, to, name=name, error=_OLD_FORM, status=403)
     try:
         user, cookie = await site.people.sign_in(name, form.text("password"), _address(request))
     except SignInRefused as error:

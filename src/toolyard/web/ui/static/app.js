@@ -38,14 +38,7 @@ addEventListener("pointerdown", () => {
 // The click comes right after these.
 ["pointerup", "pointercancel"].forEach((name) => addEventListener(name, () => setTimeout(release), true));
 
-// Taking pages, or parts of them, from the server.
-
-async function ask(url, options = {}) {
-  const response = await fetch(url, options);
-  const page = new DOMParser().parseFromString(await response.text(), "text/html");
-  await letGo;
-  return { page, url: response.url, ok: response.ok };
-}
+// Putting pages, or parts of them, in place.
 
 function put(old, fresh) {
   const focused = old.contains(document.activeElement) && document.activeElement;
@@ -98,25 +91,40 @@ async function send(form, button) {
       goTo(url, "replaceState");
     } else {
       const url = button?.hasAttribute("formaction") ? button.formAction : form.action;
-      show(await ask(url, { method: "POST", body: data }), selector);
+      show(await read(await post(url, data)), selector);
     }
     $("#dialog").close();
-  } catch {
-    fail("The server does not answer. Try again.");
+  } catch (error) {
+    fail(error);
+    $("#flash").scrollIntoView({ block: "nearest" });
   } finally {
     busy.removeAttribute("aria-busy");
   }
 }
 
-function fail(text) {
-  const alert = Object.assign(document.createElement("div"), { className: "alert bad", role: "alert", textContent: text });
-  $("#flash").replaceChildren(alert);
+function fail(error) {
+  $("#flash").replaceChildren(trouble(error));
 }
 
 function closeMenu(menu) {
   if (!menu) return;
   menu.open = false;
   $("summary", menu).focus();
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Over plain http browsers keep the clipboard from scripts, and copy only what is selected.
+    const focused = document.activeElement, area = Object.assign(document.createElement("textarea"), { value: text, className: "unseen" });
+    ($("dialog[open]") || document.body).append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+    focused?.focus({ preventScroll: true });
+  }
+  say("Copied");
 }
 
 // A dialog shows the part of a page that asks.
@@ -162,8 +170,7 @@ const CLICKS = {
   },
   "[data-copy]": async (button) => {
     const from = $("input, code", button.parentElement);
-    await navigator.clipboard.writeText(from.value ?? from.textContent);
-    say("Copied");
+    await copy(from.value ?? from.textContent);
     button.classList.add("copied");
     setTimeout(() => button.classList.remove("copied"), 1500);
   },
@@ -212,7 +219,7 @@ const searchSoon = later(200, (form) => form.isConnected && form.requestSubmit()
 
 const checkSoon = later(250, async (input) => {
   const { value } = input;
-  const { page, ok } = await ask(`${input.dataset.check}${encodeURIComponent(value)}`, PART);
+  const { page, ok } = await ask(`${input.dataset.check}${encodeURIComponent(value)}`, PART).catch(() => ({}));
   if (input.value !== value) return;
   const error = document.getElementById(`${input.id}-error`);
   error.textContent = ok ? page.body.textContent.trim() : "";
@@ -253,13 +260,13 @@ function ready(root) {
 
 // Live status: the stream says that something changed, the server's own page says what.
 
-let stale = false, asked = 0, seen = 0;
+let stale = false, looks = 0, seen = 0;
 
 const refresh = later(150, async () => {
   stale = document.hidden || $("#dialog").open;
   if (stale) return;
-  const here = location.href, mine = ++asked;
-  const { page, ok, url } = await ask(here);
+  const here = location.href, mine = ++looks;
+  const { page, ok, url } = await ask(here).catch(() => ({}));
   if (here !== location.href) return refresh();
   // An answer that was overtaken tells how it was before.
   if (mine < seen || !ok || new URL(url).pathname !== location.pathname) return;
@@ -277,8 +284,14 @@ const refresh = later(150, async () => {
   }
 });
 
-function listen(url) {
-  const source = new EventSource(url), states = new Map();
+let live = null, opened = 0;
+
+function listen() {
+  if (!document.body.dataset.events || document.hidden || isOpen(live)) return;
+  const source = (live = new EventSource(document.body.dataset.events)), states = new Map();
+  keepOpen(source, listen, fail);
+  // Nobody tells what changed while the page did not listen.
+  source.addEventListener("open", () => opened++ && refresh());
   source.addEventListener("status", ({ data }) => {
     const { kind, id, state, cause, pid } = JSON.parse(data);
     // A quick restart is seen by its process alone.
@@ -290,13 +303,19 @@ function listen(url) {
     if (news) refresh();
   });
   source.addEventListener("gone", refresh);
-  addEventListener("pagehide", () => source.close());
 }
 
-document.addEventListener("visibilitychange", () => stale && refresh());
+addEventListener("pagehide", () => live?.close());
+
+// Browsers hold few streams at once, for all windows together: a page that nobody sees has none.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) live?.close();
+  else listen();
+  if (stale) refresh();
+});
 $("#dialog").addEventListener("close", () => stale && refresh());
 addEventListener("popstate", () => at === place() || location.reload());
 addEventListener("pageshow", (event) => event.persisted && location.reload());
 ready(document);
-if (document.body.dataset.events) listen(document.body.dataset.events);
+listen();
 $("[data-focus]")?.focus();

@@ -71,7 +71,7 @@ function change(changes) {
 }
 
 function follow() {
-  if (source || !chat?.dataset.stream) return;
+  if (!shown() || isOpen(source) || !chat?.dataset.stream) return;
   source = new EventSource(`${chat.dataset.stream}?after=${last}`);
   source.addEventListener("changes", async (event) => {
     last = Number(event.lastEventId);
@@ -80,14 +80,10 @@ function follow() {
   });
   source.addEventListener("gone", () => {
     leave();
-    fail("This chat was deleted.");
+    delete chat.dataset.stream;
+    tell(element('<div class="alert bad" role="alert"><p>This chat was deleted.</p></div>'));
   });
-  // A browser comes back by itself when the line breaks, but not when it is answered with something else.
-  source.addEventListener("error", () => {
-    if (source?.readyState !== EventSource.CLOSED) return;
-    leave();
-    setTimeout(follow, 3000);
-  });
+  keepOpen(source, follow, (error) => tell(trouble(error)));
 }
 
 function leave() {
@@ -95,11 +91,8 @@ function leave() {
   source = null;
 }
 
-// Browsers hold few streams at once: a page that nobody sees, of a chat that does nothing, needs none.
-document.addEventListener("visibilitychange", () => {
-  if (shown()) follow();
-  else if (chat?.dataset.state === "idle") leave();
-});
+// Browsers hold few streams at once, for all windows together: a page that nobody sees has none.
+document.addEventListener("visibilitychange", () => (shown() ? follow() : leave()));
 addEventListener("pagehide", leave);
 
 // Keeping one's place: what comes pushes nobody away from what they read.
@@ -135,11 +128,11 @@ async function sendQuietly(form, button) {
   const how = form.dataset.quiet;
   busy.setAttribute("aria-busy", "true");
   try {
-    const response = await fetch(url, { method: "POST", body: data, ...PART });
+    const response = await post(url, data, PART);
     if (response.redirected) return location.assign(response.url);
     const made = new DOMParser().parseFromString(await response.text(), "text/html").body;
     await letGo;
-    if (!response.ok && (made.querySelector("main") || !made.querySelector(":scope > [id]"))) return tell(made);
+    if (!response.ok && (made.querySelector("main") || !made.querySelector(":scope > [id]"))) return tell(made.querySelector(".alert, .empty") || trouble());
     $("#told").replaceChildren();
     for (const fresh of [...made.children]) {
       const old = fresh.id && document.getElementById(fresh.id);
@@ -148,15 +141,14 @@ async function sendQuietly(form, button) {
     if (response.ok && how === "clear") clearMessage(form);
     if (response.ok && how === "close") $("#dialog").close();
     if (response.ok) following = true;
-  } catch {
-    tell(null);
+  } catch (error) {
+    tell(trouble(error));
   } finally {
     busy.removeAttribute("aria-busy");
   }
 }
 
-function tell(made) {
-  const alert = made?.querySelector(".alert, .empty") || element('<div class="alert bad" role="alert">The server does not answer. Nothing is lost: try again.</div>');
+function tell(alert) {
   $("#told").replaceChildren(document.adoptNode(alert));
 }
 
@@ -175,19 +167,30 @@ document.addEventListener("input", ({ target }) => {
   target.setCustomValidity(count > most ? `The message has ${count.toLocaleString("en")} characters; ${most.toLocaleString("en")} is the most. A file in the workspace, or several messages, hold more.` : "");
 });
 
+// What leads to another page is sent once, however often one presses, unless it takes long; and only when there
+// is somebody to take it, since what was typed stays behind.
+function leaving(event, form, button) {
+  if (form.method !== "post" || form.dataset.sure) return;
+  event.preventDefault();
+  if (form.dataset.sent) return;
+  form.dataset.sent = "yes";
+  setTimeout(() => delete form.dataset.sent, 5000);
+  renew().then(() => {
+    form.dataset.sure = "yes";
+    form.requestSubmit(button);
+    delete form.dataset.sure;
+  }).catch((error) => {
+    delete form.dataset.sent;
+    $("#dialog").close();
+    tell(trouble(error));
+  });
+}
+
 document.addEventListener("submit", (event) => {
   const form = event.target, button = event.submitter;
   if (event.defaultPrevented || button?.dataset.swap !== undefined) return;
   const quiet = button?.dataset.quiet ?? form.dataset.quiet;
-  if (quiet === undefined || quiet === "go") {
-    // What leads to another page is sent once, however often one presses, unless it takes long.
-    if (form.dataset.sent) event.preventDefault();
-    else if (form.method === "post") {
-      form.dataset.sent = "yes";
-      setTimeout(() => delete form.dataset.sent, 5000);
-    }
-    return;
-  }
+  if (quiet === undefined || quiet === "go") return leaving(event, form, button);
   event.preventDefault();
   sending = sendQuietly(form, button);
 });
@@ -204,7 +207,7 @@ const wanted = (form) => String(new URLSearchParams(new FormData(form)));
 
 const findSoon = later(150, async (form) => {
   const asked = wanted(form);
-  const fresh = await fetchPart(`${form.action}?${asked}`, "console-list");
+  const fresh = await fetchPart(`${form.action}?${asked}`, "console-list").catch(() => tell(trouble()));
   const old = $("#console-list");
   // Somebody may have picked a tool meanwhile, or typed on.
   if (fresh && old && asked === wanted(form)) put(old, fresh);
@@ -253,8 +256,7 @@ const ASKED = {
   },
   "[data-copy-turn]": async (button) => {
     const texts = $$(".answer .md", button.closest(".turn")).map((one) => one.innerText.trim());
-    await navigator.clipboard.writeText(texts.filter(Boolean).join("\n\n"));
-    say("Copied");
+    await copy(texts.filter(Boolean).join("\n\n"));
   },
 };
 
@@ -268,7 +270,7 @@ document.addEventListener("click", async (event) => {
     try {
       await act(found);
     } catch {
-      found.href ? location.assign(found.href) : tell(null);
+      found.href ? location.assign(found.href) : tell(trouble());
     } finally {
       found.removeAttribute("aria-busy");
     }
@@ -303,6 +305,8 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     if (chat.dataset.state === "idle" && target.value.trim()) target.form.requestSubmit();
   } else if (key === "Escape" && !$("[popover]:popover-open, details.more[open]") && chat?.dataset.state !== "idle") {
+    // In other fields it closes what the browser offers there, or empties them.
+    if (typing(target) && target.id !== "text") return;
     event.preventDefault();
     $("#stop")?.click();
   } else if (key === "k" && (event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey) {

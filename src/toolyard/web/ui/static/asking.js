@@ -1,0 +1,68 @@
+// How a page asks the server, and what it says when nobody answers. Loaded before the others.
+"use strict";
+
+async function ask(url, options = {}) {
+  return read(await fetch(url, options));
+}
+
+async function read(response) {
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  await letGo;
+  return { page, url: response.url, ok: response.ok };
+}
+
+// A page outlives the sign-in that it was made for, in another window or overnight.
+
+class SignedOut extends Error {}
+
+const isSignIn = (url) => new URL(url).pathname === "/ui/sign-in";
+const who = (root) => $(".who-name", root)?.textContent;
+
+// Gives the page's forms the proof that counts today, for the person whose page it is and for nobody else.
+async function renew() {
+  const { page, url } = await ask(location.href);
+  if (isSignIn(url) || (who(page) && who(page) !== who(document))) throw new SignedOut();
+  const proof = $("#act [name=csrf]", page).value;
+  $$("[name=csrf]").forEach((one) => (one.value = proof));
+  return proof;
+}
+
+async function post(url, data, options) {
+  const sent = () => fetch(url, { method: "POST", body: data, ...options });
+  const response = await sent();
+  if (response.status !== 403 && !isSignIn(response.url)) return response;
+  const proof = await renew();
+  if (proof === data.get("csrf")) return response;
+  data.set("csrf", proof);
+  return sent();
+}
+
+async function isSignedOut() {
+  const { status } = await fetch("/api/v1/me").catch(() => ({}));
+  return status === 401;
+}
+
+// What went wrong, in words that stand where the form is.
+function trouble(error) {
+  const alert = Object.assign(document.createElement("div"), { className: "alert bad", role: "alert" });
+  const out = error instanceof SignedOut;
+  if (out) alert.id = "signed-out";
+  alert.innerHTML = out
+    ? '<p>You are signed out. Nothing that you typed is lost: <a href="/ui/sign-in" target="_blank">sign in</a> in another window, and go on here.</p>'
+    : "<p>The server does not answer. Nothing is lost: try again.</p>";
+  return alert;
+}
+
+const isOpen = (source) => source && source.readyState !== EventSource.CLOSED;
+
+// A browser comes back by itself when the line breaks, but not when it is answered with something else: by a
+// proxy while the server starts again, or because nobody is signed in.
+function keepOpen(source, open, tell) {
+  source.addEventListener("open", () => $("#signed-out")?.remove());
+  source.addEventListener("error", async () => {
+    if (isOpen(source)) return;
+    const out = await isSignedOut();
+    if (out && !$("#signed-out")) tell(new SignedOut());
+    setTimeout(open, out ? 15000 : 3000);
+  });
+}
