@@ -138,7 +138,7 @@ def test_the_template_is_a_setting() -> None:
 def test_a_template_that_cannot_work_is_refused_with_its_setting(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Templates(server=text)
-    assert caught.value.problems[0].path == "naming.server"
+    assert caught.value.problems[0].path == "naming_template"
 
 
 def test_a_template_of_literals_only_still_gives_sound_names() -> None:

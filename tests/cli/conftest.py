@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sqlite import with_tables
 
 HERE = Path(__file__).parent
 DEMO = HERE.parent.parent / "src/toolyard/cli/demo_server.py"
@@ -261,6 +262,7 @@ def chatting(cli: Cli, tmp_path: Path, model_program: Any) -> Chatting:
     made = Chatting(cli.home, cli.data, model=model_program.url, journal=tmp_path / "journal")
     chat = {"command": sys.executable, "args": ["-I", "-S", str(CHAT_SERVER), str(made.journal)]}
     made.write({"mcpServers": {"chat": chat}})
+    with_tables(made.data)
     entry = f'[models.fake]\nmodel = "openai:fake-1"\nbase_url = "{model_program.url}/v1"\napi_key = "good"\n'
     (made.data / "toolyard.toml").write_text(entry)
     return made

@@ -83,7 +83,10 @@ for line in sys.stdin:
         send({"jsonrpc": "2.0", "id": id, "result": {"tools": TOOLS}})
     elif method == "tools/call":
         result = call(params["name"], params.get("arguments"))
-        if result is not None:
+        if params.get("arguments", {}).get("refuse"):
+            error = {"code": -32602, "message": "not so", "data": {"field": "café"}}
+            send({"jsonrpc": "2.0", "id": id, "error": error})
+        elif result is not None:
             send({"jsonrpc": "2.0", "id": id, "result": result})
     else:
         send({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "Method not found"}})

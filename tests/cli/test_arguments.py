@@ -84,6 +84,8 @@ def test_a_word_becomes_what_the_schema_says(words: list[str], arguments: dict[s
         (["list=[1"], "list: expected a JSON list, found '[1'"),
         (["free=x"], "free: expected a JSON object, found 'x'"),
         (["size:=x"], "size: no valid JSON: Expecting value: line 1 column 1 (char 0)"),
+        (["any:=NaN"], "any: no valid JSON: NaN is a number that JSON does not have"),
+        (["any:=[1e999]"], "any: no valid JSON: 1e999 is a number that JSON does not have"),
         (["size=1", "size=2"], "size is given twice"),
         (["list:=1", "list=2"], "list is given twice"),
         (["text=1", "text.a=2"], "text.a: 'text' has a value already, so nothing can stand below it"),

@@ -88,6 +88,14 @@ def test_only_the_server_of_the_tool_is_started(cli: Any, odd: Any, demo: Any, s
     assert not starts.exists()
 
 
+def test_a_tool_of_a_program_is_called_without_what_only_addresses_need(yard: Any) -> None:
+    ran = yard.run([sys.executable, "-X", "importtime", *yard.words("call", "odd_typed", "text=7")[1:]])
+    loaded = {line.split()[-1] for line in ran.err.splitlines()}
+    assert json.loads(ran.out) == {"text": "7"}
+    assert "toolyard.yard" in loaded
+    assert not {"aiohttp", "yarl", "urllib.request", "sqlalchemy", "pydantic"} & loaded
+
+
 def test_progress_is_told_on_standard_error_in_lines_when_verbose(cli: Any, demo: Any) -> None:
     cli.write({"mcpServers": {"demo": demo}})
     ran = cli("-v", "call", "demo_count", "to=3", "pause=0.01")

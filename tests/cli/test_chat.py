@@ -175,6 +175,7 @@ def test_a_bundle_decides_too(chatting: Any) -> None:
 
 
 def test_a_chat_is_gone_on_with_and_listed(chatting: Any) -> None:
+    (chatting.data / "toolyard.db").unlink()
     assert chatting("chat", "--list").err.startswith("note: there are no chats yet")
     assert not (chatting.data / "toolyard.db").exists()
     chatting("chat", "-p", "say One.")

@@ -159,6 +159,24 @@ def test_a_project_whose_file_we_would_find_ourselves_is_told_which_to_read(cli:
     assert "--config" not in entry["args"]
 
 
+def test_what_is_shown_for_a_project_says_which_file_to_read(cli: Any) -> None:
+    shown = cli("connect", "claude-code", "--json").json
+    entry = json.loads(shown["text"])["mcpServers"]["toolyard"]
+    assert (shown["file"], entry["args"][-3:]) == (
+        ".mcp.json",
+        ["--config", str(cli.data / "mcp.json"), "stdio"],
+    )
+
+
+def test_a_token_that_is_none_is_told(cli: Any) -> None:
+    for words in (
+        ("connect", "cursor", "--write", "--url", "http://x", "--token"),
+        ("--remote", "http://x", "tools"),
+    ):
+        ran = cli(*words, TOOLYARD_REMOTE_TOKEN="ty_x\nX-Admin: 1")
+        assert (ran.code, ran.err.splitlines()[0]) == (2, "error: TOOLYARD_REMOTE_TOKEN: this is no token")
+
+
 def test_a_token_in_a_project_is_warned_of(cli: Any) -> None:
     words = ("connect", "vscode", "--write", "--project", "--url", "http://127.0.0.1:1", "--token")
     ran = cli(*words, TOOLYARD_REMOTE_TOKEN="ty_x")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Any
 
 
@@ -49,6 +51,27 @@ def test_what_to_do_next_for_each_failure(cli: Any, hostile_http: Any) -> None:
         assert words in ran.out, ran.out
     closed = next(one for one in cli("doctor", "closed", "--json").json["servers"])
     assert (closed["ok"], bool(closed["hint"])) == (False, True)
+
+
+def test_a_command_that_is_a_path_is_tried_from_the_folder_of_its_server(
+    cli: Any, demo: Any, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.sh"
+    program.write_text(f"#!/bin/sh\nexec {shlex.join((demo['command'], *demo['args']))}\n")
+    program.chmod(0o755)
+    plain = tmp_path / "plain.txt"
+    plain.write_text("words\n")
+    cli.write(
+        {
+            "mcpServers": {
+                "near": {"command": "./program.sh", "cwd": str(tmp_path)},
+                "plain": {"command": str(plain)},
+            }
+        }
+    )
+    near, other = cli("doctor", "--json").json["servers"]
+    assert (near["ok"], near["steps"][0]["name"]) == (True, "spawn")
+    assert (other["cause"], other["hint"]) == (f"no permission to run {plain}", f"chmod +x {plain}")
 
 
 def test_only_the_named_ones_are_started(cli: Any, demo: Any, odd: Any, starts: Any) -> None:

@@ -22,6 +22,12 @@ def test_1_when_the_tool_answers_with_an_error(yard: Any) -> None:
     assert ran.err == "error: odd_fail answered with an error: it went wrong\n"
 
 
+def test_1_with_all_that_the_server_said_about_it(yard: Any) -> None:
+    ran = yard("call", "odd_fail", '{"refuse": true}')
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == 'error: server \'odd\': not so (code -32602)\n{"field": "café"}\n'
+
+
 def test_1_when_check_finds_problems(cli: Any) -> None:
     cli.write({"mcpServers": {"a": {}}})
     assert cli("check").code == 1
@@ -34,6 +40,8 @@ def test_1_when_check_finds_problems(cli: Any) -> None:
         ("tools", "--no-such-option"),
         ("call",),
         ("call", "x", "--timeout", "0"),
+        ("call", "x", "--timeout", "nan"),
+        ("login", "x", "--timeout", "nan"),
         ("tools", "--provider", "nobody"),
         ("tools", "--server", "nobody"),
         ("tools", "--agent", "nobody"),
@@ -103,6 +111,7 @@ def test_6_when_the_outcome_is_unknown(yard: Any) -> None:
     ran = yard("call", "odd_die")
     assert ran.code == 6
     assert ran.err.startswith("error: server 'odd': exited with code 7")
+    assert "hint: the outcome is unknown: it may have been executed" in ran.err
 
 
 def test_errors_are_json_where_json_is_wanted(yard: Any) -> None:
@@ -155,4 +164,4 @@ def test_a_folder_that_is_gone_is_no_traceback(cli: Any) -> None:
     script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -m toolyard tools'
     ran = cli.run(["sh", "-c", script, sys.executable])
     assert ran.code == 1
-    assert ran.err.startswith("error: No such file or directory")
+    assert ran.err.startswith("error: the folder that this runs in is gone")

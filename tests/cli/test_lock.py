@@ -149,9 +149,54 @@ def test_a_broken_lock_is_told_and_nothing_is_called(
     assert said in listed.err
 
 
+def test_what_others_accept_while_servers_are_listed_is_kept(cli: Any, server: Changing) -> None:
+    cli("lock")
+    before = server.lock.read_bytes()
+    server.has(read="Reads a file, again", count="Counts words")
+    cli("lock", "--diff")
+    cli("lock", "--accept", "files/read")
+    meanwhile = server.lock.read_bytes()
+    assert meanwhile != before
+    server.lock.write_bytes(before)
+    config = json.loads((cli.data / "mcp.json").read_text())
+    config["mcpServers"]["more"] = config["mcpServers"]["files"]
+    cli.write(config)
+    # The other one's accepting reaches the file while this one asks the servers.
+    at = '    elif method == "tools/list":\n'
+    write = f"        open({str(server.lock)!r}, 'wb').write({meanwhile!r})\n"
+    server.file.with_name("changing.py").write_text(SERVER.replace(at, at + write))
+    ran = cli("lock")
+    assert (ran.code, ran.lines[:-1]) == (0, ["accepted more/count: new", "accepted more/read: new"])
+    assert (
+        json.loads(server.lock.read_bytes())["servers"]["files"] == json.loads(meanwhile)["servers"]["files"]
+    )
+
+
+def test_a_lock_that_cannot_be_written_is_named(cli: Any, server: Changing) -> None:
+    server.lock.symlink_to("/proc/nowhere/mcp.lock")
+    ran = cli("lock")
+    assert ran.code == 1
+    assert ran.err.startswith(f"error: {server.lock} cannot be written: ")
+    assert "hint: nothing was accepted" in ran.err
+    assert ran.out == ""
+
+
 def test_words_that_go_together_with_nothing(cli: Any, server: Changing) -> None:
     cli("lock")
-    assert cli("lock", "--check", "--accept", "files").code == 2
+    server.has(read="Reads a file, and sends it on", tally="Counts words")
+    before = server.lock.read_bytes()
+    pairs = [
+        ("--check", "--all"),
+        ("--all", "--check"),
+        ("--check", "--diff"),
+        ("--all", "--accept", "files"),
+    ]
+    for words in pairs:
+        ran = cli("lock", *words)
+        assert (ran.code, ran.out) == (2, ""), words
+        assert ran.err.startswith("error: --check, --diff, --accept and --all exclude each other")
+    assert server.lock.read_bytes() == before
+    assert "renamed      files/tally (was count)" in cli("lock", "--diff").lines
     ran = cli("lock", "--accept", "files/reed")
     assert (ran.code, ran.err.splitlines()[0]) == (2, "error: 'files/reed' has no change to accept")
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.conftest import Listening
+from tests.conftest import Listening, Programs
 from tests.ports import free_port
 from yarl import URL
 
@@ -92,10 +92,17 @@ def redirected(url: str) -> str:
     return asyncio.run(ask())
 
 
+@pytest.fixture(scope="module")
+def program() -> Iterator[Listening]:
+    programs = Programs()
+    yield programs(sys.executable, "-I", PROGRAM, "{port}")
+    programs.stop()
+
+
 @pytest.fixture
-def guarded(cli: Any, listening: Any) -> Any:
+def guarded(cli: Any, program: Listening) -> Listening:
     """The program with its authorization servers, as the server 'guarded' of the configuration."""
-    program = listening(sys.executable, "-I", PROGRAM, "{port}")
+    configure(program, "{}")
     cli.write({"mcpServers": {"guarded": {"url": f"{program.url}/mcp"}}})
     return program
 

@@ -176,6 +176,11 @@ def test_an_entry_of_opencode_is_told_how_to_come_over(problems: Problems) -> No
     assert "toolyard import" in (problem.hint or "")
 
 
+def test_an_address_under_the_name_of_another_client_is_told_what_to_be_called(problems: Problems) -> None:
+    (problem,) = problems({"mcpServers": {"a": {"serverUrl": "https://h/mcp"}}})
+    assert problem.hint == "call 'serverUrl' 'url' here; `toolyard import` does it by itself"
+
+
 def test_a_null_is_as_if_the_key_were_left_out() -> None:
     server = one({"command": "x", "args": None, "env": None, "cwd": None, "url": None, "enabled": None})
     assert server.transport == StdioSpec("x")

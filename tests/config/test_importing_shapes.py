@@ -198,6 +198,15 @@ def test_windsurf(foreign: Foreign) -> None:
     assert entries(file) == {"a": {"url": "https://h", "denyTools": ["x"], "disabled": True}}
 
 
+def test_what_a_shell_is_to_fill_in_stays_for_the_shell(foreign: Foreign) -> None:
+    codex = foreign("config.toml", '[mcp_servers.a]\ncommand = "sh"\nargs = ["-c", "echo ${HOME} $${X}"]\n')
+    assert entries(codex)["a"]["args"] == ["-c", "echo $${HOME} $$${X}"]
+    local = {"type": "local", "command": ["sh", "-c", "echo ${HOME}"], "environment": {"KEY": "{env:KEY}"}}
+    opencode = foreign("opencode.json", {"mcp": {"a": local}})
+    assert entries(opencode)["a"]["args"] == ["-c", "echo $${HOME}"]
+    assert entries(opencode)["a"]["env"] == {"KEY": "${KEY}"}
+
+
 def test_codex(foreign: Foreign) -> None:
     file = foreign(
         "config.toml",

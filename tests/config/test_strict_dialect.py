@@ -241,6 +241,23 @@ def test_an_unknown_key_at_the_top_is_an_error_with_a_suggestion(
 
 
 @pytest.mark.parametrize(
+    ("source", "path", "client"),
+    [
+        ('{"mcp": {"a": {"type": "local", "command": ["x"]}}}', "mcp", "opencode"),
+        ('{"context_servers": {}}', "context_servers", "Zed"),
+        ('{"servers": {}, "inputs": []}', "inputs", "VS Code"),
+    ],
+)
+def test_a_key_that_another_client_writes_is_an_error_that_names_the_way_in(
+    problems: Problems, source: str, path: str, client: str
+) -> None:
+    (problem,) = problems(source)
+    assert (problem.path, problem.message) == (path, f"unknown key; {client} writes it")
+    assert problem.hint is not None
+    assert "`toolyard import`" in problem.hint
+
+
+@pytest.mark.parametrize(
     ("keys", "path", "hint"),
     [
         ({"allow_tools": ["x"]}, "servers.repo.allow_tools", "did you mean 'allowTools'?"),

@@ -85,9 +85,16 @@ async def test_what_was_answered_is_on_the_disk(tmp_path: Path) -> None:
 
 async def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DatabaseUnavailable, match="file/data cannot be used") as caught:
+    with pytest.raises(DatabaseUnusable, match="file/data cannot be used") as caught:
         await open_close(tmp_path / "file/data")
     assert "TOOLYARD_DATA_DIR" in str(caught.value.hint)
+
+
+async def test_a_folder_in_which_nothing_more_can_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "toolyard.db.lock").mkdir()
+    with pytest.raises(DatabaseUnusable, match=f"{tmp_path} cannot be used") as caught:
+        await open_close(tmp_path)
+    assert (caught.value.exit_code, bool(caught.value.hint)) == (2, True)
 
 
 async def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ _HASH_LENGTHS = (0, 8, 16, 32, MAX_LENGTH - 1)
 _LAST = len(_HASH_LENGTHS) - 1
 _CACHED = 64
 _RIVALS_SHOWN = 5
+_SETTINGS = {"server": "naming_template", "instance": "instance_naming_template"}
 
 
 class Target(NamedTuple):
@@ -304,7 +305,7 @@ def _fits(name: str) -> bool:
 
 
 def _template_problems(field: str, text: str) -> list[Problem]:
-    path = f"naming.{field}"
+    path = _SETTINGS[field]
     hint = "a template looks like '{server}_{tool}'"
     if text.count("{tool}") != 1:
         return [Problem(f"'{text}' must contain {{tool}} once", path=path, hint=hint)]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolyard.cli.ending import Usage, ended, interrupted, show_usage_error
+from toolyard.cli.ending import Usage, ended, ended_by_system, interrupted, show_usage_error
 from toolyard.cli.input.options import Options, remote_params, shared_params
+from toolyard.cli.streams import prepare_streams
 from toolyard.errors import ToolyardError
 
 if TYPE_CHECKING:
@@ -144,15 +145,10 @@ def run(arguments: Sequence[str], options: Options | None = None) -> int:
         return interrupted()
     except OSError as error:
         # The rim of the program: a folder that was removed, a disk that is full.
-        place = f": {error.filename}" if error.filename else ""
-        return ended(ToolyardError(f"{error.strerror or error}{place}"), obj)
+        return ended_by_system(error, obj)
 
 
 def main() -> None:
     """The entry point."""
-    for stream in (sys.stdout, sys.stderr):
-        # A server may send what this terminal's encoding does not have; that must not end us.
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+    prepare_streams()
     sys.exit(run(sys.argv[1:]))

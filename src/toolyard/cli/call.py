@@ -14,6 +14,7 @@ from toolyard.cli.input.arguments import coerce_words, needs_schema, read_object
 from toolyard.cli.input.asking import ask_while_running
 from toolyard.cli.input.completing import complete_agents, complete_bundles, complete_tools
 from toolyard.cli.input.options import Options, RemoteCommand
+from toolyard.cli.input.seconds import Seconds
 from toolyard.cli.output.answer import answer_json, show_answer
 from toolyard.cli.output.media import make_folder, save_media
 from toolyard.cli.output.progress import Busy
@@ -58,7 +59,7 @@ class Wanted:
 @click.option(
     "--timeout",
     metavar="S",
-    type=click.FloatRange(0, min_open=True),
+    type=Seconds(),
     help="Seconds for all of it. Default: the server's own timeouts.",
 )
 @click.option("--raw", is_flag=True, help="Print the server's result as it came, in JSON.")

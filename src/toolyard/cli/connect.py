@@ -62,7 +62,8 @@ def command(
     given = {name: value for name, value in chosen.items() if value is not None}
     _check(given, write=write, remove=remove, project=project, to=to, url=url, token=token or token_file)
     words = [word for name, value in given.items() for word in (f"--{name}", value)]
-    if project and client == "claude-code":
+    if client == "claude-code" and (project or not (write or remove)):
+        # What is shown is for the project's file, too.
         options = _past_its_file(options)
     way = Way(
         (*(_program() if write else ("toolyard",)), *_places(options), "stdio", *words),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import Any, Protocol, TextIO
 
 import click
@@ -12,7 +13,15 @@ from toolyard.cli.output.problems import error_json, show_error, show_problems
 from toolyard.cli.output.text import print_json
 from toolyard.errors import AgentsError, ConfigError, ToolyardError
 
-__all__ = ["Usage", "ended", "flush_output", "interrupted", "show_usage_error", "silence_broken_pipe"]
+__all__ = [
+    "Usage",
+    "ended",
+    "ended_by_system",
+    "flush_output",
+    "interrupted",
+    "show_usage_error",
+    "silence_broken_pipe",
+]
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
@@ -37,9 +46,28 @@ def ended(error: ToolyardError, options: HasJson, **more: Any) -> int:
     elif isinstance(error, ConfigError | AgentsError):
         show_problems(error.problems)
     else:
-        server = getattr(error, "server", "")
-        show_error(f"server '{server}': {error.cause}" if server else error.cause, error.hint)
+        # Most commands end well and need none of it.
+        from toolyard.content.failure import in_full
+
+        server, told = getattr(error, "server", ""), in_full(error)
+        show_error(f"server '{server}': {told}" if server else told, error.hint)
     return error.exit_code
+
+
+def ended_by_system(error: OSError, options: HasJson) -> int:
+    """Tell what the system refused."""
+    place = f": {error.filename}" if error.filename else ""
+    told = ToolyardError(f"{error.strerror or error}{place}")
+    if isinstance(error, FileNotFoundError) and not place:
+        told = ToolyardError("the folder that this runs in is gone", hint="change to one that is there")
+    try:
+        ended(told, options)
+        flush_output()
+    except OSError:  # It is a standard stream that cannot be written.
+        with suppress(OSError):
+            show_error(told.cause)
+    _drop_unwritten()
+    return told.exit_code
 
 
 def show_usage_error(error: click.UsageError, options: HasJson) -> int:
@@ -65,14 +93,18 @@ def flush_output() -> None:
 
 def silence_broken_pipe() -> int:
     """The reader of our output went away. Nothing more may be written, not even at the very end."""
+    _drop_unwritten()
+    return _BROKEN_PIPE
+
+
+def _drop_unwritten() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in _streams():
         try:
             stream.flush()
-        except BrokenPipeError:
+        except OSError:
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
-    return _BROKEN_PIPE
 
 
 def _streams() -> list[TextIO]:

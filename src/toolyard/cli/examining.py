@@ -148,8 +148,11 @@ def _find_command(server: Server, found: Examined) -> None:
     if not isinstance(spec, StdioSpec):
         return
     step = Step("command", time.perf_counter())
-    found.steps.append(step)
     path = shutil.which(spec.command, path=child_environment(spec.env).get("PATH"))
+    if path is None and os.path.dirname(spec.command):
+        # A path, which may lead from the server's own folder: the start tells what is wrong with it.
+        return
+    found.steps.append(step)
     if path is None:
         found.cause = f"command not found: {spec.command}"
         found.hint = "install it, or give its full path in 'command'"

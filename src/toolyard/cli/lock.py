@@ -31,14 +31,14 @@ _UNREACHABLE = 3
 
 
 @click.command("lock", cls=RemoteCommand, short_help=COMMANDS["lock"])
-@click.option("--check", "task", flag_value="check", help="Only compare; any difference ends with 1. For CI.")
-@click.option("--diff", "task", flag_value="diff", help="Only show what is different, to the letter.")
+@click.option("--check", is_flag=True, help="Only compare; any difference ends with 1. For CI.")
+@click.option("--diff", is_flag=True, help="Only show what is different, to the letter.")
 @click.option(
     "--accept", "names", metavar="NAME", multiple=True, help="Accept the changes of a tool or a server."
 )
-@click.option("--all", "task", flag_value="all", help="Accept all changes.")
+@click.option("--all", "every", is_flag=True, help="Accept all changes.")
 @click.pass_obj
-def command(options: Options, task: str | None, names: tuple[str, ...]) -> int:
+def command(options: Options, check: bool, diff: bool, names: tuple[str, ...], every: bool) -> int:
     """Write mcp.lock beside the configuration file: what each tool is, whole, with its hash.
 
     With a lock, a tool that is new or changed is in quarantine until it is accepted. Servers that are not in
@@ -47,13 +47,16 @@ def command(options: Options, task: str | None, names: tuple[str, ...]) -> int:
 
     With --remote URL it is about a Toolyard that runs: its servers, for admins, and your own instances.
     """
-    if names and task is not None:
-        raise Usage("--accept goes with none of --check, --diff and --all")
+    given = {"check": check, "diff": diff, "accept": bool(names), "all": every}
+    tasks = [task for task, wanted in given.items() if wanted]
+    if len(tasks) > 1:
+        raise Usage("--check, --diff, --accept and --all exclude each other", hint="give one of them")
+    task = tasks[0] if tasks else "write"
     if options.remote is not None:
         from toolyard.cli.lock_remote import lock_remotely  # only for --remote
 
-        return run_async(lock_remotely(options, task or ("accept" if names else "write"), names))
-    return run_async(_lock(options, task or ("accept" if names else "write"), names))
+        return run_async(lock_remotely(options, task, names))
+    return run_async(_lock(options, task, names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +76,20 @@ class _Found:
 async def _lock(options: Options, task: str, names: tuple[str, ...]) -> int:
     async with open_yard(options) as yard:
         path = _path(yard, options)
-        from toolyard.catalog.lock import read_lock, write_lock  # with the core, which is loaded by now
+        from toolyard.catalog.lock import editing, read_lock  # with the core, which is loaded by now
 
-        lock = read_lock(path)
+        read_lock(path)  # A broken one is told before anything is started.
         async with Busy("listing", quiet=options.json):
             await yard.tools(fresh=task != "accept")
-        found = _found(yard, path, lock)
-    wanted = _wanted(task, names, found, yard)
-    written = _written(found, wanted, task) if task not in ("check", "diff") else None
-    if written is not None and written != found.lock:
-        write_lock(path, written)
-    left = [change for change in found.changes if change not in wanted]
+        with editing(path):
+            # Others may have accepted something while the servers were listed.
+            found = _found(yard, path, read_lock(path))
+            wanted = _wanted(task, names, found, yard)
+            written = _written(found, wanted, task) if task not in ("check", "diff") else None
+            if written is not None and written != found.lock:
+                _write(path, written)
+    taken = {id(change) for change in wanted}
+    left = [change for change in found.changes if id(change) not in taken]
     _tell(options, task, found, wanted, left, written)
     if found.failures:
         return _UNREACHABLE
@@ -131,15 +137,15 @@ def _wanted(task: str, names: tuple[str, ...], found: _Found, yard: Toolyard) ->
         # What was never seen is trusted on first use: the whole server, never a tool of a known one.
         known = found.lock or {}
         return [change for change in found.changes if change.server_id not in known]
-    wanted: list[Change] = []
+    wanted: dict[int, Change] = {}
     for name in names:
         definition = yard.known().tools.get(name)
         meant = {name} if definition is None else {name, definition.id}
         mine = [change for change in found.changes if {change.id, change.server_id} & meant]
         if not mine:
             raise _nothing_to_accept(name, found)
-        wanted += [change for change in mine if change not in wanted]
-    return wanted
+        wanted.update({id(change): change for change in mine})
+    return list(wanted.values())
 
 
 def _nothing_to_accept(name: str, found: _Found) -> Usage:
@@ -162,6 +168,19 @@ def _written(found: _Found, wanted: list[Change], task: str) -> dict[str, Server
         if mine or (server_id not in before and task != "accept"):
             written[server_id] = accepted(before.get(server_id), now, mine)
     return written
+
+
+def _write(path: Path, lock: Lock) -> None:
+    from toolyard.catalog.lock import write_lock
+    from toolyard.catalog.lock.errors import LockUnwritable
+
+    try:
+        write_lock(path, lock)
+    except OSError as error:
+        raise LockUnwritable(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="nothing was accepted; see who may write there, and whether there is room",
+        ) from error
 
 
 # Telling.
@@ -191,7 +210,7 @@ def _tell(
         tools = sum(len(pins.tools) for pins in written.values())
         state = "is up to date" if written == found.lock else "written"
         print(f"{found.path} {state}: {count(tools, 'tool')} of {count(len(written), 'server')}")
-    elif not left and found.lock is not None and not found.gone:
+    elif not left and found.lock is not None and not found.gone and not found.failures:
         print("nothing is different")
     for server_id, package in found.unpinned.items():
         note(

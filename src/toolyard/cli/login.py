@@ -13,6 +13,7 @@ from toolyard.cli.app import COMMANDS
 from toolyard.cli.ending import Usage
 from toolyard.cli.input.completing import complete_servers
 from toolyard.cli.input.options import Command, Options
+from toolyard.cli.input.seconds import Seconds
 from toolyard.cli.output.problems import note
 from toolyard.cli.output.progress import Busy
 from toolyard.cli.output.style import paint
@@ -39,7 +40,7 @@ _SECONDS = 300.0
 @click.option(
     "--timeout",
     metavar="S",
-    type=click.FloatRange(0, min_open=True),
+    type=Seconds(),
     default=_SECONDS,
     help="Seconds to wait for you. Default: 300.",
 )

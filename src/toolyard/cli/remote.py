@@ -148,7 +148,8 @@ def _error(status: int, problem: dict[str, Any]) -> ToolyardError:
             return Usage(cause, hint=hint)
         case "rpc-error":
             code = problem.get("code") or 0
-            error: ServerError = RpcError(code, cause.removesuffix(f" (code {code})"), hint=hint)
+            message = cause.removesuffix(f" (code {code})")
+            error: ServerError = RpcError(code, message, problem.get("data"), hint=hint)
         case "throttled":
             error = Throttled(cause, hint=hint)
         case "sign-in-needed":

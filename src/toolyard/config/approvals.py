@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 
-from toolyard.config.atomic import write_private
+from toolyard.config.atomic import editing, write_private
 from toolyard.config.documents import JsonValue
 from toolyard.config.files import decode
 from toolyard.config.reader import read_json
@@ -83,14 +83,16 @@ def remember(path: Path, content: bytes, data_dir: Path) -> None:
     import json  # only needed to write
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    approvals = dict(read_approvals(data_dir).by_file)
-    approvals[key_of(path)] = Approval(digest(content), decode(content, str(path)), now)
-    files = {
-        key: {"sha256": approval.sha256, "approvedAt": approval.approved_at, "content": approval.content}
-        for key, approval in approvals.items()
-    }
-    text = json.dumps({"version": 1, "files": files}, indent=2, ensure_ascii=False)
-    write_private(approvals_file(data_dir), f"{text}\n".encode())
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with editing(approvals_file(data_dir)):
+        approvals = dict(read_approvals(data_dir).by_file)
+        approvals[key_of(path)] = Approval(digest(content), decode(content, str(path)), now)
+        files = {
+            key: {"sha256": approval.sha256, "approvedAt": approval.approved_at, "content": approval.content}
+            for key, approval in approvals.items()
+        }
+        text = json.dumps({"version": 1, "files": files}, indent=2, ensure_ascii=False)
+        write_private(approvals_file(data_dir), f"{text}\n".encode())
 
 
 def approvals_file(data_dir: Path) -> Path:

@@ -1,12 +1,17 @@
-"""Replace a file as one step, on disk before anybody is told."""
+"""Replace a file as one step, on disk before anybody is told, and without undoing what others write."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["write_private", "write_whole"]
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["editing", "write_private", "write_whole"]
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -33,3 +38,22 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+@contextmanager
+def editing(path: Path) -> Generator[None]:
+    """Be the only one, of all processes and threads, that reads the file in order to write it. May wait; what
+    is done within must be short."""
+    if sys.platform == "win32":
+        yield
+        return
+    held = -1
+    # Where the folder cannot be locked, as in some network file systems, or is not there yet, nobody waits.
+    with suppress(OSError):
+        held = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY)
+        fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if held >= 0:
+            os.close(held)

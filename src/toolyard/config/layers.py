@@ -19,6 +19,9 @@ __all__ = ["layer_from_mapping", "layer_from_text"]
 
 Source = Literal["file", "environment", "overrides", "code"]
 
+_OF_OTHERS = {"mcp": "opencode", "context_servers": "Zed", "inputs": "VS Code"}
+"""Keys at the top that other clients write, which ``toolyard import`` reads."""
+
 
 def layer_from_text(text: str, source: Source, *, name: str | None = None, approved: bool = True) -> Layer:
     """Read JSON text. Nothing is raised: what is wrong stands in the layer's report."""
@@ -85,6 +88,10 @@ def _read(root: JsonValue, layer: Layer) -> Layer:
         layer.servers[server_id] = compatible_server(server_id, entry)
     for bundle_id, entry in _entries(top, "bundles", strict=True):
         layer.bundles[bundle_id] = read_bundle(bundle_id, entry)
+    for key in [key for key in _OF_OTHERS if strict and key in root]:
+        top.get(key)
+        hint = "`toolyard import` reads that, with the path of the file"
+        report.problem((key,), f"unknown key; {_OF_OTHERS[key]} writes it", hint=hint, key=True)
     top.finish()
     return layer
 

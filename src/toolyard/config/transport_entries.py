@@ -12,6 +12,8 @@ __all__ = ["flat_transport", "nested_transport"]
 
 _HTTP_WORDS = {"streamablehttp", "http"}
 _FLAT_TYPES = ("streamableHttp", "http", "sse", "stdio")
+_ALIASES = ("serverUrl", "httpUrl")
+"""What some clients call ``url``."""
 
 
 def nested_transport(entry: Entry) -> TransportSpec | None:
@@ -69,11 +71,11 @@ def _guessed_kind(entry: Entry) -> Literal["http", "stdio"] | None:
         entry.report.problem(entry.path, "both 'url' and 'command' are given", hint=hint)
         return None
     if not has_url and not has_command:
-        entry.report.problem(
-            entry.path,
-            "expected 'url' or 'command', found neither",
-            hint="a server has an address, or a command that starts it",
-        )
+        alias = next((key for key in _ALIASES if entry.get(key) is not None), None)
+        hint = "a server has an address, or a command that starts it"
+        if alias is not None:
+            hint = f"call '{alias}' 'url' here; `toolyard import` does it by itself"
+        entry.report.problem(entry.path, "expected 'url' or 'command', found neither", hint=hint)
         return None
     return "http" if has_url else "stdio"
 

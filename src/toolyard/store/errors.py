@@ -3,7 +3,7 @@
 ToolyardError
 └── StoreError
     ├── DatabaseUnavailable      the database cannot be reached, read or written right now
-    ├── DatabaseUnusable         a URL or file that is no database of ours
+    ├── DatabaseUnusable         a URL, folder or file that can be no database of ours
     │   └── DatabaseNewer        its tables were made by a later version of Toolyard
     ├── KeyMissing               there is no key to encrypt with, or to read what is stored
     ├── KeyUnusable              a key that is too short, or a key file that others can read

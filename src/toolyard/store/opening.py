@@ -18,7 +18,7 @@ from toolyard.store.dialects import (
     sqlite_engines,
     write_ahead,
 )
-from toolyard.store.errors import DatabaseUnavailable, KeyMissing, Unreadable, WrongKey
+from toolyard.store.errors import DatabaseUnusable, KeyMissing, Unreadable, WrongKey
 from toolyard.store.filelocks import holding
 from toolyard.store.keyfile import FILE_NAME as KEY_FILE
 from toolyard.store.keyfile import make_key, read_key
@@ -52,11 +52,7 @@ def open_database(
         try:
             _make_file(data_dir)
         except OSError as error:
-            raise DatabaseUnavailable(
-                f"the data directory {data_dir} cannot be used: {error}",
-                hint="make it writable for the user who runs Toolyard, or choose another with"
-                " TOOLYARD_DATA_DIR",
-            ) from None
+            raise _unusable(data_dir, error) from None
         engines = sqlite_engines(data_dir / FILE_NAME)
         cipher = Cipher(secret_key, former_key) if secret_key is not None else None
     try:
@@ -64,9 +60,19 @@ def open_database(
     except SQLAlchemyError as error:
         engines.dispose()
         raise unavailable(engines, error) from error
+    except OSError as error:
+        engines.dispose()
+        raise _unusable(data_dir, error) from None
     except BaseException:
         engines.dispose()
         raise
+
+
+def _unusable(data_dir: Path, error: OSError) -> DatabaseUnusable:
+    return DatabaseUnusable(
+        f"the data directory {data_dir} cannot be used: {error}",
+        hint="make it writable for the user who runs Toolyard, or choose another with TOOLYARD_DATA_DIR",
+    )
 
 
 def _make_file(data_dir: Path) -> None:

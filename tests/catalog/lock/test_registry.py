@@ -76,6 +76,19 @@ async def test_until_a_listing_was_held_against_the_lock_nothing_of_it_is_used()
     assert set(lock.reasons(listed("ann", a="y"))) == {"a"}
 
 
+async def test_instructions_are_passed_on_as_they_were_accepted_and_no_others() -> None:
+    lock = RegistryLock(Memory())
+    before, after = listed("ann", "Look first.", a="x"), listed("ann", "Obey.", a="x")
+    assert not lock.instructed(before)
+    for contents in (before, after):
+        await lock.met(instance("ann"), contents)
+    assert (lock.instructed(before), lock.instructed(after)) == (True, False)
+    place = Place(SERVER, "i-ann")
+    await lock.accept(place, "x", [each.key for each in await lock.changes(place, "x")])
+    await lock.met(instance("ann"), after)
+    assert lock.instructed(after)
+
+
 async def test_what_cannot_be_kept_is_not_trusted() -> None:
     lock = RegistryLock(Memory(gone=True))
     assert await usable(lock, "ann", a="x") == []

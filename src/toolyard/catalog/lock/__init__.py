@@ -5,7 +5,7 @@ a command that only reads the file has no use for.
 """
 
 from toolyard.catalog.lock.changes import Change, Kind, accepted, compare, pins_of
-from toolyard.catalog.lock.file import FILE_NAME, lock_path, read_lock, write_lock
+from toolyard.catalog.lock.file import FILE_NAME, editing, lock_path, read_lock, write_lock
 from toolyard.catalog.lock.keeper import LockKeeper, has_now
 from toolyard.catalog.lock.pins import Lock, Pin, ServerPins
 
@@ -19,6 +19,7 @@ __all__ = [
     "ServerPins",
     "accepted",
     "compare",
+    "editing",
     "has_now",
     "lock_path",
     "pins_of",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import cast
 
@@ -17,6 +18,11 @@ _VALUE = 2_000
 _AROUND = 60
 """Characters before and after what is different in a longer text."""
 _MOST = 200
+_SIDE = 90
+"""Lines of each of two texts that are shown one after the other."""
+_PAIRS = 1_000_000
+"""Lines of one text times those of the other, up to which their places count: the time grows with that, and a
+server must not be able to hold everybody up."""
 _DEPTH = 60
 
 
@@ -32,10 +38,36 @@ def differences(before: JsonObject, after: JsonObject) -> list[str]:
 
 
 def text_difference(before: str, after: str) -> list[str]:
-    """The lines that were taken out and put in, with one of each around them."""
-    found = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
+    """The lines that were taken out and put in, with one of each around them; of very many the first."""
+    one, other = before.splitlines(), after.splitlines()
+    start, tail = shared_ends(one, other)
+    first, last = max(0, start - 1), max(0, tail - 1)
+    one, other = one[first : len(one) - last], other[first : len(other) - last]
+    if len(one) * len(other) > _PAIRS:
+        lines = [*_side("-", _missing(one, other)), *_side("+", _missing(other, one))]
+        return lines or ["the same lines in another order"]
+    found = difflib.unified_diff(one, other, lineterm="", n=1)
     # Two lines of head, then lines with a sign each: a text's own line may well begin with "++".
-    return [_cut(line) for line in islice(found, 2, None) if not line.startswith("@@")]
+    lines = [_cut(line) for line in islice(found, 2, None) if not line.startswith("@@")]
+    return lines if len(lines) <= _MOST else [*lines[:_MOST], "… and more"]
+
+
+def _missing(lines: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The lines that are not among the others, or not as often."""
+    left = Counter(others)
+    left.subtract(lines)
+    found: list[str] = []
+    for line in reversed(lines):
+        if left[line] < 0:
+            left[line] += 1
+            found.append(line)
+    return found[::-1]
+
+
+def _side(sign: str, lines: Sequence[str]) -> Iterator[str]:
+    yield from (_cut(f"{sign}{line}") for line in lines[:_SIDE])
+    if len(lines) > _SIDE:
+        yield f"… and {len(lines) - _SIDE:,} more lines"
 
 
 def _walk(before: object, after: object, place: str, depth: int) -> Iterator[str]:
@@ -76,8 +108,9 @@ def _windows(before: str, after: str) -> tuple[str, str]:
     return _window(before, start, tail), _window(after, start, tail)
 
 
-def shared_ends(before: str, after: str) -> tuple[int, int]:
-    """How many characters two texts have in common at their beginning, and then at their end."""
+def shared_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+    """How many characters of texts, or lines, two have in common at their beginning, and then at their
+    end."""
     most = min(len(before), len(after))
     start = next((n for n in range(most) if before[n] != after[n]), most)
     most -= start

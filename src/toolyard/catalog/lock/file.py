@@ -10,9 +10,9 @@ from pathlib import Path
 
 from toolyard.catalog.lock.pins import Lock
 from toolyard.catalog.lock.server_json import as_json, broken, from_json, loads, object_at
-from toolyard.config.atomic import write_whole
+from toolyard.config.atomic import editing, write_whole
 
-__all__ = ["FILE_NAME", "VERSION", "lock_path", "read_lock", "write_lock"]
+__all__ = ["FILE_NAME", "VERSION", "editing", "lock_path", "read_lock", "write_lock"]
 
 FILE_NAME = "mcp.lock"
 VERSION = 1

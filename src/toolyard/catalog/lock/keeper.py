@@ -12,7 +12,7 @@ from weakref import ref
 
 from toolyard.catalog.lock.changes import Change, accepted, chosen, compare, pins_of
 from toolyard.catalog.lock.errors import LockBroken, LockUnwritable
-from toolyard.catalog.lock.file import read_lock, write_lock
+from toolyard.catalog.lock.file import editing, read_lock, write_lock
 from toolyard.catalog.lock.packages import package_of
 from toolyard.catalog.lock.pins import Lock, ServerPins
 from toolyard.errors import ConfigError
@@ -70,6 +70,14 @@ class LockKeeper:
         self._look()
         return None if self._lock is None else self._verdict(contents)[0].get(tool)
 
+    def instructed(self, contents: Contents) -> bool:
+        """Whether a server's instructions are those that were accepted."""
+        self._look()
+        if self._lock is None:
+            return self._problem is None
+        pins = self._lock.get(contents.server_id)
+        return pins is not None and (pins.instructions or "") == (contents.listing.instructions or "")
+
     def changes(self, server: Server, contents: Contents) -> list[Change]:
         """All that is different about a server; nothing where there is no lock. Raises LockBroken."""
         lock = self._read()
@@ -78,18 +86,24 @@ class LockKeeper:
     def accept(self, server: Server, contents: Contents, keys: Collection[str]) -> list[Change]:
         """Accept the changes of these keys, and no others. Raises Outdated where there is no such change,
         LockUnwritable and LockBroken."""
-        lock, now = self._read() or {}, has_now(server, contents)
-        wanted = chosen(self.changes(server, contents), keys)
+        now = has_now(server, contents)
+        with editing(self.path):
+            lock = self._read()
+            before = None if lock is None else lock.get(server.id)
+            wanted = chosen([] if lock is None else compare(server.id, now, before), keys)
+            self._write({**(lock or {}), server.id: accepted(before, now, wanted)})
+        self._looked = -_LOOK
+        self._stamp = ""
+        return wanted
+
+    def _write(self, lock: Lock) -> None:
         try:
-            write_lock(self.path, {**lock, server.id: accepted(lock.get(server.id), now, wanted)})
+            write_lock(self.path, lock)
         except OSError as error:
             raise LockUnwritable(
                 f"{self.path} cannot be written: {error.strerror or error}",
                 hint="run `toolyard lock --accept NAME` where the file can be written",
             ) from error
-        self._looked = -_LOOK
-        self._stamp = ""
-        return wanted
 
     def _read(self) -> Lock | None:
         try:

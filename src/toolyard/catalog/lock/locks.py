@@ -38,6 +38,11 @@ class Locks:
         lock = self._of(contents)
         return None if lock is None else lock.change(contents, tool)
 
+    def instructions(self, contents: Contents) -> str | None:
+        """What a server says about how to use it; None where that is not what was accepted."""
+        lock = self._of(contents)
+        return contents.listing.instructions if lock is None or lock.instructed(contents) else None
+
     async def met(self, server: Server, contents: Contents) -> None:
         """A server has been listed, or its listing came from storage. Raises StoreError."""
         if self.registry is not None:

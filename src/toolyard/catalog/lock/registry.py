@@ -40,6 +40,8 @@ class _Verdict:
     revisions: tuple[int, ...]
     changes: Mapping[str, Change] = field(default_factory=dict[str, Change])
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    instructed: bool = False
+    """Whether its instructions are those that were accepted."""
 
 
 class RegistryLock:
@@ -77,6 +79,11 @@ class RegistryLock:
         """What is different about a tool that is set aside."""
         verdict = self._verdicts.get((contents.server_id, contents.content_hash))
         return None if verdict is None else verdict.changes.get(tool)
+
+    def instructed(self, contents: Contents) -> bool:
+        """Whether an instance's instructions are those that were accepted."""
+        verdict = self._verdicts.get((contents.server_id, contents.content_hash))
+        return verdict is not None and verdict.instructed
 
     async def _judged(self, places: tuple[Place, Place], contents: Contents) -> _Verdict:
         now = await asyncio.to_thread(pins_of, contents)
@@ -154,7 +161,8 @@ class _Weighed:
 
     def verdict(self, revisions: tuple[int, ...]) -> _Verdict:
         aside = {change.tool: change for change in self.changes if change.blocks}
-        return _Verdict(revisions, aside, {name: change.reason for name, change in aside.items()})
+        instructed = all(change.kind is not Kind.INSTRUCTIONS for change in self.changes)
+        return _Verdict(revisions, aside, {name: each.reason for name, each in aside.items()}, instructed)
 
 
 def _weigh(name: str, now: ServerPins, common: Entry, own: Entry) -> _Weighed:

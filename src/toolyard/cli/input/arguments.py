@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any, TextIO, TypeAlias, cast
 
 from toolyard.cli.ending import Usage
@@ -20,6 +21,7 @@ Path: TypeAlias = tuple[str, ...]
 
 _WORD = re.compile(r"(?P<key>[^=]+?)(?P<raw>:?)=(?P<value>.*)", re.DOTALL)
 _FORMS = "give one JSON object, or key=value words, or - to read JSON from standard input"
+_STDIN = "standard input"
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -34,7 +36,7 @@ def read_object(words: Sequence[str], stdin: TextIO) -> dict[str, Any]:
         return {}
     if len(words) > 1:
         raise Usage(f"nothing may stand beside {words[0][:20]!r}", hint=_FORMS)
-    where = "standard input" if words[0] == "-" else "the arguments"
+    where = _STDIN if words[0] == "-" else "the arguments"
     try:
         text = stdin.read() if words[0] == "-" else words[0]
     except UnicodeDecodeError:
@@ -162,7 +164,7 @@ def _structure(text: str, opening: str) -> object:
     if not text.lstrip().startswith(opening):
         return _NO_VALUE
     try:
-        return json.loads(text)
+        return _loaded(text)
     except (ValueError, RecursionError):
         return _NO_VALUE
 
@@ -188,12 +190,24 @@ _WORDS = {
 
 def _json(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return _loaded(text)
     except RecursionError:
         raise Usage(f"{where}: no valid JSON: too deeply nested") from None
     except ValueError as error:
-        hint = "quote it for the shell: '{\"key\": 1}'"
+        hint = None if where == _STDIN else "quote it for the shell: '{\"key\": 1}'"
         raise Usage(f"{where}: no valid JSON: {error}", hint=hint) from None
+
+
+def _loaded(text: str) -> Any:
+    """JSON as every server reads it. Raises ValueError also for numbers that it does not have."""
+    return json.loads(text, parse_float=_finite, parse_constant=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text} is a number that JSON does not have")
+    return number
 
 
 def _kind(value: object) -> str:

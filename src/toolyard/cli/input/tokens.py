@@ -15,12 +15,16 @@ TOKEN_VARIABLE = "TOOLYARD_REMOTE_TOKEN"
 def read_token(file: str | None) -> str | None:
     """The token that a file holds, else the variable's; None where there is neither. Raises Usage."""
     if file is None:
-        return os.environ.get(TOKEN_VARIABLE) or None
+        return _checked(os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE)
     try:
-        token = Path(file).read_text("utf-8").strip()
+        return _checked(Path(file).read_text("utf-8"), f"--token-file {file}")
     except (OSError, UnicodeDecodeError) as error:
         words = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise Usage(f"--token-file {file}: {words}") from None
+
+
+def _checked(text: str, place: str) -> str | None:
+    token = text.strip()
     if not token.isprintable() or not token.isascii() or " " in token:
-        raise Usage(f"--token-file {file}: this is no token", hint="it holds the token and nothing else")
+        raise Usage(f"{place}: this is no token", hint="it holds the token and nothing else")
     return token or None

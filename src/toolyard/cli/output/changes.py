@@ -12,7 +12,7 @@ __all__ = ["show_change", "tell_left"]
 
 def show_change(kind: str, id: str, was: str | None, diff: Iterable[str] = ()) -> None:
     """One change, and to the letter what it is where ``diff`` says."""
-    print(f"{kind:<12} {one_line(id)}{one_line(f' (was {was})') if was else ''}")
+    print(f"{kind:<12} {one_line(id)}{f' (was {one_line(was)})' if was else ''}")
     for line in diff:
         print(f"    {one_line(line) if line[:1] != ' ' else line}")
 

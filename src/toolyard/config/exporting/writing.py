@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import cast
 
-from toolyard.config.atomic import write_private
+from toolyard.config.atomic import editing, write_private
 from toolyard.config.backups import keep_backup
 from toolyard.config.documents import JsonValue
 from toolyard.config.exporting.errors import EditRefused, refuse
@@ -85,15 +85,17 @@ def write_entry(plan: EntryPlan, *, private: bool, now: datetime | None = None) 
     written.
     """
     target = plan.file
-    found = read_bytes(target) if os.path.lexists(target) else None
-    if found != plan.before:
-        message = "the file changed while its new content was prepared; nothing was written"
-        raise ConfigError([Problem(message, file=str(target), hint="run the command again")])
-    mode = stat.S_IMODE(target.stat().st_mode) if found is not None else None
-    backup = None if found is None else keep_backup(target, found, now)
-    write_private(target, plan.after)
-    if mode is not None and not private:
-        os.chmod(target, mode)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with editing(target):
+        found = read_bytes(target) if os.path.lexists(target) else None
+        if found != plan.before:
+            message = "the file changed while its new content was prepared; nothing was written"
+            raise ConfigError([Problem(message, file=str(target), hint="run the command again")])
+        mode = stat.S_IMODE(target.stat().st_mode) if found is not None else None
+        backup = None if found is None else keep_backup(target, found, now)
+        write_private(target, plan.after)
+        if mode is not None and not private:
+            os.chmod(target, mode)
     return backup
 
 

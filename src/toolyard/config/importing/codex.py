@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from toolyard.config.documents import JsonValue
-from toolyard.config.importing.translation import ForeignServer, Translation
+from toolyard.config.importing.translation import ForeignServer, Translation, literal
 
 __all__ = ["codex_server"]
 
 
 def codex_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
     """One table."""
-    work = Translation(name, raw)
+    work = Translation(name, {key: literal(value) for key, value in raw.items()})
     work.carry("command", "args", "cwd", "url", "enabled")
     work.put("env", work.take("env"))
     work.merge("env", _forwarded(work.take("env_vars")))

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from toolyard.config.assembling import assemble
-from toolyard.config.atomic import write_private
+from toolyard.config.atomic import editing, write_private
 from toolyard.config.backups import keep_backup
 from toolyard.config.documents import JsonValue
 from toolyard.config.files import decode, read_bytes
@@ -82,14 +82,14 @@ def write_import(plan: ImportPlan, *, now: datetime | None = None) -> Path | Non
     Raises ConfigError where the target changed after it was planned, OSError where it cannot be written.
     """
     target = Path(plan.target)
-    found = read_bytes(target) if os.path.lexists(target) else None
-    if found != plan.before:
-        message = "the file changed while the import was prepared; nothing was written"
-        raise ConfigError([Problem(message, file=plan.target, hint="run the import again")])
-    backup = None
-    if found is not None:
-        backup = keep_backup(target, found, now)
-    write_private(target, plan.after)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with editing(target):
+        found = read_bytes(target) if os.path.lexists(target) else None
+        if found != plan.before:
+            message = "the file changed while the import was prepared; nothing was written"
+            raise ConfigError([Problem(message, file=plan.target, hint="run the import again")])
+        backup = None if found is None else keep_backup(target, found, now)
+        write_private(target, plan.after)
     return backup
 
 

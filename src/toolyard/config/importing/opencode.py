@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from toolyard.config.documents import JsonValue
-from toolyard.config.importing.translation import ForeignServer, Translation
+from toolyard.config.importing.translation import ForeignServer, Translation, literal
 
 __all__ = ["opencode_server"]
 
@@ -19,7 +19,7 @@ _VARIABLE = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 def opencode_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
     """An entry of either version."""
-    work = Translation(name, raw)
+    work = Translation(name, {key: literal(value) for key, value in raw.items()})
     kind = work.take("type")
     work.carry("enabled", "disabled", "cwd", "url", "headers")
     command = work.take("command")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from toolyard.config.documents import JsonValue
 
-__all__ = ["ForeignServer", "Translation"]
+__all__ = ["ForeignServer", "Translation", "literal"]
 
 _INPUT = re.compile(r"\$\{input:([^{}]+)\}")
 _EDITOR = re.compile(
@@ -93,3 +93,12 @@ class Translation:
         variable = f"_{variable}" if variable[0].isdigit() else variable
         self.notes.append(f"{match[0]} was asked for by the editor: set the variable {variable} instead")
         return f"${{{variable}}}"
+
+
+def literal(value: JsonValue) -> JsonValue:
+    """The value for a client that fills in no ``${NAME}``, so that it stays: a shell may be meant by it."""
+    if isinstance(value, list):
+        return [literal(item) for item in value]
+    if isinstance(value, dict):
+        return {key: literal(item) for key, item in value.items()}
+    return value.replace("${", "$${") if isinstance(value, str) else value

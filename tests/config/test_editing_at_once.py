@@ -1,0 +1,61 @@
+"""Two who change one file at the same time: nothing that was said to be written is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolyard.config import plan_import, read_approvals, write_import
+from toolyard.config.approvals import approvals_file, remember
+from toolyard.config.atomic import editing
+from toolyard.config.exporting.writing import plan_entry, write_entry
+from toolyard.errors import ConfigError
+
+_MOMENT = 0.3
+
+
+def beside(file: Path, others: bytes, work: Callable[[], Any]) -> Future[Any]:
+    """``work``, begun while somebody else, who is about to write ``others``, holds the file."""
+    with ThreadPoolExecutor(1) as threads:
+        with editing(file):
+            begun = threads.submit(work)
+            assert wait([begun], _MOMENT).not_done, "it did not wait"
+            file.write_bytes(others)
+        wait([begun], 30)
+    return begun
+
+
+def test_an_import_waits_and_then_sees_what_was_written(tmp_path: Path) -> None:
+    source, target = tmp_path / "cursor.json", tmp_path / "data" / "mcp.json"
+    source.write_text(json.dumps({"mcpServers": {"mine": {"command": "x"}}}))
+    target.parent.mkdir()
+    plan = plan_import([source], target)
+    done = beside(target, b"{}", lambda: write_import(plan))
+    with pytest.raises(ConfigError, match="changed while the import was prepared"):
+        done.result()
+    assert target.read_bytes() == b"{}"
+
+
+def test_an_entry_for_a_client_waits_and_then_sees_what_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "client.json"
+    plan = plan_entry(file, ("mcpServers", "toolyard"), {"command": "toolyard"})
+    done = beside(file, b"{}", lambda: write_entry(plan, private=False))
+    with pytest.raises(ConfigError, match="changed while its new content was prepared"):
+        done.result()
+    assert file.read_bytes() == b"{}"
+
+
+def test_two_approvals_are_both_remembered(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.json", tmp_path / "other.json"
+    remember(other, b"{}", tmp_path / "elsewhere")
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    theirs = approvals_file(tmp_path / "elsewhere").read_bytes()
+    beside(approvals_file(data_dir), theirs, lambda: remember(one, b"{}", data_dir)).result()
+    approvals = read_approvals(data_dir)
+    assert (approvals.of(one) is not None, approvals.of(other) is not None) == (True, True)
