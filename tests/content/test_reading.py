@@ -170,6 +170,15 @@ def test_a_long_line_is_cut_around_the_words() -> None:
     assert len(part.text) < 500
 
 
+@pytest.mark.parametrize("before", ["Straße " * 500, "İ" * 3_000, "ŉﬃ" * 2_000, "ä" * 5_000])
+def test_a_long_line_is_cut_around_the_words_whatever_its_letters_become_without_capitals(
+    before: str,
+) -> None:
+    part = read_lines(kept(f"{before} The NEEDLE! {before}"), "needle", 0, 10_000)
+    assert "NEEDLE" in part.text
+    assert len(part.text) < 500
+
+
 def test_words_that_would_be_an_endless_pattern_take_no_time() -> None:
     began = time.perf_counter()
     read_lines(kept("a" * 200_000), "(a+)+$", 0, 1_000)

@@ -93,3 +93,15 @@ def test_a_hostile_text_takes_no_longer_than_its_length_asks_for(piece: str) -> 
     started = time.process_time()
     redact(text)
     assert time.process_time() - started < 2.0
+
+
+@pytest.mark.parametrize("between", [" ", "\n", "x"])
+def test_a_long_text_is_looked_through_to_its_end(between: str) -> None:
+    secrets = "https://ann:pass@host/x Authorization: Bearer abcdef123456 my-own-secret"
+    line = f"{between * 3_000} {secrets}{between * 3_000}"
+    told = redact(line * 60, ["my-own-secret"])
+    assert len(told) > 300_000
+    for secret in ("ann:pass", "abcdef123456", "my-own-secret"):
+        assert secret not in told
+    assert told.count("https://***@host/x") == 60
+    assert redact("a b\n" * 100_000) == "a b\n" * 100_000

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.meta.scripted import Core, said, server, tool
 
-from toolyard.errors import Unreachable
+from toolyard.errors import CallTimeout, Unreachable
 from toolyard.meta import META_TOOLS, Budgets
 from toolyard.model.agent import Agent
 from toolyard.model.call import Caller
@@ -111,6 +111,17 @@ async def test_a_failed_call_is_an_error_and_never_an_exception() -> None:
     assert answer == {"ok": False, "error": "MCP server unreachable: it sleeps"}
     evil = await small(answer=down)("tools_call", {"name": "evil_helper"}, CALLER)
     assert "<untrusted-data " in evil["error"]
+
+
+async def test_a_call_that_took_too_long_names_the_setting_that_it_went_by() -> None:
+    def slow(server_id: str, *_: Any) -> Any:
+        hint = "raise 'timeouts.call' if it needs longer"
+        raise CallTimeout("tools/call took longer than 30 s in all", hint=hint, server=server_id)
+
+    answer = await small(answer=slow)("tools_call", {"name": "files_read_file"}, CALLER)
+    assert "took longer than 30 s" in answer["error"]
+    assert "meta_call_timeout" in answer["error"]
+    assert "timeouts.call" not in answer["error"]
 
 
 async def test_a_fault_of_ours_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> None:

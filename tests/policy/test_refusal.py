@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from toolyard.errors import ToolRefused
 from toolyard.policy.refusal import refused
 
@@ -18,6 +20,19 @@ def test_only_names_that_the_caller_sees_are_suggested() -> None:
     hint = refused("repo_serach").hint
     assert hint is not None
     assert "repo_search" not in hint
+
+
+def test_among_thousands_of_names_only_the_nearest_are_compared() -> None:
+    shown = [f"{word}_{number:05}" for word in ("list", "make", "read") for number in range(10_000)]
+    began = time.process_time()
+    hints = {refused(f"make_{number:05}x", shown).hint for number in range(16)}
+    assert time.process_time() - began < 10
+    assert hints == {f"did you mean 'make_{number:05}'?" for number in range(16)}
+
+
+def test_of_an_endless_name_its_beginning_is_told() -> None:
+    told = refused("x" * 100_000, ["x"]).cause
+    assert told == f"there is no tool '{'x' * 128}…' here"
 
 
 def test_a_name_is_not_suggested_for_itself() -> None:

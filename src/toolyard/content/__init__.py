@@ -6,7 +6,7 @@ from toolyard.content.handles import Handles, Kept
 from toolyard.content.limits import Limits
 from toolyard.content.memory import MemoryHandles
 from toolyard.content.redaction import redact
-from toolyard.content.shaping import Validate, shape, shape_and_keep
+from toolyard.content.shaping import shape, shape_and_keep
 from toolyard.content.shortening import shorten
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "Kept",
     "Limits",
     "MemoryHandles",
-    "Validate",
     "failed",
     "fence",
     "redact",

@@ -13,7 +13,7 @@ from toolyard.errors import HttpStatus, RpcError, ServerError, ToolyardError, Un
 from toolyard.model.result import Result
 from toolyard.model.server import Trust
 
-__all__ = ["UNREACHABLE", "failed"]
+__all__ = ["UNREACHABLE", "failed", "in_full"]
 
 UNREACHABLE = "MCP server unreachable"
 
@@ -24,7 +24,8 @@ def failed(error: ToolyardError, limits: Limits, trust: Trust, *, secrets: Itera
     What an untrusted server had a say in is fenced. A server that could not be reached has its own words in
     ``text``, and the reason in ``cause``.
     """
-    told = redact("\n".join(_sentences(error)), secrets)
+    words = in_full(error)
+    told = redact(f"{words}\nhint: {error.hint}" if error.hint else words, secrets)
     room = limits.characters
     if trust is Trust.UNTRUSTED and isinstance(error, ServerError):
         room -= fence_length(error.server)
@@ -37,6 +38,11 @@ def failed(error: ToolyardError, limits: Limits, trust: Trust, *, secrets: Itera
     return Result(None, words, is_error=True, truncated=truncated)
 
 
+def in_full(error: ToolyardError) -> str:
+    """What happened, with all that the server said about it; not what to do next."""
+    return "\n".join(_sentences(error))
+
+
 def _sentences(error: ToolyardError) -> Iterator[str]:
     yield error.cause
     if isinstance(error, RpcError) and error.data is not None:
@@ -45,5 +51,3 @@ def _sentences(error: ToolyardError) -> Iterator[str]:
         body = error.body.decode("utf-8", "replace").strip()
         if body and body not in error.cause:
             yield body
-    if error.hint:
-        yield f"hint: {error.hint}"

@@ -89,6 +89,7 @@ def read_lines(kept: Kept, words: str, offset: int, length: int) -> Part:
         total += 1
         if total <= offset or len(found) >= _LINES:
             continue
+        place = place if exact else _unfolded(line, place)
         shown = f"{number}: {_around(line, place, len(words))}"
         if taken + len(shown) + 1 > room and found:
             continue
@@ -116,6 +117,21 @@ def _dumped(kept: Kept, offset: int, length: int) -> Part:
     note = f"no text but {kept.mime}: these are bytes in hexadecimal digits, and offset and total count bytes"
     text = _fenced(kept, "\n".join(rows)) if end > start else ""
     return Part(text, len(data), end if end < len(data) else None, note)
+
+
+def _unfolded(line: str, place: int) -> int:
+    """Where a place of the line without capitals stands in the line itself: some letters become several."""
+    if line.isascii():
+        return place
+    start, end = 0, len(line)
+    while end - start > 1:
+        middle = (start + end) // 2
+        length = len(line[start:middle].casefold())
+        if place < length:
+            end = middle
+        else:
+            start, place = middle, place - length
+    return start
 
 
 def _around(line: str, place: int, length: int) -> str:

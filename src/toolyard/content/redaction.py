@@ -12,6 +12,7 @@ __all__ = ["redact"]
 GONE = "***"
 SHORTEST = 4
 """A known secret below this length would take ordinary words along with it."""
+_PIECE = 100_000
 
 _SECRET_WORD = (
     "token|secret|password|passwd|pwd|api[_-]?key|access[_-]?key|signature|credential|assertion|jwt"
@@ -37,7 +38,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         rf"\1\2{GONE}",
     ),
     # The user's part of a URL, up to the last @ before the path: passwords may hold one.
-    (re.compile(r"""(?i)\b([a-z][a-z0-9+.-]{0,30}://)[^\s/?#"'<>]{1,2000}@"""), rf"\1{GONE}@"),
+    (re.compile(r"""(://)[^\s/?#"'<>]{1,2000}@"""), rf"\1{GONE}@"),
     (re.compile(rf"""(?i)([?&;#]{_QUERY_NAME}=)[^&;#\s"'<>]+"""), rf"\1{GONE}"),
     (re.compile(rf"""(?i)((["']){_SECRET_NAME}\2\s*:\s*(["']))(?:(?!\3)[^\\]|\\.)+"""), rf"\1{GONE}"),
     # Tokens that say what they are: JSON web tokens and the prefixes of well-known services.
@@ -53,9 +54,25 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """
     for spelling in sorted(set(_spellings(secrets)), key=lambda each: (-len(each), each)):
         text = text.replace(spelling, GONE)
+    return "".join(map(_without_patterns, _pieces(text)))
+
+
+def _without_patterns(text: str) -> str:
     for pattern, instead in _PATTERNS:
         text = pattern.sub(instead, text)
     return text
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A long text in pieces that end between words: while a pattern looks, no other thread has a turn."""
+    start = 0
+    while len(text) - start > _PIECE:
+        middle, end = start + _PIECE // 2, start + _PIECE
+        last = max(text.rfind("\n", middle, end), text.rfind(" ", middle, end))
+        end = end if last < 0 else last + 1
+        yield text[start:end]
+        start = end
+    yield text[start:] if start else text
 
 
 def _spellings(secrets: Iterable[str]) -> Iterator[str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TypeAlias, cast
+from functools import cache, partial
+from typing import Any, cast
 
 from toolyard.content.fencing import fence, fence_length
 from toolyard.content.handles import Handles, Kept, handle_of
 from toolyard.content.limits import Limits
 from toolyard.content.media import keep_media
+from toolyard.content.misfit import misfit
 from toolyard.content.redaction import redact
 from toolyard.content.shortening import by_handle, shorten
 from toolyard.content.view import NO_OUTPUT, View, read
@@ -17,13 +20,12 @@ from toolyard.model.result import Resource, Result, Text
 from toolyard.model.server import Trust
 from toolyard.model.tool import JsonObject
 
-__all__ = ["Validate", "shape", "shape_and_keep"]
-
-Validate: TypeAlias = Callable[[object], str | None]
-"""Whether structured content fits the tool's output schema: None, or what does not."""
+__all__ = ["shape", "shape_and_keep"]
 
 _TRUSTED = Trust.TRUSTED
 _NO_ERROR = (None, False)
+_LONG = 100_000
+"""Characters of a failed call's words from which on nobody else waits until they are without secrets."""
 
 
 def shape(
@@ -33,15 +35,15 @@ def shape(
     *,
     server: str = "",
     secrets: Iterable[str] = (),
-    validate: Validate | None = None,
+    promised: Mapping[str, Any] | None = None,
 ) -> Result:
     """The result of a call, in both views. Never raises, whatever the server sent.
 
-    ``secrets`` are taken out of what a failed call says. ``validate`` checks structured content against the
-    tool's output schema; a mismatch is a warning. What is over the limit is lost to the model view.
+    ``secrets`` are taken out of what a failed call says. ``promised`` is the tool's output schema: structured
+    content that does not fit it is a warning. What is over the limit is lost to the model view.
     """
-    return _quick(raw, limits, trust, validate) or _shape(
-        raw, _checked(read(raw), raw, secrets, validate), limits, trust, server, None
+    return _quick(raw, limits, trust, promised) or _shape(
+        raw, _checked(read(raw), raw, secrets, promised), limits, trust, server, None
     )
 
 
@@ -53,7 +55,7 @@ async def shape_and_keep(
     *,
     server: str = "",
     secrets: Iterable[str] = (),
-    validate: Validate | None = None,
+    promised: Mapping[str, Any] | None = None,
     media: bool = False,
 ) -> Result:
     """As ``shape``, but a text over the limit is kept whole, and the result has its handle. With ``media``,
@@ -61,13 +63,16 @@ async def shape_and_keep(
 
     Raises what the store raises.
     """
-    quick = _quick(raw, limits, trust, validate)
+    quick = _quick(raw, limits, trust, promised)
     if quick is not None:
         return quick
     view, handle = read(raw), None
     if media:
         view = await keep_media(view, limits, trust, server, handles)
-    view = _checked(view, raw, secrets, validate)
+    if view.is_error and len(view.text) > _LONG:
+        view = await asyncio.to_thread(_checked, view, raw, secrets, promised)
+    else:
+        view = _checked(view, raw, secrets, promised)
     if len(view.text) > _room(limits, trust, server):
         kept = Kept(view.text, trust, server)
         handle = handle_of(kept)
@@ -75,9 +80,9 @@ async def shape_and_keep(
     return _shape(raw, view, limits, trust, server, handle)
 
 
-def _quick(raw: object, limits: Limits, trust: Trust, validate: Validate | None) -> Result | None:
+def _quick(raw: object, limits: Limits, trust: Trust, promised: Mapping[str, Any] | None) -> Result | None:
     """The commonest of all results, one block of text that fits as it is; None for every other."""
-    if trust is not _TRUSTED or validate is not None:
+    if trust is not _TRUSTED or promised is not None:
         return None
     text = _one_text(raw)
     if text is None or not 0 < len(text) <= limits.characters:
@@ -100,26 +105,27 @@ def _room(limits: Limits, trust: Trust, server: str) -> int:
     return limits.characters if trust is _TRUSTED else limits.characters - fence_length(server)
 
 
-def _checked(view: View, raw: object, secrets: Iterable[str], validate: Validate | None) -> View:
+def _checked(view: View, raw: object, secrets: Iterable[str], promised: Mapping[str, Any] | None) -> View:
     if view.is_error:
         return _without_secrets(view, tuple(secrets))
-    complaint = _complaint(raw, validate) if validate is not None else None
+    complaint = _complaint(raw, promised) if promised is not None else None
     return view if complaint is None else view._replace(warnings=(*view.warnings, complaint))
 
 
 def _without_secrets(view: View, secrets: tuple[str, ...]) -> View:
+    clean = cache(partial(redact, secrets=secrets))
     blocks = (
-        replace(block, text=redact(block.text, secrets)) if isinstance(block, Text | Resource) else block
+        replace(block, text=clean(block.text)) if isinstance(block, Text | Resource) else block
         for block in view.blocks
     )
-    return view._replace(text=redact(view.text, secrets), blocks=tuple(blocks))
+    return view._replace(text=clean(view.text), blocks=tuple(blocks))
 
 
-def _complaint(raw: object, validate: Validate) -> str | None:
+def _complaint(raw: object, promised: Mapping[str, Any]) -> str | None:
     structured = cast(JsonObject, raw).get("structuredContent") if isinstance(raw, dict) else None
     if structured is None:
         return "the tool has an output schema, but the result has no structuredContent"
-    found = validate(structured)
+    found = misfit(structured, promised)
     return None if found is None else f"structuredContent does not fit the output schema: {found}"
 
 

@@ -22,7 +22,8 @@ def _tool(name: str, description: str, properties: Mapping[str, Any], *required:
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     if required:
         schema["required"] = list(required)
-    return Definition(OWNER, name, description=description, input_schema=schema)
+    raw = {"name": name, "description": description, "inputSchema": schema}
+    return Definition(OWNER, name, description=description, input_schema=schema, raw=raw)
 
 
 RESULT_READ = _tool(

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from toolyard.catalog.roster import Roster
 from toolyard.catalog.search import brief
 from toolyard.catalog.tokens import estimate_definition
-from toolyard.clients.call import CallPath
+from toolyard.clients.call import CallPath, Via
 from toolyard.clients.link import OnProgress
 from toolyard.clients.rosters import Rosters
 from toolyard.content import Limits, fence
 from toolyard.content.handles import Handles, Kept, handle_of
 from toolyard.content.reading import Part, Unreadable, read_lines, read_path, read_range
-from toolyard.errors import ApprovalNeeded, ToolyardError
+from toolyard.errors import ApprovalNeeded, CallTimeout, ToolyardError
 from toolyard.meta.arguments import BadArgument, Given
 from toolyard.meta.definitions import META_TOOLS, MOST_LISTED, MOST_NAMES
 from toolyard.meta.finding import Finder
@@ -32,10 +34,12 @@ from toolyard.model.server import Timeouts, Trust
 from toolyard.model.tool import Definition, JsonObject
 from toolyard.policy import refused
 
-__all__ = ["Budgets", "MetaTools", "Mode", "Offer", "Reply", "no_result"]
+__all__ = ["CALL", "Budgets", "MetaTools", "Mode", "Offer", "Reply", "directly", "no_result"]
 
 Mode: TypeAlias = Literal["direct", "meta"]
 
+CALL = "tools_call"
+"""The meta tool that calls another."""
 _log = logging.getLogger(__name__)
 _FOUND = 10
 _LISTED = 64
@@ -43,6 +47,7 @@ _READ = 16_000
 _LINE = 48
 _CALLERS = 256
 _UNTRUSTED = "(of an untrusted server: tools_describe shows its words)"
+_TOO_LONG = "ask for less at once; whoever runs Toolyard may raise the setting meta_call_timeout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,13 @@ class Reply:
     media: tuple[Media, ...] = field(default=())
 
 
+def directly(caller: Caller) -> Caller:
+    """The same caller, who asked for the tools themselves, whatever mode the agent has."""
+    if caller.agent is None or caller.agent.mode != "meta":
+        return caller
+    return replace(caller, agent=replace(caller.agent, mode="direct"))
+
+
 class MetaTools:
     """Meta mode, for every caller. What a caller reaches through it is decided by the same chain."""
 
@@ -95,11 +107,16 @@ class MetaTools:
         self._costs: OrderedDict[Caller, tuple[Mapping[str, Definition], int]] = OrderedDict()
         self._tools: Mapping[str, Callable[[Given, Caller, OnProgress | None], Awaitable[Reply]]] = {
             "result_read": self._read,
-            "tools_call": self._call,
+            CALL: self._call,
             "tools_describe": self._describe,
             "tools_list": self._list,
             "tools_search": self._search,
         }
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """What one call may take."""
+        return Timeouts(silence=self._budgets.seconds, call=self._budgets.seconds)
 
     def leave(self, principal_id: str) -> None:
         """Forget what was prepared for a principal."""
@@ -122,9 +139,9 @@ class MetaTools:
         ``mode`` decides where it is given. Otherwise the agent's does, and where it has none the cost. The
         meta tools come along where something can be reached through them only.
         """
-        shown = self._calls.shown(roster, caller)
         if mode == "direct":
-            return Offer(shown)
+            return Offer(self._calls.shown(roster, directly(caller)))
+        shown = self._calls.shown(roster, caller)
         agent = caller.agent
         if mode == "meta":
             return Offer({}, META_TOOLS, "meta mode was asked for")
@@ -162,10 +179,11 @@ class MetaTools:
         *,
         on_progress: OnProgress | None = None,
         asks: bool = False,
+        via: Via | None = None,
     ) -> Reply:
         """As ``answer``, with the media of a call's result. ``asks``: raises ApprovalNeeded, for whoever can
-        ask somebody."""
-        answer = self._tools.get(name)
+        ask somebody. ``via`` takes a call to its server."""
+        answer = self._tools.get(name) if via is None or name != CALL else partial(self._call, via=via)
         if answer is None:
             return _failed(f"there is no meta tool '{name[:64]}'", f"there are: {', '.join(META_TOOLS)}")
         try:
@@ -193,9 +211,12 @@ class MetaTools:
         *,
         on_progress: OnProgress | None = None,
         asks: bool = False,
+        via: Via | None = None,
     ) -> Result:
         """As ``reply``, as the result of a call: its text is the answer in JSON."""
-        return _as_result(await self.reply(name, arguments, caller, on_progress=on_progress, asks=asks))
+        return _as_result(
+            await self.reply(name, arguments, caller, on_progress=on_progress, asks=asks, via=via)
+        )
 
     def refused(self, error: ToolyardError, caller: Caller) -> Result:
         """What a call through the meta tools comes to that was not made, as its result."""
@@ -273,19 +294,27 @@ class MetaTools:
         line = self._missing.line(caller)
         return _ok(**body) if line is None else _ok(**body, not_listed=line)
 
-    async def _call(self, given: Given, caller: Caller, on_progress: OnProgress | None) -> Reply:
+    async def _call(
+        self, given: Given, caller: Caller, on_progress: OnProgress | None, via: Via | None = None
+    ) -> Reply:
         name, arguments = given.text("name"), given.object("arguments")
         if name in META_TOOLS:
             return _failed(f"'{name}' is called by itself, not through tools_call")
-        seconds = self._budgets.seconds
-        result = await self._calls.call(
-            name,
-            arguments,
-            caller,
-            on_progress=on_progress,
-            timeouts=Timeouts(silence=seconds, call=seconds),
-            limits=Limits(self._budgets.result),
-        )
+        try:
+            result = await self._calls.call(
+                name,
+                arguments,
+                caller,
+                on_progress=on_progress,
+                timeouts=self.timeouts,
+                limits=Limits(self._budgets.result),
+                via=via,
+            )
+        except CallTimeout as error:
+            # A list that took too long has the limits of its server, which the error names.
+            if error.cause.startswith("tools/call"):
+                error.hint = _TOO_LONG
+            raise
         if result.is_error:
             return Reply({"ok": False, "error": result.text}, result.media)
         body: dict[str, Any] = {"ok": True, "result": result.text}
@@ -301,12 +330,14 @@ class MetaTools:
         if words is not None and path is not None:
             raise BadArgument("give 'grep' or 'path', not both")
         kept = await self._handles(caller).read(handle)
-        if kept is None:
+        if kept is None or not self._calls.covers(kept.server, caller):
             return _failed(no_result(handle))
+        # In a thread: the whole of a long result is gone through, and others must not wait for that.
         if words is not None:
-            return _part(read_lines(kept, words, offset, length), "lines")
-        part = read_range(kept, offset, length) if path is None else read_path(kept, path, offset, length)
-        return _part(part, "total")
+            return _part(await asyncio.to_thread(read_lines, kept, words, offset, length), "lines")
+        if path is not None:
+            return _part(await asyncio.to_thread(read_path, kept, path, offset, length), "total")
+        return _part(await asyncio.to_thread(read_range, kept, offset, length), "total")
 
     # What they are made of.
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 from toolyard.errors import ToolRefused
 
 __all__ = ["refused"]
+
+_COMPARED = 500
+"""Names: to compare thousands would keep everybody else waiting."""
+_SHOWN = 128
+"""Characters of a name that is not known."""
 
 
 def refused(name: str, shown: Iterable[str] = ()) -> ToolRefused:
@@ -16,6 +22,14 @@ def refused(name: str, shown: Iterable[str] = ()) -> ToolRefused:
     ``shown`` are the names that this caller does see; only they are suggested, so that the words tell
     nothing about the others. The operator learns the reason from the decision.
     """
-    similar = get_close_matches(name, [other for other in shown if other != name], n=1)
+    similar = get_close_matches(name[:_SHOWN], _near(name, shown), n=1)
     hint = f"did you mean '{similar[0]}'?" if similar else "list the tools to see which there are"
-    return ToolRefused(f"there is no tool '{name}' here", hint=hint)
+    said = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
+    return ToolRefused(f"there is no tool '{said}' here", hint=hint)
+
+
+def _near(name: str, shown: Iterable[str]) -> list[str]:
+    """The names to compare with; of very many, those that stand around it in their order."""
+    others = sorted(other for other in shown if other != name)
+    first = max(0, bisect(others, name) - _COMPARED // 2) if len(others) > _COMPARED else 0
+    return others[first : first + _COMPARED]
