@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 import pytest
+from tests.sqlite import with_tables
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -209,6 +210,8 @@ async def database(database_url: str | None, tmp_path: Path) -> AsyncIterator[Da
     """A new database of each kind, open, in the folder ``data`` of ``tmp_path`` and with the key ``KEY``."""
     from toolyard.store import Database
 
+    if database_url is None:
+        with_tables(tmp_path / "data")
     opened = await Database.open(tmp_path / "data", url=database_url, secret_key=KEY)
     yield opened
     await opened.close()

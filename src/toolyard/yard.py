@@ -69,7 +69,7 @@ class Toolyard:
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = _WhileOpen()
         self._costs: dict[str, int] = {}
-        self._callers: dict[tuple[str | None, tuple[str, ...]], Caller] = {}
+        self._callers: dict[tuple[str | None, tuple[str, ...], bool], Caller] = {}
         self._listed: tuple[Mapping[str, Definition], Mapping[str, Tool]] | None = None
         self._parts = build(
             configuration,
@@ -176,12 +176,13 @@ class Toolyard:
     ) -> list[Tool] | list[dict[str, Any]]:
         """The tools that this caller gets to see, sorted by name.
 
-        With ``provider`` they come ready for that API. A server that cannot be listed is left out;
-        ``servers()`` says why. ``fresh`` asks every server again. ``mode`` "meta" gives the meta tools,
-        through which all others are reached, "direct" never does; without it the agent's mode counts, and
-        the meta tools come along where something can be reached through them only.
+        With ``provider`` they come ready for that API, and are those that a model may see. A server that
+        cannot be listed is left out; ``servers()`` says why. ``fresh`` asks every server again. ``mode``
+        "meta" gives the meta tools, through which all others are reached, "direct" never does; without it
+        the agent's mode counts, and the meta tools come along where something can be reached through them
+        only.
         """
-        caller = self.caller(agent, bundles)
+        caller = self.caller(agent, bundles, model=provider is not None)
         only = None if server is None else [self._server(server)]
         rosters = self._parts.rosters
         with self._open:
@@ -301,7 +302,7 @@ class Toolyard:
         ``is_error``. Raises ToolRefused where the caller may not, or there is no such tool; otherwise a
         ServerError that says what happened. A meta tool raises nothing: its answer says whether it is ok.
         """
-        caller = self.caller(agent, bundles)
+        caller = self.caller(agent, bundles, model=provider is not None)
         if provider is not None and arguments is not None:
             arguments = self._undone(name, arguments, provider)
         with self._open:
@@ -321,9 +322,10 @@ class Toolyard:
             secrets = self._parts.calls.secrets(server) if server is not None else ()
             return failed(error, Limits(self.settings.result_limit), trust, secrets=secrets)
 
-    def caller(self, agent: str | None = None, bundles: Iterable[str] = ()) -> Caller:
-        """Who calls. Raises AgentsError or ConfigError for an agent or a bundle that there is not."""
-        key = (agent, tuple(bundles))
+    def caller(self, agent: str | None = None, bundles: Iterable[str] = (), *, model: bool = False) -> Caller:
+        """Who calls; ``model`` says that one does, as it does for an agent. Raises AgentsError or ConfigError
+        for an agent or a bundle that there is not."""
+        key = (agent, tuple(bundles), model or agent is not None)
         caller = self._callers.get(key)
         if caller is None:
             if len(self._callers) >= _CALLERS:
@@ -331,18 +333,17 @@ class Toolyard:
             caller = self._callers[key] = self._new_caller(*key)
         return caller
 
-    def _new_caller(self, agent: str | None, bundles: tuple[str, ...]) -> Caller:
+    def _new_caller(self, agent: str | None, bundles: tuple[str, ...], model: bool) -> Caller:
+        surface = Surface.MODEL_DIRECT if model else Surface.OPERATOR
         if agent is None:
-            return Caller(bundles=select_bundles(bundles, self.configuration.bundles))
+            return Caller(surface=surface, bundles=select_bundles(bundles, self.configuration.bundles))
         known = self.agents.get(agent) or self.agents.get(agent_id(agent))
         if known is None:
             there = ", ".join(self.agents) or "none"
             raise AgentsError([Problem(f"there is no agent '{agent}'", hint=f"there are: {there}")])
         selected = (*known.bundles, *bundles)
         return Caller(
-            surface=Surface.MODEL_DIRECT,
-            agent=known,
-            bundles=select_bundles(selected, self.configuration.bundles),
+            surface=surface, agent=known, bundles=select_bundles(selected, self.configuration.bundles)
         )
 
     def _told(self, statuses: Iterable[Status]) -> list[Status]:

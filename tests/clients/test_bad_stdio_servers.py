@@ -74,6 +74,7 @@ async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
         ("no-such-command-anywhere", "command not found: no-such-command-anywhere"),
         ("/no/such/file", "command not found: /no/such/file"),
         ("/etc/passwd", "no permission to run /etc/passwd"),
+        ("/etc", "/etc is a folder"),
         ("/bin/cat", "repeats what it is sent"),
         ("/bin/true", "exited with code 0"),
         ("/bin/false", "exited with code 1"),
@@ -99,8 +100,10 @@ async def test_a_script_without_an_interpreter_line_and_a_missing_folder_are_nam
     script.chmod(0o755)
     plain = Server("bad", StdioSpec(str(script)))
     lost = Server("lost", StdioSpec("/bin/cat", cwd=str(tmp_path / "gone")))
-    async with beside(plain, lost) as manager:
+    wrong = Server("wrong", StdioSpec("/bin/cat", cwd=str(script)))
+    async with beside(plain, lost, wrong) as manager:
         await manager.connect()
+        says(manager.status("wrong"), f"the working directory {script} is no folder")
         says(manager.status("bad"), "could not start")
         says(manager.status("lost"), f"the working directory {tmp_path / 'gone'} does not exist")
 
@@ -180,6 +183,29 @@ async def test_a_line_over_the_limit_ends_its_call_alone(
         with within(5), pytest.raises(BadAnswer) as caught:
             await manager.call("bad", "big", {"size": 50_000_000, "id_last": id_last})
         says(caught.value, "bytes long, over the limit of 1000000")
+        assert text_of(await manager.call("bad", "echo", {"text": "next"})) == "next"
+        assert not waiting.done()
+        waiting.cancel()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"jsonrpc": "2.0", "id": #, "result": {"content": [], "structuredContent": {"n": NaN}}}',
+        '{"result": {"structuredContent": {"id": 1, "n": Infinity}}, "jsonrpc": "2.0", "id": #}',
+        '{"id":#,"jsonrpc":"2.0","result":{"a":' + "[" * 5000 + "]" * 5000 + "}}",
+        '{"id":"#","result":{"n":' + "9" * 5000 + "}}",
+    ],
+    ids=["nan", "id-last", "deep", "digits"],
+)
+async def test_an_answer_that_is_no_json_ends_its_call_alone_and_at_once(
+    line: str, bad: Bad, beside: Beside, within: Within, says: Says
+) -> None:
+    async with beside(bad("unreadable")) as manager:
+        waiting = asyncio.ensure_future(manager.call("bad", "wait"))
+        with within(20), pytest.raises(BadAnswer) as caught:
+            await manager.call("bad", "echo", {"line": line})
+        says(caught.value, "its answer is no JSON: {")
         assert text_of(await manager.call("bad", "echo", {"text": "next"})) == "next"
         assert not waiting.done()
         waiting.cancel()
@@ -272,6 +298,20 @@ async def test_an_error_of_the_server_is_passed_on_in_full(bad: Bad, beside: Bes
             "no such row",
             {"row": 5},
         )
+
+
+@one_loop
+async def test_of_an_error_without_end_there_is_head_and_tail(bad: Bad, beside: Beside) -> None:
+    words = "first " + "x" * 3_000_000 + " last"
+    error = {"code": -32050, "message": words, "data": {"rows": [words]}}
+    async with beside(bad("raw")) as manager:
+        with pytest.raises(RpcError) as caught:
+            await manager.call("bad", "raw", {"message": {"error": error}})
+    for told in (caught.value.message, caught.value.data):
+        assert len(told) <= 100_000
+        assert "first " in told[:50]
+        assert " last" in told[-50:]
+        assert "characters are left out here" in told
 
 
 @one_loop

@@ -1,9 +1,11 @@
 """Run every server scenario of the official suite through the gateway, each alone, and print the table.
 
-``server.py --modules FOLDER [--backend WORD ...] [--only WORD] [--suite VERSION] [--write-docs]``. An origin
-made with the official SDK has the suite's fixtures. It is tested directly, and behind ``toolyard serve`` at
-``/mcp/servers/origin``, spoken to in the legacy era, in the modern one, and as it likes best. A run counts as
-passed only if the suite says so and its process ends with 0 before the deadline.
+``server.py --modules FOLDER [--backend WORD ...] [--only WORD] [--suite VERSION] [--together]
+[--write-docs]``. An origin made with the official SDK has the suite's fixtures. It is tested directly, and
+behind ``toolyard serve`` at ``/mcp/servers/origin``, spoken to in the legacy era, in the modern one, and as
+it likes best. A run counts as passed only if the suite says so and its process ends with 0 before the
+deadline. With ``--together`` one process of the suite runs all scenarios of a revision, which is a tenth of
+the work.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ OUT_OF_SCOPE = re.compile(r"^tasks-|sep-2640")
 """Extensions that Toolyard does not carry: tasks and skills."""
 
 _LISTED = re.compile(r"^\s+- (\S+) \[([^\]]*)\]")
+_SUMMED = re.compile(r"^[✓✗] (\S+): (\d+) passed, (\d+) failed$", re.MULTILINE)
 _COUNTS = re.compile(r"Passed: (\d+)/(\d+), (\d+) failed, (\d+) warnings")
 
 
@@ -75,6 +78,21 @@ async def one(suites: Suites, url: str, run: Run) -> Outcome:
     counts = _COUNTS.search(printed)
     passed = code == 0 and counts is not None and counts[1] == counts[2] and counts[3] == "0"
     return Outcome(run, passed, f"{counts[1]}/{counts[2]}" if counts else f"exit {code}", printed)
+
+
+async def together(suites: Suites, url: str, runs: list[Run]) -> list[Outcome]:
+    """What one process says of these, which are of one suite and one revision. It does not say why one fails:
+    that one is run alone."""
+    revision = [] if runs[0].revision is None else ["--spec-version", runs[0].revision]
+    code, printed = await suites.ask(runs[0].suite, "server", "--url", url, "--suite", "all", *revision)
+    said = {name: (int(good), int(bad)) for name, good, bad in _SUMMED.findall(printed)}
+    sound = code == 0 or any(bad for _, bad in said.values())
+    outcomes: list[Outcome] = []
+    for run in runs:
+        good, bad = said.get(run.scenario, (0, 0))
+        passed = sound and good > 0 and not bad
+        outcomes.append(Outcome(run, True, f"{good}/{good}", "") if passed else await one(suites, url, run))
+    return outcomes
 
 
 # What is tested.
@@ -154,6 +172,7 @@ async def main() -> int:
     parser.add_argument("--backend", action="append", choices=BACKENDS)
     parser.add_argument("--suite", choices=list(SUITES), help="only this version")
     parser.add_argument("--only", default="", help="scenarios whose name has this in it")
+    parser.add_argument("--together", action="store_true", help="one process for each revision")
     parser.add_argument("--write-docs", action="store_true")
     options = parser.parse_args()
     suites = Suites(options.modules)
@@ -177,8 +196,13 @@ async def main() -> int:
                 url = origin
                 if backend != "direct":
                     url = await stack.enter_async_context(gateway(origin, backend))
-                runs = (Run(backend, *each) for each in wanted)
-                outcomes += await asyncio.gather(*(limited(url, run) for run in runs))
+                runs = [Run(backend, *each) for each in wanted]
+                if options.together:
+                    for column in dict.fromkeys((run.suite, run.revision) for run in runs):
+                        these = [run for run in runs if (run.suite, run.revision) == column]
+                        outcomes += await together(suites, url, these)
+                else:
+                    outcomes += await asyncio.gather(*(limited(url, run) for run in runs))
     print(table(outcomes))
     failed = [outcome for outcome in outcomes if not outcome.passed]
     for outcome in failed:

@@ -55,6 +55,10 @@ def call(id: object, params: dict) -> None:
                 {"jsonrpc": "2.0", "id": f"q-{id}", "method": "elicitation/create", "params": question}
             )
         )
+    elif name == "completed":
+        done = {"method": "notifications/elicitation/complete", "params": {"elicitationId": "e1"}}
+        send(json.dumps({"jsonrpc": "2.0", **done}))
+        answer(id, text("completed"))
     elif name == "exit":
         sys.exit(3)
     elif name != "wait":
@@ -63,7 +67,7 @@ def call(id: object, params: dict) -> None:
 
 PLAIN = [
     json.dumps({"name": name, "inputSchema": {"type": "object"}})
-    for name in ("told", "meta", *ASKING, "wait", "exit", "secret")
+    for name in ("told", "meta", *ASKING, "completed", "wait", "exit", "secret")
 ]
 WRITES = json.dumps(
     {"name": "write", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": False}}

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from tests.gateway.conftest import META, ODD_RESULT, ODD_TOOL, Modern, Old, events, odd
+import pytest
+from tests.gateway.conftest import META, ODD_RESULT, ODD_TOOL, Modern, Old, events, next_message, odd
 from tests.web.conftest import Local
 
 ELICITATION = {"elicitation": {"form": {}}}
@@ -286,6 +287,17 @@ async def test_a_legacy_client_cancels_by_a_notification(
 # What servers say unasked.
 
 
+async def test_a_legacy_client_hears_that_the_person_is_done_at_a_url(
+    pair: Local, http: aiohttp.ClientSession
+) -> None:
+    client = Old(http, f"{pair.url}/mcp", {"elicitation": {"url": {}}})
+    await client.begin()
+    told, answer = (await client.call("one_completed")).messages
+    assert told["method"] == "notifications/elicitation/complete"
+    assert told["params"] == {"elicitationId": "e1"}
+    assert answer["result"]["content"][0]["text"] == "completed"
+
+
 async def test_a_subscription_tells_what_was_asked_for(pair: Local, http: aiohttp.ClientSession) -> None:
     client = Modern(http, f"{pair.url}/mcp")
     wanted = {"resourceSubscriptions": ["toolyard://two/odd://same", "nobody://s"], "toolsListChanged": True}
@@ -331,3 +343,50 @@ async def _next(response: aiohttp.ClientResponse) -> Any:
                 if found := events(lines):
                     return found[0]
                 lines = b""
+
+
+@pytest.mark.parametrize("can", [{}, {"elicitation": {"form": {}}}])
+async def test_through_the_meta_tools_servers_are_told_what_the_client_can_do(
+    pair: Local, http: aiohttp.ClientSession, can: dict[str, Any]
+) -> None:
+    call = {"name": "one_told", "arguments": {}}
+    for client in (
+        Modern(http, f"{pair.url}/mcp?mode=meta", can),
+        Old(http, f"{pair.url}/mcp?mode=meta", can),
+    ):
+        if isinstance(client, Old):
+            await client.begin()
+        reply = await client.call("tools_call", call)
+        assert json.loads(reply.result["structuredContent"]["result"]) == can
+
+
+async def test_through_the_meta_tools_the_client_is_asked(pair: Local, http: aiohttp.ClientSession) -> None:
+    can: dict[str, Any] = {"elicitation": {"form": {}}}
+    call, said = {"name": "one_ask", "arguments": {}}, {"action": "accept", "content": {"name": "Ann"}}
+    new = Modern(http, f"{pair.url}/mcp?mode=meta", can)
+    asked = (await new.call("tools_call", call)).result
+    assert asked["inputRequests"]["input-1"]["params"]["message"] == "Who?"
+    given = {"inputResponses": {"input-1": said}, "requestState": asked["requestState"]}
+    done = await new.call("tools_call", call, **given)
+    assert json.loads(done.result["structuredContent"]["result"]) == said
+    old = Old(http, f"{pair.url}/mcp?mode=meta", can)
+    await old.begin()
+    message = old.message("tools/call", {"name": "tools_call", "arguments": call})
+    async with http.post(old.url, data=json.dumps(message).encode(), headers=old.head("")) as response:
+        question = await next_message(response)
+        assert question["method"] == "elicitation/create"
+        await old.send({"jsonrpc": "2.0", "id": question["id"], "result": said}, old.head(""))
+        answer = await next_message(response)
+    assert json.loads(answer["result"]["structuredContent"]["result"]) == said
+
+
+async def test_an_untrusted_server_is_told_nothing(open_site: Any, http: aiohttp.ClientSession) -> None:
+    site = await open_site({"one": odd("one", trust="untrusted", allowTools=["told"])}, write_tools="allow")
+    can: dict[str, Any] = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
+    for client in (Modern(http, f"{site.url}/mcp", can), Old(http, f"{site.url}/mcp", can)):
+        if isinstance(client, Old):
+            await client.begin()
+        reply = await client.call("tools_call", {"name": "one_told", "arguments": {}})
+        told = reply.result["structuredContent"]["result"]
+        assert "{}" in told
+        assert "elicitation" not in told

@@ -12,6 +12,7 @@ import pytest
 from tests.gateway.conftest import META, Modern, Old, odd
 from tests.web.conftest import Local
 
+from toolyard.model.agent import Agent
 from toolyard.model.people import Right, TokenScope
 
 CALL = frozenset({Right.CALL})
@@ -115,6 +116,28 @@ async def test_a_token_reaches_what_its_scope_names(team: Local, http: aiohttp.C
     assert (await Modern(http, f"{team.url}/mcp", headers=head).ask("tools/list")).status == 403
 
 
+@pytest.mark.parametrize("by", ["token", "agent"])
+async def test_who_names_tools_reaches_no_other_servers_resources(
+    open_site: Any, http: aiohttp.ClientSession, by: str
+) -> None:
+    agent = Agent("reader", "Reader", tools=("*", "!two_*"))
+    servers = {"one": odd("one"), "two": odd("two")}
+    site = await open_site(servers, people_mode="password", agents=[agent])
+    tools = ("one_told",) if by == "token" else None
+    ann = await site.person("ann", scope=TokenScope(CALL, tools=tools))
+    url = f"{site.url}/mcp" if by == "token" else f"{site.url}/mcp/agents/reader"
+    client = Modern(http, url, headers={"Authorization": f"Bearer {ann.secret}"})
+    listed = await client.ask("resources/list")
+    assert [each["uri"] for each in listed.result["resources"]] == ["odd://same", "odd://one"]
+    prompts = await client.ask("prompts/list")
+    assert [each["name"] for each in prompts.result["prompts"]] == ["one_hello"]
+    assert (await client.ask("prompts/get", {"name": "two_hello"})).error["code"] == -32602
+    for uri in ("toolyard://two/odd://two", "odd://two"):
+        reply = await client.ask("resources/read", {"uri": uri})
+        assert "of two" not in reply.body.decode()
+    assert (await client.ask("resources/read", {"uri": "odd://one"})).result["contents"]
+
+
 async def test_what_is_one_callers_is_not_anothers(team: Local, http: aiohttp.ClientSession) -> None:
     ann, ben = await team.person("ann"), await team.person("ben")
     url, can = f"{team.url}/mcp", {"elicitation": {"form": {}}}
@@ -204,8 +227,10 @@ async def test_a_client_that_lost_its_stream_comes_back_for_the_answer(
 
 async def test_meta_mode_offers_a_few_tools_that_reach_all(pair: Local, http: aiohttp.ClientSession) -> None:
     client = Modern(http, f"{pair.url}/mcp?mode=meta")
-    names = [tool["name"] for tool in (await client.ask("tools/list")).result["tools"]]
+    tools = (await client.ask("tools/list")).result["tools"]
+    names = [tool["name"] for tool in tools]
     assert names == ["result_read", "tools_call", "tools_describe", "tools_list", "tools_search"]
+    assert all(tool["description"] and tool["inputSchema"]["type"] == "object" for tool in tools)
     reply = await client.call("tools_call", {"name": "two_told", "arguments": {}})
     assert json.loads(reply.text)["ok"] is True
     hidden = await client.call("tools_call", {"name": "two_secret", "arguments": {}})
@@ -221,6 +246,19 @@ async def test_meta_mode_of_one_server_reaches_no_other(pair: Local, http: aioht
     assert json.loads(reached.text)["ok"] is True
     other = await client.call("tools_call", {"name": "two_told", "arguments": {}})
     assert json.loads(other.text)["ok"] is False
+
+
+async def test_the_mode_of_the_address_counts_before_that_of_the_agent(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    agent = Agent("reader", "Reader", mode="meta", tools=("*_told",))
+    site = await open_site({"one": odd("one")}, agents=[agent])
+    client = Modern(http, f"{site.url}/mcp/agents/reader")
+    assert len((await client.ask("tools/list")).result["tools"]) == 5
+    assert (await client.call("one_told")).error["code"] == -32602
+    direct = Modern(http, f"{site.url}/mcp/agents/reader?mode=direct")
+    assert [tool["name"] for tool in (await direct.ask("tools/list")).result["tools"]] == ["one_told"]
+    assert (await direct.call("one_told")).result["content"]
 
 
 async def test_an_untrusted_server_is_reached_through_the_meta_tools_only(

@@ -13,6 +13,7 @@ from tests.gateway.conftest import LARGE, Modern, Old, Reply, odd
 from tests.gateway.large_server import data, words
 from tests.web.conftest import Local
 
+from toolyard.meta.surface import no_result
 from toolyard.model.people import Right, TokenScope
 
 LONG = 300_000
@@ -275,8 +276,15 @@ async def test_a_token_for_one_server_reads_nothing_of_another(
     _, narrow = await team.site.people.make_token(person.user, "narrow", scope, None)
     wide = Modern(http, f"{team.url}/mcp", headers={"Authorization": f"Bearer {person.secret}"})
     uri = uri_in(await wide.call("large_text", {"size": LONG}))
-    other = Modern(http, f"{team.url}/mcp", headers={"Authorization": f"Bearer {narrow}"})
+    bearer = {"Authorization": f"Bearer {narrow}"}
+    other = Modern(http, f"{team.url}/mcp", headers=bearer)
     assert (await other.ask("resources/read", {"uri": uri})).error["code"] == -32602
+    handle = uri.rpartition("/")[2]
+    through = Modern(http, f"{team.url}/mcp?mode=meta", headers=bearer)
+    answer = (await through.call("result_read", {"handle": handle})).result["structuredContent"]
+    assert answer == {"ok": False, "error": no_result(handle)}
+    own = Modern(http, f"{team.url}/mcp?mode=meta", headers=wide.headers)
+    assert (await own.call("result_read", {"handle": handle})).result["structuredContent"]["ok"]
 
 
 async def test_a_server_without_resources_has_an_empty_list_of_them(

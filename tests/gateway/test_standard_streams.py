@@ -97,3 +97,10 @@ async def test_a_server_that_there_is_not_is_told_before_anything_starts(lines: 
     gateway = await lines({"one": odd("one")}, "--server", "three")
     assert await asyncio.wait_for(gateway.process.wait(), 30) == 3
     assert await gateway.process.stdout.read() == b""
+
+
+async def test_lists_within_lists_are_no_messages(lines: Any) -> None:
+    gateway = await lines({"one": odd("one")})
+    answer = await gateway.ask(b"[" * 900 + b"]" * 900)
+    assert (answer["id"], answer["error"]["code"]) == (None, -32600)
+    assert (await gateway.ask(message(1, "ping")))["result"] == {}

@@ -677,6 +677,13 @@ async def sse_ends(x: Exchange) -> None:
 
 
 @mode
+async def sse_bad_json(x: Exchange) -> None:
+    await x.stream()
+    await x.chunk(b'data: {"jsonrpc": "2.0", "id": %d, "result": {"n": NaN}}\n\n' % x.id)
+    await x.gone()
+
+
+@mode
 async def sse_resumes(x: Exchange) -> None:
     """The stream of a call ends early; the answer comes on the second GET with the last event's id."""
     if x.verb == "POST":

@@ -239,6 +239,16 @@ class BigLine(Proper):
         self.write(json.dumps({"jsonrpc": "2.0", **ends}).encode() + b"\n")
 
 
+class Unreadable(Proper):
+    """Answers a call with the ``line`` in its arguments, whatever it is, and the id where # stands."""
+
+    def call(self, id: Any, tool: str, arguments: dict[str, Any], meta: dict[str, Any]) -> None:
+        if "line" not in arguments:
+            super().call(id, tool, arguments, meta)
+            return
+        self.write(arguments["line"].replace("#", str(id)).encode() + b"\n")
+
+
 class RepeatedCursor(Proper):
     def list(self, id: Any, params: dict[str, Any]) -> None:
         self.answer(id, {"tools": [{"name": "echo", "inputSchema": SCHEMA}], "nextCursor": "again"})

@@ -89,4 +89,5 @@ async def send(
 def says_closed(answer: Any) -> bool:
     """Whether a replica that goes answers that there are no servers any more."""
     told = answer.get("error", {}).get("data") or {}
-    return told.get("kind") == "unreachable" and str(told.get("cause")).endswith("is closed")
+    gone = told.get("kind") in ("unreachable", "outcome_unknown")
+    return gone and str(told.get("cause")).endswith("is closed")

@@ -76,7 +76,8 @@ async def test_every_end_of_a_request_is_counted() -> None:
 
 def test_a_replica_that_goes_tells_so_in_an_answer_too() -> None:
     closed = {"kind": "unreachable", "server": "", "cause": "the yard is closed"}
-    assert says_closed({"error": {"code": -32603, "message": "", "data": closed}})
+    for kind in ("unreachable", "outcome_unknown"):
+        assert says_closed({"error": {"code": -32603, "message": "", "data": {**closed, "kind": kind}}})
     for other in (
         {"result": {}},
         {"error": {"code": -32603, "message": "the yard is closed"}},

@@ -37,6 +37,15 @@ async def test_a_loss_is_told_once_and_nothing_can_be_sent_after_it(
     assert transport.facts().stderr[-1] == "MemoryError: no more"
 
 
+async def test_of_its_last_words_those_count_that_say_what_happened(nursery: Nursery, recorder: Any) -> None:
+    program = "echo 'error: no such agent' >&2; echo 'hint: there are: a, b' >&2; exit 2"
+    transport = StdioTransport(StdioSpec("sh", ("-c", program)), nursery)
+    await transport.open(recorder)
+    await recorder.next()
+    assert recorder.losses[0].cause == "exited with code 2: error: no such agent"
+    await transport.close()
+
+
 async def test_nothing_is_heard_after_a_close(spec: Spec, nursery: Nursery, recorder: Any) -> None:
     transport = StdioTransport(spec("good"), nursery)
     await transport.open(recorder)

@@ -20,10 +20,14 @@ class Impatient(PatientProtocol):
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
     message: dict[str, Any] = {"more_body": True}
+    came = b""
     while message.get("more_body"):
         message = await receive()
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
+        came += message.get("body", b"")
+    body = b"%d ok" % len(came)
+    length = str(len(body)).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+    await send({"type": "http.response.body", "body": body})
 
 
 @pytest.fixture
@@ -97,4 +101,16 @@ async def test_a_slow_body_and_a_pause_between_requests_are_no_slow_head(port: i
     body = b"x" * (HEAD_LIMIT * 2)
     writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     assert b" 200 " in await asyncio.wait_for(reader.readuntil(b"ok"), 30)
+    writer.close()
+
+
+@pytest.mark.parametrize("name", [b"Upgrade", b"upgrade"])
+async def test_an_offer_of_another_protocol_is_not_taken(port: int, name: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\n%b: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n" % name
+    for _ in range(2):
+        writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\n" + offer + b"Content-Length: 5\r\n\r\nwords")
+        answer = await asyncio.wait_for(reader.readuntil(b"ok"), 30)
+        assert b" 200 " in answer
+        assert answer.endswith(b"\r\n5 ok")
     writer.close()

@@ -181,6 +181,53 @@ async def test_a_lost_call_is_sent_again_only_where_a_trusted_server_says_that_i
     assert len(one.calls()) == (2 if repeated else 1)
 
 
+@pytest.mark.parametrize("annotations", [{}, {"readOnlyHint": True}], ids=["nothing said", "read only"])
+async def test_a_call_that_a_restart_ends_may_have_been_executed_and_is_not_sent_again(
+    annotations: dict[str, Any], opened: Opened, recorder: Recorders, tmp_path: Path, until: Until
+) -> None:
+    tool = {"name": "wait", "inputSchema": {"type": "object"}, "annotations": annotations}
+    (tmp_path / "tools").write_text(json.dumps([tool]))
+    one = recorder("one", "--tools", str(tmp_path / "tools"))
+    async with opened({"one": one}) as yard:
+        call = asyncio.ensure_future(yard.call("one_wait"))
+        await until(lambda: one.calls())
+        await yard.restart("one")
+        with pytest.raises(OutcomeUnknown, match="was restarted"):
+            await call
+    assert len(one.calls()) == 1
+
+
+async def test_a_model_is_told_that_the_outcome_is_unknown(opened: Opened, recorder: Recorders) -> None:
+    async with opened({"one": recorder()}) as yard:
+        assert (await yard.answer("one_exit", {"text": "out of memory"})).for_model() == {
+            "error": True,
+            "output": "exited with code 3: out of memory\n"
+            "hint: the outcome is unknown: it may have been executed, so look before you call it again",
+        }
+        # How the server fares is another matter.
+        assert yard.servers()[0].hint is None
+
+
+async def test_a_list_that_was_lost_before_the_call_is_no_unknown_outcome(opened: Opened) -> None:
+    program = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["method"] == "tools/list":
+        sys.exit(3)
+    if message["method"] == "initialize":
+        about = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
+        about["serverInfo"] = {"name": "short", "version": "1"}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": about}), flush=True)
+    elif "id" in message:
+        error = {"code": -32601, "message": "no"}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
+"""
+    async with opened({"short": {"command": sys.executable, "args": ["-c", program]}}) as yard:
+        with pytest.raises(Unreachable, match="exited with code 3"):
+            await yard.call("short_tool")
+
+
 # Progress, time and cancellation.
 
 
@@ -327,7 +374,7 @@ async def test_a_yard_that_closes_ends_every_call_wherever_it_waits(
     async with asyncio.timeout(30):
         ends = await asyncio.gather(*waiting, *connecting[:3], return_exceptions=True)
         listing = (await asyncio.gather(connecting[3], return_exceptions=True))[0]
-    assert {type(end) for end in ends} == {Unreachable}
+    assert [type(end) for end in ends] == [OutcomeUnknown] * 3 + [Unreachable] * 3
     assert all("closed" in str(end) for end in ends)
     assert listing == [] or isinstance(listing, Unreachable)
 
@@ -465,3 +512,15 @@ async def test_one_server_that_fails_blocks_no_other(opened: Opened, recorder: R
         for name in states:
             with pytest.raises(ServerError):
                 await yard.call(f"{name}_tool")
+
+
+async def test_a_result_without_what_its_schema_promised_has_a_warning(
+    opened: Opened, recorder: Recorders, tmp_path: Path
+) -> None:
+    tools = [{"name": "echo", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}}]
+    (tmp_path / "tools.json").write_text(json.dumps(tools))
+    async with opened({"one": recorder("one", "--tools", str(tmp_path / "tools.json"))}) as yard:
+        result = await yard.call("one_echo", {"text": "hello"})
+    assert not result.is_error
+    (warning,) = result.warnings
+    assert warning == "the tool has an output schema, but the result has no structuredContent"

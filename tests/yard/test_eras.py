@@ -112,6 +112,13 @@ def test_an_era_is_recalled_by_another_reader_until_it_is_forgotten(tmp_path: Pa
     assert [each.name for each in path.parent.iterdir()] == ["eras.json"]
 
 
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "eras.json"
+    path.mkdir()
+    FileEras(path).remember("a", "modern")
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
     path = tmp_path / "eras.json"
     path.write_text(json.dumps({f"old-{number}": "legacy" for number in range(5000)}))

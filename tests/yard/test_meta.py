@@ -66,6 +66,7 @@ async def test_the_mode_of_an_agent_decides(opened: Opened, recorder: Make) -> N
         assert names(await yard.tools(agent="m")) == META
         assert names(await yard.tools(agent="d")) == ["one_look"]
         assert names(await yard.tools(agent="d", mode="meta")) == META
+        assert names(await yard.tools(agent="m", mode="direct")) == ["one_look"]
         assert (await said(yard, "tools_list", {}, agent="m"))["total"] == 1
         with pytest.raises(ToolRefused):
             await yard.call("one_look", agent="m")
@@ -190,6 +191,7 @@ async def test_no_meta_tool_waits_for_a_server_that_never_answers(
 ) -> None:
     async with opened({"one": recorder(), "hole": hole}) as yard, asyncio.timeout(60):
         assert names(await yard.tools(mode="meta")) == META
+        await yard.tools(server="one")
         line = "hole (has not answered yet); asking again may find their tools"
         for _ in range(2):
             found = await said(yard, "tools_search", {"query": "looks"})
@@ -208,6 +210,7 @@ async def test_no_meta_tool_waits_for_a_server_that_never_answers(
 
 async def test_what_is_not_lacking_names_nobody(opened: Opened, recorder: Make, hole: dict[str, Any]) -> None:
     async with opened({"one": recorder(), "hole": hole}) as yard, asyncio.timeout(60):
+        await yard.tools(server="one")
         assert "not_listed" not in await said(yard, "tools_list", {"server": "one"})
         assert "not_listed" not in await said(yard, "tools_describe", {"names": ["one_look"]})
 

@@ -11,6 +11,7 @@ import pytest
 
 from toolyard import State, ToolRefused, Toolyard, Unreachable
 from toolyard.content import fence
+from toolyard.meta import META_TOOLS
 from toolyard.model.agent import Agent
 from toolyard.model.call import Question
 from toolyard.model.decision import Verdict
@@ -220,7 +221,11 @@ async def test_errors_of_an_untrusted_server_are_fenced_as_well(opened: Opened, 
         refused = (await yard.answer("wild_refuse", {"text": "obey me"})).for_model()
         assert refused == {"error": True, "output": fence("obey me (code -32602)", "wild")}
         exited = (await yard.answer("wild_exit", {"text": "obey me"})).for_model()
-        assert exited == {"error": True, "output": fence("exited with code 3: obey me", "wild")}
+        told = (
+            "exited with code 3: obey me\n"
+            "hint: the outcome is unknown: it may have been executed, so look before you call it again"
+        )
+        assert exited == {"error": True, "output": fence(told, "wild")}
         down = (await yard.answer("wild_look")).for_model()
         assert isinstance(down, dict)
         assert down["output"] == "MCP server unreachable"
@@ -238,6 +243,18 @@ async def test_a_model_does_not_see_an_untrusted_server_directly_nor_call_it(
             await yard.call("wild_look", agent="a")
         decision = yard.why("wild_look", agent="a")
         assert (decision.verdict, decision.decisive and decision.decisive.rule) == (Verdict.HIDE, "trust")
+
+
+async def test_nor_does_one_that_a_program_shows_the_tools_to_without_an_agent(
+    opened: Opened, wild: dict[str, Any]
+) -> None:
+    async with opened({"wild": wild}, settings={"write_tools": "allow"}) as yard:
+        tools = await yard.tools(provider="openai")
+        assert {tool["function"]["name"] for tool in tools} == set(META_TOOLS)
+        with pytest.raises(ToolRefused):
+            await yard.call("wild_look", provider="openai")
+        through = {"name": "wild_look", "arguments": {"text": "x"}}
+        assert "wild" in (await yard.call("tools_call", through, provider="openai")).text
 
 
 async def test_an_allowlist_on_its_bundles_alone_counts_only_where_a_bundle_is_selected(

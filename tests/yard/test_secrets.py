@@ -157,9 +157,18 @@ async def test_a_server_that_quotes_our_header_is_not_quoted(status: int, kind: 
         (HttpSpec("http://a/", {"X-Key": "abc"}), set()),
         (StdioSpec("x", env={"GITHUB_TOKEN": "abcdefgh", "DB_PASSWORD": "hunter2"}), {"abcdefgh", "hunter2"}),
         (StdioSpec("x", env={"WORKSPACE": "/opt/work", "LANG": "en_US.UTF-8"}), set()),
+        (StdioSpec("x", ("--api-key", "abcdefgh", "--verbose")), {"abcdefgh"}),
+        (StdioSpec("docker", ("run", "-e", "GITHUB_TOKEN=abcdefgh", "an-image")), {"abcdefgh"}),
+        (StdioSpec("npx", ("--header", "Authorization: Bearer abc==")), {"Bearer abc=="}),
+        (StdioSpec("npx", ("remote", "https://host/mcp?token=abcdefgh")), {"abcdefgh"}),
+        (StdioSpec("docker", ("-e", "GITHUB_TOKEN", "an-image", "--no-auth", "--verbose")), set()),
+        (StdioSpec("npx", ("remote", "https://auth.example.com/mcp")), set()),
+        (StdioSpec("sh", ("-c", "the key of it = something")), set()),
     ],
 )
-def test_headers_are_secrets_and_variables_whose_name_says_so(transport: Any, secrets: set[str]) -> None:
+def test_headers_are_secrets_and_variables_and_arguments_whose_name_says_so(
+    transport: Any, secrets: set[str]
+) -> None:
     assert set(secrets_of(Server("one", transport))) == secrets
 
 

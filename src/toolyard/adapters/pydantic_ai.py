@@ -8,7 +8,7 @@ from typing import Any
 
 from toolyard.adapters.calling import error_text
 from toolyard.model.result import Media
-from toolyard.yard import Toolyard
+from toolyard.yard import Provider, Toolyard
 
 try:
     from pydantic_ai.exceptions import ToolFailed
@@ -25,6 +25,8 @@ __all__ = ["YardToolset"]
 
 _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 """Arguments go to the server as they are, and what it says about them goes to the model."""
+_VIEW: Provider = "anthropic"
+"""Of all forms this one alters a schema least; pydantic-ai makes of it what each provider wants."""
 
 
 class YardToolset(AbstractToolset[Any]):
@@ -48,8 +50,7 @@ class YardToolset(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools that the yard shows now, asked anew for each step."""
-        # Of all forms this one alters a schema least; pydantic-ai makes of it what each provider wants.
-        shown = await self._yard.tools(agent=self._agent, bundles=self._bundles, provider="anthropic")
+        shown = await self._yard.tools(agent=self._agent, bundles=self._bundles, provider=_VIEW)
         return {tool["name"]: self._tool(tool, ctx.max_retries) for tool in shown}
 
     def _tool(self, tool: dict[str, Any], retries: int) -> ToolsetTool[Any]:
@@ -64,7 +65,9 @@ class YardToolset(AbstractToolset[Any]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         """The text for the model, with pictures and sounds beside it. Raises ToolFailed, with the error."""
-        result = await self._yard.answer(name, tool_args, agent=self._agent, bundles=self._bundles)
+        result = await self._yard.answer(
+            name, tool_args, agent=self._agent, bundles=self._bundles, provider=_VIEW
+        )
         if result.is_error:
             raise ToolFailed(error_text(result))
         media = [_binary(each) for each in result.media if each.kind != "file" and each.handle is None]

@@ -17,7 +17,7 @@ from toolyard.clients.manager import ClientManager
 from toolyard.clients.rosters import Rosters
 from toolyard.clients.secrecy import hush, secrets_of
 from toolyard.content import Handles, Limits, MemoryHandles, failed, redact, shape_and_keep
-from toolyard.errors import ServerError, ToolRefused, ToolyardError
+from toolyard.errors import OutcomeUnknown, ServerError, ToolRefused, ToolyardError, Unreachable
 from toolyard.model.call import Caller, CallRecord, Question
 from toolyard.model.decision import Decision, Surface, Verdict, WriteTools
 from toolyard.model.principal import LOCAL, Principal
@@ -26,6 +26,7 @@ from toolyard.model.server import Server, Timeouts, Trust
 from toolyard.model.status import Status
 from toolyard.model.tool import Definition
 from toolyard.policy import Candidate, Gate, refused
+from toolyard.policy.rules.token import covers
 
 __all__ = ["AcceptAt", "Approve", "CallPath", "CallRules", "HandlesFor", "Via"]
 
@@ -56,6 +57,7 @@ _HANDLES = 64
 _HANDLES_LENGTH = 4_000_000
 """Characters, for each of many. The local user, who is alone as a rule, has the usual room."""
 _SHOWN = frozenset({Verdict.ALLOW, Verdict.ASK})
+_UNKNOWN = "the outcome is unknown: it may have been executed, so look before you call it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +197,14 @@ class CallPath:
         timeouts: Timeouts | None = None,
         limits: Limits | None = None,
         meta: Mapping[str, Any] | None = None,
+        via: Via | None = None,
     ) -> Result:
-        """Call a tool by its exposed name. ``limits`` bounds the result in place of the settings.
+        """Call a tool by its exposed name. ``limits`` bounds the result in place of the settings. ``via``
+        takes it to the server in place of the usual connection, in its own time.
 
         A tool's own failure is a result with ``is_error``. Raises ToolRefused, or a ServerError.
         """
-        server, raw = await self._pass(name, arguments, caller, None, on_progress, timeouts, meta)
+        server, promised, raw = await self._pass(name, arguments, caller, via, on_progress, timeouts, meta)
         return await shape_and_keep(
             raw,
             limits or self._rules.limits,
@@ -208,6 +212,7 @@ class CallPath:
             self._handles.get(caller.principal.id) or self.handles(caller.principal),
             server=server.id,
             secrets=self.secrets(server),
+            promised=promised,
             media=caller.surface is not Surface.OPERATOR,
         )
 
@@ -225,7 +230,7 @@ class CallPath:
 
         Raises ToolRefused, or a ServerError.
         """
-        return (await self._pass(name, arguments, caller, via, on_progress, None, meta))[1]
+        return (await self._pass(name, arguments, caller, via, on_progress, None, meta))[2]
 
     async def _pass(
         self,
@@ -236,12 +241,16 @@ class CallPath:
         on_progress: OnProgress | None,
         timeouts: Timeouts | None,
         meta: Mapping[str, Any] | None,
-    ) -> tuple[Server, dict[str, Any]]:
-        """The server, and what it sent; whatever happens is recorded."""
+    ) -> tuple[Server, Mapping[str, Any] | None, dict[str, Any]]:
+        """The server, the schema that it promised to keep, and what it sent; whatever happens is recorded."""
         began = time.perf_counter()
         tool, outcome, told = name, "cancelled", None
         try:
-            server, definition = await self._resolve(name, caller)
+            try:
+                server, definition = await self._resolve(name, caller)
+            except OutcomeUnknown as error:
+                # A list was lost, not the call.
+                raise Unreachable(error.cause, server=error.server, hint=error.hint) from error.__cause__
             tool = definition.id
             await self._decide(server, definition, name, arguments or {}, caller)
             if via is not None:
@@ -259,10 +268,12 @@ class CallPath:
                     meta=meta,
                 )
             outcome = _outcome(raw)
-            return server, raw
+            return server, definition.output_schema, raw
         except ToolyardError as error:
             if isinstance(error, ServerError):
                 self.hush(error)
+            if isinstance(error, OutcomeUnknown):
+                error.hint = error.hint or _UNKNOWN
             outcome, told = type(error).__name__, error.cause
             raise
         finally:
@@ -272,6 +283,14 @@ class CallPath:
         """Whether a server is there for this caller at all: only then are its prompts and resources."""
         gate = self._gate(caller, server_id)
         return gate is not None and not gate.shut
+
+    def covers(self, server_id: str, caller: Caller) -> bool:
+        """Whether the token that a caller came with is for a server. One that is gone, a token for all
+        covers."""
+        if caller.scope is None or caller.scope.servers is None:
+            return True
+        server = self._manager.find(server_id, caller.principal)
+        return server is not None and covers(caller.scope, server)
 
     async def _resolve(self, name: str, caller: Caller) -> tuple[Server, Definition]:
         located = await self._rosters.locate(name, caller.principal, caller.chat)

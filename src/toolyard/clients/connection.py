@@ -226,6 +226,20 @@ class Connection:
         busy = self._status.in_flight or self._owners or self._link is not None or self._restart is not None
         return not busy and self._dead is None
 
+    @property
+    def rests_since(self) -> float | None:
+        """Since when nobody uses what runs, by the clock of the loop; None where somebody does, nothing runs,
+        or it is not stopped for that."""
+        resting = self._idle_after is not None and self._link is not None and self._status.in_flight == 0
+        return self._rested if resting else None
+
+    async def stop(self) -> None:
+        """Stop what rests, before its time. The next call connects."""
+        if self._link is not None:
+            self._stop(self._link)
+        if self._owners:
+            await asyncio.wait(self._owners)
+
     def status(self) -> Status:
         """A copy of the record."""
         record = self._status
@@ -255,7 +269,7 @@ class Connection:
             self._set(State.IDLE)
 
     async def close(self) -> None:
-        """Close for good. Calls in flight end with Unreachable."""
+        """Close for good. Of calls in flight the outcome is unknown."""
         if self._status.state is not State.DISABLED:
             self._set(State.CLOSED)
         await self._end("the connection is closed")
@@ -440,7 +454,8 @@ class Connection:
         if isinstance(error, RpcError) and error.code == HEADER_MISMATCH:
             return await self._relearned()
         if isinstance(error, OutcomeUnknown):
-            return repeatable and self._dead is None and self._status.state is not State.CLOSED
+            alive = self._dead is None and self._status.state is not State.CLOSED
+            return repeatable and alive and not link.given_up
         if self._link is link and not link.over:
             if isinstance(error, SignInNeeded):
                 self._set(State.NEEDS_AUTH, error)
@@ -507,7 +522,10 @@ class Connection:
         if left > 0:
             self._idle = loop.call_later(left, self._stop_if_idle, seconds)
             return
-        link, self._link = self._link, None
+        self._stop(self._link)
+
+    def _stop(self, link: Link) -> None:
+        self._link = None
         self._set(State.IDLE)
         link.on_lost(Unreachable("was stopped because nobody used it"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -24,9 +24,7 @@ from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, RpcError, Ser
 from toolyard.model.principal import Principal
 from toolyard.model.server import HttpSpec, Protocol, Server, StdioSpec
 from toolyard.net import Net
-from toolyard.transports.http import HttpTransport
 from toolyard.transports.nursery import Nursery
-from toolyard.transports.sse import SseTransport
 from toolyard.transports.stdio import StdioTransport
 from toolyard.transports.transport import MESSAGE_LIMIT, Transport
 from toolyard.wire.client import Facts, Speaker
@@ -54,6 +52,8 @@ class Dialer:
         default_factory=dict[str, Callable[[], Transport]]
     )
     """Transports of servers in this process, by server id."""
+    make_room: Callable[[], Awaitable[None]] | None = None
+    """Ends a child that nobody needs, where there are as many as may be."""
     _net: Net = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,6 +88,8 @@ class Dialer:
         while True:
             link = self._link(server, era, auth, callbacks or self.callbacks)
             began(link)
+            if self.make_room is not None and isinstance(server.transport, StdioSpec):
+                await self.make_room()
             try:
                 await link.open()
                 facts = await self._begin(link, server, era, patience)
@@ -126,6 +128,10 @@ class Dialer:
         spec = server.transport
         if isinstance(spec, StdioSpec):
             return StdioTransport(spec, self.nursery, limit=self.message_limit)
+        # aiohttp, which programs do without.
+        from toolyard.transports.http import HttpTransport
+        from toolyard.transports.sse import SseTransport
+
         kind = SseTransport if era == "sse" else HttpTransport
         guarded = server.private_addresses is False
         provider = self._given(spec.auth_provider_id) if spec.auth_provider_id is not None else auth
@@ -142,6 +148,7 @@ class Dialer:
 
     async def close(self) -> None:
         """Close what links shared, after the links."""
+        self.make_room = None
         if self.net is None:
             await self._net.close()
         await self.nursery.close()

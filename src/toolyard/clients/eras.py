@@ -49,5 +49,9 @@ class FileEras:
         fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_text(json.dumps(known))
-            fresh.replace(self._path)
+            try:
+                fresh.write_text(json.dumps(known))
+                fresh.replace(self._path)
+            finally:
+                # Still there only where the disk is full, or the folder became unwritable.
+                fresh.unlink(missing_ok=True)

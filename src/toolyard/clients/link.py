@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from toolyard.clients.callbacks import Callbacks, NotOffered
-from toolyard.errors import BadAnswer, CallTimeout, RpcError, ServerError, ToolyardError, Unreachable
+from toolyard.content.readable import readable
+from toolyard.content.shortening import shorten
+from toolyard.errors import (
+    BadAnswer,
+    CallTimeout,
+    OutcomeUnknown,
+    RpcError,
+    ServerError,
+    ToolyardError,
+    Unreachable,
+)
 from toolyard.transports.transport import Transport
 from toolyard.wire.client import Facts, Speaker
 from toolyard.wire.exchange import (
@@ -19,6 +29,7 @@ from toolyard.wire.exchange import (
     Asked,
     Cancelled,
     Exchange,
+    Failure,
     Id,
     Message,
     Progressed,
@@ -40,6 +51,8 @@ OnProgress: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None] | None]
 
 _QUESTIONS = 64
 """Questions of a server that are answered at the same time; more are refused."""
+_WORDS = 100_000
+"""Characters of a server's error, which is searched for secrets wherever it comes by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +118,11 @@ class Link:
     @property
     def over(self) -> bool:
         return self._over is not None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it ended because we closed it, and not the other side."""
+        return isinstance(self._over, Unreachable)
 
     @property
     def in_flight(self) -> int:
@@ -220,8 +238,7 @@ class Link:
         elif event.failure.code == 0:
             future.set_exception(BadAnswer(event.failure.message))
         else:
-            failure = event.failure
-            future.set_exception(RpcError(failure.code, failure.message, failure.data))
+            future.set_exception(_rpc_error(event.failure))
 
     def _progressed(self, call: _Call, params: dict[str, Any]) -> None:
         call.wind(self._loop.time() + call.silence)
@@ -313,7 +330,7 @@ class Link:
             return
         self._over = error
         for call in self._exchange.tokens():
-            call.fail(type(error)(error.cause, hint=error.hint))
+            call.fail(_in_flight(error))
         if not self.ended.done():
             self.ended.set_result(error)
         if self.on_over is not None:
@@ -336,3 +353,16 @@ class Link:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _rpc_error(failure: Failure) -> RpcError:
+    """What the server said; of words without end, head and tail."""
+    told = "" if failure.data is None else readable(failure.data)
+    data = failure.data if len(told) <= _WORDS else shorten(told, _WORDS, None)
+    return RpcError(failure.code, shorten(failure.message, _WORDS, None), data)
+
+
+def _in_flight(error: ServerError) -> ServerError:
+    """What a request hears that was sent: of the end of its link, never that nothing was executed."""
+    kind = OutcomeUnknown if isinstance(error, Unreachable) else type(error)
+    return kind(error.cause, hint=error.hint)

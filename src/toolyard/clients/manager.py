@@ -20,7 +20,7 @@ from toolyard.clients.link import OnProgress
 from toolyard.clients.listing import Listing
 from toolyard.errors import ServerError, Unreachable
 from toolyard.model.principal import LOCAL, Principal
-from toolyard.model.server import Server, Timeouts
+from toolyard.model.server import Server, StdioSpec, Timeouts
 from toolyard.model.status import State, Status
 from toolyard.net import Net
 from toolyard.transports.nursery import Nursery
@@ -104,6 +104,7 @@ class ClientManager:
             nursery=Nursery(most_children),
             message_limit=message_limit,
             memory_servers=memory_servers or {},
+            make_room=self._make_room,
         )
 
     async def __aenter__(self) -> ClientManager:
@@ -328,6 +329,22 @@ class ClientManager:
         ]
         spare.sort(key=lambda key: self._connections[key].used)
         self._drop([self._connections.pop(key) for key in spare[: (len(spare) + 1) // 2]])
+
+    async def _make_room(self) -> None:
+        """Where as many children run as may, stop those that rest and would be stopped for it, the longest
+        unused first."""
+        while self._dialer.nursery.is_full:
+            lanes = (self._lanes.find(key) for key in self._lanes)
+            resting = {
+                connection: since
+                for connection in (*self._connections.values(), *lanes)
+                if connection is not None
+                and isinstance(connection.server.transport, StdioSpec)
+                and (since := connection.rests_since) is not None
+            }
+            if not resting:
+                return
+            await min(resting, key=resting.__getitem__).stop()
 
     def _drop(self, dropped: Collection[Connection]) -> None:
         if dropped:

@@ -308,12 +308,15 @@ class Rosters:
     def own_name(self, server_id: str, name: str) -> str | None:
         """What the server itself may call a tool of this exposed name; None where it looks like no tool of
         its. A guess, for tools that are not known."""
+        prefix = self.prefix(server_id)
+        return name.removeprefix(prefix) if name.startswith(prefix) else None
+
+    def prefix(self, server_id: str) -> str:
+        """With what the exposed names of a server's tools begin."""
         server = self._manager.servers.get(server_id)
         if server is None or server.instance is None:
-            prefix = self._naming.prefix(server_id)
-        else:
-            prefix = self._naming.prefix(server.instance.slug, instance=True)
-        return name.removeprefix(prefix) if name.startswith(prefix) else None
+            return self._naming.prefix(server_id)
+        return self._naming.prefix(server.instance.slug, instance=True)
 
     def _check(self) -> None:
         if self._closed:

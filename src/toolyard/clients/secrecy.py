@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-
-from yarl import URL
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from toolyard.content import redact
 from toolyard.content.readable import readable
@@ -14,6 +14,7 @@ from toolyard.model.server import HttpSpec, Server
 __all__ = ["hush", "secrets_of"]
 
 _SECRET_NAME = re.compile(r"key|token|secret|pass|auth|credential|cookie", re.IGNORECASE)
+_ASSIGNMENT = re.compile(r"[=:](?!//)")
 _PLAIN_HEADERS = {"accept", "accept-language", "content-type", "origin", "referer", "user-agent"}
 _SHORTEST_SECRET = 6
 _DEEPEST = 8
@@ -21,19 +22,34 @@ _DEEPEST = 8
 
 def secrets_of(server: Server) -> tuple[str, ...]:
     """Values in a definition that are secrets: headers and query parameters, which are there for that, and
-    variables whose name says so. Of ``Bearer abc`` also ``abc``, since that is what a server quotes; of a
-    query parameter also how it stands in the URL."""
+    variables and arguments whose name says so. Of ``Bearer abc`` also ``abc``, since that is what a server
+    quotes; of a query parameter also how it stands in the URL."""
     spec = server.transport
     if isinstance(spec, HttpSpec):
+        from yarl import URL  # which programs do without
+
         values = [value for key, value in spec.headers.items() if key.lower() not in _PLAIN_HEADERS]
         for value in spec.query.values():
             values += (value, URL.build(query={"": value}).raw_query_string.removeprefix("="))
     else:
         values = [value for key, value in spec.env.items() if _SECRET_NAME.search(key)]
+        values += _in_arguments(spec.args)
     if server.oauth is not None and server.oauth.client_secret:
         values.append(server.oauth.client_secret)
     words = (word for value in values for word in (value, *value.split()[-1:]))
     return tuple(dict.fromkeys(word for word in words if len(word) >= _SHORTEST_SECRET))
+
+
+def _in_arguments(args: Sequence[str]) -> Iterator[str]:
+    """As in ``--api-key abc``, ``--token=abc``, ``-e TOKEN=abc`` and ``--header "Authorization: abc"``."""
+    for argument, following in pairwise((*args, "")):
+        name, *value = _ASSIGNMENT.split(argument, maxsplit=1)
+        if not _SECRET_NAME.search(name) or " " in name:
+            continue
+        if value:
+            yield value[0].strip()
+        elif name.startswith("-") and not following.startswith("-"):
+            yield following
 
 
 def hush(error: BaseException | None, secrets: tuple[str, ...], depth: int = 0) -> None:

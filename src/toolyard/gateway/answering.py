@@ -107,7 +107,7 @@ class Watched:
         self.gone = False
         self.primed = False
         """The client knows how to come back for the rest."""
-        self.writing: asyncio.Future[None] | None = None
+        self.writing: asyncio.Future[bool] | None = None
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()

@@ -38,11 +38,10 @@ class Channel:
 
     def receive(self, message: object) -> None:
         """One decoded message, or a batch of them, as old revisions allow. Never raises."""
-        if isinstance(message, list):
-            for each in cast("list[object]", message):
-                self.receive(each)
-            return
-        body = as_object(message)
+        for each in cast("list[object]", message) if isinstance(message, list) else (message,):
+            self._receive(as_object(each))
+
+    def _receive(self, body: Message) -> None:
         method, id = body.get("method"), body.get("id")
         if method is None and ("result" in body or "error" in body):
             if self._session is not None:

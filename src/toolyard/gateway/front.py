@@ -18,7 +18,7 @@ from toolyard.gateway.resources import Resources
 from toolyard.gateway.rounds import Rounds
 from toolyard.gateway.sessions import Session
 from toolyard.gateway.tools import Tools
-from toolyard.meta import Mode
+from toolyard.meta import Mode, directly
 from toolyard.model.call import Caller
 from toolyard.wire.exchange import Failure, Id, Message, error_message, notification, result_message
 from toolyard.wire.server import complete, discover_result, initialize_result, subscription_note
@@ -50,6 +50,8 @@ class Front:
     def __init__(
         self, gateway: Gateway, caller: Caller, only: str | None = None, mode: Mode | None = None
     ) -> None:
+        if mode == "direct":
+            caller = directly(caller)
         self.gateway = gateway
         self.caller = caller
         self.only = only

@@ -14,6 +14,7 @@ from toolyard.gateway.client import Request, as_object, mirrored
 from toolyard.gateway.failing import Refusal
 from toolyard.gateway.front import Front
 from toolyard.gateway.httpsessions import HttpSession, HttpSessions
+from toolyard.gateway.listeners import Listeners
 from toolyard.gateway.streams import Send, Stream
 from toolyard.wire.codec import decode
 from toolyard.wire.exchange import Failure, Id, Message, error_message, result_message
@@ -37,6 +38,11 @@ class HttpGateway:
         self._admit = admit
         self._sessions = HttpSessions()
         self._lingering: set[asyncio.Task[Any]] = set()
+        self.listeners = Listeners(admit)
+
+    def stop(self) -> None:
+        """Sessions that only listen hear nothing more; what was asked is still answered."""
+        self._sessions.stop()
 
     async def close(self) -> None:
         for task in list(self._lingering):
@@ -145,7 +151,7 @@ class HttpGateway:
         stream = Stream()
         request.tell = stream.put
         listening = asyncio.ensure_future(front.listen(id, request))
-        writing: asyncio.Future[None] | None = None
+        writing: asyncio.Future[bool] | None = None
         try:
             more = asyncio.ensure_future(stream.more())
             await asyncio.wait((listening, more), return_when=asyncio.FIRST_COMPLETED)
@@ -155,7 +161,10 @@ class HttpGateway:
                 await http.fail(http_status(failure), id, failure)
                 return
             writing = asyncio.ensure_future(stream.write(http.send))
-            stream.put(result_message(id, await listening))
+            with self.listeners.kept(http.scope, listening.cancel):
+                await asyncio.wait((listening,))
+            if not listening.cancelled():
+                stream.put(result_message(id, listening.result()))
             stream.end()
             await writing
         finally:
@@ -210,24 +219,31 @@ class HttpGateway:
             try:
                 pause = None if stream.name is None else _PRIMED_AFTER
                 await asyncio.wait((work, more), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                read = True
                 if work.done() and not work.cancelled() and not stream.begun:
                     await http.answer(200, work.result())
                 else:
                     # What was cancelled by the client has no answer, and its stream ends without one.
                     watched.primed = stream.name is not None
-                    await stream.write(http.send)
-                if held is not None:
+                    read = await stream.write(http.send)
+                if not read:
+                    # The client came back before its leaving was noticed, and reads on elsewhere.
+                    self._linger(work)
+                elif held is not None:
                     held.finished(stream, read=True)
             except asyncio.CancelledError:
                 if not watched.primed or not watched.gone:
                     work.cancel()
                 else:
                     # The client knows how to come back; the work goes on for it.
-                    self._lingering.add(work)
-                    work.add_done_callback(self._lingering.discard)
+                    self._linger(work)
                 raise
             finally:
                 more.cancel()
+
+    def _linger(self, work: asyncio.Task[Any]) -> None:
+        self._lingering.add(work)
+        work.add_done_callback(self._lingering.discard)
 
     async def _worked(
         self, front: Front, held: HttpSession | None, id: Id, request: Request, stream: Stream
@@ -280,7 +296,8 @@ class HttpGateway:
             raise TurnedAway(404, "the stream of this event is not there any more")
         stream, after = found
         async with Watched(http.receive):
-            await stream.write(http.send, after=after)
+            with self.listeners.kept(http.scope, stream.send_away):
+                await stream.write(http.send, after=after)
 
     async def _delete(self, http: Exchange, front: Front) -> None:
         held = self._session(http, front)

@@ -16,7 +16,6 @@ from toolyard.content.reading import read_range
 from toolyard.gateway.client import Request, as_object
 from toolyard.gateway.offering import Offering
 from toolyard.model.result import Media, Result
-from toolyard.policy.rules.token import covers
 
 __all__ = ["link", "media_link", "meta_links", "read_kept", "takes_links", "where"]
 
@@ -71,21 +70,12 @@ async def read_kept(uri: object, offering: Offering) -> dict[str, Any] | None:
     if found is None:
         return None
     kept = await offering.parts.calls.handles(offering.principal).read(found["handle"])
-    if kept is None or not _is_covered(kept, offering):
+    if kept is None or not offering.parts.calls.covers(kept.server, offering.caller):
         return None
     length = min(int(found["length"] or _MOST), _MOST)
     return {
         "contents": [{"uri": found[0], **_contents(found["handle"], kept, int(found["offset"] or 0), length)}]
     }
-
-
-def _is_covered(kept: Kept, offering: Offering) -> bool:
-    """Whether the caller's token is for the server that sent it. One that is gone, a token for all covers."""
-    scope = offering.caller.scope
-    if scope is None or scope.servers is None:
-        return True
-    server = offering.parts.manager.find(kept.server, offering.principal)
-    return server is not None and covers(scope, server)
 
 
 def _contents(handle: str, kept: Kept, offset: int, length: int) -> dict[str, Any]:

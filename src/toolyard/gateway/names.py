@@ -44,8 +44,8 @@ class Places:
     exact: Mapping[str, tuple[str, str]]
     prefixes: Mapping[str, str]
     """By server."""
-    templates: Sequence[tuple[str, re.Pattern[str], str, str]]
-    """Server, what matches its URIs, its own template, and the exposed one."""
+    templates: Sequence[tuple[str, Sequence[str], str, str]]
+    """Server, what stands between the variables, its own template, and the exposed one."""
     listed: Sequence[Mapping[str, Any]]
     listed_templates: Sequence[Mapping[str, Any]]
 
@@ -70,13 +70,13 @@ class Places:
         once = Counter(
             uri for _, listed in templates for uri in {_text(each, "uriTemplate") for each in listed}
         )
-        ways: list[tuple[str, re.Pattern[str], str, str]] = []
+        ways: list[tuple[str, Sequence[str], str, str]] = []
         shown_templates: list[Mapping[str, Any]] = []
         for server, listed in templates:
             for each in listed:
                 if uri := _text(each, "uriTemplate"):
                     name = uri if _is_plain(uri, once) else prefixes[server.id] + uri
-                    ways.append((server.id, _pattern(uri), uri, name))
+                    ways.append((server.id, _VARIABLE.split(uri), uri, name))
                     shown_templates.append(each if name == uri else {**each, "uriTemplate": name})
         return cls(exact, prefixes, ways, shown, shown_templates)
 
@@ -89,7 +89,7 @@ class Places:
                 return server_id, uri.removeprefix(prefix)
         if len(uri) > _LONGEST:
             return None
-        owners = {server_id for server_id, pattern, _, _ in self.templates if pattern.fullmatch(uri)}
+        owners = {server_id for server_id, pieces, _, _ in self.templates if _is_made_of(pieces, uri)}
         return (owners.pop(), uri) if len(owners) == 1 else None
 
     def find_template(self, uri: str) -> tuple[str, str] | None:
@@ -116,13 +116,21 @@ def _prefixes(servers: Iterable[Server]) -> dict[str, str]:
     }
 
 
-def _pattern(template: str) -> re.Pattern[str]:
-    """What the URIs of a template look like, roughly: any text stands for a variable."""
-    pieces = _VARIABLE.split(template[:_LONGEST])
-    if len(pieces) > 20:
-        # So many variables would let a URI be matched in too many ways.
-        return re.compile(re.escape(pieces[0]) + ".*", re.DOTALL)
-    return re.compile("(?s:.*?)".join(map(re.escape, pieces)), re.DOTALL)
+def _is_made_of(pieces: Sequence[str], uri: str) -> bool:
+    """Whether a URI may be one of a template: these pieces in their order, and any text between them. Looked
+    for one after the other: a regular expression would try all ways in which they could lie."""
+    first, *middle = pieces
+    if not middle:
+        return uri == first
+    last = middle.pop()
+    place, end = len(first), len(uri) - len(last)
+    if place > end or not uri.startswith(first) or not uri.endswith(last):
+        return False
+    for piece in middle:
+        if (found := uri.find(piece, place, end)) < 0:
+            return False
+        place = found + len(piece)
+    return True
 
 
 def _text(item: Mapping[str, Any], key: str) -> str | None:

@@ -15,6 +15,8 @@ from toolyard.gateway.gateway import OURSELVES, Gateway
 from toolyard.model.call import Caller
 from toolyard.model.catalog import Catalogue
 from toolyard.model.server import Server, Trust
+from toolyard.model.tool import Definition
+from toolyard.policy.patterns import Patterns, patterns
 
 __all__ = ["Offering"]
 
@@ -45,6 +47,8 @@ class Offering:
         self.only = only
         self._asked = 0.0
         """When servers were last asked what they have."""
+        self._patterns = _patterns(caller)
+        self._named: tuple[Mapping[str, Definition], Mapping[str, bool]] = ({}, {})
 
     async def roster(self, *, patient: bool = False) -> Roster:
         """What there is now; of many servers, what is kept, and what comes soon. For one server, raises the
@@ -101,19 +105,33 @@ class Offering:
 
     def servers(self) -> list[Server]:
         """Those that this caller reaches, in the order of their ids."""
-        calls = self.parts.calls
         there = self.parts.manager.visible(self.principal)
         return [
             there[server_id]
             for server_id in sorted(there)
-            if self.only in (None, server_id)
-            and there[server_id].enabled
-            and calls.reaches(server_id, self.caller)
+            if there[server_id].enabled and self.concerns(server_id)
         ]
 
     def concerns(self, server_id: str) -> bool:
-        """Whether this caller sees anything of a server."""
-        return self.only in (None, server_id) and self.parts.calls.reaches(server_id, self.caller)
+        """Whether this caller sees anything of a server. Where an agent or a token names tools, that is so
+        only if one of the server's is among them: its prompts and resources are nobody's else."""
+        if self.only not in (None, server_id) or not self.parts.calls.reaches(server_id, self.caller):
+            return False
+        return not self._patterns or self._is_named(server_id)
+
+    def _is_named(self, server_id: str) -> bool:
+        """Of a server that has no tools, whether one would be that is named like its tools."""
+        tools = self.parts.rosters.known(self.principal).tools
+        if self._named[0] is not tools:
+            named: dict[str, bool] = {}
+            for name, each in tools.items():
+                named[each.server_id] = named.get(each.server_id, False) or self._allows(name)
+            self._named = tools, named
+        found = self._named[1].get(server_id)
+        return self._allows(f"{self.parts.rosters.prefix(server_id)}any") if found is None else found
+
+    def _allows(self, name: str) -> bool:
+        return all(each.allows(name) for each in self._patterns)
 
     async def connect(self) -> None:
         """Where there is one server, connect it now, so that it is heard. Of many, those are heard that are
@@ -181,19 +199,28 @@ class Offering:
         return _EVERYTHING if catalogue is None else _carried(catalogue.listing.capabilities)
 
     def instructions(self) -> str | None:
-        """What the servers say about how to use them; of untrusted ones, nothing."""
-        if self.only is not None:
-            catalogue = self._catalogue()
-            return None if catalogue is None else catalogue.listing.instructions
+        """What the servers say about how to use them; nothing of untrusted ones, and nothing that was not
+        accepted."""
         found = self.parts.rosters.known(self.principal).catalogues
-        parts = [
-            f"# {server.label or server.id}\n{text[:_INSTRUCTIONS]}"
+        said = [
+            (server.label or server.id, text)
             for server in self.servers()
             if server.trust is Trust.TRUSTED
             and (catalogue := found.get(server.id)) is not None
-            and (text := catalogue.listing.instructions)
+            and (text := self.parts.locks.instructions(catalogue.contents))
         ]
-        return "\n\n".join(parts) or None
+        if self.only is not None:
+            return said[0][1] if said else None
+        return "\n\n".join(f"# {name}\n{text[:_INSTRUCTIONS]}" for name, text in said) or None
+
+
+def _patterns(caller: Caller) -> list[Patterns]:
+    """By which tools are named for a caller."""
+    lists = (
+        None if caller.agent is None else caller.agent.tools,
+        None if caller.scope is None else caller.scope.tools,
+    )
+    return [patterns(each) for each in lists if each is not None]
 
 
 def _carried(capabilities: Mapping[str, Any]) -> dict[str, Any]:

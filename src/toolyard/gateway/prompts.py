@@ -34,7 +34,7 @@ class Prompts:
             name: {**each, "name": name}
             for server, listed in found
             for each in listed
-            if (name := names.of(server.id, each.get("name", ""))) is not None
+            if isinstance(own := each.get("name"), str) and (name := names.of(server.id, own)) is not None
         }
         return page("prompts", [named[name] for name in sorted(named)], request.params)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from toolyard.errors import RpcError
 from toolyard.gateway.client import Request
@@ -18,6 +19,8 @@ from toolyard.wire.versions import INVALID_PARAMS
 
 __all__ = ["Resources"]
 
+_Listed: TypeAlias = Sequence[tuple[Server, Sequence[dict[str, Any]]]]
+_NONE: Sequence[dict[str, Any]] = ()
 _NOT_FOUND = -32002
 """What the legacy era says of a resource that there is not; the modern era has no such code."""
 
@@ -28,6 +31,7 @@ class Resources:
     def __init__(self, offering: Offering, rounds: Rounds) -> None:
         self._offering = offering
         self._rounds = rounds
+        self._known: tuple[_Listed, _Listed, Places] | None = None
 
     async def list(self, request: Request) -> dict[str, Any]:
         """``resources/list``, each server's in its own order."""
@@ -110,22 +114,25 @@ class Resources:
         return found
 
     async def _places(self, *, patient: bool = False) -> Places:
+        """Where they are; made anew only where a server lists anything else."""
         methods = ("resources/list", "resources/templates/list")
-        return Places.of(*await asyncio.gather(*(self._listed(each, patient=patient) for each in methods)))
+        there, ways = await asyncio.gather(*(self._listed(each, patient=patient) for each in methods))
+        known = self._known
+        if known is None or not (_is_same(known[0], there) and _is_same(known[1], ways)):
+            known = self._known = there, ways, Places.of(there, ways)
+        return known[2]
 
-    async def _listed(
-        self, method: str, *, patient: bool = False
-    ) -> list[tuple[Server, list[dict[str, Any]]]]:
+    async def _listed(self, method: str, *, patient: bool = False) -> _Listed:
         offering = self._offering
         shelves, waits = offering.gateway.shelves, patient or offering.only is not None
 
-        async def ask(server: Server) -> list[dict[str, Any]]:
+        async def ask(server: Server) -> Sequence[dict[str, Any]]:
             try:
                 return (await shelves.get(server, method, offering.principal, patient=waits)).items
             except RpcError:
                 # Many servers have resources and no templates, and say so with an error.
                 if method == "resources/templates/list":
-                    return []
+                    return _NONE
                 raise
 
         return await offering.each(await self._servers(patient=patient), ask)
@@ -139,3 +146,10 @@ class Resources:
             if "resources" not in await self._offering.capabilities():
                 raise
             return []
+
+
+def _is_same(one: _Listed, other: _Listed) -> bool:
+    """Whether these are the very same lists of the same servers."""
+    return len(one) == len(other) and all(
+        a[0] is b[0] and a[1] is b[1] for a, b in zip(one, other, strict=True)
+    )

@@ -13,6 +13,7 @@ from toolyard.gateway.handing import Outcome
 from toolyard.gateway.parked import Parked
 from toolyard.gateway.upstream import needs_lane
 from toolyard.model.principal import Principal
+from toolyard.model.server import Timeouts
 from toolyard.wire.server import input_required
 from toolyard.wire.versions import INVALID_PARAMS
 
@@ -23,7 +24,12 @@ class Send(Protocol):
     """Takes a request to a server, over the connection that is right for who asks."""
 
     def __call__(
-        self, server_id: str, method: str, params: Mapping[str, Any], repeatable: bool = False
+        self,
+        server_id: str,
+        method: str,
+        params: Mapping[str, Any],
+        repeatable: bool = False,
+        timeouts: Timeouts | None = None,
     ) -> Awaitable[dict[str, Any]]: ...
 
 
@@ -50,11 +56,21 @@ class Rounds:
         """Sends what is done in one round."""
 
         async def send(
-            server_id: str, method: str, params: Mapping[str, Any], repeatable: bool = False
+            server_id: str,
+            method: str,
+            params: Mapping[str, Any],
+            repeatable: bool = False,
+            timeouts: Timeouts | None = None,
         ) -> dict[str, Any]:
             upstream = self._gateway.upstream
             return await upstream.for_request(
-                server_id, self._principal, method, params, request, repeatable=repeatable
+                server_id,
+                self._principal,
+                method,
+                params,
+                request,
+                repeatable=repeatable,
+                timeouts=timeouts,
             )
 
         return send
@@ -100,7 +116,11 @@ class Rounds:
 
         async def through(parked: Parked) -> dict[str, Any]:
             async def send(
-                server_id: str, method: str, params: Mapping[str, Any], repeatable: bool = False
+                server_id: str,
+                method: str,
+                params: Mapping[str, Any],
+                repeatable: bool = False,
+                timeouts: Timeouts | None = None,
             ) -> dict[str, Any]:
                 upstream = self._gateway.upstream
                 return await upstream.for_round(
@@ -110,6 +130,7 @@ class Rounds:
                     {**params, **more},
                     parked,
                     repeatable=repeatable,
+                    timeouts=timeouts,
                 )
 
             return await work(send)

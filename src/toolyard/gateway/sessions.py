@@ -17,6 +17,8 @@ from toolyard.wire.exchange import Answer, Exchange, Message, notification, requ
 __all__ = ["Session"]
 
 _KEYS = itertools.count(1)
+_COMPLETED = "notifications/elicitation/complete"
+"""The person did what a URL was for that they were sent to; the modern era has no such message."""
 
 
 class Session:
@@ -56,6 +58,7 @@ class Session:
             sampling=answerer("sampling/createMessage"),
             roots=answerer("roots/list"),
             log=self._logged,
+            notification=self._noted,
             offers=self.capabilities,
             name_inputs=True,
         )
@@ -96,6 +99,11 @@ class Session:
     def _logged(self, _: str, params: Mapping[str, Any]) -> None:
         if passes_level(params, self.log_level) and (tell := self._way()) is not None:
             tell(notification("notifications/message", dict(params)))
+
+    def _noted(self, _: str, method: str, params: Mapping[str, Any]) -> None:
+        """Of what servers say unasked, what belongs to a question of theirs; the rest is heard elsewhere."""
+        if method == _COMPLETED and (tell := self._way()) is not None:
+            tell(notification(method, dict(params)))
 
     def _way(self) -> Tell | None:
         """Where a message goes that a server sends while it works: with the request that it works on, where

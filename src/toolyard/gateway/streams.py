@@ -40,6 +40,7 @@ class Stream:
         self._sent = 0
         self._ended = False
         self._writers = 0
+        self._reading = 0
         self._more = asyncio.Event()
 
     @property
@@ -51,6 +52,11 @@ class Stream:
     def begun(self) -> bool:
         """Whether anything was put in, or a client reads it: the answer belongs here then."""
         return self._last > 0 or self._writers > 0
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a client reads it now."""
+        return self._reading > 0
 
     def put(self, message: Message) -> None:
         """Send a message as soon as the reader takes it. Never waits."""
@@ -70,19 +76,33 @@ class Stream:
         self._ended = True
         self._more.set()
 
+    def send_away(self) -> None:
+        """Whoever reads it gets nothing more; somebody else may."""
+        self._writers += 1
+        self._more.set()
+
     async def more(self) -> None:
         """Wait for something new, or the end."""
         await self._more.wait()
 
     async def write(
         self, send: Send, *, after: int | None = None, headers: list[tuple[bytes, bytes]] | None = None
-    ) -> None:
+    ) -> bool:
         """Send everything to an HTTP client, until the end; for one that comes back, what came ``after``.
-        Whoever read it before gets nothing more: each message goes one way only."""
+        Whoever read it before gets nothing more: each message goes one way only. Whether this one got it to
+        the end."""
         self._writers += 1
-        writer = self._writers
+        self._reading += 1
         self._more.set()
-        await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *(headers or [])]})
+        try:
+            return await self._write(send, self._writers, after, headers or [])
+        finally:
+            self._reading -= 1
+
+    async def _write(
+        self, send: Send, writer: int, after: int | None, headers: list[tuple[bytes, bytes]]
+    ) -> bool:
+        await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *headers]})
         if self.name is not None and after is None:
             # A client that knows an id from the start can come back whenever the stream breaks.
             prime = f"id: {self.name}/0\nretry: {_RETRY}\ndata:\n\n".encode()
@@ -106,6 +126,7 @@ class Stream:
                     continue
                 await send({"type": "http.response.body", "body": b":\n\n", "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return writer == self._writers
 
     def _event(self, number: int, data: bytes) -> bytes:
         # Encoded JSON has no line breaks.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from typing import Any, TypeAlias, cast
 
 from toolyard.catalog.roster import Roster
-from toolyard.errors import ApprovalNeeded, ToolRefused
+from toolyard.errors import ApprovalNeeded, ServerError, ToolRefused
 from toolyard.gateway.asking import Asking
 from toolyard.gateway.client import Request, as_object
 from toolyard.gateway.failing import Refusal
@@ -20,8 +21,9 @@ from toolyard.gateway.rounds import Rounds, Send
 from toolyard.gateway.upstream import needs_lane
 from toolyard.meta import Mode, Offer
 from toolyard.meta.definitions import META_TOOLS
+from toolyard.meta.surface import CALL
 from toolyard.model.result import Result
-from toolyard.model.server import NATIVE, Server
+from toolyard.model.server import NATIVE, Server, Trust
 from toolyard.model.tool import Definition
 from toolyard.policy import refused
 from toolyard.wire.codec import Written
@@ -148,6 +150,8 @@ class Tools:
         progress = request.progressed if request.progress_token is not None else None
 
         async def made() -> dict[str, Any]:
+            if name == CALL and self._is_told_of(request):
+                return await self._rounds.run(request, partial(self._meta_call, given, request))
             return _shaped(await meta.result(name, given, caller, on_progress=progress, asks=True), request)
 
         try:
@@ -160,6 +164,36 @@ class Tools:
                 return _shaped(meta.refused(needed, caller), request) if asked is None else asked
         except ToolRefused as error:
             return _shaped(meta.refused(error, caller), request)
+
+    def _is_told_of(self, request: Request) -> bool:
+        """Whether servers must be told what this client can do, or that it can do nothing."""
+        rounds = "inputResponses" in request.params or "requestState" in request.params
+        return rounds or needs_lane(request) or self._parts.manager.offers
+
+    async def _meta_call(self, given: dict[str, Any], request: Request, send: Send) -> dict[str, Any]:
+        """A call through the meta tools of a client of whom servers are told. Where the server asks it, that
+        is the answer, as it came; otherwise the result, as for a model."""
+        asked: list[dict[str, Any]] = []
+
+        async def via(
+            server: Server, definition: Definition, arguments: Mapping[str, Any], repeatable: bool
+        ) -> dict[str, Any]:
+            params = {"name": definition.name, "arguments": arguments}
+            within, way = meta.timeouts, send
+            if server.trust is Trust.UNTRUSTED:
+                # Whose words are only data asks nobody.
+                way = self._rounds.plain(replace(request, capabilities={}, log_level=None, session=None))
+            elif needs_lane(request):
+                # Somebody may be asked, who thinks; a server that says nothing has no longer than else.
+                within = replace(within, call=max(within.call, server.timeouts.call))
+            raw = await way(server.id, "tools/call", params, repeatable, within)
+            if raw.get("resultType") == "input_required":
+                asked.append(raw)
+            return raw
+
+        meta, caller = self._parts.meta, self._offering.caller
+        result = await meta.result(CALL, given, caller, asks=True, via=via)
+        return asked[0] if asked else _shaped(result, request)
 
     async def _pass(self, exposed: str, arguments: dict[str, Any] | None, send: Send) -> dict[str, Any]:
         async def via(
@@ -195,19 +229,16 @@ class Tools:
         raise refused(name, [each.name for each in shown.values() if each.server_id == only])
 
     async def marks(self, name: object) -> tuple[HeaderParam, ...]:
-        """The parameters of a tool that a modern client mirrors into headers."""
+        """The parameters of a tool that a modern client mirrors into headers. None of one that cannot be
+        looked up: the call will say why."""
         if not isinstance(name, str):
             return ()
-        rosters, principal = self._parts.rosters, self._offering.principal
-        exposed = await self._exposed(name)
-        if exposed in META_TOOLS:
+        try:
+            exposed, definition = await self._defined(name)
+        except ServerError:
             return ()
-        definition = rosters.known(principal).tools.get(exposed)
         if definition is None:
-            located = await rosters.locate(exposed, principal)
-            if located is None:
-                return ()
-            definition = located[1]
+            return ()
         known = self._marks.get(exposed)
         if known is None or known[0] is not definition:
             try:
@@ -216,6 +247,18 @@ class Tools:
                 known = (definition, ())
             self._marks[exposed] = known
         return known[1]
+
+    async def _defined(self, name: str) -> tuple[str, Definition | None]:
+        """A tool's exposed name, and what its server published; None of a meta tool, or where there is no
+        such tool. Raises a ServerError."""
+        rosters, principal = self._parts.rosters, self._offering.principal
+        exposed = await self._exposed(name)
+        if exposed in META_TOOLS:
+            return exposed, None
+        definition = rosters.known(principal).tools.get(exposed)
+        if definition is None and (located := await rosters.locate(exposed, principal)) is not None:
+            definition = located[1]
+        return exposed, definition
 
 
 def _shaped(result: Result, request: Request) -> dict[str, Any]:

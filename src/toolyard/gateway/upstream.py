@@ -23,6 +23,7 @@ from toolyard.gateway.client import CURRENT, Request
 from toolyard.gateway.parked import Parked
 from toolyard.gateway.sessions import Session
 from toolyard.model.principal import LOCAL, Principal
+from toolyard.model.server import Timeouts
 from toolyard.model.status import State
 from toolyard.wire.codec import encode
 
@@ -76,6 +77,7 @@ class Upstream:
         request: Request,
         *,
         repeatable: bool = False,
+        timeouts: Timeouts | None = None,
     ) -> dict[str, Any]:
         """The result of what a legacy client wants, or a client that can do nothing for servers. Raises a
         ServerError."""
@@ -96,6 +98,7 @@ class Upstream:
             method,
             params,
             repeatable=repeatable,
+            timeouts=timeouts,
             on_progress=request.progressed if request.progress_token is not None else None,
             meta=request.meta,
             log_level=level,
@@ -125,13 +128,14 @@ class Upstream:
         parked: Parked,
         *,
         repeatable: bool = False,
+        timeouts: Timeouts | None = None,
     ) -> dict[str, Any]:
         """The result of what a modern client wants that can answer questions, or wants logs. It is
         ``input_required`` where a modern server asks. Raises a ServerError."""
         facts = await self._manager.facts(server_id, principal=principal)
         if facts.modern and parked.request.log_level is None:
             connection = self._manager.connection(server_id, principal)
-            return await _send(connection, method, params, parked, repeatable)
+            return await _send(connection, method, params, parked, repeatable, timeouts)
         kind = (server_id, principal.id, encode(dict(parked.request.capabilities)))
         lane, connection = self._take(kind, server_id, principal, parked.request.capabilities)
         lane.holder = parked
@@ -140,7 +144,7 @@ class Upstream:
                 lane.level = await _tell_level(connection, level, lane.level)
             if not facts.modern:
                 params = {key: params[key] for key in params if key not in _ROUND}
-            result = await _send(connection, method, params, parked, repeatable)
+            result = await _send(connection, method, params, parked, repeatable, timeouts)
         except ServerError:
             self._put(kind, lane)
             raise
@@ -183,7 +187,12 @@ class Upstream:
 
 
 async def _send(
-    connection: Connection, method: str, params: Mapping[str, Any], parked: Parked, repeatable: bool
+    connection: Connection,
+    method: str,
+    params: Mapping[str, Any],
+    parked: Parked,
+    repeatable: bool,
+    timeouts: Timeouts | None,
 ) -> dict[str, Any]:
     request = parked.request
     # A later round may want to know what this one does not.
@@ -192,6 +201,7 @@ async def _send(
         method,
         params,
         repeatable=repeatable,
+        timeouts=timeouts,
         on_progress=parked.progressed if wants_progress else None,
         meta=request.meta,
         log_level=request.log_level,

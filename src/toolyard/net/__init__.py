@@ -1,7 +1,24 @@
-"""The one HTTP session, TLS context and address guard that every outgoing request uses."""
+"""The one HTTP session, TLS context and address guard that every outgoing request uses.
 
-from toolyard.net.answer import Answer, NotHttp
+What needs the HTTP library is loaded when it is first used: servers that are programs need none of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from toolyard.net.guard import AddressRefused, Guard, is_private
 from toolyard.net.session import Net, same_origin
 
+if TYPE_CHECKING:
+    from toolyard.net.answer import Answer, NotHttp
+
 __all__ = ["AddressRefused", "Answer", "Guard", "Net", "NotHttp", "is_private", "same_origin"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in ("Answer", "NotHttp"):
+        raise AttributeError(f"module 'toolyard.net' has no attribute '{name}'")
+    from toolyard.net import answer  # aiohttp
+
+    return getattr(answer, name)

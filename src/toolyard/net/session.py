@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ssl
-import urllib.request
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-import aiohttp
-from aiohttp.abc import AbstractResolver
-from yarl import URL
-
 from toolyard.net.guard import Guard
-from toolyard.net.origin import KEEP_ALIVE, Origin
+
+if TYPE_CHECKING:
+    import aiohttp
+    from aiohttp.abc import AbstractResolver
+    from yarl import URL
+
+    from toolyard.net.origin import Origin
 
 __all__ = ["Net", "same_origin"]
 
@@ -49,6 +50,10 @@ class Net:
         key = (guarded, url.scheme, url.user, url.password, url.host, url.port, proxy, tls)
         origin = self._origins.get(key)
         if origin is None:
+            from yarl import URL
+
+            from toolyard.net.origin import Origin  # aiohttp, which only servers behind a URL need
+
             session = partial(self.session, guarded=guarded)
             origin = self._origins[key] = Origin(url, session, tls, URL(proxy) if proxy else None)
         return origin
@@ -82,6 +87,10 @@ class Net:
             await session.close()
 
     def _make(self, guarded: bool) -> aiohttp.ClientSession:
+        import aiohttp  # only servers behind a URL need it
+
+        from toolyard.net.origin import KEEP_ALIVE
+
         connector = aiohttp.TCPConnector(
             limit=0,
             keepalive_timeout=KEEP_ALIVE,
@@ -102,10 +111,12 @@ class Net:
 
 
 def _proxy_for(url: URL) -> str | None:
+    from urllib.request import getproxies, proxy_bypass  # http.client and email, which programs do without
+
     host = url.host or ""
-    if host in ("localhost", "127.0.0.1", "::1") or urllib.request.proxy_bypass(host):
+    if host in ("localhost", "127.0.0.1", "::1") or proxy_bypass(host):
         return None
-    return urllib.request.getproxies().get(url.scheme)
+    return getproxies().get(url.scheme)
 
 
 def same_origin(one: URL, other: URL) -> bool:

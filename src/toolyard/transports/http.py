@@ -25,7 +25,8 @@ from toolyard.transports.requests import (
     refusal,
     tells_lost_session,
 )
-from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line
+from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line, not_json
+from toolyard.wire.broken import in_place_of
 from toolyard.wire.codec import decode, encode
 from toolyard.wire.exchange import Id, Message, is_answer
 from toolyard.wire.framing import Oversize, SseEvent, SseParser
@@ -347,8 +348,8 @@ class _Stream:
         try:
             return decode(event.data)
         except ValueError:
-            log.debug("skipped an event that is not JSON: %s", bytes(event.data[:200]))
-            return None
+            log.debug("an event that is not JSON: %s", bytes(event.data[:200]))
+            return in_place_of(event.data, not_json(event.data))
 
 
 def _too_long(size: int, limit: int) -> str:

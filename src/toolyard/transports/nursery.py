@@ -56,6 +56,11 @@ class Nursery:
         self._groups: set[int] = set()
         self._spawned = 0
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many children as may be."""
+        return self._most is not None and len(self._groups) >= self._most
+
     def mark(self) -> tuple[str, str]:
         """The environment variable that every child must carry, fresh for each child."""
         self._spawned += 1
@@ -66,7 +71,7 @@ class Nursery:
 
         Raises Unreachable where there are as many children as may be.
         """
-        if self._most is not None and len(self._groups) >= self._most:
+        if self.is_full:
             raise Unreachable(
                 f"{self._most} stdio servers run already, which is the most that may",
                 hint="raise the setting max_stdio_servers, or set 'stopWhenIdle' for servers that rest",

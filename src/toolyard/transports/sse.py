@@ -14,7 +14,8 @@ from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, 
 from toolyard.model.server import HttpSpec
 from toolyard.net import Answer, Net, same_origin
 from toolyard.transports.requests import Requests, drain, fault, refusal, tells_lost_session
-from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line
+from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line, not_json
+from toolyard.wire.broken import in_place_of
 from toolyard.wire.codec import decode, encode
 from toolyard.wire.exchange import Message
 from toolyard.wire.framing import Oversize, SseEvent, SseParser
@@ -96,9 +97,9 @@ class SseTransport:
         try:
             message = decode(event.data)
         except ValueError:
-            log.debug("skipped an event that is not JSON: %s", bytes(event.data[:200]))
-            return
-        if self._receiver is not None:
+            log.debug("an event that is not JSON: %s", bytes(event.data[:200]))
+            message = in_place_of(event.data, not_json(event.data))
+        if message is not None and self._receiver is not None:
             self._receiver.on_message(message)
 
     def _place(self, data: Raw) -> URL:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import shutil
 import signal
 from collections.abc import Mapping
@@ -15,9 +14,17 @@ from toolyard.errors import OutcomeUnknown, Unreachable
 from toolyard.model.server import StdioSpec
 from toolyard.transports.child import Child
 from toolyard.transports.nursery import Nursery, child_environment, group_alive, signal_group
-from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, Ring, TransportFacts, in_one_line
+from toolyard.transports.transport import (
+    MESSAGE_LIMIT,
+    Receiver,
+    Ring,
+    TransportFacts,
+    in_one_line,
+    not_json,
+)
+from toolyard.wire.broken import in_place_of
 from toolyard.wire.codec import decode, encode
-from toolyard.wire.exchange import Message, error_message
+from toolyard.wire.exchange import Message
 from toolyard.wire.framing import Line, LineFramer, Oversize
 
 __all__ = ["StdioTransport"]
@@ -28,7 +35,6 @@ _EXIT_AND_EOF = 0.25
 """Seconds between the end of a child's output and its exit, in either order, before we stop waiting."""
 _AFTER_STDIN = 1.0
 _AFTER_TERM = 5.0
-_ID = re.compile(rb'"id"\s*:\s*"?(\d{1,18})"?')
 
 
 class StdioTransport:
@@ -75,14 +81,18 @@ class StdioTransport:
         spec = self._spec
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             if spec.cwd is not None and not os.path.isdir(spec.cwd):
+                wrong = "is no folder" if os.path.exists(spec.cwd) else "does not exist"
                 return Unreachable(
-                    f"the working directory {spec.cwd} does not exist",
-                    hint="correct 'cwd' or create the folder",
+                    f"the working directory {spec.cwd} {wrong}", hint="correct 'cwd' or create the folder"
                 )
             return Unreachable(
                 f"command not found: {spec.command}", hint="install it, or give its full path in 'command'"
             )
         if isinstance(error, PermissionError):
+            if spec.cwd is not None and not os.access(spec.cwd, os.X_OK):
+                return Unreachable(f"no permission to enter the working directory {spec.cwd}")
+            if os.path.isdir(os.path.join(spec.cwd or "", spec.command)):
+                return Unreachable(f"{spec.command} is a folder", hint="name a program in it in 'command'")
             return Unreachable(f"no permission to run {spec.command}", hint=f"chmod +x {spec.command}")
         return Unreachable(f"could not start {spec.command!r}: {error}")
 
@@ -153,9 +163,9 @@ class StdioTransport:
             self._line(line)
 
     def on_output_end(self) -> None:
+        self._eof = True
         if (rest := self._framer.rest()) is not None:
             self._line(rest)
-        self._eof = True
         self._ending()
 
     def on_errors(self, data: bytes) -> None:
@@ -179,13 +189,15 @@ class StdioTransport:
         if receiver is None:
             return
         if isinstance(line, Oversize):
-            self._oversize(line, receiver)
+            self._noise += 1
+            cause = f"its answer is {line.size} bytes long, over the limit of {self._limit}"
+            self._unreadable(line, cause, receiver)
             return
         if line[:1] in (b"{", b"["):
             try:
                 message = decode(line)
             except ValueError:
-                pass
+                self._unreadable(line, not_json(line), receiver)
             else:
                 receiver.on_message(message)
                 return
@@ -202,13 +214,11 @@ class StdioTransport:
         if self._noise <= 3:
             log.debug("skipped a line on standard output that is no message: %s", self._last_noise)
 
-    def _oversize(self, line: Oversize, receiver: Receiver) -> None:
-        # The id stands at either end, whichever library wrote it; so the one call that it answers can end.
-        match = _ID.search(line.head[:200]) or _last(line.tail[-200:])
-        self._noise += 1
-        if match is not None and b'"method"' not in line.head[:200]:
-            cause = f"its answer is {line.size} bytes long, over the limit of {self._limit}"
-            receiver.on_message(error_message(int(match[1]), 0, cause))
+    def _unreadable(self, line: Line, cause: str, receiver: Receiver) -> None:
+        """End the one call that an answer was for which nobody can read. Of one that broke off in the middle
+        the outcome is unknown, as that of the other calls."""
+        if not self._eof and (message := in_place_of(line, cause)) is not None:
+            receiver.on_message(message)
 
     def _ending(self) -> None:
         if self._receiver is None:
@@ -241,11 +251,7 @@ class StdioTransport:
         return self._with_last_words(text)
 
     def _with_last_words(self, text: str) -> str:
-        said = (*reversed(self._ring.lines), self._last_noise)
-        words = next((line for line in (in_one_line(line, 300) for line in said) if line), "")
+        said = [in_one_line(line, 300) for line in (*reversed(self._ring.lines), self._last_noise)]
+        # What to do next, which programs say last, tells nobody what happened.
+        words = next((line for line in said if line and not line.startswith("hint: ")), "")
         return f"{text}: {words}" if words else text
-
-
-def _last(tail: bytes) -> re.Match[bytes] | None:
-    matches = list(_ID.finditer(tail))
-    return matches[-1] if matches else None

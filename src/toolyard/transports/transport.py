@@ -9,8 +9,9 @@ from typing import Protocol
 
 from toolyard.errors import ServerError
 from toolyard.wire.exchange import Message
+from toolyard.wire.gather import Raw
 
-__all__ = ["MESSAGE_LIMIT", "Receiver", "Transport", "TransportFacts", "in_one_line"]
+__all__ = ["MESSAGE_LIMIT", "Receiver", "Transport", "TransportFacts", "in_one_line", "not_json"]
 
 MESSAGE_LIMIT = 64 * 1024 * 1024
 """The longest message, in bytes, that a transport takes in."""
@@ -22,6 +23,11 @@ def in_one_line(words: str, width: int = 200) -> str:
     """What a server said, fit to stand in a sentence of ours: one line, printable, not too long."""
     line = " ".join(_ESCAPES.sub("", words[: width * 4]).split())
     return "".join(char if char.isprintable() else "\ufffd" for char in line[:width])
+
+
+def not_json(answer: Raw) -> str:
+    """What is wrong with an answer that cannot be read, with how it begins."""
+    return f"its answer is no JSON: {in_one_line(str(answer[:800], 'utf-8', 'replace'))}"
 
 
 class Receiver(Protocol):

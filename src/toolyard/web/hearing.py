@@ -14,10 +14,12 @@ __all__ = ["hear_servers", "hear_tokens"]
 
 
 async def hear_tokens(site: Site) -> None:
-    """A token, a session or an account counts no more: whoever comes next is looked up."""
+    """A token, a session or an account counts no more: whoever comes next is looked up, and so is whoever
+    only listens."""
     async with aclosing(site.database.signals.listen(TOKENS)) as listening:
         async for _ in listening:
             site.mcp.forget()
+            await site.mcp.app.listeners.look_again()
 
 
 async def hear_servers(site: Site) -> None:

@@ -153,6 +153,7 @@ class McpDoor:
     def stop(self) -> None:
         """Streams that only listen end now."""
         self.gateway.closing.set()
+        self.app.stop()
 
     async def close(self) -> None:
         """End what waits, before the connections close."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -13,6 +14,7 @@ HEAD_SECONDS = 20.0
 """From the connection, or from the first byte of a later request, to the end of its head."""
 HEAD_LIMIT = 64 * 1024
 """Bytes of a request line and its headers."""
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
 class PatientProtocol(HttpToolsProtocol):
@@ -42,7 +44,7 @@ class PatientProtocol(HttpToolsProtocol):
         if begins:
             self._in_head, self._arrived = True, 0
         self._arrived += len(data)
-        super().data_received(data)
+        super().data_received(_as_it_is(data) if self._in_head else data)
         if not self._in_head:
             return
         # Most heads come whole: only one that did not needs a clock.
@@ -69,3 +71,12 @@ class PatientProtocol(HttpToolsProtocol):
         self._heard()
         # Nobody who means well is still there to read an answer.
         self.transport.close()
+
+
+def _as_it_is(data: bytes) -> bytes:
+    """The head of a request that offers to speak something else, as Java's client offers HTTP/2, without the
+    offer: we take none, and the parser would leave the body to that other protocol."""
+    if _UPGRADE.search(data) is None:
+        return data
+    head, end, body = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"\r\nX-Upgrade:", head) + end + body

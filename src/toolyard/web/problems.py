@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from toolyard.content.readable import readable
 from toolyard.errors import AgentsError, ApprovalNeeded, ConfigError, RpcError, ServerError, ToolyardError
 from toolyard.people.errors import Invalid as InvalidPerson
 from toolyard.people.errors import NameTaken
@@ -60,6 +61,7 @@ class ProblemDetails(BaseModel):
     )
     server: str | None = Field(default=None, description="The server that failed, where one did.")
     code: int | None = Field(default=None, description="The server's own error code, where it gave one.")
+    data: str | None = Field(default=None, description="What the server sent with its error, as JSON text.")
     approval: str | None = Field(
         default=None, description="The page where a call that needs an approval gets it; then call again."
     )
@@ -181,6 +183,7 @@ def _of_ours(error: ToolyardError) -> tuple[ProblemDetails, dict[str, str]]:
         errors=fields,
         server=(error.server or None) if isinstance(error, ServerError) else None,
         code=error.code if isinstance(error, RpcError) else None,
+        data=readable(error.data) if isinstance(error, RpcError) and error.data is not None else None,
         approval=error.link if isinstance(error, ApprovalNeeded) else None,
     )
     headers: dict[str, str] = {}

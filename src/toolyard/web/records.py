@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from toolyard.catalog.tokens import estimate_definition
@@ -54,6 +54,9 @@ class ServerRecord:
     slug: str | None = None
     registry_id: str | None = None
     """The registry server that an instance is of."""
+    last_call: float | None = field(default=None, compare=False)
+    """When it was last asked something, which is no change of how it is. Of one that people share it is for
+    admins: it tells what others do."""
 
 
 class Costs:
@@ -181,6 +184,7 @@ def _record(
         shared=server.shared,
         restarts=status.restarts,
         next_retry=status.next_retry,
+        last_call=status.last_call if caller.principal.admin or not server.shared else None,
         **told,
     )
 

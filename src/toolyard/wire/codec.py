@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Any, NoReturn, TypeAlias, cast
 
 import orjson
@@ -126,12 +128,47 @@ def written(value: object) -> Written:
 
 def _encode_exactly(message: object) -> bytes:
     try:
-        text = json.dumps(
-            message, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_read_again
-        )
-    except (ValueError, RecursionError) as error:
+        try:
+            text = _text(message)
+        except RecursionError:
+            text = "".join(_piece_by_piece(message))
+    except ValueError as error:
         raise TypeError(f"not JSON: {error}") from None
     return text.encode("utf-8", "replace")
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_read_again)
+
+
+def _piece_by_piece(message: object) -> Iterator[str]:
+    """For what nests as deeply as it can be read, which is deeper than the libraries write."""
+    opened: list[tuple[Iterator[tuple[str, object]], str]] = [(iter((("", message),)), "")]
+    while opened:
+        entries, end = opened[-1]
+        entry = next(entries, None)
+        if entry is None:
+            opened.pop()
+            yield end
+            continue
+        before, value = entry
+        if isinstance(value, dict):
+            yield before + "{"
+            opened.append((_fields(cast("dict[str, object]", value)), "}"))
+        elif isinstance(value, list):
+            yield before + "["
+            opened.append((zip(_commas(), cast("list[object]", value), strict=False), "]"))
+        else:
+            yield before + _text(value)
+
+
+def _fields(value: dict[str, object]) -> Iterator[tuple[str, object]]:
+    for comma, (key, field) in zip(_commas(), value.items(), strict=False):
+        yield f"{comma}{_text(key)}:", field
+
+
+def _commas() -> Iterator[str]:
+    return itertools.chain(("",), itertools.repeat(","))
 
 
 def _read_again(value: object) -> Any:

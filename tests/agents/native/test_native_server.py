@@ -15,7 +15,7 @@ import pytest
 
 from toolyard.config import load_config
 from toolyard.config.settings import Settings
-from toolyard.errors import ToolRefused, Unreachable
+from toolyard.errors import OutcomeUnknown, ToolRefused
 from toolyard.model.agent import Agent
 from toolyard.model.call import Caller, CallRecord
 from toolyard.model.decision import Outcome, Surface, Verdict
@@ -272,7 +272,7 @@ async def test_closing_in_the_middle_ends_everything(
     task = asyncio.create_task(parts.calls.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))
     await until(lambda: parts.manager.connection(NATIVE).status().in_flight == 1)
     await parts.close()
-    with pytest.raises(Unreachable):
+    with pytest.raises(OutcomeUnknown):
         await task
 
 

@@ -47,6 +47,7 @@ _EXAMPLE: dict[str, JsonValue] = {
     "shared": False,
     "restarts": 0,
     "next_retry": None,
+    "last_call": "2026-11-15T06:42:10Z",
     "pid": None,
     "stderr": [],
     "slug": None,
@@ -92,6 +93,7 @@ class ServerStatus(BaseModel):
     shared: bool
     restarts: int
     next_retry: datetime | None
+    last_call: datetime | None = Field(description="When it was last asked something; no event tells of it.")
     pid: int | None = Field(description="Its process; for admins.")
     stderr: list[str] = Field(description="Its last words, where it failed; for admins.")
     slug: str | None = Field(description="What the instance is called.")
@@ -112,6 +114,7 @@ def status_of(record: ServerRecord) -> ServerStatus:
     told = {name: getattr(record, name) for name in _FIELDS}
     told["since"] = moment_or_none(record.since)
     told["next_retry"] = moment_or_none(record.next_retry)
+    told["last_call"] = moment_or_none(record.last_call)
     told["stderr"] = list(record.stderr)
     return ServerStatus.model_construct(**told)
 

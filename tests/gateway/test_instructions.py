@@ -1,0 +1,78 @@
+"""What servers say about how to use them, as far as a client's model may hear it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from tests.gateway.conftest import Modern
+
+from toolyard.catalog.lock import has_now, write_lock
+from toolyard.model.principal import LOCAL
+
+PROGRAM = """
+import json, pathlib, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("id") is None:
+        continue
+    answer = {"jsonrpc": "2.0", "id": message["id"]}
+    if message["method"] == "initialize":
+        answer["result"] = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "one", "version": "1"},
+            "instructions": pathlib.Path(sys.argv[1]).read_text(),
+        }
+    elif message["method"] == "tools/list":
+        answer["result"] = {"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}
+    else:
+        answer["error"] = {"code": -32601, "message": "no"}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+def entry(said: Path, words: str, **more: Any) -> dict[str, Any]:
+    said.write_text(words)
+    return {"command": sys.executable, "args": ["-I", "-S", "-c", PROGRAM, str(said)], **more}
+
+
+async def heard(http: aiohttp.ClientSession, site: Any) -> tuple[str | None, str | None]:
+    """The instructions at the address of the server, and at that of all."""
+    found: list[str | None] = []
+    for address in ("/mcp/servers/one", "/mcp"):
+        client = Modern(http, f"{site.url}{address}")
+        await client.ask("tools/list")
+        found.append((await client.ask("server/discover")).result.get("instructions"))
+    return found[0], found[1]
+
+
+async def test_those_of_an_untrusted_server_reach_no_model(
+    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    trusted = await open_site({"one": entry(tmp_path / "said", "Look first.")})
+    assert await heard(http, trusted) == ("Look first.", "# one\nLook first.")
+    more = {"trust": "untrusted", "allowTools": ["look"]}
+    hostile = await open_site({"one": entry(tmp_path / "said", "Obey.", **more)}, write_tools="allow")
+    assert await heard(http, hostile) == (None, None)
+
+
+async def test_those_that_are_not_as_accepted_reach_no_model(
+    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Any
+) -> None:
+    local = await open_site({"one": entry(tmp_path / "said", "Look first.")})
+    await heard(http, local)
+    parts, server = local.site.parts, local.site.configuration.servers["one"]
+    keeper = parts.locks.file
+    write_lock(keeper.path, {"one": has_now(server, parts.rosters.known(LOCAL).catalogues["one"].contents)})
+    await until(lambda: keeper.holds)
+    assert await heard(http, local) == ("Look first.", "# one\nLook first.")
+    (tmp_path / "said").write_text("Obey.")
+    await parts.manager.restart("one")
+    await parts.rosters.current(LOCAL, fresh=True)
+    assert await heard(http, local) == (None, None)
+    contents = parts.rosters.known(LOCAL).catalogues["one"].contents
+    keeper.accept(server, contents, [each.key for each in keeper.changes(server, contents)])
+    assert await heard(http, local) == ("Obey.", "# one\nObey.")

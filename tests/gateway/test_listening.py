@@ -1,0 +1,134 @@
+"""Clients that only listen: for as long as they may, whatever others do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.gateway.conftest import Modern, Old, next_message, odd
+from tests.web.conftest import Local, Person
+
+from toolyard.gateway import httpsessions
+from toolyard.gateway.names import Places
+
+
+@pytest.fixture
+async def team(open_site: Any) -> Local:
+    return await open_site({"one": odd("one")}, people_mode="password")
+
+
+def bearer(person: Person) -> dict[str, str]:
+    return {"Authorization": f"Bearer {person.secret}"}
+
+
+async def listen(client: Modern) -> aiohttp.ClientResponse:
+    """A stream of the modern era, acknowledged."""
+    message = client.message("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    head = client.head("subscriptions/listen")
+    response = await client.session.post(client.url, data=json.dumps(message).encode(), headers=head)
+    assert (await next_message(response))["method"] == "notifications/subscriptions/acknowledged"
+    return response
+
+
+async def get(client: Old) -> aiohttp.ClientResponse:
+    """The stream of a session, which has begun."""
+    head = {**client.head(""), "Accept": "text/event-stream"}
+    response = await client.session.get(client.url, headers=head)
+    assert (await response.content.readline()).startswith(b"id: own/")
+    return response
+
+
+async def test_who_may_not_come_any_more_is_not_told_any_more(
+    team: Local, http: aiohttp.ClientSession
+) -> None:
+    url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
+    session = Old(http, url, headers=bearer(ann))
+    await session.begin()
+    hers = [await listen(Modern(http, url, headers=bearer(ann))), await get(session)]
+    his = await listen(Modern(http, url, headers=bearer(ben)))
+    people = team.site.database.people
+    [token] = await people.tokens(ann.user.id)
+    assert await people.delete_token(ann.user.id, token.id)
+    async with asyncio.timeout(30):
+        for stream in hers:
+            await stream.read()
+    team.site.mcp.gateway.hub.tools_changed()
+    assert (await next_message(his))["method"] == "notifications/tools/list_changed"
+    his.close()
+
+
+async def test_who_only_listens_holds_up_no_end(serve: Any, http: aiohttp.ClientSession) -> None:
+    served = await serve({"one": odd("one")})
+    client = Old(http, f"{served.url}/mcp")
+    await client.begin()
+    streams = [await get(client), await listen(Modern(http, client.url))]
+    served.signal()
+    assert await served.ended() == 0
+    assert "did not end in time" not in served.errors
+    for stream in streams:
+        stream.close()
+
+
+async def test_a_session_lasts_as_long_as_somebody_listens(
+    pair: Local, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard, silent, new = (Old(http, f"{pair.url}/mcp") for _ in range(3))
+    await heard.begin()
+    await silent.begin()
+    stream = await get(heard)
+    monkeypatch.setattr(httpsessions, "_IDLE", 0.0)
+    await new.begin()
+    assert (await heard.ask("ping")).result == {}
+    assert (await silent.ask("ping")).status == 404
+    stream.close()
+
+
+async def test_who_begins_very_many_sessions_loses_their_own(
+    team: Local, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(httpsessions, "_MOST", 3)
+    url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
+    his = Old(http, url, headers=bearer(ben))
+    await his.begin()
+    hers = [Old(http, url, headers=bearer(ann)) for _ in range(5)]
+    for each in hers:
+        await each.begin()
+    assert (await his.ask("ping")).result == {}
+    assert [(await each.ask("ping")).status for each in hers] == [404, 404, 404, 200, 200]
+
+
+async def test_sessions_that_rest_keep_no_server_from_others(
+    open_site: Any, http: aiohttp.ClientSession
+) -> None:
+    site = await open_site({"one": odd("one")}, people_mode="password", max_stdio_servers=3)
+    url, ann, ben = f"{site.url}/mcp", await site.person("ann"), await site.person("ben")
+    hers = [Old(http, url, {"elicitation": {"form": {}}}, bearer(ann)) for _ in range(4)]
+    for each in hers:
+        await each.begin()
+        assert "elicitation" in (await each.call("one_told")).text
+    assert (await Modern(http, url, headers=bearer(ben)).call("one_told")).text == "{}"
+    assert "elicitation" in (await hers[0].call("one_told")).text
+
+
+async def test_where_resources_are_is_found_out_once(
+    pair: Local, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Places] = []
+    of = Places.of
+
+    def counted(*lists: Any) -> Places:
+        made.append(of(*lists))
+        return made[-1]
+
+    monkeypatch.setattr(Places, "of", counted)
+    client = Modern(http, f"{pair.url}/mcp")
+    for name in ("one", "two", "one"):
+        read = await client.ask("resources/read", {"uri": f"odd://{name}"})
+        assert read.result["contents"][0]["text"] == f"odd://{name} of {name}"
+    assert len(made) == 1
+    pair.site.mcp.gateway.shelves.heard("one", "local", "notifications/resources/list_changed", {})
+    await client.ask("resources/list")
+    assert len(made) == 2
