@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import TracebackType
@@ -67,7 +67,10 @@ class Exchange:
         self.headers = _Headers(self.scope["headers"])
 
     async def answer(
-        self, status: int, message: Message | None = None, headers: dict[str, str] | None = None
+        self,
+        status: int,
+        message: Message | Sequence[Message] | None = None,
+        headers: dict[str, str] | None = None,
     ) -> None:
         body = b"" if message is None else encode(message)
         out = [(b"content-length", str(len(body)).encode())]

@@ -29,6 +29,10 @@ Admit: TypeAlias = Callable[[Scope], Awaitable[Front]]
 _PRIMED_AFTER = 0.3
 """Seconds after which a legacy client gets a stream instead of waiting, so that it can come back for it."""
 _JSON_KIND = "application/json"
+_BATCHES = "2025-03-26"
+"""The one revision with several messages in one request; it is also what a request without a version has."""
+_MOST_TOGETHER = 100
+_NO_MESSAGE = Failure(INVALID_REQUEST, "Invalid request: one JSON-RPC message is expected")
 
 
 class HttpGateway:
@@ -81,14 +85,13 @@ class HttpGateway:
         except ValueError:
             await http.fail(400, None, Failure(PARSE_ERROR, "Parse error"))
             return
+        if isinstance(message, list):
+            await self._batch(http, front, [as_object(each) for each in cast("list[object]", message)])
+            return
         body = as_object(message)
-        method, id = body.get("method"), body.get("id")
-        params = body.get("params")
-        known = _is_id(id) or "id" not in body
-        well = isinstance(method, str) or (method is None and ("result" in body or "error" in body))
-        if not (known and well and (params is None or isinstance(params, dict))):
-            failure = Failure(INVALID_REQUEST, "Invalid request: one JSON-RPC message is expected")
-            await http.fail(400, id if _is_id(id) else None, failure)
+        if not _is_message(body):
+            id = body.get("id")
+            await http.fail(400, id if _is_id(id) else None, _NO_MESSAGE)
             return
         version = http.headers.get("mcp-protocol-version")
         if is_modern(body) or (version is not None and version not in LEGACY):
@@ -174,6 +177,45 @@ class HttpGateway:
 
     # The legacy era.
 
+    async def _batch(self, http: Exchange, front: Front, bodies: list[Message]) -> None:
+        """Messages that came together, as one revision allows: done side by side, answered together."""
+        held = self._session(http, front)
+        version = http.headers.get("mcp-protocol-version", _BATCHES) if held is None else held.session.version
+        well = 0 < len(bodies) <= _MOST_TOGETHER and all(map(_is_message, bodies))
+        if version != _BATCHES or not well or any(body.get("method") == "initialize" for body in bodies):
+            await http.fail(400, None, _NO_MESSAGE)
+            return
+        asked: list[Message] = []
+        for body in bodies:
+            if "id" in body and body.get("method") is not None:
+                asked.append(body)
+            else:
+                _take(held, body)
+        async with Watched(http.receive):
+            work = (self._together(front, held, body) for body in asked)
+            answers = [each for each in await asyncio.gather(*work) if each is not None]
+            await http.answer(200, answers) if answers else await http.answer(202)
+
+    async def _together(self, front: Front, held: HttpSession | None, body: Message) -> Message | None:
+        """The answer to one of several, None where the client cancelled it. What is told before it goes where
+        everything else is told."""
+        params = as_object(body.get("params"))
+        token = as_object(params.get("_meta")).get("progressToken")
+        request = Request(
+            cast("str", body["method"]),
+            params,
+            False,
+            _nowhere if held is None else held.own.put,
+            progress_token=token if _is_id(token) else None,
+            session=None if held is None else held.session,
+        )
+        work = asyncio.ensure_future(self._worked(front, held, cast("Id", body["id"]), request, Stream()))
+        try:
+            await asyncio.wait((work,))
+        finally:
+            work.cancel()
+        return None if work.cancelled() else work.result()
+
     async def _legacy(self, http: Exchange, front: Front, body: Message) -> None:
         method, id = cast("str | None", body.get("method")), cast("Id", body.get("id"))
         params = as_object(body.get("params"))
@@ -183,12 +225,8 @@ class HttpGateway:
             await http.answer(200, result_message(id, result), {"Mcp-Session-Id": made.id})
             return
         held = self._session(http, front)
-        if method is None:
-            if held is not None:
-                held.session.answered(body)
-            await http.answer(202)
-        elif "id" not in body:
-            _told(held, method, params)
+        if method is None or "id" not in body:
+            _take(held, body)
             await http.answer(202)
         else:
             await self._request(http, front, held, id, method, params)
@@ -311,16 +349,20 @@ def _nowhere(message: Message) -> None:
     """Where messages go as long as there is no way for them."""
 
 
-def _told(held: HttpSession | None, method: str, params: dict[str, Any]) -> None:
+def _take(held: HttpSession | None, body: Message) -> None:
+    """An answer or a notification, which nobody waits for."""
     if held is None:
         return
-    if method == "notifications/cancelled":
+    method, params = body.get("method"), as_object(body.get("params"))
+    if method is None:
+        held.session.answered(body)
+    elif method == "notifications/cancelled":
         id = params.get("requestId")
         if _is_id(id):
             held.session.cancelling.cancel(id)
     elif method == "notifications/roots/list_changed":
         for lane in held.front.gateway.parts.manager.lanes(held.session.key):
-            lane.notify(method)
+            lane.notify(cast("str", method))
 
 
 def _failure(task: asyncio.Future[dict[str, Any]]) -> Failure:
@@ -328,6 +370,13 @@ def _failure(task: asyncio.Future[dict[str, Any]]) -> Failure:
     if isinstance(error, Refusal):
         return error.failure
     return Failure(INVALID_REQUEST, "the subscription cannot be made")
+
+
+def _is_message(body: Message) -> bool:
+    method, params = body.get("method"), body.get("params")
+    known = _is_id(body.get("id")) or "id" not in body
+    well = isinstance(method, str) or (method is None and ("result" in body or "error" in body))
+    return known and well and (params is None or isinstance(params, dict))
 
 
 def _is_id(value: object) -> TypeGuard[Id]:
