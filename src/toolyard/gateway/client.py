@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 from toolyard.wire.exchange import Id, Message, notification
 from toolyard.wire.versions import LOG_LEVELS
@@ -13,7 +13,17 @@ from toolyard.wire.versions import LOG_LEVELS
 if TYPE_CHECKING:
     from toolyard.gateway.sessions import Session
 
-__all__ = ["CURRENT", "Request", "Tell", "as_object", "mirrored", "passes_level"]
+__all__ = [
+    "CURRENT",
+    "Request",
+    "Tell",
+    "as_object",
+    "is_id",
+    "is_message",
+    "mirrored",
+    "nowhere",
+    "passes_level",
+]
 
 Tell: TypeAlias = Callable[[Message], None]
 """Sends a message to a client; never waits and never raises."""
@@ -78,3 +88,20 @@ class Request:
 CURRENT: ContextVar[Request | None] = ContextVar("gateway_request", default=None)
 """The request that the running task works for. Over HTTP, what a server says within its answer is read by
 that very task, so this names whose it is. Over one channel for all it may be an earlier one that is over."""
+
+
+def nowhere(message: Message) -> None:
+    """Where messages go as long as there is no way for them."""
+
+
+def is_message(body: Message) -> bool:
+    """Whether a JSON object is a message of JSON-RPC."""
+    method, params = body.get("method"), body.get("params")
+    known = is_id(body.get("id")) or "id" not in body
+    well = isinstance(method, str) or (method is None and ("result" in body or "error" in body))
+    return known and well and (params is None or isinstance(params, dict))
+
+
+def is_id(value: object) -> TypeGuard[Id]:
+    """Whether a request may have this id."""
+    return isinstance(value, int | str) and not isinstance(value, bool)
