@@ -14,7 +14,7 @@ from unittest import mock
 import aiohttp
 import trustme
 from tests.faults.suite import Room, address, beside, call, case, then_works
-from tests.registry.test_guard import Names
+from tests.resolving import Names
 
 from toolyard.net import Guard, Net
 
@@ -125,7 +125,7 @@ async def rebinding(room: Room) -> str:
             dialled.append(address[0])
             raise ConnectionRefusedError(111, "refused")
 
-    names = Names()
+    names = Names({})
     names.table["rebinds.example"] = ["93.184.216.34", "169.254.169.254"]
     net = Net(Guard(make_socket=Recording), resolver=names)
     told = ""
