@@ -63,13 +63,6 @@ BARS = (
         for peer in ("supergateway", "supergateway, stateful", "supergateway, SDK server")
         for measure, kind in KINDS.items()
     ),
-    Bar(
-        "calls per second, 32 ordinary clients, over supergateway with those of the SDK",
-        "rate.clients",
-        5.0,
-        "at least",
-        base=("rate.official", "supergateway"),
-    ),
     Bar("tools/list of 2,000 tools, warm, over 15 ms", "list.wall", 1.0, base=("list.wall", "allowed")),
     Bar("memory with 500 sessions, over 120 MB", "memory.many", 1.0, base=("memory.many", "allowed")),
 )
