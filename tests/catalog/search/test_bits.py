@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.search.bits import add, best, bits, members, planes
+from toolyard.catalog.search.bits import add, best, bits, members
 
 numbers = st.sets(st.integers(0, 200))
-levels = st.dictionaries(st.integers(1, 40), numbers, max_size=5)
+steps = st.lists(st.tuples(st.integers(0, 5), numbers), max_size=5)
 
 
 @given(numbers)
@@ -17,15 +17,17 @@ def test_a_set_has_what_was_put_in(some: set[int]) -> None:
     assert members(bits(some)) == sorted(some)
 
 
-@given(st.lists(levels, max_size=6), st.integers(0, 30))
-def test_the_best_are_those_with_the_highest_sums(concepts: list[dict[int, set[int]]], most: int) -> None:
-    total: list[int] = []
+@given(st.lists(steps, max_size=6), st.integers(0, 30))
+def test_the_best_are_those_with_the_highest_sums(
+    concepts: list[list[tuple[int, set[int]]]], most: int
+) -> None:
+    total = [0] * 12
     sums: dict[int, int] = {}
     for concept in concepts:
-        add(total, planes({level: bits(some) for level, some in concept.items()}))
-        for number in set().union(*concept.values()):
-            highest = max(level for level, some in concept.items() if number in some)
-            sums[number] = sums.get(number, 0) + highest
+        add(total, [(step, bits(some)) for step, some in concept])
+        for step, some in concept:
+            for number in some:
+                sums[number] = sums.get(number, 0) + 2**step
     for number, expected in sums.items():
         assert sum((plane >> number & 1) << at for at, plane in enumerate(total)) == expected
     sure, equal = best(total, most)

@@ -7,17 +7,15 @@ in some hundred operations.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Sequence
+from sys import byteorder
 
-__all__ = ["add", "best", "bits", "members", "planes"]
+__all__ = ["add", "best", "bits", "members"]
 
 _VERY_FEW = 4
 """Members up to which they are put in one by one."""
-_FEW = 40
-"""Members up to which they are taken out one by one; of more, those of a byte at once."""
-_SOME = re.compile(rb"[^\0]")
-_MEMBERS = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256)]
+_WORD = 64
 
 
 def bits(numbers: Collection[int]) -> int:
@@ -33,35 +31,14 @@ def bits(numbers: Collection[int]) -> int:
     return int.from_bytes(held, "little")
 
 
-def planes(levels: Mapping[int, int]) -> list[int]:
-    """The planes of levels and their sets; a document in several sets has the highest of their levels."""
-    found = [0] * max(levels, default=0).bit_length()
-    taken = 0
-    for level, documents in sorted(levels.items(), reverse=True):
-        new = documents & ~taken
-        taken |= documents
-        for at in range(level.bit_length()):
-            if level >> at & 1:
-                found[at] |= new
-    return found
-
-
-def add(total: list[int], more: Sequence[int]) -> None:
-    """Add the planes of ``more`` to those of ``total``, document by document."""
-    carry = 0
-    for at, other in enumerate(more):
-        if at == len(total):
-            total.append(0)
-        one = total[at]
-        differ = one ^ other
-        total[at] = differ ^ carry
-        carry = (one & other) | (carry & differ)
-    at = len(more)
-    while carry:
-        if at == len(total):
-            total.append(0)
-        total[at], carry = total[at] ^ carry, total[at] & carry
-        at += 1
+def add(total: list[int], steps: Iterable[tuple[int, int]]) -> None:
+    """Add to the sums of some documents, for each of the steps two to the power of its first number."""
+    for at, documents in steps:
+        while documents:
+            one = total[at]
+            total[at] = one ^ documents
+            documents &= one
+            at += 1
 
 
 def best(total: Sequence[int], most: int) -> tuple[int, int]:
@@ -88,13 +65,10 @@ def best(total: Sequence[int], most: int) -> tuple[int, int]:
 def members(documents: int) -> list[int]:
     """The numbers in a set, rising."""
     found: list[int] = []
-    if documents.bit_count() <= _FEW:
-        while documents:
-            highest = documents.bit_length() - 1
-            found.append(highest)
-            documents ^= 1 << highest
-        return found[::-1]
-    for byte in _SOME.finditer(documents.to_bytes((documents.bit_length() + 7) // 8, "little")):
-        base = byte.start() * 8
-        found += [base + bit for bit in _MEMBERS[byte[0][0]]]
+    words = array("Q", documents.to_bytes(-(-documents.bit_length() // _WORD) * (_WORD // 8), byteorder))
+    for place, word in enumerate(words if byteorder == "little" else reversed(words)):
+        while word:
+            lowest = word & -word
+            found.append(place * _WORD + lowest.bit_length() - 1)
+            word ^= lowest
     return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 from toolyard.catalog.roster import Roster
 from toolyard.catalog.search.fields import Reader
@@ -23,8 +25,7 @@ _EXACT = 1.0
 _WASTE = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(NamedTuple):
     """A tool that was found, by its exposed name. ``score`` only compares hits of the same search."""
 
     name: str
@@ -70,11 +71,10 @@ class SearchIndex:
         gone = [name for name in shelf.tools if name not in tools]
         if not gone and not new:
             return
-        for name in gone:
+        for name in chain(gone, new):
             self._drop(name)
         common = self._reader.about(server_id, about)
         for name in new:
-            self._drop(name)
             self._add(server_id, name, tools[name], common)
         self._views.clear()
         self._tidy()

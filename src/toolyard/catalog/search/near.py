@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 __all__ = ["Nearby"]
 
@@ -29,28 +30,25 @@ class Nearby:
         self._read = 0
         self._places: dict[str, array[int]] = {}
 
-    def find(self, word: str, known: Callable[[int], bool]) -> list[tuple[int, float]]:
-        """The places of the terms nearest to a word among those that are ``known``, best first, each with
-        how sure it is, at most 1."""
+    def find(self, word: str, known: Callable[[str], bool]) -> list[tuple[str, float]]:
+        """The terms nearest to a word among those that are ``known``, best first, each with how sure it is,
+        at most 1."""
         if not _SHORTEST <= len(word) <= _LONGEST or not _is_plain(word):
             return []
         self._read_on()
-        shared: Counter[int] = Counter()
-        for gram in _trigrams(word):
-            shared.update(self._places.get(word[0] + gram, ()))
+        places, first = self._places, word[0]
+        shared = Counter(chain.from_iterable([places.get(first + gram, ()) for gram in _trigrams(word)]))
         allowed = 2 if len(word) >= _LONG else 1
         least = max(2, len(word) - 3 * allowed)
-        found: list[tuple[float, str, int]] = []
-        likely = sorted(
-            ((-count, self._terms[place], place) for place, count in shared.items() if count >= least)
-        )
-        for _, term, place in likely:
+        found: list[tuple[float, str]] = []
+        likely = sorted((-count, self._terms[place]) for place, count in shared.items() if count >= least)
+        for _, term in likely:
             sure = _likeness(word, term, allowed)
-            if sure and known(place):
-                found.append((-sure, term, place))
+            if sure and known(term):
+                found.append((-sure, term))
                 if len(found) >= _TRIED:
                     break
-        return [(place, -sure) for sure, _, place in sorted(found)[:_TAKEN]]
+        return [(term, -sure) for sure, term in sorted(found)[:_TAKEN]]
 
     def _read_on(self) -> None:
         for place in range(self._read, len(self._terms)):
@@ -83,6 +81,13 @@ def _likeness(word: str, term: str, allowed: int) -> float:
 
 def _edits(one: str, other: str) -> int:
     """Letters to put in, take out, change or swap with their neighbour."""
+    start, least = 0, min(len(one), len(other))
+    while start < least and one[start] == other[start]:
+        start += 1
+    end = 0
+    while end < least - start and one[-1 - end] == other[-1 - end]:
+        end += 1
+    one, other = one[start : len(one) - end], other[start : len(other) - end]
     before: list[int] = []
     row = list(range(len(other) + 1))
     for at, letter in enumerate(one, 1):

@@ -1,14 +1,13 @@
-"""Which documents have a term, and how much it counts there.
+"""What each document's terms count in it, and which documents have a term.
 
-Each term has a table of its documents, and two sets: all of them, and those where it counts much. An update
-costs in proportion to itself, and what came is put into the sets all at once. The weights are few numbers,
-shared by all tables.
+Each document has a table of its terms: a search picks few documents, and weighs each of them once. Each term
+has two sets: the documents that have it, and those where it counts much. An update costs in proportion to
+itself, and what came is put into the sets all at once. The weights are few numbers, shared by all tables.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 
 from toolyard.catalog.search.bits import bits
 from toolyard.catalog.search.fields import Document
@@ -21,100 +20,108 @@ _FEW = 16
 
 
 class Posting:
-    """One term's documents, each with its weight."""
+    """The documents of one term."""
 
-    __slots__ = ("_much", "_present", "documents")
+    __slots__ = ("_much", "_present", "held", "term")
 
-    def __init__(self) -> None:
-        self.documents: dict[int, float] = {}
-        self._present: int | None = None
-        self._much = 0
+    def __init__(self, term: str) -> None:
+        self.term = term
+        self.held = 0
+        self._present: list[int] | int = []
+        self._much: list[int] | int = []
 
-    def settle(self, came: Collection[int]) -> None:
-        """Put documents that came into the sets."""
-        if self._present is None:
-            if len(self.documents) <= _FEW:
-                return
-            came, self._present = self.documents, 0
-        self._present |= bits(came)
-        self._much |= bits(self._with_much(came))
+    def add(self, came: Sequence[int], much: Sequence[int]) -> None:
+        """Put documents in; ``much`` are those of them where the term counts much."""
+        self.held += len(came)
+        if isinstance(self._present, list) and isinstance(self._much, list):
+            self._present += came
+            self._much += much
+            if self.held > _FEW:
+                self._present, self._much = bits(self._present), bits(self._much)
+        else:
+            self._present, self._much = self.present | bits(came), self.much | bits(much)
 
     def remove(self, number: int) -> None:
         """Take a document out."""
-        del self.documents[number]
-        if self._present is not None:
-            self._present &= ~(1 << number)
-            self._much &= ~(1 << number)
+        self.held -= 1
+        self._present = _without(self._present, number)
+        self._much = _without(self._much, number)
 
     @property
     def present(self) -> int:
         """The set of all documents."""
-        return bits(self.documents) if self._present is None else self._present
+        return bits(self._present) if isinstance(self._present, list) else self._present
 
     @property
     def much(self) -> int:
         """The set of the documents in which the term counts much."""
-        return bits(self._with_much(self.documents)) if self._present is None else self._much
-
-    def _with_much(self, numbers: Collection[int]) -> list[int]:
-        weights = self.documents
-        return [number for number in numbers if weights[number] >= _MUCH]
+        return bits(self._much) if isinstance(self._much, list) else self._much
 
 
 class Postings:
-    """All tables, and what stands in which document. Good for reading once it is settled."""
+    """All tables and sets. Good for reading once it is settled."""
 
     def __init__(self) -> None:
-        self.vocabulary: dict[str, int] = {}
+        self.lists: dict[str, Posting] = {}
         self.terms: list[str] = []
-        self.lists: list[Posting] = []
-        self.names: list[tuple[int, ...]] = []
-        """The places of the terms in each document's name."""
+        self.documents: list[Mapping[str, float]] = []
+        """What each document's terms count in it: below zero where a term is in its name."""
+        self.names: list[tuple[str, ...]] = []
+        """The terms in each document's name."""
         self.count = 0
-        self._terms_of: list[array[int]] = []
         self._came: list[int] = []
 
     def add(self, document: Document) -> int:
         """Put a document in; its number comes back."""
-        number = len(self._terms_of)
-        ids = array("I", [self._place(term) for term in document.weights])
-        lists = self.lists
-        for place, weight in zip(ids, document.weights.values(), strict=True):
-            lists[place].documents[number] = weight
-        self.count += 1
-        self._terms_of.append(ids)
-        self._came.append(number)
+        number = len(self.documents)
         named = [term for term in sorted(document.name_terms) if term in document.weights]
-        self.names.append(tuple([self.vocabulary[term] for term in named]))
+        weights = {self._posting(term).term: weight for term, weight in document.weights.items()}
+        for term in named:
+            weights[term] *= -1
+        self.count += 1
+        self.documents.append(weights)
+        self._came.append(number)
+        self.names.append(tuple([self.lists[term].term for term in named]))
         return number
 
     def remove(self, number: int) -> None:
         """Take a document out."""
+        self.settle()
         self.count -= 1
-        for place in self._terms_of[number]:
-            self.lists[place].remove(number)
-        self._terms_of[number] = array("I")
+        for term in self.documents[number]:
+            self.lists[term].remove(number)
+        self.documents[number] = {}
         self.names[number] = ()
 
     def settle(self) -> None:
         """Bring the sets up to date."""
-        came: dict[int, list[int]] = {}
+        came: dict[str, tuple[list[int], list[int]]] = {}
         for number in self._came:
-            for place in self._terms_of[number]:
-                came.setdefault(place, []).append(number)
-        for place, numbers in came.items():
-            self.lists[place].settle(numbers)
+            for term, weight in self.documents[number].items():
+                held = came.get(term)
+                if held is None:
+                    held = came[term] = ([], [])
+                held[0].append(number)
+                if abs(weight) >= _MUCH:
+                    held[1].append(number)
+        for term, (numbers, much) in came.items():
+            self.lists[term].add(numbers, much)
         self._came.clear()
 
     @property
     def wasted(self) -> int:
         """Numbers that stand for nothing any more."""
-        return len(self._terms_of) - self.count
+        return len(self.documents) - self.count
 
-    def _place(self, term: str) -> int:
-        place = self.vocabulary.get(term)
-        if place is None:
-            place = self.vocabulary[term] = len(self.terms)
+    def _posting(self, term: str) -> Posting:
+        posting = self.lists.get(term)
+        if posting is None:
+            posting = self.lists[term] = Posting(term)
             self.terms.append(term)
-            self.lists.append(Posting())
-        return place
+        return posting
+
+
+def _without(documents: list[int] | int, number: int) -> list[int] | int:
+    if isinstance(documents, list):
+        return [one for one in documents if one != number]
+    return documents & ~(1 << number)

@@ -8,11 +8,11 @@ up to a bound, whatever its length.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from itertools import chain
+from typing import NamedTuple
 
+from toolyard.catalog.search.kept import Kept
 from toolyard.catalog.search.stems import stem
 from toolyard.catalog.search.stopwords import STOPPED, WEAK
 from toolyard.catalog.search.words import folded, pieces, runs
@@ -29,6 +29,7 @@ _NUMBER = 0.5
 _AGAIN = 0.15
 _JOINED_PARTS = 3
 _LONGEST_PAIR = 16
+_LONG_PART = 7
 _KEPT = 4_096
 
 _TOKEN = re.compile(
@@ -45,8 +46,7 @@ _END: _Term = ("", 0.0, "", False)
 _ENDING = frozenset({"additionally", "after", "also", "and", "before", "finally", "or", "then", "while"})
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What a query asks for: each term's weight, and the terms of each clause where there are several.
 
     ``values`` are the terms that only stand in quoted values, where no misspelling is supposed. ``pairs`` are
@@ -54,33 +54,9 @@ class Asked:
     """
 
     weights: Mapping[str, float]
-    clauses: Sequence[Sequence[str]]
+    clauses: Sequence[Collection[str]]
     values: Set[str]
     pairs: Mapping[str, float]
-
-
-class _Clauses:
-    """Gathers terms into clauses. One that weighs too little goes with its neighbour."""
-
-    def __init__(self) -> None:
-        self._all: list[list[str]] = [[]]
-        self._weight = 0.0
-
-    def end(self) -> None:
-        if self._weight >= _CLAUSE_WEIGHT and len(self._all) < _MOST_CLAUSES:
-            self._all.append([])
-            self._weight = 0.0
-
-    def add(self, term: str, weight: float) -> None:
-        self._weight += weight
-        if term not in self._all[-1]:
-            self._all[-1].append(term)
-
-    def done(self) -> list[list[str]]:
-        if len(self._all) > 1 and self._weight < _CLAUSE_WEIGHT:
-            last = self._all.pop()
-            self._all[-1] += [term for term in last if term not in self._all[-1]]
-        return self._all if len(self._all) > 1 else []
 
 
 def ask(query: str) -> Asked:
@@ -88,7 +64,9 @@ def ask(query: str) -> Asked:
     weights: dict[str, float] = {}
     pairs: dict[str, float] = {}
     values: set[str] = set()
-    clauses = _Clauses()
+    clause: dict[str, None] = {}
+    clauses = [clause]
+    heavy = 0.0
     before, last = "", 0.0
     for term, weight, part, is_value in _terms(folded(query[:_LONGEST]).replace("’", "'")):
         known = weights.get(term)
@@ -97,7 +75,10 @@ def ask(query: str) -> Asked:
             if not is_value:
                 values.discard(term)
         elif not term:
-            clauses.end()
+            if heavy >= _CLAUSE_WEIGHT and len(clauses) < _MOST_CLAUSES:
+                clause = {}
+                clauses.append(clause)
+                heavy = 0.0
             before = ""
             continue
         elif len(weights) >= _MOST_TERMS:
@@ -106,24 +87,29 @@ def ask(query: str) -> Asked:
             weights[term] = weight
             if is_value:
                 values.add(term)
-        clauses.add(term, weight)
+        heavy += weight
+        clause[term] = None
         if weight <= _WEAK:
             before = ""
             continue
         if before and len(before) + len(part) <= _LONGEST_PAIR:
-            pairs.setdefault(stem(before + part), min(last, weight))
+            # A long word ends as it does behind another; of a short one too little is left to take off.
+            both = before + term if len(part) >= _LONG_PART else stem(before + part)
+            pairs.setdefault(both, min(last, weight))
         before, last = part, weight
-    return Asked(weights, clauses.done(), values, pairs)
+    if len(clauses) > 1 and heavy < _CLAUSE_WEIGHT:  # one that weighs too little goes with its neighbour
+        clauses.pop()
+        clauses[-1] |= clause
+    return Asked(weights, clauses if len(clauses) > 1 else [], values, pairs)
 
 
 def _terms(text: str) -> Iterator[_Term]:
     """Each term with its weight, its word and whether it is of a value; an empty one where a clause ends."""
     if "@" in text or "www." in text or "://" in text:
         text = _ADDRESS.sub(lambda found: f'"{found[0][:198]}"', text.replace('"', "'"))
-    return chain.from_iterable(map(_of_token, _TOKEN.findall(text)))
+    return chain.from_iterable(map(_TOKENS.__getitem__, _TOKEN.findall(text)))
 
 
-@lru_cache(maxsize=_KEPT)
 def _of_token(token: str) -> tuple[_Term, ...]:
     if token[0].isalnum():
         return _of_run(token)
@@ -135,6 +121,9 @@ def _of_token(token: str) -> tuple[_Term, ...]:
         for term, weight, part, _ in _of_run(run)
         if term
     )
+
+
+_TOKENS = Kept(_of_token, _KEPT)
 
 
 def _of_run(run: str) -> tuple[_Term, ...]:

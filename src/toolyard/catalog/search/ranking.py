@@ -6,7 +6,7 @@ there, how much of a tool's name the query covers, and how well the tool answers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from heapq import nsmallest
 from operator import itemgetter, mul
 
@@ -16,9 +16,11 @@ from toolyard.catalog.search.view import Concept, View
 
 __all__ = ["rank"]
 
-_CANDIDATES = 24
-_CANDIDATES_OF_CLAUSES = 32
-_ENOUGH = 16
+_PLANES = 16
+"""More than the sum of all terms of a query has binary digits."""
+_CANDIDATES = 18
+_CANDIDATES_OF_CLAUSES = 24
+_ENOUGH = 10
 """Candidates from which on those at the border, which are equal, are left out altogether."""
 _COVER = 0.5
 _CLAUSES = 0.5
@@ -43,14 +45,14 @@ def rank(view: View, asked: Asked, least: int, names: Mapping[int, str]) -> dict
         return {}
     most = _CANDIDATES_OF_CLAUSES if asked.clauses else _CANDIDATES
     candidates = _candidates(found, least, max(most, least), names)
-    places = {number: place for place, number in enumerate(candidates)}
-    columns = {term: concept.column(places, weight) for term, weight, concept in found}
-    covers = _covers(view, candidates, found)
-    scores = list(map(mul, map(sum, zip(*columns.values(), strict=True)), covers))
+    rows, shares = view.weigh(candidates, [(weight, concept) for _, weight, concept in found])
+    covers = [1 + _COVER * share for share in shares]
+    scores = list(map(mul, map(sum, rows), covers))
     top = max(scores)
     if not asked.clauses:
         return {number: score / top for number, score in zip(candidates, scores, strict=True)}
     best = [0.0] * len(candidates)
+    columns = dict(zip([term for term, *_ in found], zip(*rows, strict=True), strict=True))
     for clause in asked.clauses:
         mine = [columns[term] for term in clause if term in columns]
         if not mine:
@@ -86,24 +88,11 @@ def _found(view: View, asked: Asked) -> list[_Found]:
 
 
 def _candidates(found: Iterable[_Found], least: int, most: int, names: Mapping[int, str]) -> list[int]:
-    total: list[int] = []
-    for _, weight, concept in found:
-        add(total, concept.planes)
-        if weight > 1.0:  # said more than once: a quarter more
-            add(total, concept.planes[2:])
+    total = [0] * _PLANES
+    for *_, concept in found:
+        add(total, concept.steps)
     sure, equal = best(total, most)
     numbers = members(sure)
     if len(numbers) >= max(_ENOUGH, least) or not equal:
         return numbers
     return numbers + nsmallest(most - len(numbers), members(equal), key=names.__getitem__)
-
-
-def _covers(view: View, candidates: Sequence[int], found: Iterable[_Found]) -> list[float]:
-    """How much each document is raised for the share of its name that the query covers."""
-    have: dict[int, float] = {}
-    for _, weight, concept in found:
-        for place, share in concept.terms:
-            covered = share * weight
-            if covered > have.get(place, 0.0):
-                have[place] = min(1.0, covered)
-    return [1 + _COVER * covered for covered in view.covers(candidates, have)]

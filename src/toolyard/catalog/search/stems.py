@@ -6,7 +6,7 @@ words but the irregular ones that matter to tools. A stem is not a word; it is o
 
 from __future__ import annotations
 
-from functools import lru_cache
+from toolyard.catalog.search.kept import Kept
 
 __all__ = ["stem"]
 
@@ -103,9 +103,12 @@ _BY_LAST_LETTERS = {
 }
 
 
-@lru_cache(maxsize=_KEPT)
 def stem(word: str) -> str:
     """The stem of a lower-case word. What is no plain English word in Latin letters comes back as it is."""
+    return _STEMS[word]
+
+
+def _stem(word: str) -> str:
     if word in _IRREGULAR:
         return _IRREGULAR[word]
     if not _SHORTEST < len(word) <= _LONGEST or not (word.isascii() and word.isalpha()):
@@ -119,6 +122,9 @@ def stem(word: str) -> str:
     if word[-2:] in _BY_LAST_LETTERS:
         word = _derived(word)
     return _bare(word)
+
+
+_STEMS = Kept(_stem, _KEPT)
 
 
 def _singular(word: str) -> str:

@@ -43,8 +43,8 @@ def runs(text: str) -> list[str]:
 def pieces(run: str) -> list[str]:
     """The lower-case words of one run: by capitals, by digits, CJK in pairs."""
     if run.isascii():
-        if run.islower() and run.isalpha():
-            return [run]
+        if run.isalpha() and (run.islower() or run.istitle()):
+            return [run.lower()]
         return [piece.lower() for piece in _PIECE.findall(run)]
     found: list[str] = []
     place = 0

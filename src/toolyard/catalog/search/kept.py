@@ -1,0 +1,28 @@
+"""What a function gives for a word, kept for the next time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+__all__ = ["Kept"]
+
+_Value = TypeVar("_Value")
+
+
+class Kept(dict[str, _Value]):
+    """What a function gives, by word: worked out when it is asked for first, all forgotten at ``most`` words.
+
+    A lookup costs less than in an ``lru_cache``, which brings its list up to date at each.
+    """
+
+    def __init__(self, work: Callable[[str], _Value], most: int) -> None:
+        super().__init__()
+        self._work = work
+        self._most = most
+
+    def __missing__(self, word: str) -> _Value:
+        if len(self) >= self._most:
+            self.clear()
+        value = self[word] = self._work(word)
+        return value
