@@ -51,6 +51,8 @@ def best(total: Sequence[int], most: int) -> tuple[int, int]:
         rest |= plane
     sure = held = 0
     for plane in reversed(total):
+        if not plane:
+            continue
         high = rest & plane
         count = high.bit_count()
         if held + count > most:

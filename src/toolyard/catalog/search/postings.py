@@ -14,6 +14,8 @@ from toolyard.catalog.search.fields import Document
 
 __all__ = ["Posting", "Postings"]
 
+_HEAD = 8
+_TAIL = 3
 _MUCH = 0.5
 _FEW = 16
 """Documents up to which the sets are made when they are asked for: most terms have few, and are never."""
@@ -64,6 +66,7 @@ class Postings:
     def __init__(self) -> None:
         self.lists: dict[str, Posting] = {}
         self.terms: list[str] = []
+        self._heads: set[str] = set()
         self.documents: list[Mapping[str, float]] = []
         """What each document's terms count in it: below zero where a term is in its name."""
         self.names: list[tuple[str, ...]] = []
@@ -108,6 +111,10 @@ class Postings:
             self.lists[term].add(numbers, much)
         self._came.clear()
 
+    def has_like(self, word: str) -> bool:
+        """Whether there may be a term that is the stem of this word: it is cheaper to ask than to find it."""
+        return len(word) < _HEAD + _TAIL or word[:_HEAD] in self._heads
+
     @property
     def wasted(self) -> int:
         """Numbers that stand for nothing any more."""
@@ -118,6 +125,7 @@ class Postings:
         if posting is None:
             posting = self.lists[term] = Posting(term)
             self.terms.append(term)
+            self._heads.add(term[:_HEAD])
         return posting
 
 

@@ -29,7 +29,6 @@ _NUMBER = 0.5
 _AGAIN = 0.15
 _JOINED_PARTS = 3
 _LONGEST_PAIR = 16
-_LONG_PART = 7
 _KEPT = 4_096
 
 _TOKEN = re.compile(
@@ -93,9 +92,7 @@ def ask(query: str) -> Asked:
             before = ""
             continue
         if before and len(before) + len(part) <= _LONGEST_PAIR:
-            # A long word ends as it does behind another; of a short one too little is left to take off.
-            both = before + term if len(part) >= _LONG_PART else stem(before + part)
-            pairs.setdefault(both, min(last, weight))
+            pairs.setdefault(before + part, min(last, weight))
         before, last = part, weight
     if len(clauses) > 1 and heavy < _CLAUSE_WEIGHT:  # one that weighs too little goes with its neighbour
         clauses.pop()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from heapq import nsmallest
-from operator import itemgetter, mul
+from operator import mul
 
 from toolyard.catalog.search.bits import add, best, members
 from toolyard.catalog.search.query import Asked
@@ -27,7 +27,6 @@ _CLAUSES = 0.5
 _PAIR = 0.8
 _GUESSED = 12
 """Terms of a query up to which misspellings are supposed; a longer one says enough."""
-_SHORTEST_PAIR = 6
 _WEAKEST = 0.5
 """Of a word that counts for less than this the relatives are left out."""
 
@@ -78,12 +77,12 @@ def _found(view: View, asked: Asked) -> list[_Found]:
         concept = view.concept(term, weight >= _WEAKEST, short and term not in asked.values)
         if concept is not None:
             found.append((term, weight, concept))
-    for text, weight in asked.pairs.items():
-        if len(text) >= _SHORTEST_PAIR and text not in asked.weights and view.knows(text):
-            concept = view.concept(text, True, True)
+    for words, weight in asked.pairs.items():
+        term = view.joined(words)
+        if term is not None and term not in asked.weights:
+            concept = view.concept(term, True, True)
             if concept is not None:
-                found.append((text, _PAIR * weight, concept))
-    found.sort(key=itemgetter(0))
+                found.append((term, _PAIR * weight, concept))
     return found
 
 

@@ -15,6 +15,7 @@ from toolyard.catalog.search.bits import bits
 from toolyard.catalog.search.near import Nearby
 from toolyard.catalog.search.postings import Posting, Postings
 from toolyard.catalog.search.related import Family, families
+from toolyard.catalog.search.stems import stem
 
 __all__ = ["Concept", "View"]
 
@@ -23,6 +24,7 @@ _RELATED_UNKNOWN = 0.7
 _NEAR = 0.9
 _SPLIT = 0.8
 _SHORTEST_HALF = 3
+_SHORTEST_JOINED = 6
 _LEVELS = 2.5
 """Steps in which a concept's share of a sum is counted, for each unit of it."""
 _LITTLE = 0.4
@@ -93,7 +95,7 @@ class View:
         self._allowed = None if allowed is None else bits(allowed)
         count = postings.count if self._allowed is None else self._allowed.bit_count()
         self._rarities = _Rarities(postings.lists, count, self._allowed)
-        self._concepts: dict[tuple[str | bool, ...], Concept | None] = {}
+        self._concepts: dict[str | tuple[str | bool, ...], Concept | None] = {}
         self._most = _BYTES_KEPT // (_CONCEPT_BYTES + len(postings.documents) // 4)
         self._relatives: dict[Family, _Relatives] = {}
         self._lengths: dict[int, float] = {}
@@ -102,13 +104,20 @@ class View:
         """Whether any allowed tool has the term."""
         return self._rarities[term] > 0.0
 
+    def joined(self, words: str) -> str | None:
+        """The term that two words are which are written together here, None where no allowed tool has it."""
+        if not self._postings.has_like(words):
+            return None
+        term = stem(words)
+        return term if len(term) >= _SHORTEST_JOINED and self._rarities[term] > 0.0 else None
+
     def concept(self, term: str, kin: bool, guess: bool) -> Concept | None:
         """What a term of a query stands for here; None where it stands for nothing.
 
         ``kin`` has its relatives count beside itself, ``guess`` allows it to be misspelt or unfinished.
         """
         known = self._rarities[term] > 0.0
-        key = (term, kin) if known else (term, guess, "unknown")
+        key = (term, guess) if not known else term if kin else (term,)
         try:
             return self._concepts[key]
         except KeyError:
