@@ -31,4 +31,4 @@ def test_settled_sets_are_those_of_the_table(rounds: list[tuple[list[float], set
     for posting in postings.lists.values():
         assert posting.held == len(held)
         assert members(posting.present) == sorted(held)
-        assert members(posting.much) == sorted(number for number, weight in held.items() if weight >= 0.5)
+        assert members(posting.much) == sorted(number for number, weight in held.items() if weight >= 0.6)

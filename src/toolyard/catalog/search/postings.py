@@ -16,7 +16,7 @@ __all__ = ["Posting", "Postings"]
 
 _HEAD = 8
 _TAIL = 3
-_MUCH = 0.5
+_MUCH = 0.6
 _FEW = 16
 """Documents up to which the sets are made when they are asked for: most terms have few, and are never."""
 

@@ -25,7 +25,7 @@ _NEAR = 0.9
 _SPLIT = 0.8
 _SHORTEST_HALF = 3
 _SHORTEST_JOINED = 6
-_LEVELS = 2.5
+_LEVELS = 3.0
 """Steps in which a concept's share of a sum is counted, for each unit of it."""
 _LITTLE = 0.4
 _LIGHT = 0.35
