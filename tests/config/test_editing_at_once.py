@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.config import plan_import, read_approvals, write_import
+from toolyard.config import atomic, plan_import, read_approvals, write_import
 from toolyard.config.approvals import approvals_file, remember
 from toolyard.config.atomic import editing
 from toolyard.config.exporting.writing import plan_entry, write_entry
@@ -28,6 +28,20 @@ def beside(file: Path, others: bytes, work: Callable[[], Any]) -> Future[Any]:
             file.write_bytes(others)
         wait([begun], 30)
     return begun
+
+
+def test_who_does_not_come_to_an_end_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(atomic, "_PATIENCE", 0.1)
+    with (
+        editing(tmp_path / "mcp.json"),
+        pytest.raises(TimeoutError, match="another program has been writing there"),
+        editing(tmp_path / "mcp.lock"),
+    ):
+        pytest.fail("both were the only one")
+    with editing(tmp_path / "mcp.lock"):
+        pass
 
 
 def test_an_import_waits_and_then_sees_what_was_written(tmp_path: Path) -> None:

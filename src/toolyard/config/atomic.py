@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +14,9 @@ if sys.platform != "win32":
     import fcntl
 
 __all__ = ["editing", "write_private", "write_whole"]
+
+_PATIENCE = 10.0
+_LOOK_AGAIN = 0.02
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -38,22 +43,49 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+    _keep_names(target.parent)
 
 
 @contextmanager
 def editing(path: Path) -> Generator[None]:
     """Be the only one, of all processes and threads, that reads the file in order to write it. May wait; what
-    is done within must be short."""
+    is done within must be short. Raises TimeoutError where another does not come to an end."""
     if sys.platform == "win32":
         yield
         return
-    held = -1
-    # Where the folder cannot be locked, as in some network file systems, or is not there yet, nobody waits.
-    with suppress(OSError):
-        held = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY)
-        fcntl.flock(held, fcntl.LOCK_EX)
+    folder = os.path.dirname(os.path.realpath(path))
     try:
+        held = os.open(folder, os.O_RDONLY)
+    except OSError:  # It is not there yet, so that nobody else reads in it.
+        yield
+        return
+    try:
+        _lock(held, folder)
         yield
     finally:
-        if held >= 0:
-            os.close(held)
+        os.close(held)
+
+
+def _lock(held: int, folder: str) -> None:
+    ends = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > ends:
+                why = f"another program has been writing there for over {_PATIENCE:g} s; end it, or try again"
+                raise TimeoutError(errno.ETIMEDOUT, why, folder) from None
+            time.sleep(_LOOK_AGAIN)
+        except OSError:  # Some network file systems have no locks; there nobody waits.
+            return
+
+
+def _keep_names(folder: Path) -> None:
+    """Have the folder itself on disk: until then a crash may bring the old file back."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

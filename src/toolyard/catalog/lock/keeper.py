@@ -87,23 +87,23 @@ class LockKeeper:
         """Accept the changes of these keys, and no others. Raises Outdated where there is no such change,
         LockUnwritable and LockBroken."""
         now = has_now(server, contents)
-        with editing(self.path):
-            lock = self._read()
-            before = None if lock is None else lock.get(server.id)
-            wanted = chosen([] if lock is None else compare(server.id, now, before), keys)
-            self._write({**(lock or {}), server.id: accepted(before, now, wanted)})
+        try:
+            with editing(self.path):
+                lock = self._read()
+                before = None if lock is None else lock.get(server.id)
+                wanted = chosen([] if lock is None else compare(server.id, now, before), keys)
+                write_lock(self.path, {**(lock or {}), server.id: accepted(before, now, wanted)})
+        except OSError as error:
+            raise self._unwritable(error) from error
         self._looked = -_LOOK
         self._stamp = ""
         return wanted
 
-    def _write(self, lock: Lock) -> None:
-        try:
-            write_lock(self.path, lock)
-        except OSError as error:
-            raise LockUnwritable(
-                f"{self.path} cannot be written: {error.strerror or error}",
-                hint="run `toolyard lock --accept NAME` where the file can be written",
-            ) from error
+    def _unwritable(self, error: OSError) -> LockUnwritable:
+        return LockUnwritable(
+            f"{self.path} cannot be written: {error.strerror or error}",
+            hint="run `toolyard lock --accept NAME` where the file can be written",
+        )
 
     def _read(self) -> Lock | None:
         try:
