@@ -13,7 +13,7 @@ from sys import byteorder
 
 __all__ = ["add", "best", "bits", "members"]
 
-_VERY_FEW = 4
+_VERY_FEW = 8
 """Members up to which they are put in one by one."""
 _WORD = 64
 
