@@ -77,8 +77,8 @@ def _found(view: View, asked: Asked) -> list[_Found]:
         concept = view.concept(term, weight >= _WEAKEST, short and term not in asked.values)
         if concept is not None:
             found.append((term, weight, concept))
-    for words, weight in asked.pairs.items():
-        term = view.joined(words)
+    joined = {view.joined(words): weight for words, weight in asked.pairs.items()}
+    for term, weight in joined.items():
         if term is not None and term not in asked.weights:
             concept = view.concept(term, True, True)
             if concept is not None:
