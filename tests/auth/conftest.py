@@ -62,6 +62,11 @@ class World:
         async with self.session.post(f"{self.url}/forget?what={what}") as response:
             assert response.status == 200
 
+    async def run_out(self, seconds: float) -> None:
+        """So much time passes that access tokens have run out, for us and for the server."""
+        self.clock.now += seconds
+        await self.forget("access")
+
     async def log(self, what: str, who: str | None = None) -> list[dict[str, Any]]:
         async with self.session.get(f"{self.url}/log") as response:
             entries = await response.json()

@@ -40,6 +40,11 @@ OPENID = "/.well-known/openid-configuration"
         {"issuer_path": "/tenant1", "metadata_places": [f"{OPENID}/tenant1"]},
         {"named_in_header": "/nothing/here"},
         {"named_in_header": "/elsewhere", "resource_places": ["/elsewhere"], "header_as_is": True},
+        {
+            "named_in_header": "/elsewhere",
+            "resource_places": ["/elsewhere"],
+            "header_before": 'Basic realm="here"',
+        },
     ],
     ids=[
         "default",
@@ -50,6 +55,7 @@ OPENID = "/.well-known/openid-configuration"
         "openid inserted",
         "header names nothing",
         "header leaves the origin out",
+        "header is the second of two",
     ],
 )
 async def test_every_way_to_publish_metadata_is_found(world: Any, settings: dict[str, Any]) -> None:

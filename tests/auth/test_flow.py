@@ -183,6 +183,15 @@ async def test_a_token_that_cannot_be_sent_is_refused(world: Any, answer: dict[s
     assert await world.storage.grant(world.mcp) is None
 
 
+async def test_a_refusal_that_comes_with_200_is_told_as_one(world: Any) -> None:
+    said = {"error": "bad_verification_code", "error_description": "it has run out", "access_token": None}
+    await world.set(token_answer=said)
+    error = await world.failure(world.provider())
+    assert isinstance(error, TokenRefused)
+    assert error.code == "bad_verification_code"
+    assert "it has run out" in error.cause
+
+
 @pytest.mark.parametrize(
     ("said", "life"),
     [

@@ -48,6 +48,16 @@ async def test_only_the_first_redirect_counts(browser: aiohttp.ClientSession) ->
         assert (await listener.wait(30))["code"] == "first"
 
 
+async def test_the_window_of_an_earlier_sign_in_ends_no_later_one(browser: aiohttp.ClientSession) -> None:
+    async with CallbackListener() as listener:
+        waiting = asyncio.create_task(listener.wait(30, state="later"))
+        await asyncio.sleep(0)
+        for state, status in (("earlier", 409), ("later", 200)):
+            async with browser.get(f"{listener.redirect_uri}?state={state}&code={state}") as response:
+                assert response.status == status
+        assert (await waiting)["code"] == "later"
+
+
 async def test_what_is_no_redirect_is_not_taken_for_one(browser: aiohttp.ClientSession) -> None:
     async with CallbackListener() as listener:
         base = listener.redirect_uri.removesuffix("/callback")
@@ -61,6 +71,10 @@ async def test_what_is_no_redirect_is_not_taken_for_one(browser: aiohttp.ClientS
             headers = {"Host": host} if host else {}
             async with browser.request(method, base + path, headers=headers) as response:
                 assert response.status == 404
+        # A picture on a page elsewhere, whose address names us.
+        picture = {"Sec-Fetch-Dest": "image", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Site": "cross-site"}
+        async with browser.get(f"{listener.redirect_uri}?state=s&code=c", headers=picture) as response:
+            assert response.status == 404
         with pytest.raises(AuthUnavailable, match="nobody finished"):
             await listener.wait(0.05)
 
@@ -70,7 +84,7 @@ async def test_a_port_that_is_taken_is_named() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ToolyardError, match=f"port {port}") as caught:
+        with pytest.raises(ToolyardError, match=f"port {port} of .*: Address already") as caught:
             async with CallbackListener(port):
                 pass
     assert "callbackPort" in (caught.value.hint or "")

@@ -183,6 +183,46 @@ async def test_without_a_person_the_scopes_are_named(world: Any) -> None:
     assert error.status == 403
 
 
+async def test_requests_that_are_refused_at_once_for_other_reasons_hear_their_own(world: Any) -> None:
+    await world.call(world.provider())
+    provider = world.provider(person=False)
+    await world.call(provider)
+    await world.forget("access")
+
+    async def refused(status: int, words: str) -> bool | tuple[str, ...]:
+        await provider.headers()
+        try:
+            return await provider.challenged(parse_challenge(status, f"Bearer {words}"))
+        except ScopeNeeded as error:
+            return error.scopes
+
+    reasons = [(403, 'error="insufficient_scope", scope="a"'), (403, 'error="insufficient_scope", scope="b"')]
+    reasons.append((401, 'error="invalid_token"'))
+    heard = await asyncio.gather(*(refused(*reason) for reason in reasons * 2))
+    assert heard == [("a",), ("b",), True] * 2
+    assert len(await world.log("token")) == 2
+    # The next sign-in asks for all that was wanted.
+    assert (await world.storage.grant(world.mcp)).wanted == ("a", "b")
+
+
+async def test_closing_ends_those_who_wait_for_their_turn(world: Any) -> None:
+    asked, never = asyncio.Event(), asyncio.Event()
+    provider = world.provider()
+
+    async def away(url: str) -> Any:
+        asked.set()
+        await never.wait()
+
+    provider._authorize = away
+    first = asyncio.create_task(provider.challenged(parse_challenge(401, "Bearer")))
+    await asyncio.wait_for(asked.wait(), 30)
+    second = asyncio.create_task(provider.challenged(parse_challenge(401, 'Bearer scope="more"')))
+    await asyncio.sleep(0)
+    await provider.close()
+    ended = await asyncio.wait_for(asyncio.gather(first, second, return_exceptions=True), 30)
+    assert [type(each) for each in ended] == [AuthUnavailable, AuthUnavailable]
+
+
 async def test_a_refusal_for_another_reason_is_left_to_the_server(world: Any) -> None:
     await world.call(world.provider())
     provider = world.provider()
@@ -285,7 +325,7 @@ async def test_a_server_that_wants_a_sign_in_is_shown_as_such(world: Any) -> Non
 
 async def test_an_authorization_server_in_trouble_is_not_shown_as_a_sign_in(world: Any) -> None:
     await world.call(world.provider())
-    world.clock.now += 4000
+    await world.run_out(4000)
     await world.change(token_trouble=[503] * 50)
     entry = {"type": "http", "url": world.mcp, "authProviderId": "oauth"}
     providers = {"oauth": world.provider(person=False)}

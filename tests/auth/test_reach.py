@@ -52,8 +52,16 @@ def test_what_a_server_names_is_guarded_unless_the_operator_allows_it(
         (True, "ftp://auth.lan/token", False),
         (None, "https://auth.example.com/to ken", False),
         (None, "https://auth.example.com/\r\nx", False),
+        (None, "https://auth.example.com/\x9b2J", False),
+        (None, "https://auth.example.com/\u202e", False),
         (None, "auth.example.com", False),
         (None, "", False),
+        # Browsers read %31 in a host as a letter.
+        (None, "https://%31%32%37.0.0.1/authorize", False),
+        (True, "https://localhost%2e/authorize", False),
+        # Where the address goes to stands at its end.
+        (None, f"https://{'a' * 5000}@127.0.0.1/authorize", False),
+        (None, f"https://auth.example.com/{'a' * 4000}", True),
     ],
 )
 def test_endpoints_are_encrypted_and_near_ones_allowed_by_the_operator(

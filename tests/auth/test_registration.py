@@ -238,7 +238,7 @@ async def test_a_server_that_forgets_every_client_is_not_asked_for_ever(world: A
 async def test_a_client_that_is_forgotten_at_a_refresh_needs_a_sign_in(world: Any) -> None:
     await world.call(world.provider())
     await world.forget("clients")
-    world.clock.now += 4000
+    await world.run_out(4000)
     assert isinstance(await world.failure(world.provider(person=False)), SignInEnded)
     await world.call(world.provider())
     assert len(await world.log("register")) == 2

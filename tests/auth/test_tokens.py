@@ -72,7 +72,7 @@ async def test_fifty_tasks_share_one_refresh(leaks: None, world: Any) -> None:
     await world.set(token_delay=0.05)
     provider = world.provider()
     await world.call(provider)
-    world.clock.now += LATER
+    await world.run_out(LATER)
     results = await asyncio.gather(*(world.call(provider) for _ in range(50)))
     assert len(results) == 50
     assert len(await refreshes(world)) == 1
@@ -81,7 +81,7 @@ async def test_fifty_tasks_share_one_refresh(leaks: None, world: Any) -> None:
 async def test_fifty_tasks_of_many_replicas_share_one_refresh(world: Any) -> None:
     await world.set(token_delay=0.05)
     await world.call(world.provider())
-    world.clock.now += LATER
+    await world.run_out(LATER)
     replicas = [world.provider() for _ in range(50)]
     await asyncio.gather(*(world.call(provider) for provider in replicas))
     assert len(await refreshes(world)) == 1
@@ -109,7 +109,7 @@ async def test_a_token_that_the_server_forgot_is_refreshed_once(world: Any) -> N
 async def test_a_rotated_token_is_never_used_twice(world: Any) -> None:
     providers = [world.provider() for _ in range(3)]
     for _ in range(6):
-        world.clock.now += LATER
+        await world.run_out(LATER)
         for provider in providers:
             await world.call(provider)
     used = [entry["refresh_token"] for entry in await refreshes(world)]
@@ -124,7 +124,7 @@ async def test_a_server_that_does_not_rotate_keeps_its_token(world: Any) -> None
     await world.call(provider)
     await world.change(token_answer={"refresh_token": None})
     for _ in range(2):
-        world.clock.now += LATER
+        await world.run_out(LATER)
         await world.call(provider)
     used = [entry["refresh_token"] for entry in await refreshes(world)]
     assert len(used) == 2
@@ -135,7 +135,7 @@ async def test_a_server_that_does_not_rotate_keeps_its_token(world: Any) -> None
 async def test_a_token_endpoint_in_trouble_loses_nothing(world: Any, trouble: Any) -> None:
     provider = world.provider(person=False)
     await world.call(world.provider())
-    world.clock.now += LATER
+    await world.run_out(LATER)
     before = await world.storage.grant(world.mcp)
     await world.change(token_trouble=[trouble] * 20)
     for _ in range(3):
@@ -163,7 +163,7 @@ async def test_while_a_token_still_works_trouble_is_not_noticed(world: Any) -> N
 async def test_a_refresh_that_is_refused_needs_a_sign_in(world: Any) -> None:
     await world.call(world.provider())
     await world.forget("refresh")
-    world.clock.now += LATER
+    await world.run_out(LATER)
     provider = world.provider(person=False)
     for _ in range(3):
         error = await world.failure(provider)
@@ -180,12 +180,23 @@ async def test_a_refused_refresh_is_told_without_the_token(world: Any, code: str
     await world.call(world.provider())
     kept = await world.storage.grant(world.mcp)
     await world.change(token_trouble=[code] * 2)
-    world.clock.now += LATER
+    await world.run_out(LATER)
     error = await world.failure(world.provider(person=False))
     assert isinstance(error, SignInEnded)
     assert code in str(error)
     assert "no good" in str(error)
     assert kept.refresh_token not in str(error)
+
+
+@pytest.mark.parametrize("trouble", [503, "invalid_grant"])
+async def test_who_was_signed_in_is_never_taken_for_a_stranger(world: Any, trouble: Any) -> None:
+    await world.call(world.provider())
+    await world.change(strangers=True, token_trouble=[trouble] * 9)
+    await world.run_out(LATER)
+    provider = world.provider(person=False)
+    for _ in range(2):
+        expected = AuthUnavailable if trouble == 503 else SignInEnded
+        assert isinstance(await world.failure(provider), expected)
 
 
 async def test_an_access_token_outlives_a_refused_refresh(world: Any) -> None:
@@ -206,7 +217,7 @@ async def test_without_a_refresh_token_the_person_signs_in_again(world: Any) -> 
     await world.set(refresh_tokens=False)
     provider = world.provider()
     await world.call(provider)
-    world.clock.now += LATER
+    await world.run_out(LATER)
     await world.call(provider)
     assert len(world.urls) == 2
 
@@ -214,7 +225,7 @@ async def test_without_a_refresh_token_the_person_signs_in_again(world: Any) -> 
 async def test_a_caller_who_gives_up_does_not_lose_the_rotated_token(world: Any) -> None:
     provider = world.provider()
     await world.call(provider)
-    world.clock.now += LATER
+    await world.run_out(LATER)
     await world.change(token_delay=0.3)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
@@ -228,7 +239,7 @@ async def test_closing_lets_a_refresh_finish(world: Any) -> None:
     provider = world.provider()
     await world.call(provider)
     before = await world.storage.grant(world.mcp)
-    world.clock.now += LATER
+    await world.run_out(LATER)
     await world.change(token_delay=0.3)
     task = asyncio.create_task(world.call(provider))
     while not await refreshes(world):
@@ -241,7 +252,7 @@ async def test_closing_lets_a_refresh_finish(world: Any) -> None:
 
 async def test_a_new_sign_in_during_a_refresh_is_kept(world: Any) -> None:
     await world.call(world.provider())
-    world.clock.now += LATER
+    await world.run_out(LATER)
     await world.change(token_delay=0.2)
     provider = world.provider(person=False)
     task = asyncio.create_task(world.call(provider))
@@ -258,7 +269,7 @@ async def test_a_token_endpoint_that_cannot_be_reached_is_named(world: Any) -> N
     await world.call(world.provider())
     kept = await world.storage.grant(world.mcp)
     await world.storage.put_grant(world.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token"))
-    world.clock.now += LATER
+    await world.run_out(LATER)
     error = await world.failure(world.provider(person=False))
     assert isinstance(error, AuthUnavailable)
     assert "127.0.0.1:9" in error.cause
@@ -317,14 +328,14 @@ async def test_a_dead_authorization_server_does_not_keep_us_from_the_new_one(wor
     kept = await world.storage.grant(world.mcp)
     await world.storage.put_grant(world.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token"))
     await world.change(servers=["as2"])
-    world.clock.now += LATER
+    await world.run_out(LATER)
     assert (await world.call(world.provider()))["client"].startswith("as2-")
 
 
 async def test_a_wrong_secret_in_the_configuration_costs_no_sign_in(world: Any) -> None:
     await world.set(entered={"mine": "the-right-one"})
     await world.call(world.provider(world.target(client_id="mine", client_secret="the-right-one")))
-    world.clock.now += LATER
+    await world.run_out(LATER)
     wrong = world.provider(world.target(client_id="mine", client_secret="a-wrong-one"))
     error = await world.failure(wrong)
     assert isinstance(error, TokenRefused)

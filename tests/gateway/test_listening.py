@@ -60,6 +60,22 @@ async def test_who_may_not_come_any_more_is_not_told_any_more(
     his.close()
 
 
+async def test_who_came_for_nothing_but_to_listen_is_not_told_any_more_either(
+    team: Local, http: aiohttp.ClientSession
+) -> None:
+    url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
+    hers = await listen(Modern(http, url, headers=bearer(ann)))
+    his = await listen(Modern(http, url, headers=ben.browser.headers))
+    people = team.site.database.people
+    [token] = await people.tokens(ann.user.id)
+    assert await people.delete_token(ann.user.id, token.id)
+    async with asyncio.timeout(30):
+        await hers.read()
+    await team.site.people.sign_out_everywhere(ben.user)
+    async with asyncio.timeout(30):
+        await his.read()
+
+
 async def test_who_only_listens_holds_up_no_end(serve: Any, http: aiohttp.ClientSession) -> None:
     served = await serve({"one": odd("one")})
     client = Old(http, f"{served.url}/mcp")

@@ -34,12 +34,14 @@ DEFAULTS: dict[str, Any] = {
     # The resource.
     "named_in_header": f"{RESOURCE}/mcp",
     "header_as_is": False,
+    "header_before": None,
     "resource_places": [f"{RESOURCE}/mcp"],
     "resource_document": {},
     "servers": ["as1"],
     "challenge_scope": None,
     "needs": [],
     "refuse": None,
+    "strangers": False,
     "at_origin": False,
     "call_delay": 0,
     # The person who signs in.
@@ -141,7 +143,11 @@ def resource_routes(world: World) -> list[web.RouteDef]:
         if (place := settings["named_in_header"]) is not None:
             params["resource_metadata"] = place if settings["header_as_is"] else world.origins["rs"] + place
         words = ", ".join(f'{name}="{value}"' for name, value in params.items())
-        return web.json_response({}, status=status, headers={"WWW-Authenticate": f"Bearer {words}".strip()})
+        answer = web.json_response({}, status=status)
+        for each in (settings["header_before"], f"Bearer {words}".strip()):
+            if each is not None:
+                answer.headers.add("WWW-Authenticate", each)
+        return answer
 
     async def mcp(request: web.Request) -> web.Response:
         settings = world.settings
@@ -149,6 +155,8 @@ def resource_routes(world: World) -> list[web.RouteDef]:
         world.note("rs", "call", token=token)
         if settings["refuse"] == 401:
             return refusal(401, "invalid_token", settings["challenge_scope"])
+        if settings["strangers"] and not token:
+            return web.json_response({"scope": "", "client": "nobody"})
         known = world.access.get(token)
         accepted = [world.issuer(name) for name in settings["servers"]]
         if scheme != "Bearer" or known is None or known["issuer"] not in accepted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import time
@@ -36,6 +37,8 @@ class Forger:
     published: list[Any] | None = None
     asked: list[str] = field(default_factory=list)
     nonce: str = ""
+    silent: asyncio.Event | None = None
+    """Nothing is answered before it is set."""
 
     def redirected(self, url: str) -> dict[str, str]:
         """As a browser that goes there and comes back."""
@@ -46,6 +49,8 @@ class Forger:
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.asked.append(request.path)
+        if self.silent is not None:
+            await self.silent.wait()
         match request.path:
             case "/.well-known/openid-configuration":
                 return web.json_response(self._about())

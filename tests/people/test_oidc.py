@@ -448,6 +448,20 @@ async def test_a_provider_that_is_not_there(make_oidc: Callable[..., Oidc]) -> N
         )
 
 
+async def test_a_provider_that_does_not_answer_is_waited_for_once(
+    forger: Any, make_oidc: Callable[..., Oidc]
+) -> None:
+    """Not by one after the other: the last of many would wait for many times as long."""
+    oidc, forger.silent = make_oidc(forger.issuer), asyncio.Event()
+    oidc._provider._asker._patience = 1.0
+    failed = await asyncio.gather(*(oidc._provider.metadata() for _ in range(10)), return_exceptions=True)
+    forger.silent.set()
+    assert {type(each) for each in failed} == {ProviderFailed}
+    assert len(forger.asked) == 1
+    forger.silent = None
+    await _sign_in(oidc, forger)
+
+
 async def test_an_encrypted_provider_names_no_open_address(net: Net, database: Any) -> None:
     from toolyard.auth.asking import Answer
     from toolyard.people.provider import Provider

@@ -120,6 +120,16 @@ async def test_after_ten_failures_a_name_is_closed_to_that_address_alone(people:
     await people.sign_in("Ann", PASSWORD, THERE)
 
 
+@pytest.mark.parametrize("name", ["Ann", "nobody"])
+async def test_every_spelling_of_a_name_has_the_same_count(people: People, name: str) -> None:
+    await _ann(people)
+    wide = "".join(chr(ord(char) + 0xFEE0) for char in name)
+    for spelling in (name.upper(), f"  {name} ", wide, f"{name[0]}{wide[1:]}", f"\u3000{wide.upper()}"):
+        await _fail(people, spelling, THERE, 2)
+    with pytest.raises(TooManySignIns):
+        await people.sign_in(name, PASSWORD, THERE)
+
+
 async def test_names_that_nobody_has_are_limited_too(people: People) -> None:
     await _fail(people, "nobody", THERE, 10)
     with pytest.raises(TooManySignIns):

@@ -110,6 +110,11 @@ class Office:
         url = await self.sign_ins.begin(self.ann.id, instance.id, browser)
         return await self.sign_ins.finish(await self.program.agree(url), self.ann.id, browser)
 
+    async def run_out(self, seconds: float) -> None:
+        """So much time passes that access tokens have run out, for us and for the server."""
+        self.clock.now += seconds
+        await self.program.forget("access")
+
     async def state(self, instance: Instance) -> tuple[InstanceState, str | None]:
         found, _ = await self.registry.instance(self.ann.id, instance.id)
         return found.state, found.reason

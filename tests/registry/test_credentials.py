@@ -91,7 +91,7 @@ async def test_a_token_that_ran_out_is_refreshed_without_anybody(office: Any, pa
     instance = await office.instance()
     await office.sign_in(instance)
     await call(office, parts, instance)
-    office.clock.now += LATER
+    await office.run_out(LATER)
     await call(office, parts, instance)
     assert len(await office.program.refreshes()) == 1
     assert (await office.state(instance))[0] is READY
@@ -102,7 +102,7 @@ async def test_fifty_calls_with_a_token_that_ran_out_make_one_refresh(office: An
     await office.sign_in(instance)
     await call(office, parts, instance)
     await office.program.change(token_delay=0.1)
-    office.clock.now += LATER
+    await office.run_out(LATER)
     texts = await asyncio.gather(*(call(office, parts, instance) for _ in range(50)))
     assert set(texts) == {"somebody"}
     assert len(await office.program.refreshes()) == 1
@@ -111,7 +111,7 @@ async def test_fifty_calls_with_a_token_that_ran_out_make_one_refresh(office: An
 async def test_a_restart_between_expiry_and_call_needs_nobody(office: Any) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
-    office.clock.now += LATER
+    await office.run_out(LATER)
     for _ in range(3):
         credentials = Credentials(office.registry, office.database.auth, office.net, clock=office.clock)
         provider = credentials.auth_for(await office.server(instance), office.principal)
@@ -124,7 +124,7 @@ async def test_a_rotated_token_is_never_used_twice(office: Any, parts: Parts) ->
     instance = await office.instance()
     await office.sign_in(instance)
     for _ in range(4):
-        office.clock.now += LATER
+        await office.run_out(LATER)
         await call(office, parts, instance)
     used = await office.program.refreshes()
     assert len(used) == len(set(used)) == 4
@@ -135,7 +135,7 @@ async def test_a_token_endpoint_in_trouble_loses_nothing(office: Any, parts: Par
     instance = await office.instance()
     await office.sign_in(instance)
     before = await office.database.auth.grant(instance.grant_key)
-    office.clock.now += LATER
+    await office.run_out(LATER)
     await office.program.change(token_trouble=[503, "drop", 500, 502])
     error = await failure(office, parts, instance)
     assert isinstance(error, AuthUnavailable | SignInNeeded)
@@ -230,7 +230,7 @@ async def test_a_forgotten_client_asks_for_one_more_sign_in(office: Any, parts: 
     instance = await office.instance()
     await office.sign_in(instance)
     await office.program.forget("clients")
-    office.clock.now += LATER
+    await office.run_out(LATER)
     assert isinstance(await failure(office, parts, instance), SignInEnded)
     assert (await office.state(instance))[0] is NEEDS_REAUTH
     await office.sign_in(instance)

@@ -139,7 +139,7 @@ class Servers:
         return web.Response(status=404)
 
     async def _mcp(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.headers.get("Authorization") != "Bearer token":
+        if request.headers.get("Authorization") != self.say.get("accepts", "Bearer token"):
             named = self.say.get("resource_metadata", f"https://{MCP}{RESOURCE}/mcp")
             return web.Response(
                 status=401, headers={"WWW-Authenticate": f'Bearer resource_metadata="{named}"'}
@@ -347,13 +347,13 @@ async def test_a_name_that_turns_private_is_not_dialled_any_more(yard: Yard, nam
 
 
 async def test_a_refresh_is_judged_too(yard: Yard) -> None:
-    yard.servers.say = {"life": 0}
+    yard.servers.say = {"life": 0, "accepts": "Bearer another"}
     for address in PRIVATE:
         yard.names.table[AUTH] = [PUBLIC[AUTH]]
         await yard.sign_in()
         yard.names.table[AUTH] = [address]
         before = len(yard.internet.dialled)
-        # The token is good for the server, but too old for us.
+        # The token is too old for us, and for the server.
         with pytest.raises(ServerError):
             await yard.call()
         assert yard.never_private(), address

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from toolyard.model.people import Right
+
 SCOPE = {"rights": ["read", "call"], "servers": ["demo"], "tools": ["demo_w*"], "agents": None}
 
 
@@ -46,6 +48,13 @@ async def test_a_user_cannot_give_a_token_more_than_they_have(team: Any) -> None
     ada = await team.person("ada")
     answer = await ada.browser.post("/api/v1/tokens", {"name": "root", "scope": {"rights": ["admin"]}})
     assert answer.status == 403
+
+
+async def test_a_token_can_have_every_right(team: Any) -> None:
+    boss = await team.person("boss", "admin")
+    rights = [right.value for right in Right]
+    made = await boss.browser.post("/api/v1/tokens", {"name": "all", "scope": {"rights": rights}})
+    assert (made.status, made.json["scope"]["rights"]) == (201, rights)
 
 
 async def test_an_admins_token_needs_the_right_as_well(team: Any) -> None:

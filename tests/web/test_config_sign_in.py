@@ -12,10 +12,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from sqlalchemy import update
 from yarl import URL
 
+from toolyard.model.principal import Principal
 from toolyard.model.registry import InstanceState
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.store.tables import auth_clients, auth_grants
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -318,3 +321,26 @@ async def test_an_instance_that_lacks_scopes_is_not_ready_because_another_tool_w
     await ann.browser.get(await town.agree(begun.json["url"], "ann-there"))
     assert await call("write") == 200
     assert await shown() == InstanceState.READY
+
+
+async def damage(town: Town) -> None:
+    """As a disk or a backup does that is not whole."""
+    for table in (auth_grants, auth_clients):
+        spoiling = update(table).values(body=b"\x01 not what was written")
+        await town.local.site.database._workshop.write(lambda c, spoiling=spoiling: c.execute(spoiling))
+
+
+@pytest.mark.parametrize("way", ["again", "out"])
+async def test_a_sign_in_that_cannot_be_read_stands_in_nobodys_way(town: Town, way: str) -> None:
+    ann = await town.local.person("ann")
+    await town.sign_in(ann.browser, "ann-there")
+    await damage(town)
+    await town.local.site.parts.reconnect("guarded", Principal(ann.user.id, ann.user.name))
+    assert await whoami(ann.token) == (502, "unreachable")
+    page = await ann.browser.get("/ui/servers/guarded")
+    assert (page.status, buttons(page)) == (200, ["connect", "sign-out"])
+    if way == "out":
+        await town.press(ann.browser, "/ui/servers/guarded/sign-out")
+        assert await whoami(ann.token) == SIGN_IN
+    await town.sign_in(ann.browser, "ann-again")
+    assert await whoami(ann.token) == (200, "ann-again")

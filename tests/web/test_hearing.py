@@ -1,18 +1,24 @@
-"""What another process changes in the database counts here at once."""
+"""What another process changes in the database counts here at once, and what time changes soon."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from tests.web.conftest import Client, Local, Opening
 
+from toolyard.gateway.answering import TurnedAway
+from toolyard.gateway.listeners import Listeners
+from toolyard.model.people import Right, TokenScope
 from toolyard.model.registry import RegistryServer
 from toolyard.store import Database
-from toolyard.web import live, mcp
+from toolyard.web import hearing, live, mcp
 from toolyard.web.live import Change, Live
 
 META = {
@@ -31,6 +37,19 @@ async def listed(client: Client) -> int:
     """The status of a request to the gateway."""
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
     return (await client.post("/mcp", body, headers=HEADERS)).status
+
+
+@contextlib.asynccontextmanager
+async def listening(local: Local, token: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    """A stream of the gateway that was opened with a token, and has begun."""
+    client = local.client(Authorization=f"Bearer {token}")
+    params = {"_meta": META, "notifications": {"toolsListChanged": True}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+    headers = {**client.headers, **HEADERS, "Mcp-Method": "subscriptions/listen"}
+    async with client.session.post(f"{local.url}/mcp", json=body, headers=headers) as stream:
+        assert stream.status == 200
+        await asyncio.wait_for(stream.content.readline(), 30)
+        yield stream
 
 
 @pytest.fixture
@@ -105,6 +124,39 @@ async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
     go_on.set()
     assert await first == 200
     assert not team.site.mcp._admitted
+
+
+async def test_who_listens_with_a_token_that_runs_out_is_sent_away(
+    open_site: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hearing, "_EVERY", 0.05)
+    local = await open_site({}, people_mode="password")
+    now = time.time()
+    monkeypatch.setattr(local.site.people, "_clock", lambda: now)
+    ann = await local.person("ann")
+    scope = TokenScope(frozenset({Right.CALL}))
+    _, lasting = await local.site.people.make_token(ann.user, "lasting", scope, None)
+    _, brief = await local.site.people.make_token(ann.user, "brief", scope, 3_600.0)
+    async with listening(local, lasting) as kept, listening(local, brief) as ended:
+        now += 3_601.0
+        async with asyncio.timeout(30):
+            await ended.content.read()
+        await local.site.mcp.app.listeners.look_again()
+        assert not kept.content.at_eof()
+
+
+async def test_who_listens_is_not_sent_away_while_nobody_can_tell_who_it_is() -> None:
+    away, ended = [503, 401], list[str]()
+
+    async def admit(scope: Any) -> None:
+        raise TurnedAway(away.pop(0), "no")
+
+    listeners = Listeners(admit)
+    with listeners.kept({}, lambda: ended.append("it")):
+        await listeners.look_again()
+        assert ended == []
+        await listeners.look_again()
+        assert ended == ["it"]
 
 
 # Pages.

@@ -13,6 +13,7 @@ import orjson
 from yarl import URL
 
 from toolyard.auth.errors import AddressNotAllowed, AuthUnavailable
+from toolyard.auth.provider import challenge_in
 from toolyard.auth.reach import Reach, read_url
 from toolyard.content.redaction import redact
 from toolyard.net import Net
@@ -111,7 +112,7 @@ class Asker:
 
 
 async def _read(response: aiohttp.ClientResponse) -> Answer:
-    challenge = response.headers.get("WWW-Authenticate")
+    challenge = challenge_in(response.headers)
     if response.status == 200 and response.content_type == "text/event-stream":
         # A server of the older kind opens its stream here; it has no end to wait for.
         response.close()

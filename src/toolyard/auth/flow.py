@@ -157,7 +157,8 @@ class Flow:
         return grant
 
     async def _discover(self, asker: Asker, key: str, target: Target, challenge: Challenge | None) -> Found:
-        kept = await self._storage.grant(key)
+        # What is there and cannot be read is replaced by what comes of this.
+        kept = (await self._storage.grants((key,))).get(key)
         return await discover(asker, target, challenge, prefer=kept.issuer if kept is not None else None)
 
     async def _exchange(self, pending: Pending, code: str) -> Grant:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import html
+import os
 from collections.abc import Mapping
 
 from aiohttp import web
@@ -31,14 +32,15 @@ _HEADERS = {
 class CallbackListener:
     """Listens on 127.0.0.1 for one redirect. Use as ``async with``; then ``wait``.
 
-    The first request for the path that carries a state counts; whether it is the right one is for the
-    flow to say.
+    The first request for the path that carries a state counts, and of these only the one that ``wait`` names,
+    if it does: on a port that is always the same a window of an earlier sign-in may come back.
     """
 
     def __init__(self, port: int = 0) -> None:
         self._port = port
         self._runner: web.ServerRunner | None = None
         self._answer: asyncio.Future[dict[str, str]] | None = None
+        self._state: str | None = None
 
     @property
     def redirect_uri(self) -> str:
@@ -54,7 +56,7 @@ class CallbackListener:
         except OSError as error:
             await self._runner.cleanup()
             raise ToolyardError(
-                f"port {self._port} of this machine cannot be listened on: {error.strerror}",
+                f"port {self._port} of this machine cannot be listened on: {os.strerror(error.errno or 0)}",
                 hint="enter another callbackPort under 'oauth', or end what uses it",
             ) from None
         self._port = self._runner.addresses[0][1]
@@ -64,9 +66,10 @@ class CallbackListener:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    async def wait(self, seconds: float = 300.0) -> Mapping[str, str]:
+    async def wait(self, seconds: float = 300.0, *, state: str | None = None) -> Mapping[str, str]:
         """The query parameters of the redirect. Raises AuthUnavailable when nobody comes in time."""
         assert self._answer is not None, "use async with"
+        self._state = state
         try:
             async with asyncio.timeout(seconds):
                 return await asyncio.shield(self._answer)
@@ -79,10 +82,13 @@ class CallbackListener:
         assert self._answer is not None
         # Another page's script cannot use this: it must name us as its host, and ask for a document.
         local = request.host in (f"127.0.0.1:{self._port}", f"localhost:{self._port}")
+        local = local and request.headers.get("Sec-Fetch-Dest", "document") == "document"
         if not local or request.path != _PATH or request.method != "GET" or "state" not in request.query:
             return _page(404, "Nothing here", "This address only takes the end of a sign-in.")
         if self._answer.done():
             return _page(410, "Already done", "This sign-in has ended. You can close this window.")
+        if self._state not in (None, request.query["state"]):
+            return _page(409, "Another sign-in", "This is the end of one that was begun before. Begin again.")
         self._answer.set_result(dict(request.query))
         if "error" in request.query:
             return _page(200, "Not signed in", "The sign-in was refused. The terminal says more.")

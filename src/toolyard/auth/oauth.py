@@ -101,7 +101,9 @@ class OAuthProvider:
         """
         task = asyncio.current_task()
         sent = self._sent.get(task) if task is not None else None
-        return await self._flight.join(lambda: self._improve(challenge, sent))
+        # Whoever was refused for another reason needs something else.
+        why = (challenge.status, challenge.params.get("error"), frozenset(challenged_scopes(challenge)))
+        return await self._flight.join(lambda: self._improve(challenge, sent), why)
 
     async def close(self) -> None:
         """End what is under way; a refresh may finish."""

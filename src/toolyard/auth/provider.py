@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["AuthProvider", "Challenge", "parse_challenge"]
+from multidict import MultiMapping
+
+__all__ = ["AuthProvider", "Challenge", "challenge_in", "parse_challenge"]
 
 _PARAM = re.compile(r'(?<![A-Za-z0-9_-])([A-Za-z0-9_-]++)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,]+))')
 
@@ -31,6 +33,12 @@ class AuthProvider(Protocol):
     async def challenged(self, challenge: Challenge) -> bool:
         """The server answered 401 or 403. True: new credentials are there, try once more."""
         ...
+
+
+def challenge_in(headers: MultiMapping[str]) -> str | None:
+    """The WWW-Authenticate header of an answer. It may come as several, one for each scheme, which mean the
+    same as one with commas."""
+    return ", ".join(headers.getall("WWW-Authenticate", ())) or None
 
 
 def parse_challenge(status: int, header: str | None) -> Challenge:

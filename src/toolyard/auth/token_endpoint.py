@@ -47,7 +47,8 @@ async def request_tokens(
     """One request. Raises TokenRefused where it was refused, AuthUnavailable where nothing is known."""
     body, headers = signed_form(client, form, now, private_key)
     answer = await asker.post(endpoint, _WHAT, body, FORM, headers)
-    if answer.status == 200 and answer.document is not None:
+    # Some large ones say no with 200.
+    if answer.status == 200 and answer.document is not None and text(answer.document, "error") is None:
         return _read(answer.document, now)
     raise _refusal(answer, client, [*(form.get(name) for name in _SECRET), client.secret])
 

@@ -53,8 +53,9 @@ class Keeper:
         return None if self._held is None else self._held.access_token
 
     async def current(self) -> Grant | None:
-        """A grant whose access token can be sent, refreshed where it was about to run out. None: there is
-        none, and how the server then refuses tells what to do.
+        """The grant whose access token is to be sent, refreshed where it was about to run out; None where
+        there is none. One that has run out is sent all the same where no other can be had: how the server
+        refuses it tells what to do, and one that also serves strangers must not take us for one.
 
         Raises TokenRefused where what the operator entered is wrong.
         """
@@ -72,7 +73,7 @@ class Keeper:
                 grant = await self.reread()
         elif now >= self._not_before:
             grant = await self._renewed(grant, now)
-        return grant if grant is not None and grant.valid(now) else None
+        return grant
 
     async def reread(self) -> Grant | None:
         """What is stored by now, by whomever. Tokens of another origin are dropped: the URL was changed.

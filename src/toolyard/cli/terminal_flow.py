@@ -75,7 +75,7 @@ class TerminalFlow:
 
 async def _through(flow: Flow, storage: AuthStorage, key: str, target: Target, person: _Person) -> Grant:
     for last in (False, True):
-        kept = await storage.grant(key)
+        kept = (await storage.grants((key,))).get(key)
         more = asked_before(kept, target.oauth.scopes)
         started = await flow.begin(key, target, more_scopes=more)
         try:
@@ -139,7 +139,8 @@ class _Person:
             ) from None
 
     def _show(self, started: Started) -> None:
-        host = URL(started.url, encoded=True).host or ""
+        # As browsers read it, letters that look like others spelt out.
+        host = URL(started.url).raw_host or ""
         self._say(f"Sign in to '{one_line(self._server)}' at {paint(one_line(host), 'bold', sys.stderr)}:")
         # Alone on its line, whole, and also for programs: it must be copied.
         print(f"\n{started.url}\n", file=sys.stderr, flush=True)
@@ -158,7 +159,7 @@ class _Person:
         listener = self._back.listener
         if listener is None:
             return await self._pasted(started)
-        ways = [asyncio.ensure_future(listener.wait(self._seconds + 1))]
+        ways = [asyncio.ensure_future(listener.wait(self._seconds + 1, state=started.state))]
         if is_terminal(sys.stdin):
             ways.append(asyncio.ensure_future(self._pasted(started, patient=True)))
         try:

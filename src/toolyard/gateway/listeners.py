@@ -13,6 +13,8 @@ __all__ = ["Listeners"]
 
 log = logging.getLogger("toolyard.gateway")
 
+_NOT_NOW = 503
+
 
 class Listeners:
     """Those of one process."""
@@ -37,7 +39,9 @@ class Listeners:
         for scope, end in list(self._there.values()):
             try:
                 await self._admit(scope)
-            except TurnedAway:
-                end()
+            except TurnedAway as away:
+                # Whoever cannot be looked up for a while is not sent away for that.
+                if away.status != _NOT_NOW:
+                    end()
             except ToolyardError as error:
                 log.warning("whether somebody may still listen cannot be looked up: %s", error.cause)

@@ -12,9 +12,11 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
+from unicodedata import normalize
 
 from toolyard.people.digests import digest
 from toolyard.people.errors import TooManySignIns
+from toolyard.people.names import as_name
 from toolyard.people.storage import PeopleStorage
 
 __all__ = ["ACCOUNT", "ADDRESS", "BEGUN", "PAIR", "Limit", "Limits", "network_of"]
@@ -81,12 +83,19 @@ class Limits:
 
 def _keys(name: str, address: str) -> dict[str, Limit]:
     # Names may be of any length, and may be a password that was typed into the wrong field.
-    account, network = digest(name.casefold())[:32], network_of(address)
+    account, network = digest(_one_spelling(name))[:32], network_of(address)
     return {
         f"pair:{account}:{network}": PAIR,
         f"address:{network}": ADDRESS,
         f"account:{account}": ACCOUNT,
     }
+
+
+def _one_spelling(name: str) -> str:
+    """The same for all spellings that sign in to one account, whether there is such an account or not:
+    otherwise each of them would have its own count."""
+    once = normalize("NFKD", normalize("NFD", as_name(name) or name).casefold())
+    return normalize("NFKD", once.casefold())
 
 
 def network_of(address: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import logging
 from collections.abc import Callable, Coroutine, Mapping
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from toolyard.auth.asking import Answer, Asker, Document, one_line
+from toolyard.auth.flight import Flight
 from toolyard.auth.metadata import text, texts
 from toolyard.auth.reach import Reach
 from toolyard.config.addresses import url_fault
@@ -70,32 +70,40 @@ class Provider:
         # The operator chose this address, and whatever it names: a provider at home is as good as any.
         self._asker = Asker(net, Reach(issuer, private_addresses=True))
         self._clock = clock
-        self._lock = asyncio.Lock()
         self._metadata: tuple[Metadata, float] | None = None
         self._keys: tuple[KeySet, float] | None = None
+        # Whoever comes while it is asked shares the answer. One that never comes is waited for once, not by
+        # one after the other.
+        self._asking: Flight[Metadata] = Flight()
+        self._asking_keys: Flight[KeySet] = Flight()
 
     async def metadata(self) -> Metadata:
         """What it says of itself, from memory where that is fresh."""
-        async with self._lock:
-            if self._metadata is None or self._clock() - self._metadata[1] > _FRESH:
-                what = "the identity provider"
-                found = await _asked(self._asker.get(self._issuer.rstrip("/") + _WELL_KNOWN, what))
-                self._metadata = self._read(found), self._clock()
-            return self._metadata[0]
+        if self._metadata is None or self._clock() - self._metadata[1] > _FRESH:
+            return await self._asking.join(self._ask)
+        return self._metadata[0]
 
     async def keys(self, *, again: bool = False) -> KeySet:
         """Its keys; ``again`` asks anew, unless that was done a moment ago."""
         metadata = await self.metadata()
-        async with self._lock:
-            age = float("inf") if self._keys is None else self._clock() - self._keys[1]
-            if self._keys is None or age > (_KEYS_AGAIN if again else _FRESH):
-                what = "the identity provider's key set"
-                answer = await _asked(self._asker.get(metadata.jwks_uri, what))
-                try:
-                    self._keys = read_keys(_document(answer, what)), self._clock()
-                except ValueError:
-                    raise ProviderFailed(f"{what} cannot be read") from None
-            return self._keys[0]
+        if self._keys is None or self._clock() - self._keys[1] > (_KEYS_AGAIN if again else _FRESH):
+            return await self._asking_keys.join(lambda: self._ask_keys(metadata))
+        return self._keys[0]
+
+    async def _ask(self) -> Metadata:
+        what = "the identity provider"
+        found = await _asked(self._asker.get(self._issuer.rstrip("/") + _WELL_KNOWN, what))
+        self._metadata = self._read(found), self._clock()
+        return self._metadata[0]
+
+    async def _ask_keys(self, metadata: Metadata) -> KeySet:
+        what = "the identity provider's key set"
+        answer = await _asked(self._asker.get(metadata.jwks_uri, what))
+        try:
+            self._keys = read_keys(_document(answer, what)), self._clock()
+        except ValueError:
+            raise ProviderFailed(f"{what} cannot be read") from None
+        return self._keys[0]
 
     async def exchange(self, code: str, verifier: str, redirect_uri: str) -> Tokens:
         """Tokens for the code with which a person came back."""

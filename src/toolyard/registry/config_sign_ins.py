@@ -10,7 +10,7 @@ from toolyard.auth.records import Pending
 from toolyard.auth.scopes import asked_before
 from toolyard.auth.storage import AuthStorage
 from toolyard.auth.target import Ourselves
-from toolyard.errors import Problem
+from toolyard.errors import Problem, ToolyardError
 from toolyard.model.principal import Principal
 from toolyard.model.server import HttpSpec, Server
 from toolyard.registry.checking import moves_host
@@ -29,10 +29,14 @@ class ConfigSignIns:
         self._storage = storage
 
     async def has(self, server: Server, principal: Principal) -> bool:
-        """Whether they are signed in, as far as we know."""
+        """Whether they are signed in, as far as we know. What is there and cannot be read counts, too: they
+        can sign in again, or out."""
         if not can_sign_in(server, principal):
             return False
-        return await self._storage.grant(config_key(server, principal)) is not None
+        try:
+            return await self._storage.grant(config_key(server, principal)) is not None
+        except ToolyardError:
+            return True
 
     async def begin(
         self, server: Server, principal: Principal, browser: str, ourselves: Ourselves | None = None
@@ -44,7 +48,7 @@ class ConfigSignIns:
         """
         spec = _signable(server, principal)
         key = config_key(server, principal)
-        kept = await self._storage.grant(key)
+        kept = (await self._storage.grants((key,))).get(key)
         try:
             target = config_target(server, spec)
             started = await self._flow.begin(

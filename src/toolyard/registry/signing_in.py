@@ -47,10 +47,11 @@ class SignIns:
         """
         instance, server = await self._registry.instance(user_id, instance_id)
         choice = _oauth_choice(instance, server)
-        kept = await self._storage.grant(instance.grant_key)
+        key = instance.grant_key
+        kept = (await self._storage.grants((key,))).get(key)
         try:
             started = await self._flow.begin(
-                instance.grant_key,
+                key,
                 Target(
                     server.url,
                     oauth_spec(choice),
@@ -108,7 +109,7 @@ class SignIns:
     async def _ask_less(self, key: str) -> None:
         """What was asked for before is no longer offered: the next sign-in begins afresh."""
         async with self._storage.refreshing(key):
-            if (kept := await self._storage.grant(key)) is not None:
+            if (kept := (await self._storage.grants((key,))).get(key)) is not None:
                 fewer = replace(kept, requested=(), wanted=())
                 await self._storage.swap_grant(key, kept.serial, fewer)
 

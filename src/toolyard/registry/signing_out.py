@@ -50,7 +50,7 @@ class SignOuts:
         key = config_key(server, principal)
         # Not while somebody refreshes: what comes of that would be known to nobody.
         async with self._storage.refreshing(key):
-            kept = await self._storage.grant(key)
+            kept = (await self._storage.grants((key,))).get(key)
             await self._storage.drop_grant(key)
         if kept is not None and isinstance(server.transport, HttpSpec):
             self.give_back({key: (kept, _target(server, server.transport))})

@@ -110,10 +110,15 @@ class SqlAuthStorage:
     # Clients.
 
     async def client(self, issuer: str, redirect_uri: str) -> Client | None:
-        """See AuthStorage."""
+        """See AuthStorage. One that cannot be read is not there: another is registered in its place."""
         at = digest(issuer, redirect_uri)
         body = await self._body(auth_clients, at)
-        return None if body is None else _record(Client, self._opened(auth_clients, at, body))
+        if body is None:
+            return None
+        try:
+            return _record(Client, self._opened(auth_clients, at, body))
+        except Unreadable:
+            return None
 
     async def put_client(self, client: Client) -> None:
         """See AuthStorage."""

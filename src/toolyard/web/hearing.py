@@ -1,7 +1,8 @@
-"""What any replica changed in the database, and this one acts on at once."""
+"""What any replica changed in the database, and this one acts on at once; and what only time changes."""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,10 @@ from toolyard.store.signals import SERVERS, TOKENS
 if TYPE_CHECKING:
     from toolyard.web.site import Site
 
-__all__ = ["hear_servers", "hear_tokens"]
+__all__ = ["hear_servers", "hear_tokens", "mind_expiry"]
+
+_EVERY = 60.0
+"""Seconds."""
 
 
 async def hear_tokens(site: Site) -> None:
@@ -29,3 +33,10 @@ async def hear_servers(site: Site) -> None:
             site.mcp.forget()
             site.live.hurry()
             site.watchers.hurry(what)
+
+
+async def mind_expiry(site: Site) -> None:
+    """A token or a session runs out without a word: whoever only listens is looked up every minute."""
+    while True:
+        await asyncio.sleep(_EVERY)
+        await site.mcp.app.listeners.look_again()

@@ -106,9 +106,11 @@ class McpDoor:
         return (*tokens, passage.address, scope["path"], scope["query_string"], self._site.edition)
 
     async def _visitor(self, scope: Any) -> Visitor:
+        # What was found out for a request is kept with it, and one that listens is asked about again.
+        request = Request({**scope, "state": {}})
         try:
-            known = await self.resource.visitor(Request(scope)) if self.resource.is_one else None
-            return known or await _calling(Request(scope))
+            known = await self.resource.visitor(request) if self.resource.is_one else None
+            return known or await _calling(request)
         except NotSignedIn as error:
             raise TurnedAway(401, str(error), self.resource.challenge(scope, error.cause)) from None
         except ProviderFailed as error:

@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator
 import orjson
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
+from starlette.exceptions import HTTPException
 
+from toolyard.errors import ToolyardError
 from toolyard.model.people import Right
-from toolyard.people.errors import NotAllowed, SignInRefused
 from toolyard.web.api.door import Reading, Served, problems, produces
 from toolyard.web.api.status import status_of
 from toolyard.web.live import Change
@@ -55,11 +56,13 @@ async def _events(site: Site, visitor: Visitor, request: Request) -> AsyncGenera
 
 
 async def may_still(request: Request) -> bool:
-    """Whether a sign-in or token still counts: a stream outlives many a sign-out."""
+    """Whether a sign-in or token still counts: a stream outlives many a sign-out. Where that cannot be looked
+    up, it does not: who listens connects again."""
     del request.state.visitor
     try:
         await needs(Right.READ)(request)
-    except (SignInRefused, NotAllowed):
+    except (ToolyardError, HTTPException):
+        # A page would be sent to the sign-in, which a stream cannot be.
         return False
     return True
 

@@ -34,7 +34,7 @@ Entries = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], F
 class ScopeGiven(Given):
     """What a token is limited to. null: whatever its owner may use."""
 
-    rights: list[Rights] = Field(min_length=1, max_length=4)
+    rights: list[Rights] = Field(min_length=1, max_length=len(Right))
     servers: Entries | None = Field(default=None, description="Ids of servers and slugs of instances; globs.")
     tools: Entries | None = Field(default=None, description="Patterns over the names of tools; ! denies.")
     agents: Entries | None = Field(default=None, description="Ids of agents; globs.")
