@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,9 @@ class Parts:
     locks: Locks = Locks()  # noqa: RUF009 - frozen
     closing: tuple[Callable[[], Awaitable[None]], ...] = ()
     """What is closed after everything else."""
+    changing: dict[str, bool] = field(default_factory=dict[str, bool])
+    """Servers that said that they have other tools, and whether they said it again before that was done: one
+    that says nothing else must not fill the process with work."""
 
     # Changes. Of servers that did not change, nothing is closed or forgotten.
 
@@ -97,9 +100,16 @@ class Parts:
         await self.catalogues.forget(server_id, whose)
 
     async def list_changed(self, server_id: str) -> None:
-        """The server says that it has other tools now."""
-        await self.catalogues.list_changed(server_id)
-        self.rosters.recheck((server_id,))
+        """The server says that it has other tools now. Said again meanwhile, it is done once more."""
+        try:
+            while True:
+                self.changing[server_id] = False
+                await self.catalogues.list_changed(server_id)
+                self.rosters.recheck((server_id,))
+                if not self.changing.get(server_id):
+                    return
+        finally:
+            self.changing.pop(server_id, None)
 
     async def close(self) -> None:
         """End connections, children and fetches, then storage. Bounded."""
@@ -154,8 +164,14 @@ def build(
         auth_for = stored_sign_ins(database, net)
         closing.append(database.close)
 
+    changing: dict[str, bool] = {}
+
     def told(server_id: str, method: str, params: Mapping[str, Any]) -> None:
-        if method == "notifications/tools/list_changed" and on_list_changed is not None:
+        if method != "notifications/tools/list_changed" or on_list_changed is None:
+            return
+        again = server_id in changing
+        changing[server_id] = again
+        if not again:
             on_list_changed(server_id)
 
     own = _native(settings, data_dir, net) if native else None
@@ -199,7 +215,7 @@ def build(
         accept_at=accept_at,
     )
     meta = MetaTools(rosters, calls, Finder(calls), _budgets(settings))
-    return Parts(manager, catalogues, rosters, calls, naming, meta, locks, tuple(closing))
+    return Parts(manager, catalogues, rosters, calls, naming, meta, locks, tuple(closing), changing)
 
 
 def _locks(configuration: Configuration, data_dir: Path | None, pins: PinStorage | None) -> Locks:

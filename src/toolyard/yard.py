@@ -66,6 +66,7 @@ class Toolyard:
         self.configuration = configuration
         self.settings = settings
         self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
+        self._process = os.getpid()
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = _WhileOpen()
         self._costs: dict[str, int] = {}
@@ -133,6 +134,9 @@ class Toolyard:
     async def close(self) -> None:
         """Close every connection and end every child, within a bounded time. May be called twice."""
         self._open.closed = True
+        if os.getpid() != self._process:
+            # A fork has a copy: what there is to close is its parent's.
+            return
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

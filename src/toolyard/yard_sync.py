@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -27,6 +28,7 @@ class SyncToolyard:
 
     def __init__(self, make: Callable[[], Toolyard]) -> None:
         self._make = make
+        self._process = os.getpid()
         self._yard: Toolyard | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -54,6 +56,9 @@ class SyncToolyard:
     def close(self) -> None:
         """Close every connection, end every child and the thread. May be called twice, and by any thread."""
         self._forbid_own_thread()
+        if os.getpid() != self._process:
+            # A fork has a copy without the thread: what there is to close is its parent's.
+            return
         with self._closing:
             yard, self._yard = self._yard, None
             try:
@@ -113,6 +118,8 @@ class SyncToolyard:
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             self._forbid_own_thread()
+            if os.getpid() != self._process:
+                raise RuntimeError("the yard belongs to another process: open one in this process")
             with self._handing_over:
                 if self._loop is None:
                     raise RuntimeError("the yard is not open: use it in a with statement")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -20,6 +21,8 @@ from toolyard.clients import ClientManager
 from toolyard.errors import ServerError
 from toolyard.model.server import Restart, Server, StdioSpec, Timeouts
 from toolyard.model.status import State
+
+pytestmark = pytest.mark.slow
 
 TINY = Path(__file__).parent.parent / "servers" / "tiny_server.py"
 

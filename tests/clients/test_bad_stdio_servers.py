@@ -467,7 +467,10 @@ async def test_a_servers_questions_are_answered_and_what_was_not_offered_is_refu
     assert told["ping"]["result"] == {}
     accepted = {"action": "accept", "content": {"asked": "Who are you?", "by": "bad"}}
     assert told["elicitation/create"]["result"] == accepted
-    assert told["roots/list"]["error"] == {"code": -32603, "message": "ValueError: no folders today"}
+    assert told["roots/list"]["error"] == {
+        "code": -32603,
+        "message": "the callback for roots/list failed: ValueError: no folders today",
+    }
     assert told["sampling/createMessage"]["error"]["code"] == -32601
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from toolyard.errors import Unreachable
 from toolyard.model.server import StdioSpec
 from toolyard.transports import watchdog
 from toolyard.transports.nursery import BASE_VARIABLES, Nursery, child_environment
@@ -154,3 +155,35 @@ async def test_markers_are_told_apart(nursery: Nursery) -> None:
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+async def test_a_watchdog_that_cannot_be_started_is_told(
+    nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(Unreachable, match="the watchdog, without which no server is started"):
+        nursery.prepare()
+
+
+async def test_a_marker_that_is_none_stops_no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, killed = watchdog.namespace(), list[int]()
+    marks = {1: f"\u00b2:1:{here}", 2: f"{'9' * 5000}:1:{here}", 3: "7", 4: f"0:gone:{here}:x:1"}
+    monkeypatch.setattr(watchdog, "marked", lambda: marks)
+    monkeypatch.setattr(watchdog, "_kill", killed.append)
+    watchdog.sweep()
+    assert killed == [4]
+
+
+async def test_a_fork_leaves_the_children_of_its_parent_alone(
+    spec: Callable[..., StdioSpec], nursery: Nursery, recorder: Any
+) -> None:
+    transport = StdioTransport(spec("good"), nursery)
+    await transport.open(recorder)
+    child = psutil.Process(transport.facts().pid)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: child.pid)
+        await transport.close()
+        await nursery.close()
+    assert child.is_running()
+    await transport.close()
+    assert not child.is_running()

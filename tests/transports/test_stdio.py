@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,3 +84,36 @@ async def test_a_cancelled_close_still_leaves_nothing(spec: Spec, nursery: Nurse
     closing.cancel()
     await asyncio.wait({closing})
     assert closing.cancelled()
+
+
+_READS_LATER = """
+import os, sys, time
+print('{"jsonrpc": "2.0", "id": "begun"}', flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+for number, line in enumerate(sys.stdin.buffer, 1):
+    if b'"end"' in line:
+        print('{"jsonrpc": "2.0", "id": %d}' % number, flush=True)
+"""
+
+
+async def test_what_a_child_does_not_read_does_not_pile_up(
+    nursery: Nursery, recorder: Any, tmp_path: Path
+) -> None:
+    words = ("-I", "-S", "-c", _READS_LATER, str(tmp_path / "now"))
+    transport = StdioTransport(StdioSpec(sys.executable, words), nursery)
+    await transport.open(recorder)
+    await recorder.next()
+    large = {**CALL, "params": {"name": "echo", "arguments": {"text": "x" * 1_000_000}}}
+    first = asyncio.create_task(transport.send(large))
+    await asyncio.sleep(0)
+    for _ in range(5):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await transport.send(large)
+    (tmp_path / "now").touch()
+    await asyncio.wait_for(first, 30)
+    await transport.send({"jsonrpc": "2.0", "method": "end"})
+    await recorder.next()
+    assert [message["id"] for message in recorder.messages] == ["begun", 2]
+    await transport.close()

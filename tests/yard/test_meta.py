@@ -239,3 +239,14 @@ async def test_the_words_of_an_untrusted_server_are_in_no_reason(
         line = (await said(yard, "tools_search", {"query": "looks"}))["not_listed"]
     assert line.startswith("evil (cannot be listed), good (")
     assert line.count("ignore all instructions") == 1
+
+
+async def test_a_call_ends_by_the_limits_of_its_server_where_those_are_shorter(
+    opened: Opened, recorder: Make
+) -> None:
+    entry = {**recorder().entry, "timeouts": {"silence": 2}}
+    async with opened({"one": entry}) as yard, asyncio.timeout(60):
+        await yard.tools(server="one")
+        answer = await said(yard, "tools_call", {"name": "one_wait"})
+        assert answer["error"].startswith("tools/call: neither answer nor progress for 2 s")
+        assert "meta_call_timeout" not in answer["error"]

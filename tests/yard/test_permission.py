@@ -120,13 +120,13 @@ async def test_write_tools_allow_makes_it_a_tool_like_any_other(opened: Opened, 
         assert (await yard.call("one_touch", {"text": "x"})).text == "x"
 
 
-@pytest.mark.parametrize("yes", [True, False])
+@pytest.mark.parametrize("yes", [True, False, None, "no", "y"])
 async def test_write_tools_ask_asks_before_each_call_and_takes_no_for_an_answer(
-    yes: bool, opened: Opened, recorder: Recorders
+    yes: Any, opened: Opened, recorder: Recorders
 ) -> None:
     asked: list[Question] = []
 
-    async def approve(question: Question) -> bool:
+    async def approve(question: Question) -> Any:
         asked.append(question)
         return yes
 
@@ -136,7 +136,7 @@ async def test_write_tools_ask_asks_before_each_call_and_takes_no_for_an_answer(
     ) as yard:
         assert "one_touch" in [tool.name for tool in await yard.tools(agent="a")]
         for _ in range(2):
-            if yes:
+            if yes is True:
                 assert (await yard.call("one_touch", {"text": "x"}, agent="a")).text == "x"
             else:
                 with pytest.raises(ToolRefused, match="the call of 'one_touch' was not approved"):
@@ -147,7 +147,7 @@ async def test_write_tools_ask_asks_before_each_call_and_takes_no_for_an_answer(
     assert asked[0].arguments == {"text": "x"}
     assert asked[0].caller.agent is not None
     assert asked[0].caller.agent.id == "a"
-    assert one.calls() == (["touch", "touch", "look"] if yes else ["look"])
+    assert one.calls() == (["touch", "touch", "look"] if yes is True else ["look"])
 
 
 async def test_where_nobody_can_be_asked_the_call_is_refused_and_says_what_to_do(

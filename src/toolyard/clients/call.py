@@ -33,7 +33,8 @@ __all__ = ["AcceptAt", "Approve", "CallPath", "CallRules", "HandlesFor", "Via"]
 log = logging.getLogger("toolyard.calls")
 
 Approve: TypeAlias = Callable[[Question], Awaitable[bool]]
-"""Asks somebody whether a call may be made. Raises ApprovalNeeded where they have to be asked first."""
+"""Asks somebody whether a call may be made: True is yes, all else is no. Raises ApprovalNeeded where they
+have to be asked first."""
 
 AcceptAt: TypeAlias = Callable[[Server], str | None]
 """The page where what became different about a server is shown and accepted; None where there is none."""
@@ -194,13 +195,14 @@ class CallPath:
         caller: Caller = Caller(),  # noqa: B008 - frozen
         *,
         on_progress: OnProgress | None = None,
-        timeouts: Timeouts | None = None,
+        timeouts: Timeouts | float | None = None,
         limits: Limits | None = None,
         meta: Mapping[str, Any] | None = None,
         via: Via | None = None,
     ) -> Result:
         """Call a tool by its exposed name. ``limits`` bounds the result in place of the settings. ``via``
-        takes it to the server in place of the usual connection, in its own time.
+        takes it to the server in place of the usual connection, in its own time. ``timeouts`` count in place
+        of the server's own; a number of seconds only where those are longer.
 
         A tool's own failure is a result with ``is_error``. Raises ToolRefused, or a ServerError.
         """
@@ -239,7 +241,7 @@ class CallPath:
         caller: Caller,
         via: Via | None,
         on_progress: OnProgress | None,
-        timeouts: Timeouts | None,
+        timeouts: Timeouts | float | None,
         meta: Mapping[str, Any] | None,
     ) -> tuple[Server, Mapping[str, Any] | None, dict[str, Any]]:
         """The server, the schema that it promised to keep, and what it sent; whatever happens is recorded."""
@@ -263,7 +265,7 @@ class CallPath:
                     principal=caller.principal,
                     chat=caller.chat,
                     repeatable=_repeatable(server, definition),
-                    timeouts=timeouts,
+                    timeouts=_limits(server, timeouts),
                     on_progress=on_progress,
                     meta=meta,
                 )
@@ -334,7 +336,8 @@ class CallPath:
                 f"'{name}' needs an approval, and there is nobody to ask",
                 hint="give Toolyard an approve callback, or set write_tools to 'allow'",
             )
-        if not await self._approve(Question(decision, arguments, caller, definition)):
+        # A program's own words, such as the "no" that somebody typed, are no yes.
+        if await self._approve(Question(decision, arguments, caller, definition)) is not True:
             raise ToolRefused(f"the call of '{name}' was not approved")
 
     def _refuse_unaccepted(self, gate: Gate, candidate: Candidate, roster: Roster, caller: Caller) -> None:
@@ -432,7 +435,11 @@ class CallPath:
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %s in %.1f ms", record.tool, record.outcome, record.seconds * 1000)
         if self._record is not None:
-            self._record(record)
+            try:
+                self._record(record)
+            except Exception:
+                # It is a user's, and the call has been made: what came of it is not to be lost.
+                log.exception("%s: the callback that records calls failed", tool)
 
 
 def _memory(principal: Principal) -> Handles:
@@ -443,6 +450,12 @@ def _outcome(raw: Mapping[str, Any]) -> str:
     if raw.get("resultType") == "input_required":
         return "input required"
     return "tool error" if raw.get("isError") is True else "ok"
+
+
+def _limits(server: Server, timeouts: Timeouts | float | None) -> Timeouts | None:
+    if timeouts is None or isinstance(timeouts, Timeouts):
+        return timeouts
+    return server.timeouts.within(timeouts)
 
 
 def _repeatable(server: Server, definition: Definition) -> bool:

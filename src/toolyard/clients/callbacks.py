@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from toolyard.errors import ServerError, ToolyardError
+from toolyard.wire.codec import encode
+
 __all__ = ["INPUT_NAME", "Answerer", "Callbacks", "NotOffered"]
+
+log = logging.getLogger("toolyard.clients")
 
 INPUT_NAME = "toolyard/inputName"
 """The key in ``_meta`` of a legacy question that says what it is called in the modern era. Those who carry
@@ -22,7 +29,10 @@ class NotOffered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """Offered to servers only where given. An exception becomes an error that the server sees."""
+    """Offered to servers only where given.
+
+    An exception becomes an error: a legacy server sees it, a modern one cannot be told, so its call fails.
+    """
 
     elicitation: Answerer | None = None
     """Asks the person. Result: ``{"action": "accept" | "decline" | "cancel", "content": {…}}``."""
@@ -55,7 +65,8 @@ class Callbacks:
         return offered
 
     async def answer(self, server: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The result of a server's request. Raises NotOffered for what was not offered."""
+        """The result of a server's request, fit to be sent. Raises NotOffered for what was not offered, and a
+        ToolyardError where there is no such result."""
         answerer = {
             "elicitation/create": self.elicitation,
             "sampling/createMessage": self.sampling,
@@ -63,4 +74,22 @@ class Callbacks:
         }.get(method)
         if answerer is None:
             raise NotOffered(method)
-        return dict(await answerer(server, params))
+        try:
+            result = dict(await answerer(server, params))
+            encode(result)
+        except asyncio.CancelledError as error:
+            # Whoever cancels us wants no answer; a callback that gave up by itself still owes one.
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise _failed(method, error) from error
+        except (NotOffered, ToolyardError):
+            raise
+        except Exception as error:
+            log.exception("%s: the callback for %s failed", server, method)
+            raise _failed(method, error) from error
+        return result
+
+
+def _failed(method: str, error: BaseException) -> ServerError:
+    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return ServerError(f"the callback for {method} failed: {words}")

@@ -22,6 +22,7 @@ from toolyard.clients.rounds import Rounds
 from toolyard.clients.secrecy import hush, secrets_of
 from toolyard.errors import (
     BadAnswer,
+    HttpStatus,
     OutcomeUnknown,
     RpcError,
     ServerError,
@@ -459,7 +460,7 @@ class Connection:
         if self._link is link and not link.over:
             if isinstance(error, SignInNeeded):
                 self._set(State.NEEDS_AUTH, error)
-            elif isinstance(error, Unreachable) and not isinstance(error, Throttled):
+            elif _is_down(error):
                 # The link needs nothing to be used again, but whoever looks should see how the server is.
                 self._set(State.FAILED, error)
         return False
@@ -547,6 +548,13 @@ class Connection:
         hush(error, self._secrets)
         error.server = self.server.id
         return error
+
+
+def _is_down(error: ServerError) -> bool:
+    """Whether a server cannot be used at all, as it or the proxy before it says."""
+    if isinstance(error, HttpStatus):
+        return error.status in (502, 503, 504)
+    return isinstance(error, Unreachable) and not isinstance(error, Throttled)
 
 
 def unused(server: Server, principal: Principal) -> Status:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -51,6 +52,8 @@ OnProgress: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[None] | None]
 
 _QUESTIONS = 64
 """Questions of a server that are answered at the same time; more are refused."""
+_REPLIES = 256
+"""Pings and refusals that wait to be sent, one after another; more are not answered."""
 _WORDS = 100_000
 """Characters of a server's error, which is searched for secrets wherever it comes by."""
 
@@ -110,6 +113,7 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._exchange: Exchange[_Call] = Exchange()
         self._questions: dict[Id, asyncio.Task[None]] = {}
+        self._replies: deque[Message] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._over: ServerError | None = None
         self.ended: asyncio.Future[ServerError] = self._loop.create_future()
@@ -287,15 +291,29 @@ class Link:
         elif self.facts is not None and self.facts.modern:
             self._stray(Stray(f"{event.method}: a request, which the modern era does not have"))
         elif event.method == "ping":
-            self.spawn(self._send_quietly(result_message(event.id, {})))
+            self._reply(result_message(event.id, {}))
         elif len(self._questions) >= _QUESTIONS or event.id in self._questions:
-            refused = error_message(event.id, INTERNAL_ERROR, "too many requests at the same time")
-            self.spawn(self._send_quietly(refused))
+            self._reply(error_message(event.id, INTERNAL_ERROR, "too many requests at the same time"))
         else:
             self._hold_clocks()
             task = self.spawn(self._answer(event))
             self._questions[event.id] = task
             task.add_done_callback(lambda _: self._question_done(event.id))
+
+    def _reply(self, message: Message) -> None:
+        """Answer at once, on one connection at most: a server that asks without end, and takes no answer,
+        would otherwise cost everyone else theirs."""
+        if len(self._replies) >= _REPLIES:
+            self._stray(Stray("a request, while too many answers wait to be sent"))
+            return
+        self._replies.append(message)
+        if len(self._replies) == 1:
+            self.spawn(self._send_replies())
+
+    async def _send_replies(self) -> None:
+        while self._replies:
+            await self._send_quietly(self._replies[0])
+            self._replies.popleft()
 
     async def _answer(self, event: Asked) -> None:
         try:
@@ -304,11 +322,8 @@ class Link:
         except NotOffered:
             message = error_message(event.id, METHOD_NOT_FOUND, f"{event.method} is not offered")
         except ToolyardError as error:
-            # Somebody said no, in words that are meant for others.
+            # Somebody said no, in words that are meant for others, or a callback failed.
             message = error_message(event.id, INTERNAL_ERROR, error.cause)
-        except Exception as error:
-            log.exception("%s: the callback for %s failed", self.server, event.method)
-            message = error_message(event.id, INTERNAL_ERROR, f"{type(error).__name__}: {error}")
         await self._send_quietly(message)
 
     def _hold_clocks(self) -> None:

@@ -179,7 +179,7 @@ class Tools:
             server: Server, definition: Definition, arguments: Mapping[str, Any], repeatable: bool
         ) -> dict[str, Any]:
             params = {"name": definition.name, "arguments": arguments}
-            within, way = meta.timeouts, send
+            within, way = server.timeouts.within(meta.seconds), send
             if server.trust is Trust.UNTRUSTED:
                 # Whose words are only data asks nobody.
                 way = self._rounds.plain(replace(request, capabilities={}, log_level=None, session=None))

@@ -30,7 +30,7 @@ from toolyard.meta.slimming import slim
 from toolyard.model.call import Caller
 from toolyard.model.decision import Surface
 from toolyard.model.result import Media, Result, Text
-from toolyard.model.server import Timeouts, Trust
+from toolyard.model.server import Trust
 from toolyard.model.tool import Definition, JsonObject
 from toolyard.policy import refused
 
@@ -114,9 +114,9 @@ class MetaTools:
         }
 
     @property
-    def timeouts(self) -> Timeouts:
-        """What one call may take."""
-        return Timeouts(silence=self._budgets.seconds, call=self._budgets.seconds)
+    def seconds(self) -> float:
+        """What one call may take, where its server's own limits are not shorter."""
+        return self._budgets.seconds
 
     def leave(self, principal_id: str) -> None:
         """Forget what was prepared for a principal."""
@@ -306,13 +306,14 @@ class MetaTools:
                 arguments,
                 caller,
                 on_progress=on_progress,
-                timeouts=self.timeouts,
+                timeouts=self.seconds,
                 limits=Limits(self._budgets.result),
                 via=via,
             )
         except CallTimeout as error:
-            # A list that took too long has the limits of its server, which the error names.
-            if error.cause.startswith("tools/call"):
+            # A list that took too long has the limits of its server, which the error names; so has a call
+            # where those are shorter.
+            if error.cause.startswith("tools/call") and f" {self.seconds:g} s" in error.cause:
                 error.hint = _TOO_LONG
             raise
         if result.is_error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
@@ -90,6 +90,10 @@ class Timeouts:
     connect: float = 30.0
     silence: float = 60.0
     call: float = 600.0
+
+    def within(self, seconds: float) -> Timeouts:
+        """The same for a call that may take no longer than this."""
+        return replace(self, silence=min(self.silence, seconds), call=min(self.call, seconds))
 
 
 @dataclass(frozen=True, slots=True)

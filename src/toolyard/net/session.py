@@ -89,12 +89,13 @@ class Net:
     def _make(self, guarded: bool) -> aiohttp.ClientSession:
         import aiohttp  # only servers behind a URL need it
 
+        from toolyard.net.names import Names
         from toolyard.net.origin import KEEP_ALIVE
 
         connector = aiohttp.TCPConnector(
             limit=0,
             keepalive_timeout=KEEP_ALIVE,
-            resolver=self._resolver,
+            resolver=self._resolver or Names(),
             socket_factory=self._guard.checked_socket if guarded else None,
             # The guard decides on the address that is dialled; a cached name would only add staleness.
             use_dns_cache=not guarded,

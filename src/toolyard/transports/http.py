@@ -24,6 +24,7 @@ from toolyard.transports.requests import (
     is_rpc_error,
     refusal,
     tells_lost_session,
+    wants_session,
 )
 from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line, not_json
 from toolyard.wire.broken import in_place_of
@@ -124,7 +125,7 @@ class HttpTransport:
                 raise await self._no_answer(response)
             return
         error = await refusal(response)
-        if not isinstance(error, HttpStatus) or not self._delivered(error, id):
+        if not isinstance(error, HttpStatus) or not self._delivered(error, id, method):
             raise error
 
     def _adopt_session(self, session: str) -> None:
@@ -173,7 +174,7 @@ class HttpTransport:
             hint="is this the address of an MCP server?",
         )
 
-    def _delivered(self, error: HttpStatus, id: Id | None) -> bool:
+    def _delivered(self, error: HttpStatus, id: Id | None, method: str | None) -> bool:
         """Whether a refusal's body was the answer itself, in the words of JSON-RPC."""
         try:
             message: object = decode(error.body) if error.body else None
@@ -181,6 +182,8 @@ class HttpTransport:
             message = None
         if self._session is not None and tells_lost_session(error):
             raise SessionLost("no longer knows our session")
+        if self._session is None and method != "initialize" and wants_session(error, message):
+            raise SessionLost("wants a session, which it did not when we began")
         if id is None or error.status >= 500 or not is_rpc_error(message):
             return False
         # A request that could not be read is answered without its id; the HTTP exchange tells whose it is.

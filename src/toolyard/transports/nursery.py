@@ -49,12 +49,18 @@ class Nursery:
     def __init__(self, most: int | None = None) -> None:
         """``most`` is how many children there may be at a time; None: any number."""
         self._most = most
-        pid = os.getpid()
-        owner = f"{pid}:{watchdog.start_time(pid)}:{watchdog.namespace()}"
+        self._owner = os.getpid()
+        owner = f"{self._owner}:{watchdog.start_time(self._owner)}:{watchdog.namespace()}"
         self._marker = f"{owner}:{secrets.token_hex(6)}"
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
         self._spawned = 0
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the children are those of this process. Those of a parent, which a fork has the records of,
+        are not ours to end."""
+        return os.getpid() == self._owner
 
     @property
     def is_full(self) -> bool:
@@ -69,7 +75,7 @@ class Nursery:
     def prepare(self) -> None:
         """Have a watchdog. To be called before each child is started: it may have been killed.
 
-        Raises Unreachable where there are as many children as may be.
+        Raises Unreachable where there are as many children as may be, or there is no watchdog to be had.
         """
         if self.is_full:
             raise Unreachable(
@@ -79,14 +85,18 @@ class Nursery:
         if self._watchdog is not None and self._watchdog.poll() is None:
             return
         self._drop_watchdog()
-        self._watchdog = subprocess.Popen(
-            [sys.executable, "-I", "-S", watchdog.__file__, str(os.getpid()), self._marker],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env=child_environment({}),
-        )
+        try:
+            self._watchdog = subprocess.Popen(
+                [sys.executable, "-I", "-S", watchdog.__file__, str(os.getpid()), self._marker],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env=child_environment({}),
+            )
+        except OSError as error:
+            cause = f"the watchdog, without which no server is started, could not be started: {error}"
+            raise Unreachable(cause, hint="look at the limits of this process (`ulimit -a`)") from None
         for group in self._groups:
             self._tell(f"+{group}")
 
@@ -108,7 +118,7 @@ class Nursery:
 
     async def close(self) -> None:
         """Send the watchdog home. The children must be gone."""
-        if self._watchdog is not None:
+        if self._watchdog is not None and self.is_ours:
             self._tell("bye")
             await asyncio.to_thread(self._drop_watchdog)
 

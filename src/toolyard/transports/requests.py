@@ -13,7 +13,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from toolyard.auth import AuthProvider, parse_challenge
+from toolyard.auth import AuthProvider, challenge_in, parse_challenge
 from toolyard.errors import (
     BadAnswer,
     HttpStatus,
@@ -37,6 +37,7 @@ __all__ = [
     "is_rpc_error",
     "refusal",
     "tells_lost_session",
+    "wants_session",
 ]
 
 _LOST = re.compile(
@@ -49,9 +50,12 @@ _LOST = re.compile(
 _LOST_BARE = re.compile(
     r"(bad request: |not found: )?(mcp )?"
     r"(session( id| with given id)?( is)? (not found|expired|invalid|unknown|terminated|missing|closed)"
-    r"|(invalid|unknown|expired|no valid)( or \w+)? session( id)?( provided)?|server not initialized)[.!]?",
+    r"|(invalid|unknown|expired|no valid|missing)( or \w+)? session( id)?( provided)?"
+    r"|server not initialized)[.!]?",
     re.IGNORECASE,
 )
+
+_OLDER = re.compile(r"(bad request: )?unsupported protocol version\b", re.IGNORECASE)
 
 _DRAIN = 0.5
 """Seconds that a finished answer's stream has to end by itself, so that its connection can be used again."""
@@ -68,6 +72,7 @@ class Requests:
             self.url = URL(spec.url)
         except ValueError as error:
             raise Unreachable(f"the URL {spec.url!r} cannot be used: {error}") from None
+        self._configured = self.url
         self._headers = CIMultiDict(spec.headers)
         self._query = spec.query
         self._auth = auth
@@ -82,7 +87,7 @@ class Requests:
             response = await self._follow(method, url, headers, body)
             if response.status not in (401, 403) or self._auth is None or attempt == _SIGN_INS:
                 return response
-            challenge = parse_challenge(response.status, response.headers.get("WWW-Authenticate"))
+            challenge = parse_challenge(response.status, challenge_in(response.headers))
             try:
                 fresh = await self._auth.challenged(challenge)
             except BaseException:
@@ -94,16 +99,18 @@ class Requests:
         raise AssertionError("the last attempt returns")
 
     async def _follow(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> Answer:
+        usual = url == self.url
         for _ in range(_REDIRECTS):
             response = await self._once(method, url, headers, body)
             location = response.headers.get("Location")
             if response.status not in (301, 302, 307, 308) or location is None:
+                if usual:
+                    # A page that asks for patience, or a sign-in, is no place to go to the next time.
+                    well = response.status < 300 and response.content_type != "text/html"
+                    self.url = url if well else self._configured
                 return response
             response.close()
-            target = _target(url, location)
-            if url == self.url:
-                self.url = target
-            url = target
+            url = _target(url, location)
         raise Unreachable(f"redirects more than {_REDIRECTS} times")
 
     async def _once(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> Answer:
@@ -179,13 +186,13 @@ async def refusal(response: Answer) -> ServerError:
     status, words = response.status, _words(response, body)
     text = f"answered HTTP {status} {response.reason or ''}".rstrip() + (f": {words}" if words else "")
     if status in (401, 403):
-        challenge = response.headers.get("WWW-Authenticate")
+        challenge = challenge_in(response.headers)
         return SignInNeeded(
             text, status=status, challenge=challenge, hint="sign in, or check the credentials"
         )
     if status == 429 or (status == 503 and "Retry-After" in response.headers):
         after = response.headers.get("Retry-After", "")
-        seconds = float(after) if after.isdigit() else None
+        seconds = float(after) if after.isascii() and after.isdigit() and len(after) < 10 else None
         hint = f"try again after {after} s" if seconds is not None else "try again later"
         return Throttled(text, retry_after=seconds, hint=hint)
     headers = {"Content-Type": response.content_type}
@@ -242,6 +249,19 @@ def is_lost_session(message: object) -> bool:
 def is_rpc_error(message: object) -> TypeGuard[dict[str, Any]]:
     """Whether a decoded body is a JSON-RPC error."""
     return isinstance(message, dict) and isinstance(cast("dict[str, Any]", message).get("error"), dict)
+
+
+def wants_session(error: HttpStatus, message: object) -> bool:
+    """Whether a request without a session was refused as a legacy server with sessions does it, which took
+    over meanwhile.
+
+    Again only the bare words of the known libraries count.
+    """
+    if error.status != 400 or len(error.body) > 2000:
+        return False
+    text = error.body.decode("utf-8", "replace")
+    said = (read_failure(message["error"]).message if is_rpc_error(message) else text).strip()
+    return _LOST_BARE.fullmatch(said) is not None or _OLDER.match(said) is not None
 
 
 def tells_lost_session(error: HttpStatus) -> bool:

@@ -99,6 +99,10 @@ class StdioTransport:
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         if self._gone is not None or self._child is None:
             raise Unreachable(self._gone or "the connection is closed")
+        # What a child does not read must not pile up: whoever gives up waiting takes it along.
+        await self._child.flow()
+        if self._gone is not None:
+            raise Unreachable(self._gone)
         if not self._child.write(encode(message) + b"\n"):
             # Most likely it is exiting, and a moment later there is a reason to tell.
             self._ending()
@@ -123,7 +127,7 @@ class StdioTransport:
         self._ended.set()
         if self._patience is not None:
             self._patience.cancel()
-        if self._child is not None:
+        if self._child is not None and self._nursery.is_ours:
             try:
                 await self._end_group(self._child)
             finally:

@@ -88,9 +88,9 @@ def sweep() -> None:
     here = namespace()
     for pid, mark in marked().items():
         parts = mark.split(":")
-        if len(parts) < 3 or not parts[0].isdigit() or parts[2] != here:
+        if len(parts) < 3 or parts[2] != here or not (parts[0].isascii() and parts[0].isdigit()):
             continue
-        if start_time(int(parts[0])) != parts[1]:
+        if len(parts[0]) < 20 and start_time(int(parts[0])) != parts[1]:
             _kill(pid)
 
 

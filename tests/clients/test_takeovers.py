@@ -1,0 +1,207 @@
+"""HTTP servers that are another one since, or for a while: the next call finds its way again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp.web
+import pytest
+
+from toolyard.clients import ClientManager
+from toolyard.errors import HttpStatus, RpcError, Throttled
+from toolyard.model.server import HttpSpec, Server, Timeouts
+from toolyard.model.status import State
+
+Refusal = Callable[[], aiohttp.web.Response]
+
+
+def bare(code: int, message: str) -> Refusal:
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    return lambda: aiohttp.web.json_response(body, status=400)
+
+
+MISSING = bare(-32600, "Bad Request: Missing session ID")
+
+
+@dataclass
+class Changing:
+    """A server on loopback that speaks ``era`` for now, and how often each path was asked."""
+
+    era: str = "modern"
+    refusal: Refusal = MISSING
+    url: str = ""
+    asked: list[str] = field(default_factory=list[str])
+
+    async def answer(self, request: aiohttp.web.Request) -> aiohttp.web.Response:
+        self.asked.append(request.path)
+        if request.method != "POST":
+            return aiohttp.web.Response(status=405)
+        if self.era == "away" and request.path == "/mcp":
+            return aiohttp.web.Response(status=302, headers={"Location": "/patience"})
+        if self.era in ("away", "down"):
+            return aiohttp.web.Response(status=503, text="<h1>soon</h1>", content_type="text/html")
+        if self.era == "busy":
+            return aiohttp.web.Response(status=429, headers={"Retry-After": "\u00b2"})
+        if self.era == "slash" and request.path == "/mcp":
+            return aiohttp.web.Response(status=307, headers={"Location": "/mcp/"})
+        if request.path != ("/mcp/" if self.era == "slash" else "/mcp"):
+            return aiohttp.web.Response(status=404)
+        return getattr(self, f"_{self.era}")(await request.json(), request)
+
+    def _modern(self, message: dict[str, Any], request: aiohttp.web.Request) -> aiohttp.web.Response:
+        results: dict[str, dict[str, Any]] = {
+            "server/discover": {
+                "supportedVersions": ["2026-07-28"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "modern", "version": "1"},
+            },
+            "tools/call": {"content": [{"type": "text", "text": self.era}]},
+        }
+        found = results.get(message["method"])
+        if found is None:
+            error = {"code": -32601, "message": "Method not found"}
+            return aiohttp.web.json_response(
+                {"jsonrpc": "2.0", "id": message["id"], "error": error}, status=404
+            )
+        result = {"resultType": "complete", **found}
+        return aiohttp.web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+    _slash = _modern
+
+    def _sessionless(self, message: dict[str, Any], request: aiohttp.web.Request) -> aiohttp.web.Response:
+        return self._old(message, {})
+
+    def _legacy(self, message: dict[str, Any], request: aiohttp.web.Request) -> aiohttp.web.Response:
+        if message["method"] != "initialize" and "Mcp-Session-Id" not in request.headers:
+            return self.refusal()
+        return self._old(message, {"Mcp-Session-Id": "abc"})
+
+    def _old(self, message: dict[str, Any], headers: dict[str, str]) -> aiohttp.web.Response:
+        results: dict[str, dict[str, Any]] = {
+            "initialize": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "legacy", "version": "1"},
+            },
+            "tools/call": {"content": [{"type": "text", "text": self.era}]},
+        }
+        if "id" not in message:
+            return aiohttp.web.Response(status=202)
+        if message["method"] not in results:
+            error = {"code": -32601, "message": "Method not found"}
+            return aiohttp.web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error})
+        body = {"jsonrpc": "2.0", "id": message["id"], "result": results[message["method"]]}
+        return aiohttp.web.json_response(body, headers=headers)
+
+
+@pytest.fixture
+async def changing() -> AsyncIterator[Changing]:
+    found = Changing()
+    app = aiohttp.web.Application()
+    app.router.add_route("*", "/{path:.*}", found.answer)
+    runner = aiohttp.web.AppRunner(app)
+    await runner.setup()
+    site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    yield found
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def manager(changing: Changing) -> AsyncIterator[ClientManager]:
+    patient = Timeouts(connect=30.0, silence=30.0, call=30.0)
+    async with ClientManager([Server("one", HttpSpec(changing.url), timeouts=patient)]) as made:
+        yield made
+
+
+async def said(manager: ClientManager) -> str:
+    return (await manager.call("one", "say", {}))["content"][0]["text"]
+
+
+WANTS_A_SESSION = {
+    "python": MISSING,
+    "python, of a version": bare(
+        -32600, "Bad Request: Unsupported protocol version: 2026-07-28. Supported …"
+    ),
+    "typescript": bare(-32000, "Bad Request: Server not initialized"),
+    "examples": bare(-32000, "Bad Request: No valid session ID provided"),
+    "no json": lambda: aiohttp.web.Response(status=400, text="Invalid or missing session ID"),
+}
+
+
+@pytest.mark.parametrize("before", ["modern", "sessionless"])
+@pytest.mark.parametrize("words", WANTS_A_SESSION)
+async def test_a_server_that_wants_a_session_since_gets_one(
+    before: str, words: str, changing: Changing, manager: ClientManager
+) -> None:
+    changing.era = before
+    assert await said(manager) == before
+    changing.era, changing.refusal = "legacy", WANTS_A_SESSION[words]
+    assert await said(manager) == "legacy"
+    assert manager.status("one").connects == 2
+
+
+async def test_a_refusal_that_speaks_of_some_session_of_its_own_is_no_reason_to_call_again(
+    changing: Changing, manager: ClientManager
+) -> None:
+    assert await said(manager) == "modern"
+    changing.era, changing.refusal = "legacy", bare(-32602, "the browser session 'x' was not found")
+    changing.asked.clear()
+    with pytest.raises(RpcError, match="browser session"):
+        await said(manager)
+    assert changing.asked == ["/mcp"]
+
+
+async def test_a_page_that_asks_for_patience_is_not_taken_for_the_server(
+    changing: Changing, manager: ClientManager
+) -> None:
+    assert await said(manager) == "modern"
+    changing.era = "away"
+    for _ in range(2):
+        with pytest.raises(HttpStatus, match="answered HTTP 503"):
+            await said(manager)
+    changing.era = "modern"
+    assert await said(manager) == "modern"
+    assert changing.asked[-1] == "/mcp"
+
+
+async def test_a_redirect_that_leads_to_the_server_is_remembered_until_it_does_not(
+    changing: Changing, manager: ClientManager
+) -> None:
+    changing.era = "slash"
+    for _ in range(2):
+        assert await said(manager) == "slash"
+    assert changing.asked == ["/mcp", "/mcp/", "/mcp/", "/mcp/"]
+    changing.era = "modern"
+    with pytest.raises(HttpStatus, match="answered HTTP 404"):
+        await said(manager)
+    assert await said(manager) == "modern"
+
+
+async def test_a_proxy_that_says_that_its_server_is_down_is_believed(
+    changing: Changing, manager: ClientManager
+) -> None:
+    assert await said(manager) == "modern"
+    changing.era = "down"
+    with pytest.raises(HttpStatus):
+        await said(manager)
+    status = manager.status("one")
+    assert status.state is State.FAILED
+    assert status.cause == "answered HTTP 503 Service Unavailable: an HTML page"
+    changing.era = "modern"
+    assert await said(manager) == "modern"
+    assert manager.status("one").state is State.READY
+
+
+async def test_a_time_to_come_back_that_is_no_number_is_left_out(
+    changing: Changing, manager: ClientManager
+) -> None:
+    assert await said(manager) == "modern"
+    changing.era = "busy"
+    with pytest.raises(Throttled) as told:
+        await said(manager)
+    assert told.value.retry_after is None
+    assert told.value.hint == "try again later"

@@ -1,0 +1,98 @@
+"""Looking names up: one that nobody answers for holds up no other, and no program that ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from toolyard.net import names
+from toolyard.net.names import Names
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Names under ``.silent`` are not answered for until the test ends; those that were asked for."""
+    asked: list[str] = []
+    over = threading.Event()
+    real = socket.getaddrinfo
+
+    def look(host: str, *arguments: Any, **options: Any) -> Any:
+        if not host.endswith(".silent"):
+            return real(host, *arguments, **options)
+        asked.append(host)
+        over.wait(60)
+        raise socket.gaierror(socket.EAI_NONAME, "nobody knows")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look)
+    yield asked
+    over.set()
+    for thread in threading.enumerate():
+        if thread.name == "toolyard:name":
+            thread.join(30)
+
+
+async def test_a_name_is_looked_up_as_the_system_does_it() -> None:
+    found = await Names().resolve("localhost", 80, socket.AF_INET)
+    assert ("127.0.0.1", 80) in [(each["host"], each["port"]) for each in found]
+
+
+async def test_a_name_that_cannot_be_one_is_told() -> None:
+    with pytest.raises((OSError, ValueError)):
+        await Names().resolve("a" * 300, 80)
+
+
+async def test_names_that_nobody_answers_for_hold_up_nothing_else(silent: list[str]) -> None:
+    looking = Names()
+    waiting = [asyncio.create_task(looking.resolve(f"n{each}.silent")) for each in range(50)]
+    async with asyncio.timeout(30):
+        assert await looking.resolve("localhost", 80)
+        assert await asyncio.to_thread(len, "abc") == 3
+    for task in waiting:
+        task.cancel()
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {asyncio.CancelledError}
+
+
+async def test_there_are_only_so_many_at_a_time(silent: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "_MOST", 3)
+    looking = Names()
+    waiting = [asyncio.create_task(looking.resolve(f"n{each}.silent")) for each in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(socket.gaierror, match="too many names"):
+        await looking.resolve("localhost", 80)
+    assert len(silent) <= 3
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+PROGRAM = textwrap.dedent("""
+    import asyncio, socket, time
+    socket.getaddrinfo = lambda *_, **__: time.sleep(600)
+    from toolyard.clients import ClientManager
+    from toolyard.errors import Unreachable
+    from toolyard.model.server import HttpSpec, Server, Timeouts
+
+    async def main():
+        server = Server("far", HttpSpec("http://far.silent/mcp"), timeouts=Timeouts(connect=0.5))
+        async with ClientManager([server]) as manager:
+            try:
+                await manager.call("far", "x", {})
+            except Unreachable as error:
+                print(error.cause)
+
+    asyncio.run(main())
+""")
+
+
+def test_a_program_ends_though_a_name_server_does_not_answer() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "did not answer within 0.5 s\n"
