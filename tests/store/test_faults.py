@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,8 @@ import pytest
 from sqlalchemy import text, update
 
 from toolyard.model.people import Role, User
-from toolyard.store import Database, dialects, locks
-from toolyard.store.errors import DatabaseUnavailable
+from toolyard.store import Database, dialects, locks, working
+from toolyard.store.errors import DatabaseUnavailable, StoreClosed
 from toolyard.store.tables import users
 
 KEY = "a key for tests, long enough"
@@ -111,6 +113,36 @@ async def test_a_lock_that_is_held_for_too_long_is_said(
         assert "hangs" in str(caught.value.hint)
 
 
+async def test_closing_does_not_wait_for_a_database_that_hangs(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(working, "_LAST", 0.2)
+    database = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
+    begun = [threading.Event() for _ in range(dialects._POSTGRESQL_CONNECTIONS)]
+
+    def hang(connection: Any, begin: threading.Event) -> None:
+        connection.execute(text("SELECT set_config('statement_timeout', '0', false)"))
+        begin.set()
+        connection.execute(text("SELECT pg_sleep(300)"))
+
+    ways = (database._workshop.read, database._workshop.write) * (len(begun) // 2)
+    pairs = zip(ways, begun, strict=True)
+    work = [asyncio.ensure_future(way(partial(hang, begin=begin))) for way, begin in pairs]
+    late = asyncio.ensure_future(database.ready())
+    try:
+        for begin in begun:
+            assert await asyncio.to_thread(begin.wait, 30)
+        async with asyncio.timeout(60):
+            await database.close()
+        for one in await asyncio.gather(*work, return_exceptions=True):
+            assert isinstance(one, DatabaseUnavailable)
+        # Whoever came last did not even begin.
+        with pytest.raises(StoreClosed):
+            await late
+    finally:
+        end_all(postgres_url)
+
+
 # SQLite.
 
 
@@ -130,6 +162,19 @@ async def test_a_database_that_is_locked_for_too_long_is_said(
     other.close()
     await database.people.add_user("Ann", Role.USER)
     await database.close()
+
+
+async def test_a_new_database_that_is_locked_for_too_long_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialects, "_BUSY_SECONDS", 0.2)
+    other = sqlite3.connect(tmp_path / "toolyard.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(DatabaseUnavailable, match="locked") as caught:
+        await Database.open(tmp_path, url=None, secret_key=KEY)
+    assert "another process holds it" in str(caught.value.hint)
+    other.close()
+    await (await Database.open(tmp_path, url=None, secret_key=KEY)).close()
 
 
 async def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path: Path) -> None:

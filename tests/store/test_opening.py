@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -81,6 +83,16 @@ async def test_what_was_answered_is_on_the_disk(tmp_path: Path) -> None:
     )
     await database.close()
     assert settings == ["wal", 2, 1, 30_000]
+
+
+async def test_a_copy_that_does_not_write_ahead_does_so_again(tmp_path: Path) -> None:
+    await open_close(tmp_path / "data", secret_key=KEY)
+    (tmp_path / "copy").mkdir()
+    with contextlib.closing(sqlite3.connect(tmp_path / "data/toolyard.db")) as connection:
+        connection.execute("VACUUM INTO ?", (str(tmp_path / "copy/toolyard.db"),))
+    await open_close(tmp_path / "copy", secret_key=KEY)
+    with contextlib.closing(sqlite3.connect(tmp_path / "copy/toolyard.db")) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 async def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import inspect
 
 from toolyard.model.chat import Chat
 from toolyard.model.people import Role
-from toolyard.store import Database, migrating, opening
+from toolyard.store import Database, dialects, migrating, opening
 
 KEY = "a key for tests, long enough"
 SINCE_0001 = {"approvals", "chat_events", "chats", "grants", "pins", "results"}
@@ -68,3 +68,27 @@ async def test_of_many_who_open_it_at_once_one_changes_it(
         assert await database.people.user(old) is not None
         assert await database.chats.chats(old) == []
         await database.close()
+
+
+async def test_whoever_comes_while_another_changes_the_tables_waits_however_long_that_takes(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    monkeypatch.setattr(
+        dialects, "POSTGRESQL_SESSION", dialects.POSTGRESQL_SESSION.replace("'30s'", "'200ms'")
+    )
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '400 milliseconds'"
+    )
+    async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
+        await other.execute("SELECT pg_advisory_lock(%s)", (migrating._LOCK,))
+        opening_it = asyncio.create_task(open_database(tmp_path, postgres_url))
+        async with asyncio.timeout(60):
+            while not opening_it.done() and (await (await other.execute(waiting)).fetchone()) == (0,):
+                await asyncio.sleep(0.05)
+        await other.execute("SELECT pg_advisory_unlock(%s)", (migrating._LOCK,))
+        database = await opening_it
+    assert await database._workshop.read(migrating.version) == migrating.HEAD
+    await database.close()

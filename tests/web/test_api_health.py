@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from toolyard.store.errors import DatabaseUnavailable
+from toolyard.web import health
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -32,6 +34,14 @@ async def test_it_is_not_ready_without_its_database(team: Any, monkeypatch: pyte
     assert answer.status == 503
     assert "hunter2" not in answer.text
     assert (await team.client().get("/healthz")).status == 200
+
+
+async def test_it_is_not_ready_while_its_database_hangs(team: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_PATIENCE", 0.05)
+    monkeypatch.setattr(team.site.database, "ready", asyncio.Event().wait)
+    async with asyncio.timeout(30):
+        answer = await team.client().get("/readyz")
+    assert (answer.status, answer.text) == (503, "the database does not answer\n")
 
 
 async def test_it_is_not_ready_while_it_stops(team: Any) -> None:

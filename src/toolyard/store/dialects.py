@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 import sqlite3
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, MutableSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, LiteralString, cast
+from weakref import WeakSet
 
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
@@ -29,6 +33,7 @@ __all__ = [
     "rebuilding",
     "sqlite_engines",
     "write_ahead",
+    "writes_ahead",
 ]
 
 _BUSY_SECONDS = 30
@@ -63,11 +68,22 @@ class Engines:
     """What to call it in a message; never a password."""
     connecting: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """What PostgreSQL's driver wants for a connection outside of the pool."""
+    pooled: MutableSet[Any] = field(default_factory=WeakSet[Any], repr=False)
+    """Connections of PostgreSQL's driver that are there."""
 
     def dispose(self) -> None:
         """Close every connection."""
         self.reader.dispose()
         self.writer.dispose()
+
+    def cut(self) -> None:
+        """End PostgreSQL's connections under those who wait for an answer: they get an error."""
+        for connection in list(self.pooled):
+            with (
+                contextlib.suppress(OSError, connection.Error),
+                socket.socket(fileno=os.dup(connection.fileno())) as end,
+            ):
+                end.shutdown(socket.SHUT_RDWR)
 
 
 # SQLite.
@@ -143,6 +159,13 @@ def write_ahead(engines: Engines) -> None:
         connection.close()
 
 
+def writes_ahead(connection: Connection) -> bool:
+    """Whether that is so. Not where a copy was made by ``VACUUM INTO`` or from a dump."""
+    if connection.dialect.name == "postgresql":
+        return True
+    return connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+
+
 # PostgreSQL.
 
 
@@ -178,11 +201,17 @@ def postgresql_engines(url: URL) -> Engines:
         connect_args=connecting,
         hide_parameters=True,
     )
+    pooled = WeakSet[Any]()
+
+    def keep(connection: Any, _record: object) -> None:
+        pooled.add(connection)
+
     event.listen(engine, "connect", _prepare_session)
+    event.listen(engine, "connect", keep)
     where = url.set(password=None, drivername="postgresql", query={}).render_as_string()
     reader = engine.execution_options(isolation_level="AUTOCOMMIT")
     connecting = {**engine.dialect.create_connect_args(engine.url)[1], **connecting}
-    return Engines("postgresql", reader, engine, _POSTGRESQL_CONNECTIONS, None, where, connecting)
+    return Engines("postgresql", reader, engine, _POSTGRESQL_CONNECTIONS, None, where, connecting, pooled)
 
 
 def _prepare_session(connection: Any, _record: object) -> None:
@@ -224,7 +253,7 @@ def passing(error: DBAPIError) -> bool:
 
 def _code(error: Exception) -> int | str | None:
     """SQLite's extended error code, or PostgreSQL's SQLSTATE."""
-    orig = getattr(error, "orig", None)
+    orig = getattr(error, "orig", None) or error
     return getattr(orig, "sqlite_errorcode", None) or getattr(orig, "sqlstate", None)
 
 
@@ -239,7 +268,7 @@ _SQLITE_HINTS = {
 def hint_for(engines: Engines, error: Exception) -> str:
     """What to do when the database cannot be used."""
     if engines.kind == "postgresql":
-        return "check that PostgreSQL runs there and that the user may use the database"
+        return "check that PostgreSQL runs there, has connections left, and lets the user use the database"
     code = _code(error)
     hint = _SQLITE_HINTS.get(code & 0xFF) if isinstance(code, int) else None
     return hint or "check that the file and its folder can be written by the user who runs Toolyard"

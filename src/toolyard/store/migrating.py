@@ -36,6 +36,8 @@ def migrate(connection: Connection) -> None:
     Raises DatabaseNewer where the tables are of a later version, DatabaseUnusable where they are not ours.
     """
     if connection.dialect.name == "postgresql":
+        # Waiting for another replica, and changing large tables, take as long as they take.
+        connection.execute(text("SELECT set_config('statement_timeout', '0', true)"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         encoding = connection.execute(text("SHOW server_encoding")).scalar()
         if encoding != "UTF8":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sqlite3
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, select
@@ -17,6 +19,7 @@ from toolyard.store.dialects import (
     rebuilding,
     sqlite_engines,
     write_ahead,
+    writes_ahead,
 )
 from toolyard.store.errors import DatabaseUnusable, KeyMissing, Unreadable, WrongKey
 from toolyard.store.filelocks import holding
@@ -57,7 +60,7 @@ def open_database(
         cipher = Cipher(secret_key, former_key) if secret_key is not None else None
     try:
         return engines, _checked(engines, data_dir, cipher, former_key)
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, sqlite3.Error) as error:
         engines.dispose()
         raise unavailable(engines, error) from error
     except OSError as error:
@@ -69,9 +72,11 @@ def open_database(
 
 
 def _unusable(data_dir: Path, error: OSError) -> DatabaseUnusable:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    first = "make room on the disk" if full else "make it writable for the user who runs Toolyard"
     return DatabaseUnusable(
         f"the data directory {data_dir} cannot be used: {error}",
-        hint="make it writable for the user who runs Toolyard, or choose another with TOOLYARD_DATA_DIR",
+        hint=f"{first}, or choose another with TOOLYARD_DATA_DIR",
     )
 
 
@@ -90,12 +95,12 @@ def _make_file(data_dir: Path) -> None:
 
 def _checked(engines: Engines, data_dir: Path, cipher: Cipher | None, former_key: str | None) -> Cipher:
     with engines.reader.connect() as connection:
-        found, canary = version(connection), _canary(connection)
+        found, canary, ahead = version(connection), _canary(connection), writes_ahead(connection)
     if canary is not None:
         # Before anything is written, even before the tables are changed.
         cipher = cipher or Cipher(read_key(data_dir / KEY_FILE), former_key)
         _check(cipher, canary)
-        if found == HEAD:
+        if found == HEAD and ahead:
             return cipher
     if engines.kind == "postgresql":
         assert cipher is not None

@@ -8,6 +8,7 @@ whoever stops waiting for it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,10 @@ Work = Callable[[Connection], _T]
 """Statements, one after the other. It may run twice, so it must change nothing but the database."""
 
 _TRIES = 3
+_LAST = 10.0
+"""Seconds that closing gives to work that was begun."""
 _SAID = "toolyard.said"
+_log = logging.getLogger(__name__)
 _CONFLICTS = {"unique": "there is one like it already", "reference": "what this belongs to is gone"}
 
 
@@ -42,7 +46,7 @@ class Workshop:
         self._writers = self._readers
         if engines.writers is not None:
             self._writers = ThreadPoolExecutor(engines.writers, "toolyard-write")
-        self._closed = False
+        self._closed = self._cut = False
         self.told: Callable[[Sequence[tuple[str, str]]], None] | None = None
         """Gets what was said in a transaction, in its thread, once it is on the disk."""
 
@@ -78,9 +82,15 @@ class Workshop:
             return otherwise
 
     async def close(self) -> None:
-        """Finish what was begun, then close every connection."""
+        """Finish what was begun, then close every connection. Bounded, even where the database hangs."""
         self._closed = True
-        await asyncio.to_thread(self._end)
+        ending = asyncio.ensure_future(asyncio.to_thread(self._end))
+        await asyncio.wait([ending], timeout=_LAST)
+        if not ending.done() and self.engines.kind == "postgresql":
+            _log.warning("the database %s does not answer: its connections are cut", self.engines.where)
+            self._cut = True
+            self.engines.cut()
+        await ending
 
     def _end(self) -> None:
         self._readers.shutdown()
@@ -89,7 +99,7 @@ class Workshop:
 
     async def _run(self, threads: ThreadPoolExecutor, how: Callable[[Work[_T]], _T], work: Work[_T]) -> _T:
         if self._closed:
-            raise StoreClosed("the store was closed", hint="this process is stopping")
+            raise _closed()
         return await asyncio.get_running_loop().run_in_executor(threads, self._told, how, work)
 
     def _reading(self, work: Work[_T]) -> _T:
@@ -120,11 +130,13 @@ class Workshop:
 
     def _told(self, how: Callable[[Work[_T]], _T], work: Work[_T]) -> _T:
         """Run it, and say in our words what went wrong."""
+        if self._cut:
+            raise _closed()
         for _ in range(_TRIES - 1):
             try:
                 return self._once(how, work)
             except DBAPIError as error:
-                if not passing(error):
+                if self._cut or not passing(error):
                     raise self._unavailable(error) from error
         try:
             return self._once(how, work)
@@ -149,6 +161,10 @@ class Workshop:
 
     def _unavailable(self, error: Exception, more: str = "") -> DatabaseUnavailable:
         return unavailable(self.engines, error, more)
+
+
+def _closed() -> StoreClosed:
+    return StoreClosed("the store was closed", hint="this process is stopping")
 
 
 def _file_version(connection: Connection) -> tuple[object, int]:

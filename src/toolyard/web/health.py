@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -19,6 +20,9 @@ __all__ = ["router"]
 
 router = APIRouter(include_in_schema=False)
 
+_PATIENCE = 5.0
+"""Seconds that the database has to answer. One that hangs says nothing at all."""
+
 
 @router.api_route("/healthz", methods=["GET", "HEAD"])
 async def alive() -> Response:
@@ -33,8 +37,9 @@ async def ready(request: Request) -> Response:
     if site.stopping:
         return PlainTextResponse("stopping\n", 503)
     try:
-        await site.database.ready()
-    except ToolyardError:
+        async with asyncio.timeout(_PATIENCE):
+            await site.database.ready()
+    except (ToolyardError, TimeoutError):
         # What exactly is wrong is in the log: anyone may ask here.
         return PlainTextResponse("the database does not answer\n", 503)
     return PlainTextResponse("ready\n")

@@ -22,6 +22,9 @@ log = logging.getLogger("toolyard.chat")
 
 _EVERY = 10.0
 """Seconds between two beats, and between two looks for turns that were left behind."""
+_LATE = 20.0
+"""Seconds between two beats that are too many: the database was away. Others could not beat either, and have
+as long to do so before they are taken for gone."""
 _AGAIN = 1.0
 """Seconds until the next try after the database could not be asked."""
 
@@ -41,10 +44,13 @@ class Housekeeping:
         self._ours = ours
         self._stop = stop
         self._tasks: list[asyncio.Task[None]] = []
+        self._beaten = desk.clock()
+        self._patient_until = 0.0
 
     async def open(self) -> None:
         """Begin. Turns that were left behind are ended when this returns. Raises what the store raises."""
         await self.recover()
+        self._beaten = self._desk.clock()
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(kept_up(self._beat)), loop.create_task(self._hear_stops())]
 
@@ -58,10 +64,11 @@ class Housekeeping:
     async def recover(self) -> None:
         """End every turn that nobody works on any more. Raises what the store raises."""
         gone: set[str] = set()
+        patient = self._desk.clock() < self._patient_until
 
         def left(runner: str, seconds: float) -> bool:
             # Ours, and nobody here works on it: its end could not be written.
-            if runner == self._desk.runner or is_gone(runner, seconds):
+            if runner == self._desk.runner or is_gone(runner, 0.0 if patient else seconds):
                 gone.add(runner)
             return runner in gone
 
@@ -85,6 +92,11 @@ class Housekeeping:
     async def _beat(self) -> None:
         await asyncio.sleep(_EVERY)
         await self._desk.store.beat(self._desk.runner)
+        now = self._desk.clock()
+        # A clock that jumped looks the same, and is the same for others.
+        if not 0.0 <= now - self._beaten <= _LATE:
+            self._patient_until = now + _LATE
+        self._beaten = now
         await self.recover()
 
     async def _hear_stops(self) -> None:
