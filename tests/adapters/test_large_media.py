@@ -1,20 +1,60 @@
-"""A picture that is kept under a handle goes to no model: its provider would refuse the whole request."""
+"""A picture that providers do not take goes to no model: they would refuse the whole request."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
+from pydantic_ai.messages import BinaryContent
 
 from toolyard.adapters.anthropic import _block
 from toolyard.adapters.calling import Call
-from toolyard.adapters.openai import _responses_output
+from toolyard.adapters.openai import _chat_pictures, _responses_output
+from toolyard.adapters.pydantic_ai import YardToolset
 from toolyard.model.result import Media, Result, Text
 
 SMALL = Media("image", "image/png", "aGk=", 2)
-LARGE = Media("image", "image/png", "aGk=", 6_000_000, handle="r0", digest="00")
+CALL = Call("1", "t", "{}")
+MEDIA: dict[str, tuple[Media, bool]] = {
+    "small": (SMALL, True),
+    "large": (replace(SMALL, size=6_000_000, handle="r0", digest="00"), False),
+    "of an odd spelling": (replace(SMALL, mime="IMAGE/PNG; q=1"), True),
+    "drawn": (replace(SMALL, mime="image/svg+xml"), False),
+    "old": (replace(SMALL, mime="image/bmp"), False),
+    "a sound that says it is a picture": (replace(SMALL, kind="audio"), False),
+}
 
 
-@pytest.mark.parametrize(("media", "sent"), [(SMALL, True), (LARGE, False)], ids=["small", "large"])
-def test_only_what_fits_is_sent(media: Media, sent: bool) -> None:
+@pytest.mark.parametrize("which", MEDIA)
+def test_only_what_a_provider_takes_is_sent(which: str) -> None:
+    media, sent = MEDIA[which]
     result = Result(None, "text", blocks=(Text("text"), media))
-    assert ("aGk=" in str(_responses_output(result))) is sent
-    assert ("aGk=" in str(_block(Call("1", "t", "{}"), result))) is sent
+    for told in (str(list(_chat_pictures(CALL, result))), str(_responses_output(result))):
+        assert ("data:image/png;base64,aGk=" in told) is sent
+        assert ("aGk=" in told) is sent
+    blocks: Any = _block(CALL, result)["content"]
+    pictures = [block["source"]["media_type"] for block in blocks if block["type"] == "image"]
+    assert pictures == ["image/png"] * sent
+
+
+class Answers:
+    """A yard with one result."""
+
+    def __init__(self, *media: Media) -> None:
+        self.result = Result(None, "text", blocks=media)
+
+    async def answer(self, name: str, arguments: object, **options: object) -> Result:
+        return self.result
+
+
+@pytest.mark.parametrize("which", ["small", "large", "of an odd spelling", "drawn", "old"])
+async def test_nor_is_it_by_pydantic_ai(which: str) -> None:
+    media, sent = MEDIA[which]
+    sound = Media("audio", "Audio/WAV; rate=8000", "aGk=", 2)
+    yard: Any = Answers(media, sound)
+    none: Any = None
+    told = await YardToolset(yard).call_tool("t", {}, none, none)
+    assert told[0] == "text"
+    types = [each.media_type for each in told[1:] if isinstance(each, BinaryContent)]
+    assert types == ["image/png"] * sent + ["audio/wav"]

@@ -81,6 +81,7 @@ async def test_a_picture_follows_the_messages_of_the_tools(yard: Toolyard, chat:
     [
         ("demo_weekday", "not json", "no valid JSON"),
         ("demo_weekday", "[1]", "no JSON object"),
+        ("demo_weekday", '{"date": NaN}', "no valid JSON"),
         ("demo_weekday", '{"date": "never"}', "never"),
         ("demo_nothing", "{}", "demo_nothing"),
         ("demo_forget", "{}", "demo_forget"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from toolyard.adapters.calling import Call, Scope, error_text
+from toolyard.adapters.calling import Call, Scope, error_text, pictures
 from toolyard.model.result import Result
 from toolyard.yard import Toolyard
 
@@ -17,9 +17,6 @@ except ImportError as error:
     ) from error
 
 __all__ = ["MessagesTools"]
-
-_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-"""What the API takes; any other ends the request."""
 
 
 class MessagesTools:
@@ -45,7 +42,6 @@ def _block(call: Call, result: Result) -> ToolResultBlockParam:
     content: list[Any] = [{"type": "text", "text": error_text(result)}]
     content += [
         {"type": "image", "source": {"type": "base64", "media_type": media.mime, "data": media.data}}
-        for media in result.media
-        if media.mime in _PICTURES and media.handle is None
+        for media in pictures(result)
     ]
     return {"type": "tool_result", "tool_use_id": call.id, "content": content, "is_error": result.is_error}

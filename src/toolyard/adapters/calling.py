@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, cast
 
-from toolyard.model.result import Result
+from toolyard.model.result import Media, Result
 from toolyard.yard import Provider, Toolyard
 
-__all__ = ["Call", "Scope", "error_text"]
+__all__ = ["Call", "Scope", "error_text", "pictures", "plain"]
+
+_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""What every provider takes; any other ends the whole request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +62,27 @@ def error_text(result: Result) -> str:
     return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
 
 
+def pictures(result: Result) -> Iterator[Media]:
+    """The pictures that can be sent along; of the others the text says what they are."""
+    shown = (plain(media) for media in result.media if media.kind == "image" and media.handle is None)
+    return (media for media in shown if media.mime in _PICTURES)
+
+
+def plain(media: Media) -> Media:
+    """The same with its type as providers write it: in small letters, without parameters."""
+    return replace(media, mime=media.mime.partition(";")[0].strip().lower())
+
+
 def _arguments(given: object) -> Mapping[str, Any]:
     if isinstance(given, str):
         try:
-            given = json.loads(given or "{}")
+            given = json.loads(given or "{}", parse_constant=_no_number)
         except (ValueError, RecursionError):
             raise ValueError("no valid JSON") from None
     if not isinstance(given, Mapping):
         raise ValueError("no JSON object")
     return cast("Mapping[str, Any]", given)
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON")

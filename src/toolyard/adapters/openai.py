@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from toolyard.adapters.calling import Call, Scope, error_text
+from toolyard.adapters.calling import Call, Scope, error_text, pictures
 from toolyard.model.result import Media, Result
 from toolyard.yard import Toolyard
 
@@ -49,12 +49,12 @@ class ChatTools:
             if call.type == "function"
         ]
         answers: list[ChatCompletionMessageParam] = []
-        pictures: list[ChatCompletionContentPartParam] = []
+        shown: list[ChatCompletionContentPartParam] = []
         for call, result in await self._scope.results(calls):
             answers.append({"role": "tool", "tool_call_id": call.id, "content": error_text(result)})
-            pictures += _chat_pictures(call, result)
-        if pictures:
-            answers.append({"role": "user", "content": pictures})
+            shown += _chat_pictures(call, result)
+        if shown:
+            answers.append({"role": "user", "content": shown})
         return answers
 
 
@@ -82,21 +82,17 @@ class ResponsesTools:
 
 
 def _chat_pictures(call: Call, result: Result) -> Iterator[ChatCompletionContentPartParam]:
-    for picture in _pictures(result):
+    for picture in pictures(result):
         yield {"type": "text", "text": f"A picture from {call.name}, call {call.id}:"}
         yield {"type": "image_url", "image_url": {"url": _data_url(picture)}}
 
 
 def _responses_output(result: Result) -> Any:
-    pictures = [
-        {"type": "input_image", "detail": "auto", "image_url": _data_url(each)} for each in _pictures(result)
+    images = [
+        {"type": "input_image", "detail": "auto", "image_url": _data_url(each)} for each in pictures(result)
     ]
     text = error_text(result)
-    return [{"type": "input_text", "text": text}, *pictures] if pictures else text
-
-
-def _pictures(result: Result) -> Iterator[Media]:
-    return (media for media in result.media if media.kind == "image" and media.handle is None)
+    return [{"type": "input_text", "text": text}, *images] if images else text
 
 
 def _data_url(media: Media) -> str:

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
-from toolyard.adapters.calling import error_text
+from toolyard.adapters.calling import error_text, pictures, plain
 from toolyard.model.result import Media
 from toolyard.yard import Provider, Toolyard
 
@@ -70,7 +70,8 @@ class YardToolset(AbstractToolset[Any]):
         )
         if result.is_error:
             raise ToolFailed(error_text(result))
-        media = [_binary(each) for each in result.media if each.kind != "file" and each.handle is None]
+        sounds = (plain(each) for each in result.media if each.kind == "audio" and each.handle is None)
+        media = [_binary(each) for each in (*pictures(result), *sounds)]
         return [result.text, *media] if media else result.text
 
 

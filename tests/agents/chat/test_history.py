@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import (
@@ -233,6 +234,22 @@ def test_answers_that_cannot_be_stored_are_made_fit() -> None:
     assert event.body["text"] == "a\ufffd?"
     orjson.dumps(event.body)
     assert ModelMessagesTypeAdapter.validate_json(event.kept)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"a": "\ud800"}, {"a": 10**30}, [1], 5], ids=["half", "huge", "list", "5"]
+)
+def test_a_call_is_kept_whatever_a_server_sends_as_its_arguments(arguments: Any) -> None:
+    response = sendable(ModelResponse([ToolCallPart("t", arguments, "x")]), (), 9)
+    events, kept = written([user("a"), said_event(response, "p")])
+    [call] = messages_of(events, kept)[1].parts
+    assert (type(call), call.part_kind) == (ToolCallPart, "tool-call")
+
+
+def test_names_and_ids_may_be_of_any_type() -> None:
+    number: Any = 5
+    [call] = sendable(ModelResponse([ToolCallPart(number, "{}", number)]), (), 9).tool_calls
+    assert (call.tool_name, call.tool_call_id) == ("5", "5")
 
 
 def test_a_result_that_is_short_is_kept_in_its_event_alone() -> None:

@@ -226,6 +226,19 @@ async def test_a_write_that_began_is_seen_through(database: Database, scribe: Sc
     assert [each.body["text"] for each in found] == [str(n) for n in range(20)]
 
 
+async def test_once_it_has_settled_nothing_more_is_written(database: Database, scribe: Scribe) -> None:
+    """Whoever ends the turn reads what there is and adds what is missing: nothing may come in between."""
+    began = asyncio.ensure_future(scribe.append([NewEvent(Kind.NOTE, {"text": "began"})]))
+    await asyncio.sleep(0)
+    settled = asyncio.ensure_future(scribe.settle())
+    await asyncio.sleep(0)
+    with pytest.raises(NotHeld):
+        await scribe.append([NewEvent(Kind.NOTE, {"text": "late"})])
+    await asyncio.gather(began, settled)
+    found = await read_chat(database.chats, "c", after=1)
+    assert [each.body["text"] for each in found] == ["began"]
+
+
 async def test_who_does_not_hold_the_chat_any_more_hears_of_it(database: Database, scribe: Scribe) -> None:
     assert await database.chats.take_over("c", "another", "me")
     scribe.piece(Kind.TEXT, "step-1", "a")

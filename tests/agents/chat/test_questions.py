@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.agents.chat.house import ME, SERVERS, House, Model, kinds, only
 
-from toolyard.agents.chat.asked import Sampling, elicitation
+from toolyard.agents.chat.asked import LONGEST_REQUEST, Sampling, elicitation
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
 from toolyard.model.chat import Chat, Event, Kind
 
@@ -171,11 +171,23 @@ async def test_a_model_that_the_person_does_not_allow_is_not_asked(house: House,
         {"mode": "url", "url": "https://"},
         {"mode": "url", "url": "http://[broken"},
         {"mode": "url", "url": 7},
+        {"mode": "url", "url": r"https://evil.example\@good.example/"},
+        {"mode": "url", "url": "https://evil.example\t@good.example/"},
         {"mode": "url"},
     ],
 )
 def test_questions_that_nobody_could_be_shown(params: dict[str, Any]) -> None:
     assert elicitation(params) is None
+
+
+async def test_nobody_allows_more_than_they_are_shown(house: House, model: Model) -> None:
+    words = json.dumps({"text": "Hello? " + "x" * LONGEST_REQUEST + " and what nobody saw"})
+    before = len(await model.journal())
+    chat = await house.chat()
+    events = await house.say(chat, f"call s_think {words}", "then", "say Ok.")
+    assert not only(events, Kind.QUESTION)
+    assert "more than a person is shown" in only(events, Kind.RESULT)[0]["text"]
+    assert len(await model.journal()) == before + 2
 
 
 def test_whatever_a_server_wants_sampled_is_read_as_texts() -> None:

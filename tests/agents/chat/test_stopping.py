@@ -6,15 +6,20 @@ import asyncio
 import contextlib
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.agents.chat.house import ME, House, Model, answered_once, kinds, only
+from tests.agents.chat.house import KEY, ME, House, Model, answered_once, kinds, only
 
+from toolyard.agents.chat import housekeeping
 from toolyard.agents.chat.errors import NoSuchChat
+from toolyard.agents.chat.housekeeping import Housekeeping
 from toolyard.agents.chat.runners import is_gone, runner_id
 from toolyard.model.chat import Event, Kind, NewEvent, TurnState
+from toolyard.store import Database
 
 pytestmark = pytest.mark.slow
 
@@ -249,6 +254,39 @@ async def test_a_turn_whose_end_could_not_be_written_is_ended_later(house: House
     events = await house.chats.events(ME, chat.id)
     assert kinds(events) == ["user", "end"]
     assert (await house.chats.get(ME, chat.id)).state is TurnState.IDLE
+
+
+async def test_after_the_database_was_away_others_have_time_to_say_that_they_live(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "_EVERY", 0.0)
+    alive, silent = await house.chat(), await house.chat()
+    for chat in (alive, silent):
+        hello = [NewEvent(Kind.USER, {"text": "hello"})]
+        runner = f"elsewhere:1:1:{chat.id}"
+        assert await house.database.chats.claim(chat.id, runner, TurnState.IDLE, hello, new_turn=True)
+    clock = [time.time()]
+    database = await Database.open(tmp_path / "data", url=None, secret_key=KEY, clock=lambda: clock[0])
+    desk = replace(
+        house.chats._running._desk, store=database.chats, runner="here:1:1:x", clock=lambda: clock[0]
+    )
+    keeping = Housekeeping(desk, lambda _: False, lambda _: None)
+
+    async def states(seconds: float) -> tuple[TurnState, TurnState]:
+        clock[0] += seconds
+        await keeping._beat()
+        return (await house.chats.get(ME, alive.id)).state, (await house.chats.get(ME, silent.id)).state
+
+    try:
+        # Nobody could beat for a minute; then one of the two does.
+        assert await states(60.0) == (TurnState.RUNNING, TurnState.RUNNING)
+        await database.chats.beat(f"elsewhere:1:1:{alive.id}")
+        assert await states(10.0) == (TurnState.RUNNING, TurnState.RUNNING)
+        assert await states(10.0) == (TurnState.RUNNING, TurnState.IDLE)
+        # The one that went silent while the database was there is not waited for.
+        assert await states(11.0) == (TurnState.IDLE, TurnState.IDLE)
+    finally:
+        await database.close()
 
 
 def test_a_runner_is_gone_when_its_process_is_or_when_it_is_silent() -> None:

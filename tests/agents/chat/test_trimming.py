@@ -90,6 +90,20 @@ def test_a_long_turn_keeps_what_the_model_has_not_seen_yet() -> None:
     assert [len(each) < 2_000 for each in results(sent)] == [True, True, False]
 
 
+def test_results_that_do_not_fit_even_alone_are_cut_to_the_room() -> None:
+    window = Window([turn_of(1)], 2_000)
+    both = [ToolReturnPart("look", f"{name}: {WORDS * 30}", name) for name in ("a", "b")]
+    calls = ModelResponse([ToolCallPart("look", "{}", name) for name in ("a", "b")])
+    sent = window.of([ModelRequest([UserPromptPart("question 2")]), calls, ModelRequest(both)])
+    assert tokens_of(sent) <= 2_100
+    first, second = results(sent)
+    assert first.startswith("a: several words")
+    assert second.startswith("b: several words")
+    assert min(len(first), len(second)) > 3_000
+    assert first.endswith("more characters do not fit here; ask for less at a time]")
+    assert window.shortened == 2
+
+
 def test_what_was_left_out_stays_out_for_the_rest_of_the_turn() -> None:
     window = Window([turn_of(number, "short " * 200) for number in range(1, 9)], 1_500)
     now = asked(9, "a little more")
@@ -118,7 +132,9 @@ def test_whatever_the_room_the_order_stays_and_every_call_has_its_result(
     assert questions(sent) == [f"question {number}" for number in range(window.left_out, len(earlier))] + [
         "question 99"
     ]
-    assert sent[-1].parts[-1] == current[-1].parts[-1]
+    if sent[-1].parts[-1] != current[-1].parts[-1]:
+        whole = tokens_of(sent) - tokens_of(sent[-1:]) + tokens_of(current[-1:])
+        assert whole > room, "what the model has not seen yet is cut only where it does not fit"
     calls = [part.tool_call_id for each in sent for part in each.parts if isinstance(part, ToolCallPart)]
     given = [part.tool_call_id for each in sent for part in each.parts if isinstance(part, ToolReturnPart)]
     assert calls == given
@@ -127,6 +143,25 @@ def test_whatever_the_room_the_order_stays_and_every_call_has_its_result(
 
 
 # In a chat.
+
+
+async def test_a_result_that_is_longer_than_the_model_takes_is_cut_and_that_is_said(
+    opened: Opening, model: Model
+) -> None:
+    house = await opened(
+        models={"fake": fake_model(model.url, context=2_000)},
+        agents=[Agent("brief", "Brief", tools=("s_big",))],
+    )
+    chat = await house.chat(agent="brief")
+    events = await house.say(chat, 'call s_big {"size": 20000}', "then", "say Read.")
+    assert only(events, Kind.END)[0]["why"] == "done"
+    assert [note["text"].rpartition(": ")[2] for note in only(events, Kind.NOTE)] == [
+        "long results of tools are shortened"
+    ]
+    told = (await model.journal())[-1]["messages"][-1]
+    assert told["role"] == "tool"
+    assert 800 < len(told["content"]) < 19_000
+    assert told["content"].endswith("more characters do not fit here; ask for less at a time]")
 
 
 async def test_a_chat_that_is_too_long_goes_on_and_says_so_once(opened: Opening, model: Model) -> None:

@@ -165,6 +165,19 @@ async def test_a_tool_that_there_is_not_and_arguments_that_are_no_json(house: Ho
     assert answered_once((await model.journal())[-1]["messages"])
 
 
+async def test_a_name_that_the_model_made_up_spoils_no_later_request(house: House, model: Model) -> None:
+    chat = await house.chat()
+    made_up = ["functions.s_look", "s_look<|channel|>", "x" * 100]
+    events = await house.say(chat, *(f"call {name} {{}}" for name in made_up), "then", "say Sorry.")
+    assert [call["name"] for call in only(events, Kind.CALL)] == made_up
+    await house.say(chat, "again")
+    for request in (await model.journal())[-2:]:
+        calls = [call for message in request["messages"] for call in message.get("tool_calls") or ()]
+        names = [call["function"]["name"] for call in calls]
+        # What providers take; any other name ends the whole request.
+        assert names == ["functions_s_look", "s_look__channel__", "x" * 64]
+
+
 FAULTS = ["401", "429", "500", "html", "nothing", "die", "cut", "garbage", "error"]
 
 

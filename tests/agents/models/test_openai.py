@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import ToolDefinition
 from tests.agents.models.conftest import KEY, Fake, Make, ask
 
+from toolyard.agents.models.asked import Access, Asked
 from toolyard.agents.models.errors import (
     KeyRefused,
     ModelError,
@@ -249,6 +250,19 @@ async def test_a_key_that_the_provider_quotes_is_taken_out(make: Make, openai_fa
     error = (await ask(models, "say a")).error
     # The server names the model in its error, and here the model has the name of the key.
     assert "The model `***` does not exist" in error.cause
+
+
+def test_of_what_a_provider_says_no_more_is_looked_at_than_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def redact(text: str, secrets: object) -> str:
+        looked.append(text)
+        return text
+
+    monkeypatch.setattr("toolyard.agents.models.asked.redact", redact)
+    said = Asked(Access("openai", "http://127.0.0.1/v1", "key"), "m").words("word " * 1_000_000)
+    assert said.startswith("word word")
+    assert len(looked[0]) < 100_000
 
 
 async def test_an_address_where_nobody_listens(make: Make) -> None:

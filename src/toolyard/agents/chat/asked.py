@@ -6,19 +6,20 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import orjson
 
 from toolyard.agents.chat.cleaning import clean, fits_in_json
+from toolyard.config.addresses import url_fault
 from toolyard.model.tool import JsonObject
 
-__all__ = ["Sampling", "elicitation"]
+__all__ = ["LONGEST_REQUEST", "Sampling", "elicitation"]
 
 _MESSAGE = 10_000
 _SCHEMA = 64_000
-_REQUEST = 64_000
 _URL = 4_000
+LONGEST_REQUEST = 64_000
+"""Characters of a request to a model that a person can still be shown before they allow it."""
 
 
 def elicitation(params: JsonObject) -> dict[str, Any] | None:
@@ -55,10 +56,10 @@ class Sampling:
 
     @property
     def words(self) -> str:
-        """The whole request as text, for the person who is asked to allow it."""
+        """The whole request as text, for the person who is asked to allow it: nothing of it is left out."""
         told = [f"{'model' if own else 'server'}: {text}" for own, text in self.messages]
         lines = [f"instructions: {self.system}", *told] if self.system else told
-        return clean("\n\n".join(lines)[:_REQUEST])
+        return clean("\n\n".join(lines))
 
 
 def _messages(given: object) -> Iterator[tuple[bool, str]]:
@@ -76,11 +77,8 @@ def _words(content: object) -> str:
 
 
 def _is_web(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and len(url) <= _URL
+    """Whether it is an address that everybody reads alike: browsers take a backslash for a slash."""
+    return len(url) <= _URL and url_fault(url) is None
 
 
 def _text(value: object) -> str:

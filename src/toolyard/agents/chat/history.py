@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic_ai.messages import (
@@ -34,7 +34,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from toolyard.agents.chat.cleaning import clean
+from toolyard.agents.chat.cleaning import clean, fits_in_json
 from toolyard.agents.chat.closing import INTERRUPTED
 from toolyard.agents.chat.keeping import read_kept
 from toolyard.agents.chat.standing import split_turns
@@ -52,6 +52,8 @@ _SOUNDS = {"audio/wav": "audio/wav", "audio/x-wav": "audio/wav", "audio/wave": "
 _MOST_BYTES = 5_000_000
 """Of one picture or sound; providers refuse a whole request over one that is larger."""
 _ID = re.compile(r"[A-Za-z0-9_.:|-]{1,128}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +150,15 @@ def _response(event: Event, kept: bytes | None, answered: set[str]) -> ModelResp
                 # What has its result cannot be answered again.
                 continue
             answered.add(part.tool_call_id)
+            part = replace(part, tool_name=_name(part.tool_name))
         parts.append(part)
     return replace(found, parts=parts)
+
+
+def _name(name: str) -> str:
+    """The name of a tool as every provider takes it. Tools have such names, but a model may make up another,
+    for which the whole request would be refused, and each one after it."""
+    return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "_"
 
 
 def _is_text(part: ModelResponsePart) -> bool:
@@ -229,13 +238,23 @@ def sendable(response: ModelResponse, used: Container[str], most_calls: int) -> 
             parts.append(replace(part, content=clean(part.content)))
         elif isinstance(part, ToolCallPart):
             if len(given) < most_calls:
-                id = _own_id(part.tool_call_id, used, given)
+                # The libraries pass on what servers send, of whatever type.
+                id = _own_id(str(part.tool_call_id), used, given)
                 given.add(id)
-                arguments = clean(part.args) if isinstance(part.args, str) else part.args
-                parts.append(replace(part, tool_name=clean(part.tool_name), args=arguments, tool_call_id=id))
+                name, arguments = clean(str(part.tool_name)), _arguments(part.args)
+                parts.append(replace(part, tool_name=name, args=arguments, tool_call_id=id))
         else:
             parts.append(part)
     return replace(response, parts=parts)
+
+
+def _arguments(given: Any) -> Any:
+    """The arguments, as a text where they are no object that can be kept: a call that cannot be kept would be
+    missing in the next request, and the model would make it again."""
+    whole: object = given
+    if whole is None or (isinstance(whole, dict) and fits_in_json(cast("object", whole))):
+        return given
+    return clean(str(given))
 
 
 def _own_id(id: str, used: Container[str], given: Container[str]) -> str:

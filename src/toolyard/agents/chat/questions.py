@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from toolyard.agents.chat.asked import Sampling, elicitation
+from toolyard.agents.chat.asked import LONGEST_REQUEST, Sampling, elicitation
 from toolyard.agents.chat.rules import ChatRules
 from toolyard.agents.chat.scribe import Scribe
 from toolyard.agents.chat.storage import ChatStore
@@ -94,7 +94,12 @@ class Questions:
         if flight is None or flight.sample is None:
             raise Declined("there is nobody here who could let a model answer")
         request = Sampling.of(params)
-        asked = {"kind": "sampling", "message": "wants an answer of the model", "request": request.words}
+        words = request.words
+        if len(words) > LONGEST_REQUEST:
+            # Nobody shall allow what they were not shown.
+            told = f"{len(words):,} characters, more than a person is shown ({LONGEST_REQUEST:,})"
+            raise Declined(f"the request has {told}")
+        asked = {"kind": "sampling", "message": "wants an answer of the model", "request": words}
         answer = await self._ask(flight, call_id, asked)
         if answer["action"] != "accept":
             raise Declined("the person did not let the model answer this")

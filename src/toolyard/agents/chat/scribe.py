@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from toolyard.agents.chat.cleaning import clean
+from toolyard.agents.chat.errors import NotHeld
 from toolyard.agents.chat.storage import ChatStore
 from toolyard.errors import ToolyardError
 from toolyard.model.chat import PIECES, Event, Kind, NewEvent, TurnState
@@ -36,6 +37,7 @@ class Scribe:
         self._gathering: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Task[Sequence[Event]]] = set()
         self._failure: ToolyardError | None = None
+        self._settled = False
 
     def piece(self, kind: Literal[Kind.TEXT, Kind.REASONING], part: str, delta: str) -> None:
         """Something that a model said or thought. Raises what an earlier write raised."""
@@ -64,6 +66,9 @@ class Scribe:
         self, events: Sequence[NewEvent], *, then: TurnState = TurnState.RUNNING
     ) -> Sequence[Event]:
         """Write these, after the pieces that came before. Raises NotHeld, or what the store raises."""
+        if self._settled:
+            # Whoever ends the turn writes what it lacks; the same from others would stand there twice.
+            raise NotHeld("the turn is ending")
         self._check()
         for event in events:
             if event.kind is Kind.RESULT:
@@ -80,7 +85,9 @@ class Scribe:
         return written[len(before) :]
 
     async def settle(self) -> None:
-        """Write what was gathered, and wait until nothing is being written. Raises what a write raised."""
+        """Write what was gathered, wait until nothing is being written, and take nothing more. Raises what a
+        write raised."""
+        self._settled = True
         if self._writing:
             await asyncio.wait(self._writing)
         async with self._turn:
@@ -88,9 +95,9 @@ class Scribe:
                 self._gathering.cancel()
                 self._gathering = None
             self._progress.clear()
-        if pieces := self._take_pieces():
-            await self.append(pieces)
         self._check()
+        if pieces := self._take_pieces():
+            await self._write(pieces, TurnState.RUNNING)
 
     def _wrote(self, writing: asyncio.Task[Sequence[Event]]) -> None:
         self._writing.discard(writing)

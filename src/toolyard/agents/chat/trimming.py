@@ -2,6 +2,7 @@
 
 What is stored stays whole. The turn that is under way and the one before it are the last to lose anything,
 and what was left out once stays out until the turn is over: providers cache the beginning of a prompt.
+Results that do not fit even alone are cut to the room that there is.
 """
 
 from __future__ import annotations
@@ -62,10 +63,19 @@ class Window:
                 if sum(self._costs) + current <= self._room * _CUT:
                     break
         gap = [ModelRequest([UserPromptPart(_GAP)])] if self.left_out else []
-        return joined(gap, *self._turns, self._current(turn))
+        return joined(gap, *self._turns, self._fitting(self._current(turn), sum(self._costs) + current))
 
     def _current(self, turn: Sequence[ModelMessage]) -> list[ModelMessage]:
         return [*(_in_short(message) for message in turn[: self._begun]), *turn[self._begun :]]
+
+    def _fitting(self, turn: list[ModelMessage], tokens: int) -> list[ModelMessage]:
+        """The turn, with what the model has not seen yet cut where all of it together is still too much."""
+        if tokens <= self._room or not (long := _long_results(turn[-1])):
+            return turn
+        self.shortened += long
+        whole = tokens_of(turn[-1:])
+        share = max(whole - (tokens - self._room), 0) / whole
+        return [*turn[:-1], _in_short(turn[-1], share)]
 
     def _trimmed(self, turn: Sequence[ModelMessage]) -> Iterator[None]:
         """Leaves out a little more with each step: results of earlier turns, those turns, results of this
@@ -122,12 +132,12 @@ def _long_results(message: ModelMessage) -> int:
     return sum(isinstance(part, ToolReturnPart) and _is_long(part.content) for part in message.parts)
 
 
-def _in_short(message: ModelMessage) -> ModelMessage:
-    """With the beginning of each long result."""
+def _in_short(message: ModelMessage, share: float = 0.0) -> ModelMessage:
+    """With the beginning of each long result, or this share of it where that is more."""
     if not _long_results(message) or not isinstance(message, ModelRequest):
         return message
     parts: list[ModelRequestPart] = [
-        replace(part, content=_beginning(part.content))
+        replace(part, content=_beginning(part.content, share))
         if isinstance(part, ToolReturnPart) and _is_long(part.content)
         else part
         for part in message.parts
@@ -135,11 +145,14 @@ def _in_short(message: ModelMessage) -> ModelMessage:
     return replace(message, parts=parts)
 
 
-def _beginning(content: Any) -> str:
+def _beginning(content: Any, share: float) -> str:
     text = _text(content)
-    told = [text[:_SHORT]]
-    if len(text) > _SHORT:
-        told.append(f"[{len(text) - _SHORT:,} more characters do not fit here; call again to see them]")
+    length = max(_SHORT, int(len(text) * share))
+    told = [text[:length]]
+    if len(text) > length:
+        # Of what did not fit by itself, the same call would bring no more.
+        then = "call again to see them" if length == _SHORT else "ask for less at a time"
+        told.append(f"[{len(text) - length:,} more characters do not fit here; {then}]")
     if len(_listed(content)) > 1:
         told.append("[a picture or a sound does not fit here]")
     return "\n".join(told)

@@ -28,6 +28,8 @@ VARIABLES = {
 """The variables in which people keep their keys. A provider that is not here needs none."""
 
 _WIDTH = 300
+_LOOKED_AT = 20_000
+"""Characters of what was said that are searched for secrets; a page of many megabytes takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,4 +69,4 @@ class Asked:
     def words(self, text: str) -> str:
         """What somebody said, fit to stand in a message: short, on one line, without the key."""
         key = self.access.api_key
-        return in_one_line(redact(text, () if key is None else (key,)), _WIDTH)
+        return in_one_line(redact(text[:_LOOKED_AT], () if key is None else (key,)), _WIDTH)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import aiohttp
 import orjson
@@ -29,6 +31,8 @@ _LONGEST = 4096
 _NOTE = 1000
 """Characters of what is said about a page besides its text."""
 _LEAST = 200
+_LONGEST_WORD = 16
+_KIND = re.compile(r"[a-z0-9.+-]{1,20}/[a-z0-9.+-]{1,80}")
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
 _TEXTS = frozenset(
     f"application/{name}" for name in ("json", "xml", "javascript", "yaml", "x-yaml", "toml", "x-ndjson")
@@ -89,12 +93,14 @@ class Fetching:
 
 
 async def _body(url: URL, response: aiohttp.ClientResponse) -> _Page:
+    # What is said here stands between no marks, so none of it may be the page's own words.
     if response.status != 200:
-        reason = in_one_line(response.reason or "")
-        raise NativeFailure(f"{_short(url)} answered HTTP {response.status} {reason}".rstrip())
+        status = f"{response.status} {_phrase(response.status)}".rstrip()
+        raise NativeFailure(f"{_short(url)} answered HTTP {status}")
     kind = response.content_type.lower()
     if not kind.startswith("text/") and not kind.endswith(("+json", "+xml")) and kind not in _TEXTS:
-        raise NativeFailure(f"{_short(url)} is {in_one_line(kind, 100)}, which is no text")
+        named = kind if _KIND.fullmatch(kind) else "of an odd type"
+        raise NativeFailure(f"{_short(url)} is {named}, which is no text")
     body = bytearray()
     async with aclosing(_plain(response)) as pieces:
         async for piece in pieces:
@@ -114,7 +120,8 @@ async def _plain(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
             yield piece
         return
     if packed not in ("gzip", "x-gzip", "deflate"):
-        raise ValueError(f"its body is packed as {in_one_line(packed, 40)}, which was not asked for")
+        named = packed if packed.isalnum() and len(packed) <= _LONGEST_WORD else "something"
+        raise ValueError(f"its body is packed as {named}, which was not asked for")
     unpack = zlib.decompressobj(zlib.MAX_WBITS | (32 if packed != "deflate" else 0))
     async for piece in response.content.iter_any():
         while piece:
@@ -193,8 +200,17 @@ def _fault(error: Exception, url: URL) -> NativeFailure:
         return NativeFailure(f"{where} cannot be reached: {in_one_line(words)}")
     if isinstance(error, aiohttp.InvalidURL):
         return NativeFailure(f"{_short(url)} is no address that can be asked")
+    if isinstance(error, aiohttp.ClientResponseError):
+        return NativeFailure(f"{where} did not send its page: what it answered is no HTTP")
     words = in_one_line(str(error)) or type(error).__name__
     return NativeFailure(f"{where} did not send its page: {words}")
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
 
 
 def _short(address: URL | str) -> str:
