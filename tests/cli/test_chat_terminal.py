@@ -166,6 +166,16 @@ def test_a_call_that_writes_asks_first(chatting: Any, talk: Any) -> None:
     assert here.terminal.end() == 0
 
 
+def test_nothing_is_agreed_to_unseen(chatting: Any, talk: Any) -> None:
+    hidden = "x\\u200b\\u202ey\\udb40\\udc41\\udb40\\udd00z"
+    here = talk("-p", f'call chat_put {{"text": "{hidden}"}}\nthen\nsay Put.', **ASK)
+    here.sees("chat_put of chat needs your approval: ")
+    here.sees(r'"text": "x\u200b\u202ey\U000e0041\U000e0100z"')
+    here.answers("[n] no: ", "n\n")
+    assert here.terminal.end() == 0
+    assert chatting.noted == []
+
+
 def test_in_one_turn_with_a_person_there_they_are_asked_too(chatting: Any, talk: Any) -> None:
     here = talk("-p", 'call chat_put {"text": "x"}\nthen\nsay Put.', **ASK)
     here.answers("[n] no: ", "y\n")

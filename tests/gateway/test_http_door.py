@@ -154,6 +154,21 @@ async def test_what_is_one_callers_is_not_anothers(team: Local, http: aiohttp.Cl
     assert stolen.error["code"] == -32602
 
 
+async def test_a_token_takes_no_session_over_that_was_begun_with_a_wider_one(
+    team: Local, http: aiohttp.ClientSession
+) -> None:
+    ann = await team.person("ann")
+    narrow = TokenScope(CALL, servers=("two",))
+    _, secret = await team.site.people.make_token(ann.user, "narrow", narrow, None)
+    wide = Old(http, f"{team.url}/mcp", {"elicitation": {}}, {"Authorization": f"Bearer {ann.secret}"})
+    await wide.begin()
+    taken = Old(http, wide.url, {}, {**wide.headers, "Authorization": f"Bearer {secret}"})
+    assert (await taken.ask("tools/list")).status == 404
+    async with http.get(taken.url, headers={**taken.head(""), "Accept": "text/event-stream"}) as response:
+        assert response.status == 404
+    assert (await wide.ask("tools/list")).status == 200
+
+
 async def test_calls_are_written_down(team: Local, http: aiohttp.ClientSession) -> None:
     ann = await team.person("ann")
     client = Modern(http, f"{team.url}/mcp", headers={"Authorization": f"Bearer {ann.secret}"})

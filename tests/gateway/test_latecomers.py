@@ -146,7 +146,9 @@ async def test_a_resource_of_a_server_whose_list_is_late_is_not_asked_of_another
         listed = (await client.ask("resources/list")).result["resources"]
         assert "late://a" not in {each["uri"] for each in listed}
         reading = asyncio.ensure_future(client.ask("resources/read", {"uri": "late://a"}))
-        await asyncio.sleep(3 * latecomers.PATIENCE)
+        for _ in range(3):
+            assert (await client.ask("resources/list")).result["resources"] == listed
+        assert not reading.done()
         await server.hold()
         assert (await reading).result["contents"][0]["text"] == "read"
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import pytest
 from playwright.async_api import Browser, expect
-from tests.web.test_pages_browser import Yard, window, yard
+from tests.web.test_pages_browser import Yard, schemes, window, yard
 
 __all__ = ["yard"]
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(180)]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-async def test_an_agent_is_found_and_shows_its_tools(
-    chromium: Browser, yard: Yard, scheme: str, width: int
-) -> None:
+async def test_an_agent_is_found_and_shows_its_tools(chromium: Browser, yard: Yard, width: int) -> None:
     size = {"width": width, "height": 844}
-    async with window(chromium, yard, viewport=size, color_scheme=scheme) as looking:
+    async with window(chromium, yard, viewport=size) as looking:
         page = looking.page
         await page.goto("/ui/")
         if width < 800:
@@ -33,7 +30,8 @@ async def test_an_agent_is_found_and_shows_its_tools(
         await tools.get_by_role("searchbox").fill("web_fetch")
         await expect(tools.get_by_text("no pattern of agent 'tidy-one' matches 'web_fetch'")).to_be_visible()
         await expect(tools.get_by_text("demo_weekday", exact=True)).to_be_hidden()
-        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        async for scheme in schemes(page):
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width, scheme
 
 
 async def test_without_script_the_tools_are_one_link_away(chromium: Browser, yard: Yard) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from toolyard.model.agent import Agent
 from toolyard.model.people import Right, TokenScope
 
 READ_AND_CALL = frozenset({Right.READ, Right.CALL})
+DEEP = '{"a":' * 600 + "1" + "}" * 600
 
 
 async def names(client: Any, query: str = "") -> list[str]:
@@ -46,6 +49,20 @@ async def test_a_call_answers_in_both_views(alone: Any) -> None:
 async def test_a_tools_own_failure_is_a_result(alone: Any) -> None:
     answer = await alone.client().post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "soon"}})
     assert (answer.status, answer.json["is_error"]) == (200, True)
+
+
+async def test_an_answer_that_nests_deeply_is_an_answer(
+    open_site: Any, tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    # As the tiny server, but for one more field of its answer.
+    told = '{"content": [{"type": "text", "text": text}]'
+    deep = f'{told}, "structuredContent": json.loads({DEEP!r})'
+    script = tmp_path / "deep_server.py"
+    script.write_text(Path(tiny["args"][-1]).read_text().replace(told, deep))
+    toolyard = await open_site({"deep": {**tiny, "args": [*tiny["args"][:-1], str(script)]}})
+    answer = await toolyard.client().post("/api/v1/tools/deep_echo/call", {"arguments": {"needed": 1}})
+    assert answer.status == 200, answer.text
+    assert answer.json["raw"]["structuredContent"] == json.loads(DEEP)
 
 
 async def test_what_is_refused_and_what_does_not_exist_give_the_same_answer(alone: Any) -> None:

@@ -18,7 +18,7 @@ from playwright.async_api import Browser, Locator, Page, Route, expect
 from tests.conftest import Listening, Programs
 from tests.demo_chats import fill_chats
 from tests.web.test_markdown import ATTACKS
-from tests.web.test_pages_browser import CONTRAST, Looking, window
+from tests.web.test_pages_browser import CONTRAST, Looking, schemes, window
 
 from toolyard.agents.chat.keeping import result_event
 from toolyard.model.chat import Chat, Kind, NewEvent, TurnState
@@ -659,20 +659,20 @@ PLACES = (
 )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 async def test_pages_are_quiet_fit_the_window_and_can_be_read(
-    chromium: Browser, yard: ChatYard, scheme: str, width: int
+    chromium: Browser, yard: ChatYard, width: int
 ) -> None:
     size = {"width": width, "height": 844}
-    async with window(chromium, yard, viewport=size, color_scheme=scheme) as looking:  # type: ignore[arg-type]
+    async with window(chromium, yard, viewport=size) as looking:  # type: ignore[arg-type]
         for place in PLACES:
             path = place.format_map(yard.ids)
             await looking.page.goto(path)
             await expect(looking.page.locator("[data-load][aria-busy]")).to_have_count(0)
-            wide = await looking.page.evaluate("document.documentElement.scrollWidth")
-            assert wide <= width, path
-            assert await looking.page.evaluate(CONTRAST) == [], path
+            async for scheme in schemes(looking.page):
+                wide = await looking.page.evaluate("document.documentElement.scrollWidth")
+                assert wide <= width, (path, scheme)
+                assert await looking.page.evaluate(CONTRAST) == [], (path, scheme)
             assert looking.said == [], path
 
 

@@ -200,6 +200,24 @@ async def test_a_stream_ends_with_the_sign_in_and_beats_until_then(
             assert await reading is None
 
 
+async def test_the_stream_of_a_page_ends_in_order_with_the_sign_in(
+    open_site: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for module in ("api", "ui"):
+        monkeypatch.setattr(f"toolyard.web.{module}.chat_stream.HEARTBEAT", 0.1)
+    team = await open_site(people_mode="password")
+    ada = await team.person("ada")
+    chat = await begin(ada.token)
+    address, headers = f"{team.url}/ui/chat/{chat}/stream", ada.browser.headers
+    async with asyncio.timeout(30), ada.browser.session.get(address, headers=headers) as stream:
+        while b"still here" not in await stream.content.readline():
+            pass
+        await team.site.people.sign_out_everywhere(ada.user)
+        await stream.content.read()
+    assert "unexpected" not in caplog.text
+    assert [each for each in caplog.records if each.exc_info] == []
+
+
 async def test_who_leaves_is_forgotten_at_once(local: Any, until: Any) -> None:
     client = local.client()
     chat = await begin(client)

@@ -199,3 +199,35 @@ def test_a_page_that_stays_open_holds_one_turn() -> None:
     assert len(following._view.turns) == 1
     assert not following._answers
     assert not following._sure
+
+
+# Addresses that servers want opened.
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://example.com/a?b=c", "example.com"),
+        ("https://good.example@evil.example/", "evil.example"),
+        ("https://g\u043e\u043egle.example/", "xn--ggle-55da.example"),
+        ("https://\u24d4vil.example/", "evil.example"),
+    ],
+)
+def test_a_page_says_whose_page_a_browser_would_open(url: str, host: str) -> None:
+    assert Frame.is_web(url)
+    assert Frame.host(url) == host
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        r"https://evil.example\@good.example/",
+        r"https://evil.example\.good.example/",
+        "https://evil.example\t@good.example/",
+        "https://%65vil.example/",
+        "https://evil\u00ad.example/",
+        "javascript://good.example/%0aalert(1)",
+    ],
+)
+def test_what_others_might_read_differently_is_no_link(url: str) -> None:
+    assert not Frame.is_web(url)

@@ -334,7 +334,7 @@ async def test_without_https_browsers_are_not_told_to_insist_on_it(open_site: An
 
 
 @pytest.mark.parametrize(
-    ("path", "limit"), [("/ui/sign-in", 1024 * 1024), ("/api/v1/tokens", 8 * 1024 * 1024)]
+    ("path", "limit"), [("/ui/tokens", 1024 * 1024), ("/api/v1/tokens", 8 * 1024 * 1024)]
 )
 @pytest.mark.parametrize("said", [True, False], ids=["said", "not said"])
 async def test_a_body_that_is_too_long_is_not_read_to_its_end(
@@ -407,3 +407,27 @@ async def test_a_body_in_pieces_arrives_whole(open_site: Any) -> None:
     answer = _read(await asyncio.wait_for(reader.read(), 30))
     assert answer.status == 201, answer.body
     writer.close()
+
+
+# Strangers.
+
+
+async def test_what_a_stranger_brings_is_not_taken_apart(open_site: Any) -> None:
+    local = await open_site(people_mode="password")
+    ann = await local.person("ann")
+    broken = {"data": b'{"name": ', "headers": {"Content-Type": "application/json"}}
+    for client in (local.client(), local.client(Authorization="Bearer ty_wrong"), local.client(Cookie="x=y")):
+        for method, path in (("POST", "/api/v1/tokens"), ("PATCH", "/api/v1/users/x"), ("POST", "/api/v1/x")):
+            answer = await client.ask(method, path, **broken)
+            assert answer.status == 401, answer.text
+            assert answer.headers["WWW-Authenticate"]
+    for client in (ann.browser, ann.token):
+        assert (await client.ask("POST", "/api/v1/chats", **broken)).status == 422
+        assert (await client.post("/api/v1/chats", {})).status == 201
+
+
+async def test_a_form_that_anybody_may_send_is_short(open_site: Any) -> None:
+    client = (await open_site(people_mode="password")).client()
+    for path in ("/ui/sign-in", "/ui/invite/x"):
+        assert (await client.post(path, data={"name": "x" * 70_000})).status == 413
+        assert (await client.post(path, data={"name": "x" * 1_000})).status == 403

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -254,6 +255,23 @@ def test_code_is_coloured_by_classes() -> None:
     assert '<span class="h-k">def</span>' in html
     assert "style=" not in html
     assert "&lt;b&gt;" in html
+
+
+@pytest.mark.parametrize(
+    ("language", "piece"), [("c", "\n"), ("cpp", "\n"), ("csharp", "a\n"), ("java", "\n"), ("hcl", "a-")]
+)
+def test_code_that_was_made_to_take_long_is_shown_in_one_colour(language: str, piece: str) -> None:
+    code = f"a{piece * 20_000}"[:20_000]
+    began = time.process_time()
+    assert highlighted(code, language) == code
+    # It would take a minute, or many seconds at least.
+    assert time.process_time() - began < 3.0
+
+
+@pytest.mark.parametrize("language", ["c", "cpp"])
+def test_c_is_coloured_all_the_same(language: str) -> None:
+    html = highlighted("static int f(char *a) { return 1; } // why\n" * 400, language)
+    assert html.count('<span class="h-kt">int</span>') == html.count('<span class="h-k">return</span>') == 400
 
 
 @given(st.text(max_size=200), st.sampled_from(["python", "js", "html", "bash", "json", "", "nothing"]))

@@ -74,9 +74,16 @@ class Windows:
         await self.page.wait_for_url("**/ui/chat/*")
         await expect(self.page.locator(".foot-line")).to_be_visible()
 
-    async def send(self) -> None:
-        await self.page.get_by_label("Message", exact=True).fill(WORDS)
-        await self.page.keyboard.press("Enter")
+    async def send_signed_out(self) -> None:
+        """Send words after signing out elsewhere: they stay. Sign in again, and send them as they are."""
+        message = self.page.get_by_label("Message", exact=True)
+        await self.sign_out()
+        await message.fill(WORDS)
+        await message.press("Enter")
+        await expect(self.page.locator("#told")).to_contain_text("You are signed out")
+        await expect(message).to_have_value(WORDS)
+        await self.sign_in("ann")
+        await message.press("Enter")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -92,12 +99,7 @@ async def windows(chromium: Browser, url: str) -> AsyncIterator[Windows]:
 async def test_a_message_is_not_lost_when_somebody_signed_out_elsewhere(windows: Windows) -> None:
     page = windows.page
     await windows.begin()
-    await windows.sign_out()
-    await windows.send()
-    await expect(page.locator("#told")).to_contain_text("You are signed out")
-    await expect(page.get_by_label("Message", exact=True)).to_have_value(WORDS)
-    await windows.sign_in("ann")
-    await page.get_by_label("Message", exact=True).press("Enter")
+    await windows.send_signed_out()
     await expect(page.locator(".turn")).to_have_count(2)
     await expect(page.locator(".turn").last).to_contain_text(f"You said: {WORDS}")
     await expect(page.get_by_label("Message", exact=True)).to_have_value("")
@@ -107,12 +109,7 @@ async def test_a_message_is_not_lost_when_somebody_signed_out_elsewhere(windows:
 async def test_the_first_message_of_a_chat_is_not_lost_either(windows: Windows) -> None:
     page = windows.page
     await page.goto("/ui/chat")
-    await windows.sign_out()
-    await windows.send()
-    await expect(page.locator("#told")).to_contain_text("You are signed out")
-    await expect(page.get_by_label("Message", exact=True)).to_have_value(WORDS)
-    await windows.sign_in("ann")
-    await page.get_by_label("Message", exact=True).press("Enter")
+    await windows.send_signed_out()
     await page.wait_for_url("**/ui/chat/*")
     await expect(page.locator(".turn")).to_contain_text(f"You said: {WORDS}")
 

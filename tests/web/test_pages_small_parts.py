@@ -114,8 +114,15 @@ def test_what_cannot_be_seen_is_made_visible(text: str) -> None:
     assert "\n" not in one_line(text)
 
 
+@pytest.mark.parametrize(
+    "hidden", ["\xad", "\u115f", "\u2028", "\u3164", "\ufff9", "\U000e0041", "\U000e0131", "\U000e0fff"]
+)
+def test_words_cannot_hide_in_letters_that_nobody_sees(hidden: str) -> None:
+    assert visible(f"a{hidden}{hidden}b") == "a" + f"\\u{ord(hidden):04x}" * 2 + "b"
+
+
 def test_other_scripts_and_emoji_stay() -> None:
-    for text in ("naïve", "日本語", "עברית", "👩‍👩‍👧", "a\tb\nc"):
+    for text in ("naïve", "日本語", "עברית", "👩‍👩‍👧", "❤\ufe0f", "葛\U000e0100城", "a\tb\nc"):
         assert visible(text) == text
     assert visible("a\r\nb") == "a\nb"
 

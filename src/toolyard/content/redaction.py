@@ -42,7 +42,11 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(rf"""(?i)([?&;#]{_QUERY_NAME}=)[^&;#\s"'<>]+"""), rf"\1{GONE}"),
     (re.compile(rf"""(?i)((["']){_SECRET_NAME}\2\s*:\s*(["']))(?:(?!\3)[^\\]|\\.)+"""), rf"\1{GONE}"),
     # Tokens that say what they are: JSON web tokens and the prefixes of well-known services.
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), GONE),
+    # A word is looked at once, from its beginning: it may be long, and hold the first letters many times.
+    (
+        re.compile(r"(?<![\w-])((?:(?!\beyJ)[\w-])*+)eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*+"),
+        rf"\1{GONE}",
+    ),
     (re.compile(r"\b(?:sk-|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-)[\w-]{12,}"), GONE),
 )
 

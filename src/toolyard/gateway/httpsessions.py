@@ -130,11 +130,12 @@ class HttpSessions:
         task.add_done_callback(self._ending.discard)
 
     def find(self, id: str, front: Front) -> HttpSession | None:
-        """The session, if it is of the caller that this front is for: an id is no proof of who one is."""
+        """The session, if it is of the caller that this front is for: an id is no proof of who one is, nor of
+        what one's token may hear and answer."""
         found = self._sessions.get(id)
         if found is None or found.owner != front.caller.principal.id:
             return None
-        if found.front.only != front.only:
+        if found.front.only != front.only or found.front.caller.scope != front.caller.scope:
             return None
         self._use(found)
         return found

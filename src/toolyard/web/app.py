@@ -16,6 +16,7 @@ from toolyard.web.problems import ProblemDetails, Unexpected, handle_problems
 from toolyard.web.resource import router as resource
 from toolyard.web.site import Site
 from toolyard.web.static import Static
+from toolyard.web.strangers import KnownFirst
 from toolyard.web.ui.failing import failure_page
 from toolyard.web.who import is_page
 
@@ -55,6 +56,7 @@ def make_app(site: Site) -> FastAPI:
     app.openapi = lambda: document(app)
     handle_problems(app, _as_page)
     # The last one added is the first to see a request.
+    app.add_middleware(KnownFirst)
     app.add_middleware(Unexpected, as_page=_as_page)
     app.add_middleware(Guard, site=site)
     app.add_middleware(Measured, metrics=site.metrics)

@@ -8,6 +8,8 @@ from starlette.types import Message, Receive, Scope
 
 __all__ = ["BodyLate", "BodyTooLong", "Gone", "has_body", "limit_for", "whole"]
 
+_STRANGER = 64 * 1024
+"""Where anybody may send a form: names and passwords."""
 _FORM = 1024 * 1024
 _CHAT = 2 * 1024 * 1024
 """A message of 200,000 characters, which is what the page takes, whatever they are: of Chinese, each is nine
@@ -32,6 +34,8 @@ def limit_for(path: str) -> int:
     """Bytes that a request to this path may bring."""
     if path.startswith(("/api/", "/mcp")):
         return _API
+    if path.startswith(("/ui/sign-in", "/ui/invite/")):
+        return _STRANGER
     return _CHAT if path.startswith("/ui/chat") else _FORM
 
 

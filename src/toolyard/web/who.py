@@ -27,6 +27,7 @@ __all__ = [
     "is_page",
     "needs",
     "person",
+    "recognise",
     "visitor",
 ]
 
@@ -98,7 +99,7 @@ async def admin(request: Request) -> Visitor:
 
 async def person(request: Request) -> Visitor:
     """Whoever is signed in, but by no token: for what must not be handed on, such as making tokens."""
-    found = await _arrived(request)
+    found = await recognise(request)
     if found.scope is not None:
         raise NotAllowed("no token may do this", hint="sign in with a browser")
     return found
@@ -126,13 +127,15 @@ async def check_form(request: Request, browser: Browser | None) -> None:
 
 
 async def _with(request: Request, right: Right) -> Visitor:
-    found = await _arrived(request)
+    found = await recognise(request)
     if not found.has(right):
         raise NotAllowed(f"this token does not have the right '{right}'", hint="make one that has it")
     return found
 
 
-async def _arrived(request: Request) -> Visitor:
+async def recognise(request: Request) -> Visitor:
+    """Whoever is signed in, whatever they may do; looked up once for a request. Raises NotSignedIn or
+    NotAllowed, and HTTPException for a body that a form elsewhere could send."""
     known: Visitor | None = getattr(request.state, "visitor", None)
     if known is None:
         known = request.state.visitor = await _arrive(request)

@@ -15,7 +15,7 @@ from toolyard.cli.chatting.forms import Field, Unfit, fields_of, read_field
 from toolyard.cli.input.asking import line_while_running
 from toolyard.cli.output.problems import show_error
 from toolyard.cli.output.style import paint
-from toolyard.cli.output.text import one_line, plain
+from toolyard.cli.output.text import one_line, plain, spelt_out
 
 __all__ = ["Approved", "InputEnded", "Replied", "ask_approval", "ask_question"]
 
@@ -65,10 +65,10 @@ async def ask_question(question: Body) -> Replied:
     _say(f"{paint(server, 'bold', sys.stderr)} asks: {plain(str(question.get('message') or ''))}")
     kind = question.get("kind")
     if kind == "url":
-        _say(f"\n{plain(str(question.get('url') or ''))}\n")
+        _say(f"\n{spelt_out(str(question.get('url') or ''))}\n")
         return await _yes_or_no("Open it, and answer here when you are done. Done? [y/n]: ")
     if kind == "sampling":
-        _say(plain(str(question.get("request") or "")))
+        _say(spelt_out(str(question.get("request") or "")))
         return await _yes_or_no("Let it ask your model this? [y/n]: ")
     return await _form(fields_of(question.get("schema")))
 
@@ -146,7 +146,7 @@ async def _line(prompt: str) -> str:
 def _pretty(value: object) -> str:
     """All of it as far as a person reads it, so that nothing is agreed to unseen; more is said to be more."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    shown = plain(text[:_LONGEST_ARGUMENTS])
+    shown = spelt_out(text[:_LONGEST_ARGUMENTS])
     rest = len(text) - _LONGEST_ARGUMENTS
     return f"{shown}\n… and {rest:,} characters more" if rest > 0 else shown
 

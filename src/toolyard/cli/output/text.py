@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-__all__ = ["ago", "count", "duration", "one_line", "plain", "print_json"]
+__all__ = ["ago", "count", "duration", "one_line", "plain", "print_json", "spelt_out"]
 
 
 def plain(text: str) -> str:
@@ -14,6 +14,11 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char in "\n\t" or char.isprintable() else _mark(char) for char in text)
+
+
+def spelt_out(text: str) -> str:
+    """The same for what somebody decides on: what cannot be seen is spelt out, and nothing is left out."""
+    return "".join(char if char in "\n\t" or _is_seen(char) else _spelt(char) for char in text)
 
 
 def one_line(text: str, width: int | None = None) -> str:
@@ -25,6 +30,15 @@ def one_line(text: str, width: int | None = None) -> str:
 def _mark(char: str) -> str:
     """Control characters leave a mark; what is merely invisible leaves nothing."""
     return "\ufffd" if char < " " or "\x7f" <= char < "\xa0" else ""
+
+
+def _is_seen(char: str) -> bool:
+    """What picks the form of the letter before it counts as printable, and can hide words."""
+    return char.isprintable() and not "\U000e0100" <= char <= "\U000e01ef"
+
+
+def _spelt(char: str) -> str:
+    return char.encode("unicode_escape").decode()
 
 
 def count(number: int, one: str, many: str | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.catalog.roster import Roster
@@ -21,6 +21,7 @@ from toolyard.web.presence import while_there
 from toolyard.web.problems import ProblemDetails, describe
 from toolyard.web.site import Site
 from toolyard.web.who import Visitor
+from toolyard.wire.codec import encode
 
 __all__ = ["ToolList", "list_tools_of", "router"]
 
@@ -166,14 +167,22 @@ async def explain_tool(
 # Calling.
 
 
-@router.post("/{name}/call", responses=problems(404, 413, 415, 424, 502, 504), summary="Call a tool")
+@router.post(
+    "/{name}/call",
+    response_model=CallResult,
+    responses=problems(404, 413, 415, 424, 502, 504),
+    summary="Call a tool",
+)
 async def call_tool(
     site: Served, visitor: Calling, name: ToolName, given: CallGiven, request: Request
-) -> CallResult:
+) -> Response:
     """Call a tool by its name. A tool's own failure is a result with `is_error`; a server that fails is a
     problem. What is refused and what does not exist give the same answer. Hang up to cancel the call."""
     call = site.call(visitor, name, given.arguments, agent=given.agent, bundles=given.bundles)
-    return _result(await while_there(request, call))
+    shown = _result(await while_there(request, call))
+    # Pydantic gives up where an answer nests deeply, and the call was made.
+    body = {**dict(shown), "media": [dict(each) for each in shown.media]}
+    return Response(encode(body), media_type=JSON)
 
 
 # How it is put together.

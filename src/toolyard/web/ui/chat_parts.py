@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import cast
-from urllib.parse import urlsplit
 
 from markupsafe import Markup
 
+from toolyard.config.addresses import url_fault
 from toolyard.web.ui.chat_turns import Answer, Card, Item, Note, Outcome, Question, Turn
 from toolyard.web.ui.highlighting import highlighted
 from toolyard.web.ui.markdown import markdown
 from toolyard.web.ui.markdown_blocks import blocks_of
 from toolyard.web.ui.render import part
-from toolyard.web.ui.saying import one_line, pretty_json, visible
+from toolyard.web.ui.saying import host_of, one_line, pretty_json, visible
 from toolyard.web.ui.tool_form import ToolForm
 
 __all__ = [
@@ -100,15 +100,12 @@ class Frame:
     @staticmethod
     def is_web(url: str) -> bool:
         """Whether an address leads to a page of the web."""
-        return url.startswith(("https://", "http://")) and bool(Frame.host(url))
+        return url_fault(url) is None and bool(Frame.host(url))
 
     @staticmethod
     def host(url: str) -> str:
-        """Whose page it is, as the address really says."""
-        try:
-            return urlsplit(url).hostname or ""
-        except ValueError:
-            return ""
+        """Whose page it is."""
+        return host_of(url)
 
 
 def turn_part(turn: Turn, frame: Frame) -> Markup:

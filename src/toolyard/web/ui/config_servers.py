@@ -9,7 +9,6 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
-from yarl import URL
 
 from toolyard.auth.errors import AuthError, AuthUnavailable
 from toolyard.model.server import Server
@@ -20,6 +19,7 @@ from toolyard.web.site import Site
 from toolyard.web.ui.flash import go
 from toolyard.web.ui.oauth import Leave, sign_in_problem
 from toolyard.web.ui.render import render
+from toolyard.web.ui.saying import host_of
 from toolyard.web.who import Visitor, person
 
 __all__ = ["router"]
@@ -60,8 +60,7 @@ async def connect(request: Request, me: Me, server_id: str) -> Response:
         url = await begin(site, me, server, request)
     except (AuthError, AuthUnavailable, Invalid) as error:
         return sign_in_problem(request, error, f"{_at(server)}/connect")
-    host = URL(url, encoded=True).host or ""
-    page = Leave(server.label or server.id, url, host, _at(server))
+    page = Leave(server.label or server.id, url, host_of(url), _at(server))
     return render(request, "oauth/leave.html", page=page)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+import time
+from collections.abc import Callable, Mapping
 from functools import cache
 
-from pygments.lexer import Lexer
+from pygments.lexer import Lexer, default, include
 from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType]
+from pygments.lexers.c_cpp import CLexer, CppLexer  # pyright: ignore[reportMissingTypeStubs]
 from pygments.token import STANDARD_TYPES
 from pygments.token import _TokenType as TokenType  # pyright: ignore[reportPrivateUsage]
 
@@ -15,6 +18,9 @@ __all__ = ["CLASS_PREFIX", "highlighted", "language_of"]
 CLASS_PREFIX = "h-"
 _LONGEST = 20_000
 """Characters. Longer code is shown in one colour: colouring takes longer than reading it."""
+_LEAST_SECONDS, _SECONDS = 0.02, 10e-6
+"""Of the processor's time, for a text and for each of its characters: several times what a program takes. One
+that takes longer was made to, and is shown in one colour."""
 _NAMES = {
     **dict.fromkeys(("sh", "shell", "zsh", "bash"), "bash"),
     **dict.fromkeys(("console", "shell-session", "shellsession"), "console"),
@@ -53,12 +59,38 @@ def highlighted(code: str, language: str) -> str:
     """HTML of the code. The text is the same, whatever the language."""
     if not language or len(code) > _LONGEST:
         return html.escape(code, quote=False)
-    return "".join(_span(kind, text) for kind, text in _lexer(language).get_tokens(code))
+    lexer, spans = _lexer(language), list[str]()
+    ends = time.thread_time() + _LEAST_SECONDS + _SECONDS * len(code)
+    for kind, text in lexer.get_tokens(code):
+        spans.append(_span(kind, text))
+        if time.thread_time() > ends:
+            return html.escape(code, quote=False)
+    return "".join(spans)
 
 
 @cache
 def _lexer(language: str) -> Lexer:
-    return get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    made = _WITHOUT_FUNCTIONS.get(language)
+    options = {"stripnl": False, "ensurenl": False}
+    return get_lexer_by_name(language, **options) if made is None else made(**options)
+
+
+_ROOT = {"root": [include("whitespace"), include("keywords"), include("types"), default("statement")]}
+
+
+class _C(CLexer):
+    """Without the rules that tell functions from other names: one look of theirs may take minutes."""
+
+    tokens = _ROOT
+
+
+class _Cpp(CppLexer):
+    """The same for C++."""
+
+    tokens = _ROOT
+
+
+_WITHOUT_FUNCTIONS: Mapping[str, Callable[..., Lexer]] = {"c": _C, "cpp": _Cpp}
 
 
 def _span(kind: TokenType, text: str) -> str:

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Depends
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from yarl import URL
 
 from toolyard.auth.errors import (
     AnswerRejected,
@@ -34,6 +33,7 @@ from toolyard.web.problems import describe, respond
 from toolyard.web.site import CALLBACK, DOCUMENT, Site
 from toolyard.web.ui.flash import go
 from toolyard.web.ui.render import render
+from toolyard.web.ui.saying import host_of
 from toolyard.web.who import Visitor, person
 
 __all__ = ["Leave", "router", "sign_in_problem"]
@@ -95,8 +95,7 @@ async def connect(request: Request, me: Me, instance_id: str) -> Response:
     await site.changed(me, "instance.connect", instance_id, slug=instance.slug)
     if wants_json:
         return JSONResponse({"url": url}, headers={"Cache-Control": "no-store"})
-    host = URL(url, encoded=True).host or ""
-    page = Leave(instance.name, url, host, f"/ui/mcp/{instance_id}")
+    page = Leave(instance.name, url, host_of(url), f"/ui/mcp/{instance_id}")
     return render(request, "oauth/leave.html", page=page)
 
 

@@ -10,15 +10,30 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["FILTERS", "ago", "count", "iso", "one_line", "pretty_json", "seconds", "size", "visible"]
+from yarl import URL
+
+__all__ = [
+    "FILTERS",
+    "ago",
+    "count",
+    "host_of",
+    "iso",
+    "one_line",
+    "pretty_json",
+    "seconds",
+    "size",
+    "visible",
+]
 
 _STEPS = ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 * 60, 86400, "d"))
 _UNSEEN = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
-    r"\U000e0000-\U000e007f]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
+    r"\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a"
+    r"\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
+    r"|(?<![\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"
 )
 """Controls, what turns the direction of a line, and letters that nobody sees: with them one name can pass for
-another, and words can hide."""
+another, and words can hide. The last pick a form of the ideograph before them; elsewhere they only hide."""
 
 
 def iso(at: float) -> str:
@@ -53,6 +68,16 @@ def one_line(text: object, longest: int = 200) -> str:
     """The same in one line, cut where it is too long."""
     said = " ".join(visible(text).split())
     return said if len(said) <= longest else f"{said[: longest - 1]}…"
+
+
+def host_of(url: str) -> str:
+    """Whose address it is, as browsers read it: letters that look like others are spelt out. Empty where that
+    cannot be said."""
+    try:
+        host = URL(url).raw_host or ""
+    except ValueError:
+        return ""
+    return "" if "%" in host else host
 
 
 def pretty_json(value: object) -> str:
