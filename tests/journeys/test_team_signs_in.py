@@ -263,15 +263,17 @@ async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
     await admin.page.get_by_role("button", name="Make a link").click()
     await ann.accept_invite(await admin.page.get_by_label("Link", exact=True).input_value())
 
-    # Two instances of one server, each with an account of its own.
-    for slug, account in (("work", "ann-at-work"), ("home", "ann-at-home")):
+    # Two instances of one server, each with an account of its own; that is so however we are registered, and
+    # seen once.
+    slugs = ("work", "home") if town.registration == "dynamic" else ("work",)
+    for slug in slugs:
         await ann.forget_provider()
         await ann.new_instance(slug)
         await ann.page.get_by_role("button", name="Connect", exact=True).first.click()
-        await ann.sign_in_at_provider(account)
+        await ann.sign_in_at_provider(f"ann-at-{slug}")
         await expect(ann.row(slug)).to_contain_text("Ready")
-    assert "you are ann-at-work" in await ann.call("work")
-    assert "you are ann-at-home" in await ann.call("home")
+    for slug in slugs:
+        assert f"you are ann-at-{slug}" in await ann.call(slug)
 
     # A restart changes nothing.
     town.stop()
@@ -289,7 +291,8 @@ async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
     assert "sign" in answer
     await ann.page.goto("/ui/mcp")
     await expect(ann.row("work")).to_contain_text("Needs sign-in again")
-    assert "you are ann-at-home" in await ann.call("home")
+    for slug in slugs[1:]:
+        assert f"you are ann-at-{slug}" in await ann.call(slug)
 
     # Reconnect repairs it.
     await ann.forget_provider()

@@ -1,0 +1,77 @@
+"""The watch for leaks sees what it is there to see."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.conftest import Held
+
+
+@contextmanager
+def running(*words: str, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program in a group of its own, which ends with all that it started."""
+    program = subprocess.Popen(
+        words, env={**os.environ, **env}, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert program.stdout is not None
+    try:
+        yield program
+    finally:
+        os.killpg(program.pid, 9)
+        program.wait(30)
+        program.stdout.close()
+
+
+def processes(before: Held) -> list[str]:
+    return [each for each in Held.now().more_than(before) if each.startswith("process")]
+
+
+async def test_where_nothing_happened_nothing_is_left() -> None:
+    with running("sleep", "600"):
+        assert Held.now().more_than(Held.now()) == []
+
+
+async def test_a_task_and_a_descriptor_are_seen() -> None:
+    before = Held.now()
+    task = asyncio.create_task(asyncio.sleep(600), name="forgotten")
+    read, write = os.pipe()
+    more = Held.now().more_than(before)
+    os.close(read)
+    os.close(write)
+    task.cancel()
+    await asyncio.wait({task}, timeout=30)
+    assert [each.split()[0] for each in more] == ["task", "descriptor", "descriptor"]
+    assert Held.now().more_than(before) == []
+
+
+async def test_a_child_and_what_it_started_are_seen() -> None:
+    before = Held.now()
+    with running("sh", "-c", "sleep 600 & echo; wait") as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        assert len(processes(before)) == 2
+
+
+async def test_a_child_that_nobody_waited_for_is_seen() -> None:
+    before = Held.now()
+    program = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+    assert len(processes(before)) == 1
+    program.wait()
+    assert processes(before) == []
+
+
+@pytest.mark.parametrize("ours", [True, False])
+async def test_an_orphan_is_seen_where_it_is_ours(ours: bool) -> None:
+    before = Held.now()
+    mark = f"{os.getpid() if ours else 1}:"
+    with running("sh", "-c", "sleep 600 & echo $!", TOOLYARD_CHILD=mark) as program:
+        assert program.stdout is not None
+        orphan = int(program.stdout.readline())
+        program.wait(30)
+        assert [int(each.split()[1][:-1]) for each in processes(before)] == ([orphan] if ours else [])
