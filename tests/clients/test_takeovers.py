@@ -70,6 +70,14 @@ class Changing:
 
     _slash = _modern
 
+    def _picky(self, message: dict[str, Any], request: aiohttp.web.Request) -> aiohttp.web.Response:
+        """Knows nothing of its own version the first time that it is asked."""
+        if len(self.asked) > 1:
+            return self._modern(message, request)
+        data = {"supported": ["2026-07-28"], "requested": "2026-07-28"}
+        error = {"code": -32022, "message": "Unsupported protocol version", "data": data}
+        return aiohttp.web.json_response({"jsonrpc": "2.0", "id": None, "error": error}, status=400)
+
     def _sessionless(self, message: dict[str, Any], request: aiohttp.web.Request) -> aiohttp.web.Response:
         return self._old(message, {})
 
@@ -153,6 +161,15 @@ async def test_a_refusal_that_speaks_of_some_session_of_its_own_is_no_reason_to_
     with pytest.raises(RpcError, match="browser session"):
         await said(manager)
     assert changing.asked == ["/mcp"]
+
+
+@pytest.mark.parametrize("era", ["picky", "legacy"])
+async def test_what_a_server_says_to_the_first_request_is_about_its_era(
+    era: str, changing: Changing, manager: ClientManager
+) -> None:
+    changing.era = era
+    assert await said(manager) == era
+    assert manager.status("one").connects == 1
 
 
 async def test_a_page_that_asks_for_patience_is_not_taken_for_the_server(

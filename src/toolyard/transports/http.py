@@ -47,6 +47,9 @@ _RETRY_MOST = 30.0
 _VERSION = istr("MCP-Protocol-Version")
 _SESSION = istr("Mcp-Session-Id")
 
+_HANDSHAKE = ("server/discover", "initialize")
+"""What is asked before it is known whether there are sessions."""
+
 
 class HttpTransport:
     """One server behind one URL."""
@@ -182,7 +185,7 @@ class HttpTransport:
             message = None
         if self._session is not None and tells_lost_session(error):
             raise SessionLost("no longer knows our session")
-        if self._session is None and method != "initialize" and wants_session(error, message):
+        if self._session is None and method not in _HANDSHAKE and wants_session(error, message):
             raise SessionLost("wants a session, which it did not when we began")
         if id is None or error.status >= 500 or not is_rpc_error(message):
             return False

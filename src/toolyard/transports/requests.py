@@ -27,6 +27,7 @@ from toolyard.model.server import HttpSpec
 from toolyard.net import Answer, Net, NotHttp, same_origin
 from toolyard.transports.transport import in_one_line
 from toolyard.wire.exchange import read_failure
+from toolyard.wire.versions import UNSUPPORTED_VERSION
 
 __all__ = [
     "Requests",
@@ -259,8 +260,15 @@ def wants_session(error: HttpStatus, message: object) -> bool:
     """
     if error.status != 400 or len(error.body) > 2000:
         return False
-    text = error.body.decode("utf-8", "replace")
-    said = (read_failure(message["error"]).message if is_rpc_error(message) else text).strip()
+    said = error.body.decode("utf-8", "replace")
+    if is_rpc_error(message):
+        failure = read_failure(message["error"])
+        if (
+            failure.code == UNSUPPORTED_VERSION
+        ):  # The modern word for it, with which comes what it does speak.
+            return False
+        said = failure.message
+    said = said.strip()
     return _LOST_BARE.fullmatch(said) is not None or _OLDER.match(said) is not None
 
 
