@@ -27,6 +27,7 @@ import uvloop
 from playwright.async_api import Browser, async_playwright, expect
 from tests import postgres
 from tests.ports import free_port
+from tests.processes import of_the_browser
 
 # Names that nobody has are asked for on purpose; where no name server answers, that ends soon.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
@@ -129,7 +130,7 @@ def _below(pid: int) -> bool:
     """Whether it is below this process, and not of the browser, whose come and go as they like."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        return os.getpid() in {each.pid for each in process.parents()} and process.name()[:5] != "chrom"
+        return os.getpid() in {each.pid for each in process.parents()} and not of_the_browser(process)
     return False
 
 

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
+from tests.processes import below_us
 
 from toolyard.clients import ClientManager
 from toolyard.errors import ServerError
@@ -35,7 +35,7 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = self.loops()
-        self.before = set(psutil.Process().children(recursive=True))
+        self.before = below_us()
         self.calls: list[asyncio.Task[Any]] = []
         self.others: list[asyncio.Task[Any]] = []
         self.cancelled: set[int] = set()
@@ -83,7 +83,7 @@ class AnyOrder(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             self.loop.run_until_complete(self._end())
-            assert set(psutil.Process().children(recursive=True)) <= self.before
+            assert below_us() <= self.before
         finally:
             self.loop.close()
 

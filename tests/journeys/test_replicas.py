@@ -45,7 +45,11 @@ class Replica:
         self.process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, cwd=env["HOME"]
         )
-        await asyncio.wait_for(asyncio.to_thread(self._listening), 40)
+        try:
+            await asyncio.wait_for(asyncio.to_thread(self._listening), 40)
+        except BaseException:
+            self._end()
+            raise
 
     def _listening(self) -> None:
         assert self.process is not None
@@ -56,6 +60,14 @@ class Replica:
             if line.startswith("Toolyard is listening on "):
                 return
         raise AssertionError("".join(said))
+
+    def _end(self) -> None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self.process = None
 
     async def stop(self) -> None:
         if self.process is not None:

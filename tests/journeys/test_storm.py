@@ -8,8 +8,8 @@ import signal
 from collections import Counter
 from pathlib import Path
 
-import psutil
 import pytest
+from tests.processes import below_us
 
 from toolyard.clients import ClientManager
 from toolyard.errors import OutcomeUnknown, ServerError
@@ -94,7 +94,7 @@ async def test_every_call_over_stdio_ends_and_none_runs_twice(
     journal.touch()
     spec = StdioSpec(PYTHONS[sdk], (str(SDK_SERVER), "stdio", "--journal", str(journal)))
     server = Server("s", spec, restart=Restart.ON_FAILURE)
-    children = set(psutil.Process().children(recursive=True))
+    children = below_us()
     before = len(asyncio.all_tasks()), descriptors()
     async with ClientManager([server]) as manager:
 
@@ -105,5 +105,5 @@ async def test_every_call_over_stdio_ends_and_none_runs_twice(
 
         outcomes = await storm(manager, kill, journal)
         assert outcomes["done"] > 0
-    assert set(psutil.Process().children(recursive=True)) <= children
+    assert below_us() <= children
     assert (len(asyncio.all_tasks()), descriptors()) == before

@@ -180,8 +180,8 @@ async def test_a_killed_replica_fails_what_was_in_flight_on_it_and_nothing_else(
         }
         replicas.append(Replica(free_port(), env))
     text = await token(tmp_path / "replica-0", postgres_url)
-    await asyncio.gather(*(replica.start() for replica in replicas))
     try:
+        await asyncio.gather(*(replica.start() for replica in replicas))
         async with balanced(tmp_path / "nginx", replicas) as url, aiohttp.ClientSession() as session:
             for replica in replicas:
                 # Each of them has listed the tools before the crowd comes.

@@ -327,6 +327,15 @@ async def test_the_first_admin_comes_by_a_link_until_one_can_sign_in(people: Peo
     assert (other.name, other.role) == ("admin-2", Role.ADMIN)
 
 
+async def test_replicas_that_start_together_all_have_a_first_admin(people: People) -> None:
+    settings, base = Settings(people_mode=PeopleMode.PASSWORD), "http://127.0.0.1:8420"
+    links = await asyncio.gather(*(first_admin(people, settings, base) for _ in range(3)))
+    works = [link for link in links if link and await people.invited(link.rpartition("/")[2])]
+    assert len(works) == 1
+    user, _ = await people.accept(works[0].rpartition("/")[2], PASSWORD)
+    assert (user.name, user.role) == ("admin", Role.ADMIN)
+
+
 async def test_a_user_who_is_called_admin_does_not_become_one(people: People) -> None:
     await people.accept(await people.invite("Admin", Role.USER), PASSWORD)
     link = await first_admin(people, Settings(people_mode=PeopleMode.PASSWORD), "http://x")

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.processes import below_us
 
 from toolyard import Toolyard
 
@@ -90,11 +91,11 @@ def opened(data_dir: Path) -> Callable[..., Toolyard]:
 @pytest.fixture
 def children() -> Callable[[], list[str]]:
     """The programs that were started below this process since the test began, each by its command line."""
-    before = set(psutil.Process().children(recursive=True))
+    before = below_us()
 
     def look() -> list[str]:
         found: list[str] = []
-        for child in set(psutil.Process().children(recursive=True)) - before:
+        for child in below_us() - before:
             with contextlib.suppress(psutil.Error):
                 if child.status() != psutil.STATUS_ZOMBIE:
                     found.append(" ".join(child.cmdline()))

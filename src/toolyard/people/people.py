@@ -99,7 +99,7 @@ class People:
         """
         self._only_with_passwords()
         name = checked_name(name)
-        user = await self._storage.user_named(name) or await self._storage.add_user(name, role)
+        user = await self._storage.user_named(name) or await self._added(name, role)
         if user.id == LOCAL.id:
             raise NotAllowed(f"'{user.name}' is whoever sits at this machine, and has no password")
         text = new_secret()
@@ -107,6 +107,16 @@ class People:
             digest(text), Invite(user.name, user.role, self._clock() + INVITE_LIFE)
         )
         return text
+
+    async def _added(self, name: str, role: Role) -> User:
+        try:
+            return await self._storage.add_user(name, role)
+        except NameTaken:
+            # Another replica did so in the meantime, as all do that start together for the first time.
+            user = await self._storage.user_named(name)
+            if user is None:
+                raise
+            return user
 
     async def invited(self, text: str) -> Invite | None:
         """What a link is for, without using it up."""
