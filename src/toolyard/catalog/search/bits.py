@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Sequence
+from itertools import compress
 from sys import byteorder
 
 __all__ = ["add", "best", "bits", "members"]
@@ -68,9 +69,12 @@ def members(documents: int) -> list[int]:
     """The numbers in a set, rising."""
     found: list[int] = []
     words = array("Q", documents.to_bytes(-(-documents.bit_length() // _WORD) * (_WORD // 8), byteorder))
-    for place, word in enumerate(words if byteorder == "little" else reversed(words)):
+    if byteorder == "big":
+        words.reverse()
+    for place in compress(range(len(words)), words):
+        word, first = words[place], place * _WORD - 1
         while word:
             lowest = word & -word
-            found.append(place * _WORD + lowest.bit_length() - 1)
+            found.append(first + lowest.bit_length())
             word ^= lowest
     return found
