@@ -34,7 +34,7 @@ from toolyard.errors import (
 from toolyard.model.principal import Principal
 from toolyard.model.server import Restart, Server, StdioSpec, Timeouts
 from toolyard.model.status import State, Status
-from toolyard.transports.transport import in_one_line
+from toolyard.transports.lastwords import last_words
 from toolyard.wire.client import Facts
 from toolyard.wire.headers import HeaderParam, param_headers
 from toolyard.wire.versions import HEADER_MISMATCH, UNSUPPORTED_VERSION
@@ -386,8 +386,8 @@ class Connection:
 
     def _last_words(self) -> str:
         facts = self.status()
-        if facts.stderr:
-            return f"; its last words: {in_one_line(facts.stderr[-1])}"
+        if words := last_words(facts.stderr, 200):
+            return f"; its last words: {words}"
         return f"; lines on its standard output that are no messages: {facts.noise}" if facts.noise else ""
 
     def _become_ready(self, link: Link) -> None:

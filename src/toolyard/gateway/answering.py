@@ -12,6 +12,7 @@ from typing import Any, Self, TypeAlias
 from toolyard.gateway.streams import Send
 from toolyard.wire.codec import encode
 from toolyard.wire.exchange import Failure, Id, Message, error_message
+from toolyard.wire.versions import INVALID_REQUEST
 
 __all__ = ["Exchange", "Receive", "Scope", "TurnedAway", "Watched", "accepts"]
 
@@ -25,10 +26,13 @@ _JSON = (b"content-type", b"application/json")
 
 
 class TurnedAway(Exception):
-    """A request that gets no front: the HTTP status, the words, and headers."""
+    """A request that gets no front: the HTTP status, the words, headers, and the code of the error."""
 
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, headers: dict[str, str] | None = None, code: int = INVALID_REQUEST
+    ) -> None:
         super().__init__(message)
+        self.code = code
         self.status = status
         self.message = message
         self.headers = headers or {}

@@ -16,6 +16,7 @@ from toolyard.gateway.parked import ParkedCalls
 from toolyard.gateway.sealing import Sealer
 from toolyard.gateway.shelves import Shelves
 from toolyard.gateway.upstream import Upstream
+from toolyard.gateway.wellformed import tool
 from toolyard.model.principal import Principal
 from toolyard.model.tool import Definition
 from toolyard.wire.codec import Written, written
@@ -56,14 +57,15 @@ class Gateway:
         self._untold = parts.rosters.late.hear(self._came)
         self.hub = Hub(parts.manager)
         self.closing = asyncio.Event()
-        self._written: dict[tuple[str, str], tuple[Definition, Written]] = {}
+        self._written: dict[tuple[str, str, bool], tuple[Definition, Written]] = {}
 
-    def written(self, name: str, definition: Definition) -> Written:
-        """A tool as its server published it, but for the name; written once for all who list it."""
-        key = (definition.server_id, name)
+    def written(self, name: str, definition: Definition, *, modern: bool) -> Written:
+        """A tool as its server published it, but for the name and what clients of this era could not read;
+        written once for all who list it."""
+        key = (definition.server_id, name, modern)
         known = self._written.get(key)
         if known is None or known[0] is not definition:
-            raw = definition.raw
+            raw = tool(definition.raw, modern=modern)
             known = (definition, written(raw if raw.get("name") == name else {**raw, "name": name}))
             if len(self._written) >= _WRITTEN:
                 self._written.clear()

@@ -59,7 +59,7 @@ class HttpGateway:
             else:
                 raise TurnedAway(405, "use POST", {"Allow": "GET, POST, DELETE"})
         except TurnedAway as away:
-            message = error_message(None, INVALID_REQUEST, away.message)
+            message = error_message(None, away.code, away.message)
             await http.answer(away.status, message, away.headers)
 
     # POST.

@@ -20,6 +20,8 @@ NO_MESSAGE = Failure(INVALID_REQUEST, "Invalid request: one JSON-RPC message is 
 
 _PRIMED_AFTER = 0.3
 """Seconds after which a client gets a stream instead of waiting, so that it can come back for it."""
+_NO_SESSION = -32001
+"""What the official SDKs say, and some clients look for before they begin again."""
 _BATCHES = "2025-03-26"
 """The one revision with several messages in one request; it is also what a request without a version has."""
 _MOST_TOGETHER = 100
@@ -160,7 +162,7 @@ class LegacyHttp:
             return None
         found = self._sessions.find(id, front)
         if found is None:
-            raise TurnedAway(404, "Session not found")
+            raise TurnedAway(404, "Session not found", code=_NO_SESSION)
         return found
 
     async def get(self, http: Exchange, front: Front) -> None:
@@ -173,7 +175,8 @@ class LegacyHttp:
         last = http.headers.get("last-event-id")
         found = (held.own, None) if last is None else held.resumed(last)
         if found is None:
-            raise TurnedAway(404, "the stream of this event is not there any more")
+            # Not 404: that would tell the client that its session is over.
+            raise TurnedAway(410, "the stream of this event is not there any more")
         stream, after = found
         async with Watched(http.receive):
             with self._listeners.kept(http.scope, stream.send_away):

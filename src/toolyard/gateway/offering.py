@@ -12,6 +12,7 @@ from toolyard.catalog.roster import Roster
 from toolyard.errors import ServerError
 from toolyard.gateway.failing import no_method
 from toolyard.gateway.gateway import OURSELVES, Gateway
+from toolyard.gateway.wellformed import implementation
 from toolyard.model.call import Caller
 from toolyard.model.catalog import Catalogue
 from toolyard.model.server import Server, Trust
@@ -183,8 +184,8 @@ class Offering:
     def info(self) -> Mapping[str, Any]:
         """Who we are: the server itself, where there is one, as far as it is known."""
         catalogue = None if self.only is None else self._catalogue()
-        info = None if catalogue is None else catalogue.listing.server_info
-        return info if info and "name" in info and "version" in info else OURSELVES
+        info = None if catalogue is None else implementation(catalogue.listing.server_info or {})
+        return info or OURSELVES
 
     async def capabilities(self) -> Mapping[str, Any]:
         """What we can do. For one server what it can, of what we carry; while it cannot be asked, all that we

@@ -9,6 +9,7 @@ from toolyard.gateway.client import Request
 from toolyard.gateway.failing import Refusal
 from toolyard.gateway.names import prompt_names
 from toolyard.gateway.offering import Offering
+from toolyard.gateway.older import told_prompt
 from toolyard.gateway.paging import page
 from toolyard.gateway.rounds import Rounds
 from toolyard.model.server import Server
@@ -43,9 +44,10 @@ class Prompts:
         server_id, name = await self._place(request.params.get("name"))
         params = {key: value for key, value in request.params.items() if key == "arguments"}
         params["name"] = name
-        return await self._rounds.run(
+        result = await self._rounds.run(
             request, lambda send: send(server_id, "prompts/get", params, repeatable=True)
         )
+        return told_prompt(result, request)
 
     async def complete(self, request: Request, ref: dict[str, Any]) -> dict[str, Any]:
         """``completion/complete`` for an argument of a prompt."""

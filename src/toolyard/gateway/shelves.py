@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from toolyard.clients import ClientManager
 from toolyard.clients.latecomers import in_time
 from toolyard.clients.listing import Listing
 from toolyard.errors import Unreachable
+from toolyard.gateway.wellformed import listed
 from toolyard.model.principal import Principal
 from toolyard.model.server import Server
 
@@ -106,7 +107,8 @@ class Shelves:
 
     async def _fetch(self, server: Server, method: str, principal: Principal) -> Listing:
         began = time.monotonic()
-        listing = await self._manager.list_all(server.id, method, _KEYS[method], principal=principal)
+        found = await self._manager.list_all(server.id, method, _KEYS[method], principal=principal)
+        listing = replace(found, items=listed(method, found.items))
         ttl = server.cache_ttl if not listing.ttl_ms else min(listing.ttl_ms / 1000, server.cache_ttl)
         self._shelves[server.id, principal.id, method] = _Shelf(server, listing, began + ttl)
         while len(self._shelves) > _KEPT:

@@ -16,6 +16,7 @@ from toolyard.gateway.failing import Refusal
 from toolyard.gateway.fitting import Fitting, fits
 from toolyard.gateway.links import meta_links
 from toolyard.gateway.offering import Offering
+from toolyard.gateway.older import told_result
 from toolyard.gateway.paging import page
 from toolyard.gateway.rounds import Rounds, Send
 from toolyard.gateway.upstream import needs_lane
@@ -47,9 +48,8 @@ class Tools:
         self._asking = Asking(offering.gateway.approvals, offering.caller, rounds)
         self._parts = offering.parts
         self._limits = offering.parts.calls.limits
-        self._listed: tuple[Mapping[str, Definition], Mapping[str, Definition], Sequence[Written]] | None = (
-            None
-        )
+        self._listed: dict[bool, tuple[_Tools, _Tools, Sequence[Written]]] = {}
+        """As clients of the modern era and of the legacy one get them."""
         self._marks: dict[str, tuple[Definition, tuple[HeaderParam, ...]]] = {}
 
     async def list(self, request: Request) -> dict[str, Any]:
@@ -58,15 +58,17 @@ class Tools:
         if offering.only is not None:
             await offering.servers_with("tools")
         roster = await offering.roster()
-        result = page("tools", self._tools(roster), request.params)
+        result = page("tools", self._tools(roster, modern=request.modern), request.params)
         if request.modern:
             result["ttlMs"] = _ttl(roster, offering.only)
         return result
 
-    def _tools(self, roster: Roster) -> Sequence[Written]:
+    def _tools(self, roster: Roster, *, modern: bool) -> Sequence[Written]:
         offer = self._offer(roster)
-        if self._listed is None or self._listed[0] is not offer.direct or self._listed[1] is not offer.meta:
-            only, written = self._offering.only, self._offering.gateway.written
+        known = self._listed.get(modern)
+        if known is None or known[0] is not offer.direct or known[1] is not offer.meta:
+            only = self._offering.only
+            written = partial(self._offering.gateway.written, modern=modern)
             tools = [
                 (name, written(name if only is None else each.name, each))
                 for name, each in offer.direct.items()
@@ -75,8 +77,8 @@ class Tools:
             tools += ((name, written(name, each)) for name, each in offer.meta.items())
             if offer.meta:
                 tools.sort(key=itemgetter(0))
-            self._listed = (offer.direct, offer.meta, [tool for _, tool in tools])
-        return self._listed[2]
+            known = self._listed[modern] = (offer.direct, offer.meta, [tool for _, tool in tools])
+        return known[2]
 
     def _offer(self, roster: Roster) -> Offer:
         mode = self._mode
@@ -119,6 +121,7 @@ class Tools:
             result = await self._parts.calls.pass_on(
                 exposed, given, self._offering.caller, on_progress=progress, meta=request.meta
             )
+        result = told_result(result, request)
         return result if fits(result, self._limits) else await self._fitted(exposed, result, request)
 
     async def _fitted(self, exposed: str, result: dict[str, Any], request: Request) -> dict[str, Any]:

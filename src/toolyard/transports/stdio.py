@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from toolyard.errors import OutcomeUnknown, Unreachable
 from toolyard.model.server import StdioSpec
 from toolyard.transports.child import Child
+from toolyard.transports.lastwords import last_words
 from toolyard.transports.nursery import Nursery, child_environment, group_alive, signal_group
 from toolyard.transports.transport import (
     MESSAGE_LIMIT,
@@ -85,9 +86,12 @@ class StdioTransport:
                 return Unreachable(
                     f"the working directory {spec.cwd} {wrong}", hint="correct 'cwd' or create the folder"
                 )
-            return Unreachable(
-                f"command not found: {spec.command}", hint="install it, or give its full path in 'command'"
-            )
+            first, _, rest = spec.command.partition(" ")
+            if rest and shutil.which(first) is not None:
+                hint = f"'command' names the program alone, {first}; what follows it belongs into 'args'"
+            else:
+                hint = "install it, or give its full path in 'command'"
+            return Unreachable(f"command not found: {spec.command}", hint=hint)
         if isinstance(error, PermissionError):
             if spec.cwd is not None and not os.access(spec.cwd, os.X_OK):
                 return Unreachable(f"no permission to enter the working directory {spec.cwd}")
@@ -255,7 +259,5 @@ class StdioTransport:
         return self._with_last_words(text)
 
     def _with_last_words(self, text: str) -> str:
-        said = [in_one_line(line, 300) for line in (*reversed(self._ring.lines), self._last_noise)]
-        # What to do next, which programs say last, tells nobody what happened.
-        words = next((line for line in said if line and not line.startswith("hint: ")), "")
+        words = last_words(self._ring.lines) or in_one_line(self._last_noise, 300)
         return f"{text}: {words}" if words else text

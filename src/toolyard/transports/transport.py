@@ -103,7 +103,7 @@ class Transport(Protocol):
 class Ring:
     """The last lines of a text, each cut to a bearable length."""
 
-    limit: int = 50
+    limit: int = 100
     width: int = 2000
     lines: list[str] = field(default_factory=list[str])
 
