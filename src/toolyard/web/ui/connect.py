@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -74,6 +76,8 @@ class ConnectPage:
     program: Snippet | None
     """For a client on this machine that starts a program; None: this is somebody else's machine."""
     mode: PeopleMode
+    here_too: str
+    """How a command is told to use what this Toolyard uses."""
     made: ApiToken | None = None
     text: str | None = field(default=None, repr=False)
     error: str = ""
@@ -137,10 +141,17 @@ async def _page(
     url = wanted.address(site.base_url(request))
     program = None
     if mode is PeopleMode.NONE and wanted.kind != "instance":
-        program = snippet(client, Way(("toolyard", "stdio", *wanted.words)))
+        program = snippet(client, Way(("toolyard", *_places(site), "stdio", *wanted.words)))
     here = _at_address(client, Way(url=url, needs_token=mode is not PeopleMode.NONE, token=text))
-    page = ConnectPage(client, offers, wanted, url, here, program, mode, made, text, error)
+    here_too = shlex.join(_places(site))
+    page = ConnectPage(client, offers, wanted, url, here, program, mode, here_too, made, text, error)
     return render(request, "connect.html", status=status, page=page)
+
+
+def _places(site: Site) -> tuple[str, ...]:
+    """What this Toolyard uses, for one that a client starts: in another folder, with other variables."""
+    folder, file = os.path.abspath(site.data_dir), site.configuration.file
+    return ("--data-dir", folder, *(() if file is None else ("--config", os.path.abspath(file))))
 
 
 def _client(wanted: str) -> str:

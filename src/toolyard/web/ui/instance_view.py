@@ -19,7 +19,7 @@ from toolyard.web.changes import changes_in_instance
 from toolyard.web.site import Site
 from toolyard.web.ui.asking import Asked, ask_now
 from toolyard.web.ui.flash import go
-from toolyard.web.ui.forms import FORM_ERRORS, posted
+from toolyard.web.ui.forms import FORM_ERRORS, field_errors, posted
 from toolyard.web.ui.instances import InstanceRow, instance_row
 from toolyard.web.ui.render import render, wants_part
 from toolyard.web.ui.saying import count
@@ -111,7 +111,8 @@ async def save_filter(request: Request, me: Me, instance_id: str) -> Response:
     try:
         saved = await site.registry.edit_instance(me.user.id, instance.id, InstanceDraft(tool_filter=wanted))
     except FORM_ERRORS as error:
-        return go(f"/ui/mcp/{instance.id}", error.cause, kind="bad")
+        said = " ".join(field_errors(error, {"tool_filter": "The filter"}).values())
+        return go(f"/ui/mcp/{instance.id}", said, kind="bad")
     await site.enter(me)
     await site.changed(me, "instance.filter", saved.id, slug=saved.slug)
     said = "all tools" if wanted is None else count(len(wanted), "tool") if wanted else "no tools"

@@ -45,15 +45,22 @@ function put(old, fresh) {
   const index = focused && $$(USABLE, old).indexOf(focused);
   const taken = document.adoptNode(fresh);
   old.replaceWith(taken);
-  if (focused) {
-    const same = focused.id && document.getElementById(focused.id);
-    ($("[data-focus]", taken) || same || $$(USABLE, taken)[index] || $("#main")).focus();
-  }
+  const asks = $("[data-focus]", taken);
+  // What has a name of its own and is gone is not mistaken for what stands in its place.
+  if (asks || focused) focusOn(asks || (focused.id ? document.getElementById(focused.id) : $$(USABLE, taken)[index]));
   ready(taken);
+}
+
+function focusOn(wanted) {
+  // What is in a closed menu cannot have it; the menu's button can.
+  const menu = wanted?.closest("details.more:not([open])");
+  (menu ? $("summary", menu) : wanted)?.focus();
+  if (document.activeElement === document.body) $("#main").focus({ preventScroll: true });
 }
 
 // Puts the elements that the selector names in place; the whole page where they are not in the answer.
 function show(answer, selector) {
+  if (isSignIn(answer.url)) throw new SignedOut();
   const here = new URL(answer.url).pathname === location.pathname;
   const pairs = (selector ? $$(selector) : []).map((old) => [old, answer.page.getElementById(old.id)]);
   if (here && pairs.length && pairs.every(([, fresh]) => fresh)) {
@@ -63,6 +70,7 @@ function show(answer, selector) {
     return;
   }
   const [main, side] = [answer.page.getElementById("main"), $(".side", answer.page)];
+  if (!main && !answer.ok) throw new Refused(answer.said);
   if (!main) return location.assign(answer.url);
   if (answer.url !== location.href) goTo(answer.url);
   document.title = answer.page.title;
@@ -74,6 +82,11 @@ function show(answer, selector) {
   scrollTo(0, 0);
 }
 
+// A form’s own word for it means a field, where one has that name.
+function goalOf(form, button) {
+  return button?.hasAttribute("formaction") ? button.formAction : new URL(form.getAttribute("action") ?? "", location.href).href;
+}
+
 let searches = 0;
 
 async function send(form, button) {
@@ -83,27 +96,27 @@ async function send(form, button) {
   try {
     const selector = button?.dataset.swap ?? form.dataset.swap;
     if (form.method === "get") {
-      const url = `${form.action.split("?")[0]}?${data}`, mine = ++searches;
+      const url = `${goalOf(form).split("?")[0]}?${data}`, mine = ++searches;
       const answer = await ask(url);
       // Somebody searched for more meanwhile.
       if (mine !== searches) return;
       show(answer, selector);
       goTo(url, "replaceState");
     } else {
-      const url = button?.hasAttribute("formaction") ? button.formAction : form.action;
-      show(await read(await post(url, data)), selector);
+      show(await read(await post(goalOf(form, button), data)), selector);
     }
     $("#dialog").close();
   } catch (error) {
-    fail(error);
-    $("#flash").scrollIntoView({ block: "nearest" });
+    fail(error).scrollIntoView({ block: "nearest" });
   } finally {
     busy.removeAttribute("aria-busy");
   }
 }
 
 function fail(error) {
-  $("#flash").replaceChildren(trouble(error));
+  const place = $("#told") || $("#flash");
+  place.replaceChildren(trouble(error));
+  return place;
 }
 
 function closeMenu(menu) {
@@ -125,6 +138,17 @@ async function copy(text) {
     focused?.focus({ preventScroll: true });
   }
   say("Copied");
+}
+
+// Another page of a list is read from its beginning.
+function turnTo(link) {
+  goTo(link.href);
+  const list = $(link.dataset.swap);
+  if (!list) return;
+  list.tabIndex = -1;
+  list.focus({ preventScroll: true });
+  list.scrollIntoView({ block: "start" });
+  say($(".pager span", list)?.textContent);
 }
 
 // A dialog shows the part of a page that asks.
@@ -152,6 +176,27 @@ document.addEventListener("submit", (event) => {
   }
 });
 
+// What leads to another page is sent once, however often one presses, unless it takes long; and what was filled
+// in only when there is somebody to take it, since it stays behind.
+addEventListener("submit", (event) => {
+  const form = event.target, button = event.submitter;
+  if (event.defaultPrevented || form.method !== "post" || form.dataset.sure) return;
+  if (form.dataset.sent) return event.preventDefault();
+  form.dataset.sent = "yes";
+  setTimeout(() => delete form.dataset.sent, 5000);
+  if (!who(document) || (button && !form.contains(button))) return;
+  event.preventDefault();
+  renew().then(() => {
+    form.dataset.sure = "yes";
+    form.requestSubmit(button);
+    delete form.dataset.sure;
+  }).catch((error) => {
+    delete form.dataset.sent;
+    $("#dialog").close();
+    fail(error).scrollIntoView({ block: "nearest" });
+  });
+});
+
 const CLICKS = {
   "a.skip": () => $("#main").focus(),
   "a[data-dialog]": (link) => openDialog(link).catch(() => location.assign(link.href)),
@@ -159,7 +204,7 @@ const CLICKS = {
   "a[data-swap]": async (link) => {
     try {
       show(await ask(link.href), link.dataset.swap);
-      if (link.rel) goTo(link.href);
+      if (link.rel) turnTo(link);
     } catch {
       location.assign(link.href);
     }
@@ -184,6 +229,7 @@ const CLICKS = {
   },
   "[data-drop]": (button) => {
     button.closest("fieldset").remove();
+    $("[data-add]").focus();
     say("Removed");
   },
   "[data-all]": (button) => {
@@ -316,6 +362,8 @@ document.addEventListener("visibilitychange", () => {
 $("#dialog").addEventListener("close", () => stale && refresh());
 addEventListener("popstate", () => at === place() || location.reload());
 addEventListener("pageshow", (event) => event.persisted && location.reload());
+// Whoever signs out takes along what was begun in this window; whom the server sends here comes back to it.
+if (isSignIn(location.href) && !location.search) sessionStorage.clear();
 ready(document);
 listen();
 $("[data-focus]")?.focus();

@@ -6,10 +6,14 @@ async function ask(url, options = {}) {
 }
 
 async function read(response) {
-  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const text = await response.text(), isPlain = response.headers.get("content-type")?.startsWith("text/plain");
+  const page = new DOMParser().parseFromString(text, "text/html");
   await letGo;
-  return { page, url: response.url, ok: response.ok };
+  return { page, url: response.url, ok: response.ok, said: isPlain ? text : "" };
 }
+
+// An answer that is no page: what the server says of what it does not take, or nothing where a proxy answers.
+class Refused extends Error {}
 
 // A page outlives the sign-in that it was made for, in another window or overnight.
 
@@ -49,7 +53,8 @@ function trouble(error) {
   if (out) alert.id = "signed-out";
   alert.innerHTML = out
     ? '<p>You are signed out. Nothing that you typed is lost: <a href="/ui/sign-in" target="_blank">sign in</a> in another window, and go on here.</p>'
-    : "<p>The server does not answer. Nothing is lost: try again.</p>";
+    : '<p class="said">The server does not answer. Nothing is lost: try again.</p>';
+  if (error instanceof Refused && error.message) $(".said", alert).textContent = error.message;
   return alert;
 }
 

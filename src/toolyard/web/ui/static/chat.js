@@ -124,15 +124,13 @@ async function sendQuietly(form, button) {
   const busy = button || form;
   if (busy.getAttribute("aria-busy") === "true") return;
   const data = new URLSearchParams(new FormData(form, button));
-  const url = button?.hasAttribute("formaction") ? button.formAction : form.action;
   const how = form.dataset.quiet;
   busy.setAttribute("aria-busy", "true");
   try {
-    const response = await post(url, data, PART);
+    const response = await post(goalOf(form, button), data, PART);
     if (response.redirected) return location.assign(response.url);
-    const made = new DOMParser().parseFromString(await response.text(), "text/html").body;
-    await letGo;
-    if (!response.ok && (made.querySelector("main") || !made.querySelector(":scope > [id]"))) return tell(made.querySelector(".alert, .empty") || trouble());
+    const { page, said } = await read(response), made = page.body;
+    if (!response.ok && (made.querySelector("main") || !made.querySelector(":scope > [id]"))) return tell(made.querySelector(".alert, .empty") || trouble(new Refused(said)));
     $("#told").replaceChildren();
     for (const fresh of [...made.children]) {
       const old = fresh.id && document.getElementById(fresh.id);
@@ -167,36 +165,30 @@ document.addEventListener("input", ({ target }) => {
   target.setCustomValidity(count > most ? `The message has ${count.toLocaleString("en")} characters; ${most.toLocaleString("en")} is the most. A file in the workspace, or several messages, hold more.` : "");
 });
 
-// What leads to another page is sent once, however often one presses, unless it takes long; and only when there
-// is somebody to take it, since what was typed stays behind.
-function leaving(event, form, button) {
-  if (form.method !== "post" || form.dataset.sure) return;
-  event.preventDefault();
-  if (form.dataset.sent) return;
-  form.dataset.sent = "yes";
-  setTimeout(() => delete form.dataset.sent, 5000);
-  renew().then(() => {
-    form.dataset.sure = "yes";
-    form.requestSubmit(button);
-    delete form.dataset.sure;
-  }).catch((error) => {
-    delete form.dataset.sent;
-    $("#dialog").close();
-    tell(trouble(error));
-  });
-}
-
 document.addEventListener("submit", (event) => {
   const form = event.target, button = event.submitter;
   if (event.defaultPrevented || button?.dataset.swap !== undefined) return;
   const quiet = button?.dataset.quiet ?? form.dataset.quiet;
-  if (quiet === undefined || quiet === "go") return leaving(event, form, button);
+  if (quiet === undefined || quiet === "go") return;
   event.preventDefault();
   sending = sendQuietly(form, button);
 });
 
 document.addEventListener("change", ({ target }) => {
   if (target.matches("[data-submit]")) target.form.requestSubmit();
+});
+
+// What was begun and not sent is there again when one comes back, for as long as the window is open.
+
+const box = $("#text"), draft = `draft ${who(document)} ${location.pathname}`;
+let isSent = false;
+
+if (box && !box.value) box.value = sessionStorage.getItem(draft) || "";
+addEventListener("submit", ({ defaultPrevented, target }) => (isSent = !defaultPrevented && target === box?.form));
+addEventListener("pagehide", () => {
+  if (!box) return;
+  if (box.value && !isSent) sessionStorage.setItem(draft, box.value);
+  else sessionStorage.removeItem(draft);
 });
 
 // Parts that are fetched when somebody asks for them.
@@ -207,7 +199,7 @@ const wanted = (form) => String(new URLSearchParams(new FormData(form)));
 
 const findSoon = later(150, async (form) => {
   const asked = wanted(form);
-  const fresh = await fetchPart(`${form.action}?${asked}`, "console-list").catch(() => tell(trouble()));
+  const fresh = await fetchPart(`${goalOf(form)}?${asked}`, "console-list").catch(() => tell(trouble()));
   const old = $("#console-list");
   // Somebody may have picked a tool meanwhile, or typed on.
   if (fresh && old && asked === wanted(form)) put(old, fresh);
