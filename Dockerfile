@@ -20,10 +20,12 @@ RUN apt-get update \
     && useradd --create-home --uid 10001 --gid 10001 toolyard \
     && install -d -o toolyard -g toolyard -m 700 /data
 COPY --from=build /opt/toolyard /opt/toolyard
+# What comes to a published port does not arrive over loopback, whatever the browser calls it.
 ENV PATH=/opt/toolyard/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     TOOLYARD_DATA_DIR=/data \
     TOOLYARD_HOST=0.0.0.0 \
+    TOOLYARD_ALLOWED_HOSTS=localhost,127.0.0.1,[::1] \
     TOOLYARD_PORT=8420 \
     TOOLYARD_PEOPLE_MODE=password
 USER 10001:10001

@@ -21,6 +21,8 @@ UV := $(shell command -v uv 2>/dev/null || echo $(PYTHON) -m uv)
 UV_READY = command -v uv >/dev/null || $(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install -q uv || $(PYTHON) -m pip install -q --break-system-packages uv
 
 .venv/.run: requirements/run.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Toolyard needs Python 3.11 or newer, which $(PYTHON) is not: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@$(UV_READY)
 	@test -x .venv/bin/python || $(UV) venv -q --python $(PYTHON) .venv
 	$(UV) pip install -q --python .venv/bin/python --require-hashes -r requirements/run.txt

@@ -9,17 +9,19 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import pytest
 import yaml
 from tests.conftest import NODE, ROOT, Programs
 
-from toolyard.config.settings import SETTINGS
+from toolyard.config import SETTINGS, load_settings
+from toolyard.web.hosts import Host, Hosts
 
 DOCKERFILE, COMPOSE = ROOT / "Dockerfile", ROOT / "compose.yaml"
 NOT_SETTINGS = {"TOOLYARD_DATA_DIR"}
 
 
 def lint(*words: object) -> str:
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=99, cwd=ROOT)
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
@@ -43,6 +45,15 @@ def test_everything_that_is_copied_into_the_image_is_there() -> None:
     for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE.read_text(), re.MULTILINE):
         for source in line.split()[:-1]:
             assert (ROOT / source).exists(), source
+
+
+@pytest.mark.parametrize("name", ["localhost:8420", "127.0.0.1:8420", "[::1]:8420"])
+def test_a_port_that_is_published_on_this_machine_is_answered(name: str) -> None:
+    env = dict(re.findall(r"(TOOLYARD_[A-Z_]+)=(\S+)", DOCKERFILE.read_text()))
+    host = Host.read(name)
+    assert host is not None
+    # The engine hands it on to the address that the container has in its own network.
+    assert Hosts(load_settings("/data", env=env)).allow(host, "172.17.0.2")
 
 
 def test_the_health_check_asks_a_server_that_runs_as_the_image_runs_it(

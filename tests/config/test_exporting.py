@@ -297,3 +297,12 @@ def test_opencode_keeps_its_servers_in_one_of_two_places(tmp_path: Path) -> None
     assert path_in(file, ("mcp", "toolyard")) == ("mcp", "servers", "toolyard")
     file.write_text('{"mcp": {"servers": {"type": "local", "command": ["x"]}}}')
     assert path_in(file, ("mcp", "toolyard")) == ("mcp", "toolyard")
+
+
+def test_a_file_with_all_that_was_ever_said_is_not_too_long(tmp_path: Path) -> None:
+    file = tmp_path / ".claude.json"
+    said = {"history": ["x" * 6_000_000], "mcpServers": {}}
+    file.write_text(json.dumps(said), "utf-8")
+    plan = plan_entry(file, PATH, ENTRY)
+    write_entry(plan, private=False)
+    assert json.loads(file.read_text("utf-8")) == {**said, "mcpServers": {"toolyard": ENTRY}}

@@ -289,6 +289,40 @@ def test_gemini_says_trust_and_means_something_else(foreign: Foreign) -> None:
     assert "'trust' was left out" in notes(file)
 
 
+def test_gemini_says_which_of_its_servers_and_tools_are_allowed(foreign: Foreign) -> None:
+    entry = {"command": "x", "includeTools": ["read"], "excludeTools": ["write"]}
+    file = foreign("settings.json", {"mcp": {"allowed": ["a"]}, "mcpServers": {"a": entry}})
+    assert entries(file) == {"a": {"command": "x", "allowTools": ["read"], "denyTools": ["write"]}}
+    assert notes(file) == "its 'mcp' was left out: what is allowed there does not count here"
+
+
+def test_what_is_no_entry_is_told_and_not_passed_over(foreign: Foreign) -> None:
+    file = foreign("mcp.json", {"mcpServers": {"a": None, "b": "x", "c": {"command": "y"}}})
+    assert entries(file) == {"a": {}, "b": {}, "c": {"command": "y"}}
+
+
+def test_claude_code_with_all_that_was_ever_said(foreign: Foreign) -> None:
+    said = {"projects": {"/shop": {"history": ["x" * 6_000_000]}}, "mcpServers": {"a": {"command": "y"}}}
+    assert entries(foreign(".claude.json", said)) == {"a": {"command": "y"}}
+
+
+def test_a_list_of_servers_is_told_and_not_passed_over(foreign: Foreign) -> None:
+    with pytest.raises(ConfigError, match="mcpServers: expected an object of servers by name"):
+        foreign("config.json", {"mcpServers": [{"name": "a", "command": "x"}]})
+
+
+def test_of_two_servers_of_one_name_the_last_is_taken_and_that_is_told(foreign: Foreign) -> None:
+    file = foreign("mcp.json", '{"mcpServers": {"a": {"command": "x"},\n"a": {"command": "y"}}}')
+    assert entries(file) == {"a": {"command": "y"}}
+    assert notes(file) == "mcpServers.a: stands twice, the last one, on line 2, was taken"
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "librechat.yml"])
+def test_clients_that_write_yaml_are_not_known(foreign: Foreign, name: str) -> None:
+    with pytest.raises(ConfigError, match="no servers of a known client"):
+        foreign(name, "mcpServers:\n  a:\n    url: http://localhost/\n")
+
+
 @pytest.mark.parametrize("content", ["{}", "[]", '{"mcp": 5}', '{"theme": "x"}'])
 def test_a_file_of_no_known_shape_is_refused(foreign: Foreign, content: str) -> None:
     with pytest.raises(ConfigError, match="no servers of a known client"):

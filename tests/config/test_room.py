@@ -98,4 +98,5 @@ def test_a_thousand_servers_load_in_a_blink(tmp_path: Path, write: Write) -> Non
         configuration = load_config(file, env={"T": "t"}, cwd=tmp_path, data_dir=tmp_path)
         spent.append(time.process_time() - begin)
     assert len(configuration.servers) == 1000
-    assert min(spent) < 0.150
+    # More than ten times what it takes on a quiet machine.
+    assert min(spent) < 1.0

@@ -124,6 +124,50 @@ def test_all_problems_are_told_at_once_each_with_file_and_line(data_dir: Path, w
     assert "expected a whole number, from 0 to 65535, found '80'" in found[1].message
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("https://Yard.Example.org/", "https://yard.example.org"),
+        ("https://m\u00fcnchen.example:8443", "https://xn--mnchen-3ya.example:8443"),
+        ("http://[2001:DB8::1]:8420", "http://[2001:db8::1]:8420"),
+    ],
+)
+def test_the_public_address_is_kept_as_browsers_write_it(data_dir: Path, written: str, read: str) -> None:
+    settings = load_settings(data_dir, env={"TOOLYARD_PUBLIC_URL": written})
+    assert settings.public_url == read
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://example.org/toolyard",
+        "https://example.org?a=1",
+        "https://example.org#a",
+        "https://ann@example.org",
+        "https://*.example.org",
+        "https://a\u3002.example",
+    ],
+)
+def test_a_public_address_at_which_nothing_would_work_is_refused(data_dir: Path, address: str) -> None:
+    [problem] = problems(data_dir, env={"TOOLYARD_PUBLIC_URL": address})
+    assert problem.path == "public_url"
+    assert "expected an http(s) URL without a path" in problem.message
+
+
+def test_names_that_no_request_carries_are_refused(data_dir: Path) -> None:
+    hosts = ("Yard", "other.example:9000", "2001:db8::1", "m\u00fcnchen.example")
+    settings = load_settings(data_dir, env={"TOOLYARD_ALLOWED_HOSTS": ",".join(hosts)})
+    assert settings.allowed_hosts == (
+        *("yard", "other.example:9000", "[2001:db8::1]"),
+        "xn--mnchen-3ya.example",
+    )
+    for wrong in ("https://yard.example", "*.example", "yard.example/ui"):
+        [problem] = problems(data_dir, overrides={"allowed_hosts": ["yard.example", wrong]})
+        assert problem.path == "allowed_hosts"
+        assert "expected a list of host names" in problem.message
+        assert wrong in problem.message
+
+
 def test_an_unknown_setting_comes_with_a_suggestion(data_dir: Path, write: Write) -> None:
     write(data_dir / "toolyard.toml", "writetools = 1\nxyzzy = 1\n")
     first, second = problems(data_dir)

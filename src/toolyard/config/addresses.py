@@ -6,9 +6,11 @@ import re
 from urllib.parse import urlsplit
 
 __all__ = [
+    "HOST",
     "argument_fault",
     "header_name_fault",
     "header_value_fault",
+    "host_in_ascii",
     "url_fault",
     "without_secrets",
     "without_user",
@@ -20,6 +22,9 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _USER_INFO = re.compile(r"(?<=//)[^/?#]*@")
 _ANYTHING_BEFORE_AT = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", re.DOTALL)
 _HOST = re.compile(r"[^\s/?#@\\<>\"`{}|^]+")
+
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
+"""A name or address with or without a port, in small letters, as a ``Host`` header has it."""
 
 
 def url_fault(url: str) -> str | None:
@@ -36,6 +41,19 @@ def url_fault(url: str) -> str | None:
     if not host or not _HOST.fullmatch(host):
         return "names no host"
     return None
+
+
+def host_in_ascii(host: str) -> str | None:
+    """A host as browsers write it: small letters, IPv6 in brackets, other alphabets encoded; a port may stand
+    after it. None where no browser would name it so."""
+    bare = host.lower()
+    if bare.count(":") > 1 and not bare.startswith("["):
+        bare = f"[{bare}]"
+    try:
+        bare = bare if bare.isascii() else bare.encode("idna").decode()
+    except UnicodeError:
+        return None
+    return bare if HOST.fullmatch(bare) else None
 
 
 def header_name_fault(name: str) -> str | None:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 from toolyard.errors import ConfigError, Problem
 
-__all__ = ["MAX_BYTES", "decode", "read_bytes"]
+__all__ = ["MAX_BYTES", "OTHERS_MAX_BYTES", "decode", "read_bytes"]
 
 MAX_BYTES = 4 * 1024 * 1024
+OTHERS_MAX_BYTES = 8 * MAX_BYTES
+"""For files of other clients, some of which keep everything that was ever said beside their servers."""
 
 
-def read_bytes(path: Path, *, missing: str | None = None) -> bytes:
-    """The content of a regular file of at most ``MAX_BYTES``.
+def read_bytes(path: Path, *, missing: str | None = None, most: int = MAX_BYTES) -> bytes:
+    """The content of a regular file of at most ``most`` bytes.
 
     Raises ConfigError that names the file for anything else: missing (with the hint ``missing``), a
     directory, a link that leads in a circle, a device that would never end.
@@ -27,14 +29,14 @@ def read_bytes(path: Path, *, missing: str | None = None) -> bytes:
             hint = "copy it into a file, or pass it in TOOLYARD_CONFIG_JSON"
             raise _error(path, "expected a regular file, found a pipe, socket or device", hint)
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(most + 1)
     except OSError as error:
         raise _os_error(path, error, missing) from error
     except ValueError as error:
         raise _error(path, "the path holds a NUL character") from error
-    if len(content) > MAX_BYTES:
+    if len(content) > most:
         size = max(status.st_size, len(content))
-        message = f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read"
+        message = f"the file has {size:,} bytes; at most {most:,} are read"
         raise _error(path, message, "is this really a configuration?")
     return content
 

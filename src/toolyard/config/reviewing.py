@@ -38,6 +38,8 @@ class ReviewedServer:
     address: str | None = None
     env: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
+    key_file: str | None = None
+    """The file of this machine that it would read, to sign in with the key in it."""
     variables: tuple[str, ...] = ()
     change: Literal["new", "changed", "same"] = "new"
     """Compared with what was approved last."""
@@ -120,7 +122,13 @@ def _reviewed(server: Server, change: Literal["new", "changed", "same"]) -> Revi
     variables = tuple(dict.fromkeys(name for text in _texts(server) for name in names_in(text)))
     seen = ReviewedServer(server.id, enabled, server.trust.value, variables=variables, change=change)
     if isinstance(spec, HttpSpec):
-        return replace(seen, address=_printable(without_user(spec.url)), headers=_names(spec.headers))
+        key = None if server.oauth is None else server.oauth.private_key_file
+        return replace(
+            seen,
+            address=_printable(without_user(spec.url)),
+            headers=_names(spec.headers),
+            key_file=None if key is None else _printable(key),
+        )
     command = tuple(_printable(word) for word in (spec.command, *spec.args))
     cwd = None if spec.cwd is None else _printable(spec.cwd)
     return replace(seen, command=command, cwd=cwd, env=_names(spec.env))

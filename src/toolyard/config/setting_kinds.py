@@ -8,10 +8,25 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Generic, TypeVar, cast
+from urllib.parse import urlsplit
 
-from toolyard.config.addresses import url_fault
+from toolyard.config.addresses import host_in_ascii, url_fault
 
-__all__ = ["Fault", "Kind", "Unfit", "choice", "flag", "integer", "number", "path", "text", "texts", "url"]
+__all__ = [
+    "Fault",
+    "Kind",
+    "Unfit",
+    "choice",
+    "flag",
+    "hosts",
+    "integer",
+    "number",
+    "origin",
+    "path",
+    "text",
+    "texts",
+    "url",
+]
 
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E", bound=StrEnum)
@@ -148,6 +163,39 @@ def url() -> Kind[str]:
         return address.rstrip("/")
 
     return Kind("an http(s) URL", check, check)
+
+
+def origin() -> Kind[str]:
+    """An http(s) address without anything after host and port: we answer at the root of a host."""
+
+    def check(value: object, _: Path) -> str:
+        address = _full(value)
+        if url_fault(address) is not None:
+            raise Unfit
+        parts = urlsplit(address)
+        host = host_in_ascii(parts.netloc)
+        if host is None or parts.path.strip("/") or parts.query or parts.fragment:
+            raise Unfit
+        return f"{parts.scheme}://{host}"
+
+    return Kind("an http(s) URL without a path, such as https://toolyard.example.org", check, check)
+
+
+def hosts() -> Kind[tuple[str, ...]]:
+    """A list of names that requests may carry, each with or without a port."""
+    lists = texts()
+
+    def check(names: tuple[str, ...]) -> tuple[str, ...]:
+        read = [host_in_ascii(name) for name in names]
+        if None in read:
+            raise Unfit
+        return tuple(name for name in read if name is not None)
+
+    return Kind(
+        "a list of host names, such as yard.example.org or yard.example.org:8443",
+        lambda value, folder: check(lists.from_value(value, folder)),
+        lambda value, folder: check(lists.from_text(value, folder)),
+    )
 
 
 def path() -> Kind[Path]:

@@ -82,8 +82,8 @@ class Settings:
 
     host: str = _row("127.0.0.1", kind.text(), "the address to listen on")
     port: int = _row(8420, kind.integer(0, 65535), "the port to listen on; 0 picks a free one")
-    public_url: str | None = _row(None, kind.url(), "the address under which others reach this deployment")
-    allowed_hosts: tuple[str, ...] = _row((), kind.texts(), "further host names that requests may carry")
+    public_url: str | None = _row(None, kind.origin(), "the address under which others reach this deployment")
+    allowed_hosts: tuple[str, ...] = _row((), kind.hosts(), "further host names that requests may carry")
 
     database_url: str | None = _row(
         None, kind.text(), "where to store; without it, SQLite in the data directory", secret=True

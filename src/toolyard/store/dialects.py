@@ -177,6 +177,10 @@ def postgresql_url(text: str) -> URL:
         raise DatabaseUnusable("the database URL cannot be read", hint=_URL_HINT) from None
     if url.drivername not in ("postgresql", "postgres", "postgresql+psycopg"):
         raise DatabaseUnusable(f"databases of the kind '{url.drivername}' are not supported", hint=_URL_HINT)
+    if "@" in f"{url.host}{url.database}":
+        # Its end would be taken for the host, and shown.
+        hint = "write %40 for an @ in the password, %25 for a %"
+        raise DatabaseUnusable("the database URL has more than one @", hint=hint)
     return url.set(drivername="postgresql+psycopg")
 
 

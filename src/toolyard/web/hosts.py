@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from urllib.parse import urlsplit
 
+from toolyard.config.addresses import HOST
 from toolyard.config.settings import Settings
 from toolyard.people.addresses import is_loopback
 
 __all__ = ["Host", "Hosts", "origin_of"]
 
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _DEFAULT = {"http": "80", "https": "443"}
 _EVERYWHERE = ("0.0.0.0", "[::]")
+_MAPPED = "::ffff:"
+"""Before an IPv4 address where one socket listens for both kinds."""
 _KEPT = 256
 
 
@@ -29,7 +30,7 @@ class Host:
     @classmethod
     def read(cls, text: str) -> Host | None:
         """None where it cannot be one."""
-        found = _HOST.fullmatch(text.lower())
+        found = HOST.fullmatch(text.lower())
         return None if found is None else cls(found[1], found[2] or "")
 
     def origin(self, scheme: str) -> str:
@@ -57,9 +58,12 @@ class Hosts:
         self.allow = lru_cache(_KEPT)(self._allow)
 
     def _allow(self, host: Host, our_end: str) -> bool:
-        """Whether a request may carry this name. ``our_end`` is the address that it was received on: what
-        came in over loopback may call us by any of the names that loopback has."""
+        """Whether a request may carry this name. ``our_end`` is the address that it was received on, which no
+        name server can make into another's, and by which health checks call us; what came in over loopback
+        may call us by any of the names that loopback has."""
         if (host.name, "") in self._allowed or (host.name, host.port) in self._allowed:
+            return True
+        if host.name == _bracketed(our_end.removeprefix(_MAPPED)):
             return True
         return is_loopback(host.name) and (self._on_loopback or is_loopback(our_end))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from toolyard.config.files import decode, read_bytes
+from toolyard.config.files import OTHERS_MAX_BYTES, decode, read_bytes
 from toolyard.config.importing.places import Place
 from toolyard.config.reader import read_json
 
@@ -25,7 +25,8 @@ def path_in(file: Path, path: Sequence[str]) -> tuple[str, ...]:
     """
     if path[0] != "mcp" or not file.is_file():
         return tuple(path)
-    root = read_json(decode(read_bytes(file), str(file)), file=str(file)).root
+    text = decode(read_bytes(file, most=OTHERS_MAX_BYTES), str(file))
+    root = read_json(text, file=str(file)).root
     table = root.get("mcp") if isinstance(root, dict) else None
     inner = table.get("servers") if isinstance(table, dict) else None
     deeper = isinstance(inner, dict) and "type" not in inner

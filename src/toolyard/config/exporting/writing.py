@@ -19,7 +19,7 @@ from toolyard.config.documents import JsonValue
 from toolyard.config.exporting.errors import EditRefused, refuse
 from toolyard.config.exporting.members import comments, drop_member, put_member
 from toolyard.config.exporting.tables import drop_table, put_table
-from toolyard.config.files import decode, read_bytes
+from toolyard.config.files import OTHERS_MAX_BYTES, decode, read_bytes
 from toolyard.config.reader import read_json
 from toolyard.errors import ConfigError, Problem
 
@@ -58,7 +58,7 @@ def plan_entry(
     Raises ConfigError where the file cannot be read, EditRefused where it cannot be changed without loss.
     """
     target = Path(os.path.abspath(file))
-    before = read_bytes(target) if os.path.lexists(target) else None
+    before = read_bytes(target, most=OTHERS_MAX_BYTES) if os.path.lexists(target) else None
     text = "" if before is None else decode(before, str(target))
     toml = target.suffix == ".toml"
     try:
@@ -87,7 +87,7 @@ def write_entry(plan: EntryPlan, *, private: bool, now: datetime | None = None) 
     target = plan.file
     target.parent.mkdir(parents=True, exist_ok=True)
     with editing(target):
-        found = read_bytes(target) if os.path.lexists(target) else None
+        found = read_bytes(target, most=OTHERS_MAX_BYTES) if os.path.lexists(target) else None
         if found != plan.before:
             message = "the file changed while its new content was prepared; nothing was written"
             raise ConfigError([Problem(message, file=str(target), hint="run the command again")])

@@ -14,6 +14,7 @@ _SAME = (
     *("label", "description", "shared", "protocol", "timeouts", "stopWhenIdle", "restart", "cache"),
     *("allowTools", "denyTools", "privateAddresses", "authProviderId"),
 )
+_TOOLS = (("denyTools", "disabledTools"), ("denyTools", "excludeTools"), ("allowTools", "includeTools"))
 
 
 def flat_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
@@ -25,9 +26,8 @@ def flat_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
         address = work.take(alias)
         if "url" not in work.entry:
             work.put("url", address)
-    denied = work.take("disabledTools")
-    if denied:
-        work.put("denyTools", denied)
+    for ours, theirs in _TOOLS:
+        work.put(ours, work.take(theirs) or None)
     trust = work.take("trust")
     if isinstance(trust, str):
         work.put("trust", trust)

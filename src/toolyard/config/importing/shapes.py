@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import NoneType
 
 from toolyard.config.documents import JsonValue
-from toolyard.config.files import decode, read_bytes
+from toolyard.config.files import OTHERS_MAX_BYTES, decode, read_bytes
 from toolyard.config.importing.codex import codex_server
 from toolyard.config.importing.flat import flat_server
 from toolyard.config.importing.opencode import opencode_server
@@ -42,31 +43,45 @@ def read_foreign(path: Path) -> ForeignFile:
 
     Raises ConfigError where it is missing, unreadable or of no known shape.
     """
-    root = _root(path, decode(read_bytes(path), str(path)))
+    if path.suffix in (".yaml", ".yml"):
+        raise _unknown(path)
+    root, notes = _root(path, decode(read_bytes(path, most=OTHERS_MAX_BYTES), str(path)))
     if not isinstance(root, dict):
         raise _unknown(path)
     client, servers = _recognise(path, root)
-    notes = ("its 'inputs' were left out: Toolyard asks for nothing, set variables instead",)
-    return ForeignFile(client, str(path), tuple(servers), notes if "inputs" in root else ())
+    if "inputs" in root:
+        notes.append("its 'inputs' were left out: Toolyard asks for nothing, set variables instead")
+    if "mcp" in root and "mcpServers" in root:
+        notes.append("its 'mcp' was left out: what is allowed there does not count here")
+    return ForeignFile(client, str(path), tuple(servers), tuple(notes))
 
 
-def _root(path: Path, text: str) -> JsonValue:
+def _root(path: Path, text: str) -> tuple[JsonValue, list[str]]:
+    """What the file says, and what is said twice in it; there too the last one counts."""
     if path.suffix != ".toml":
-        return read_json(text, file=str(path)).root
+        document = read_json(text, file=str(path))
+        return document.root, [
+            f"{twice.path}: stands twice, the last one, on line {twice.line}, was taken"
+            for twice in document.duplicates
+        ]
     import tomllib  # only one client writes TOML
 
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(text), []
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError([Problem(f"not valid TOML: {error}", file=str(path))]) from error
 
 
 def _recognise(path: Path, root: dict[str, JsonValue]) -> tuple[str, list[ForeignServer]]:
+    for key in ("mcp_servers", "context_servers", "mcpServers"):
+        if not isinstance(root.get(key, {}), (dict, NoneType)):
+            message = "expected an object of servers by name, found something else"
+            raise ConfigError([Problem(message, file=str(path), path=key)])
     if "mcp_servers" in root:
         return "Codex", list(_servers(root["mcp_servers"], codex_server))
     if "context_servers" in root:
         return "Zed", list(_servers(root["context_servers"], zed_server))
-    if isinstance(root.get("mcp"), dict):
+    if isinstance(root.get("mcp"), dict) and "mcpServers" not in root:  # Gemini has both
         return _opencode_or_vscode(root["mcp"])
     if isinstance(root.get("servers"), dict):
         if _is_ours(root["servers"]):
@@ -106,8 +121,8 @@ def _of_projects(projects: JsonValue) -> Iterator[ForeignServer]:
 def _servers(table: JsonValue, translate: Translate) -> Iterator[ForeignServer]:
     if isinstance(table, dict):
         for name, raw in table.items():
-            if isinstance(raw, dict):
-                yield translate(name, raw)
+            # What is no object becomes an entry with nothing in it, which is skipped and told.
+            yield translate(name, raw if isinstance(raw, dict) else {})
 
 
 def _values(table: JsonValue) -> list[JsonValue]:
