@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolyard.auth import AuthProvider
 from toolyard.catalog.cache import Catalogues
+from toolyard.catalog.dividing import DividedStorage
 from toolyard.catalog.lock import LockKeeper, lock_path
 from toolyard.catalog.lock.locks import Locks
 from toolyard.catalog.lock.registry import RegistryLock
@@ -36,6 +37,7 @@ from toolyard.model.server import HttpSpec, Server
 from toolyard.model.tool import JsonObject
 from toolyard.net import Guard, Net
 from toolyard.store.lazy import LazyDatabase
+from toolyard.store.lazy_catalogues import common_storage
 from toolyard.wire.headers import HeaderParamError, header_params
 
 if TYPE_CHECKING:
@@ -145,24 +147,20 @@ def build(
 
     ``callbacks_for`` says what can be done for the servers of each principal and chat, in place of
     ``callbacks``. ``auth_for`` gives each principal's credentials, in place of what ``toolyard login`` left
-    in the data directory; ``handles`` their store for long results, ``storage`` keeps catalogues, both in
-    place of a file in the data directory. ``pins`` keeps what was accepted of instances, and ``accept_at``
-    says where people accept. A ``net`` or ``storage`` that is given is not closed with the rest.
-    ``native`` adds the native tools, which only callers of a chat see.
+    in the data directory; ``handles`` their store for long results, in place of a file there. ``storage``
+    keeps catalogues: all of them where it is PostgreSQL, which library and command line then use too, else
+    those that are not in their file in the data directory. ``pins`` keeps what was accepted of instances, and
+    ``accept_at`` says where people accept. A ``net`` or ``storage`` that is given is not closed with the
+    rest. ``native`` adds the native tools, which only callers of a chat see.
     """
     closing: list[Callable[[], Awaitable[None]]] = []
     if net is None:
         net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
         closing.append(net.close)
+    database = LazyDatabase.of(settings, data_dir)
+    closing.append(database.close)
     if auth_for is None:
-        database = LazyDatabase(
-            data_dir,
-            url=settings.database_url,
-            secret_key=settings.secret_key,
-            former_key=settings.secret_key_former,
-        )
         auth_for = stored_sign_ins(database, net)
-        closing.append(database.close)
 
     changing: dict[str, bool] = {}
 
@@ -190,13 +188,14 @@ def build(
         memory_servers=None if own is None else {own.server.id: own.transport},
         built_in=() if own is None else (own.server,),
     )
-    kept = SqliteStorage(data_dir / FILE_NAME) if storage is None and data_dir is not None else None
-    if kept is not None:
-        closing.append(kept.close)
+    if data_dir is not None and (storage is None or settings.database_url is None):
+        file = SqliteStorage(data_dir / FILE_NAME)
+        closing.append(file.close)
+        storage = (
+            common_storage(settings, file, database) if storage is None else DividedStorage(file, storage)
+        )
     locks = _locks(configuration, data_dir, pins)
-    catalogues = Catalogues(
-        Fetcher(manager), storage or kept or MemoryStorage(), check=_header_marks, met=locks.met
-    )
+    catalogues = Catalogues(Fetcher(manager), storage or MemoryStorage(), check=_header_marks, met=locks.met)
     naming = Naming(Templates(settings.naming_template, settings.instance_naming_template))
     rosters = Rosters(manager, catalogues, naming, None if own is None else {own.server.id: own.catalogue})
     rules = CallRules(settings.write_tools, Limits(settings.result_limit))

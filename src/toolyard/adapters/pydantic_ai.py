@@ -25,8 +25,8 @@ __all__ = ["YardToolset"]
 
 _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 """Arguments go to the server as they are, and what it says about them goes to the model."""
-_VIEW: Provider = "anthropic"
-"""Of all forms this one alters a schema least; pydantic-ai makes of it what each provider wants."""
+_PICKY = ("anthropic", "claude")
+"""Whose API refuses a whole request because of a parameter's name. Gateways and fallbacks name them, too."""
 
 
 class YardToolset(AbstractToolset[Any]):
@@ -50,14 +50,17 @@ class YardToolset(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools that the yard shows now, asked anew for each step."""
-        shown = await self._yard.tools(agent=self._agent, bundles=self._bundles, provider=_VIEW)
-        return {tool["name"]: self._tool(tool, ctx.max_retries) for tool in shown}
+        form = _form(ctx)
+        shown = await self._yard.tools(agent=self._agent, bundles=self._bundles, provider=form)
+        made = (self._tool(tool, form, ctx.max_retries) for tool in shown)
+        return {tool.tool_def.name: tool for tool in made}
 
-    def _tool(self, tool: dict[str, Any], retries: int) -> ToolsetTool[Any]:
+    def _tool(self, tool: dict[str, Any], form: Provider, retries: int) -> ToolsetTool[Any]:
+        body: dict[str, Any] = tool if form == "anthropic" else tool["function"]
         definition = ToolDefinition(
-            name=tool["name"],
-            description=tool["description"],
-            parameters_json_schema=tool["input_schema"],
+            name=body["name"],
+            description=body["description"],
+            parameters_json_schema=body["input_schema" if form == "anthropic" else "parameters"],
         )
         return ToolsetTool(toolset=self, tool_def=definition, max_retries=retries, args_validator=_ANY_OBJECT)
 
@@ -66,13 +69,19 @@ class YardToolset(AbstractToolset[Any]):
     ) -> Any:
         """The text for the model, with pictures and sounds beside it. Raises ToolFailed, with the error."""
         result = await self._yard.answer(
-            name, tool_args, agent=self._agent, bundles=self._bundles, provider=_VIEW
+            name, tool_args, agent=self._agent, bundles=self._bundles, provider=_form(ctx)
         )
         if result.is_error:
             raise ToolFailed(error_text(result))
         sounds = (plain(each) for each in result.media if each.kind == "audio" and each.handle is None)
         media = [_binary(each) for each in (*pictures(result), *sounds)]
         return [result.text, *media] if media else result.text
+
+
+def _form(ctx: RunContext[Any]) -> Provider:
+    """The form that has all which the model's API takes; pydantic-ai makes of it what each provider wants."""
+    named = f"{ctx.model.system} {ctx.model.model_name}".lower()
+    return "anthropic" if any(word in named for word in _PICKY) else "openai"
 
 
 def _binary(media: Media) -> BinaryContent:

@@ -12,12 +12,11 @@ from toolyard.auth.discovery import find_server
 from toolyard.auth.errors import AuthError, AuthUnavailable
 from toolyard.auth.reach import Reach
 from toolyard.auth.records import Grant
-from toolyard.auth.target import Target
+from toolyard.auth.target import Target, up_to_date
 from toolyard.auth.token_endpoint import FORM, signed_form
-from toolyard.auth.tokens import up_to_date
 from toolyard.net import Net
 
-__all__ = ["revoke"]
+__all__ = ["give_back", "revoke"]
 
 log = logging.getLogger("toolyard.auth")
 
@@ -32,10 +31,15 @@ async def revoke(net: Net, grant: Grant, target: Target, *, clock: Callable[[], 
     The grant must be out of use before. Whether it said yes; never raises, and ends within seconds. Tokens go
     to no authorization server but the one that gave them.
     """
+    asker = Asker(net, Reach(grant.server_url, target.private_addresses))
+    return await give_back(asker, grant, target, clock())
+
+
+async def give_back(asker: Asker, grant: Grant, target: Target, now: float) -> bool:
+    """``revoke``, for whoever talks to that authorization server already."""
     try:
         async with asyncio.timeout(_SECONDS):
-            reach = Reach(grant.server_url, target.private_addresses)
-            return await _revoke(Asker(net, reach), grant, target, clock())
+            return await _revoke(asker, grant, target, now)
     except (AuthError, AuthUnavailable, TimeoutError) as error:
         log.info("the tokens from %s were not given back: %s", grant.issuer, error or "it took too long")
         return False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from toolyard.auth.reach import Reach
+from toolyard.auth.records import Client
 from toolyard.model.registry import Registration
 from toolyard.model.server import OAuthSpec
 
-__all__ = ["Ourselves", "Target"]
+__all__ = ["Ourselves", "Target", "up_to_date"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +41,10 @@ class Ourselves:
     """Where our client id metadata document is served; only a deployment with a public address has one."""
     dynamic_first: bool = False
     """Register dynamically where that is offered, even if a document would do."""
+
+
+def up_to_date(client: Client, target: Target) -> Client:
+    """The operator may have entered another secret since."""
+    if client.origin == "entered" and client.client_id == target.oauth.client_id:
+        return replace(client, secret=target.oauth.client_secret)
+    return client

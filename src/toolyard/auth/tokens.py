@@ -11,13 +11,14 @@ from yarl import URL
 from toolyard.auth.asking import Asker
 from toolyard.auth.errors import AuthUnavailable, ClientForgotten, SignInEnded, TokenRefused
 from toolyard.auth.flight import Flight
-from toolyard.auth.records import Client, Grant, new_serial
+from toolyard.auth.records import Grant, new_serial
+from toolyard.auth.revoking import give_back
 from toolyard.auth.storage import AuthStorage
-from toolyard.auth.target import Target
+from toolyard.auth.target import Target, up_to_date
 from toolyard.auth.token_endpoint import Tokens, request_tokens
 from toolyard.net import same_origin
 
-__all__ = ["Keeper", "can_renew", "renew", "up_to_date"]
+__all__ = ["Keeper", "can_renew", "renew"]
 
 _ABSENT = 10.0
 """Seconds for which nobody looks again whether there is a sign-in by now, unless the server refuses."""
@@ -158,7 +159,11 @@ async def renew(
         if await storage.swap_grant(key, kept.serial, fresh):
             return fresh
         # Somebody signed in or out while we asked.
-        return await storage.grant(key)
+        kept = await storage.grant(key)
+    if kept is None:
+        # What was given back then is not what we got.
+        await give_back(asker, fresh, target, clock())
+    return kept
 
 
 async def _ask(asker: Asker, target: Target, kept: Grant, now: float) -> Tokens:
@@ -172,13 +177,6 @@ async def _ask(asker: Asker, target: Target, kept: Grant, now: float) -> Tokens:
     if kept.resource is not None:
         form["resource"] = kept.resource
     return await request_tokens(asker, kept.token_endpoint, client, form, now, private_key=target.private_key)
-
-
-def up_to_date(client: Client, target: Target) -> Client:
-    """The operator may have entered another secret since."""
-    if client.origin == "entered" and client.client_id == target.oauth.client_id:
-        return replace(client, secret=target.oauth.client_secret)
-    return client
 
 
 def _merged(kept: Grant, tokens: Tokens) -> Grant:

@@ -23,6 +23,8 @@ _VERSION = 1
 _BUSY_SECONDS = 5.0
 _KEEP_SECONDS = 90 * 86_400.0
 """Entries that nobody fetched for a season belong to servers that are gone."""
+_AHEAD_SECONDS = 86_400.0
+"""Entries so far ahead are of a clock that was wrong, and would stand in the way of those to come."""
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 """The last is an error in a statement. Ours are fixed, so it means that the tables are not ours."""
 _SIDE_FILES = ("-wal", "-shm", "")
@@ -199,6 +201,8 @@ def _load(db: sqlite3.Connection, keys: Sequence[Key], newer_than: float) -> Sto
 
 def _save(db: sqlite3.Connection, stored: Stored) -> None:
     with _writing(db):
+        right = (stored.fetched_at - _KEEP_SECONDS, stored.fetched_at + _AHEAD_SECONDS)
+        db.execute("DELETE FROM catalogue WHERE fetched_at NOT BETWEEN ? AND ?", right)
         # SQLite compares before it overwrites: contents that are still the same are not written again.
         db.execute(
             "INSERT INTO catalogue (server_id, entry_hash, scope, content_hash, fetched_at, ttl, body)"
@@ -208,7 +212,6 @@ def _save(db: sqlite3.Connection, stored: Stored) -> None:
             " ttl = excluded.ttl, body = excluded.body WHERE excluded.fetched_at >= fetched_at",
             (*stored.key, stored.content_hash, stored.fetched_at, stored.ttl, stored.body),
         )
-        db.execute("DELETE FROM catalogue WHERE fetched_at < ?", (stored.fetched_at - _KEEP_SECONDS,))
 
 
 def _expire(db: sqlite3.Connection, server_id: str) -> None:

@@ -83,6 +83,7 @@ def _show_server(server: ReviewedServer) -> None:
         "connects to": server.address or "",
         "sets": ", ".join(server.env),
         "sends headers": ", ".join(server.headers),
+        "signs in with": server.key_file or "",
         "reads from you": ", ".join(server.variables),
     }
     for what, text in lines.items():

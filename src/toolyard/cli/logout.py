@@ -41,12 +41,7 @@ async def _logout(options: Options, chosen: Signable) -> bool:
     from toolyard.store.lazy import LazyDatabase
 
     settings = load_settings(options.folder)
-    database = LazyDatabase(
-        options.folder,
-        url=settings.database_url,
-        secret_key=settings.secret_key,
-        former_key=settings.secret_key_former,
-    )
+    database = LazyDatabase.of(settings, options.folder)
     net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
     returning: list[Coroutine[Any, Any, None]] = []
     try:

@@ -49,4 +49,5 @@ def only_look(
     from toolyard.catalog.sqlite import FILE_NAME  # slow to load, as the whole core is
     from toolyard.yard import Toolyard
 
-    return Toolyard(configuration, settings, (), folder if (folder / FILE_NAME).exists() else None)
+    stored = settings.database_url is not None or (folder / FILE_NAME).exists()
+    return Toolyard(configuration, settings, (), folder if stored else None)

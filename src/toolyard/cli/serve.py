@@ -68,6 +68,8 @@ def _serve(options: Options, host: str | None, port: int | None) -> int:
         if invitation is not None:
             print(f"There is no admin yet. This link makes one; it works once, for a day: {invitation}")
         sys.stdout.flush()
+        if invitation is not None and settings.database_url is not None:
+            note("every replica that finds no admin prints such a link, and only the newest of them works")
         for warning in warnings:
             note(warning)
         tell_waiting(configuration)

@@ -6,7 +6,8 @@ import asyncio
 import socket
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 
 from yarl import URL
@@ -36,6 +37,8 @@ from toolyard.store import Database
 __all__ = ["TerminalFlow"]
 
 _TRIES = 5
+_FIRST_PORT = 49_152
+"""From here on no port is anybody's."""
 
 
 class TerminalFlow:
@@ -61,7 +64,7 @@ class TerminalFlow:
         try:
             target = config_target(chosen.server, chosen.spec)
             storage = LazyAuthStorage.over(database.auth)
-            async with _way_back(target.oauth.callback_port, paste=paste) as back:
+            async with _way_back(target.oauth.callback_port or _usual_port(target.url), paste=paste) as back:
                 flow = Flow(net, storage, Ourselves(back.redirect_uri))
                 person = _Person(name, back, browser=browser, seconds=seconds, quiet=self._quiet)
                 return await _through(flow, storage, config_key(chosen.server, LOCAL), target, person)
@@ -103,17 +106,23 @@ class _Back:
 @asynccontextmanager
 async def _way_back(port: int, *, paste: bool) -> AsyncGenerator[_Back]:
     if paste:
-        yield _Back(f"http://127.0.0.1:{port or _free_port()}/callback", None)
+        yield _Back(f"http://127.0.0.1:{port}/callback", None)
         return
     async with CallbackListener(port) as listener:
         yield _Back(listener.redirect_uri, listener)
 
 
-def _free_port() -> int:
-    """One on which nobody listens, so that no other program gets to see the code."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def _usual_port(url: str) -> int:
+    """One on which nobody listens, so that no other program gets to see the code; for one server the same
+    each time, if it can be. We are registered with it, and some authorization servers take no other."""
+    usual = _FIRST_PORT + int.from_bytes(sha256(url.encode()).digest()[:4]) % (65_536 - _FIRST_PORT)
+    for port in (usual, 0):
+        with socket.socket() as probe, suppress(OSError):
+            # What a sign-in of a minute ago left behind is no listener.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return probe.getsockname()[1]
+    return 0
 
 
 class _Person:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import select
+from collections.abc import Callable
 from typing import BinaryIO
 
 from toolyard.gateway.channel import Channel
@@ -18,6 +20,9 @@ _LIMIT = 64 * 1024 * 1024
 """Bytes of one message."""
 _LAST = 5.0
 """Seconds for answers to what was asked before the input ended, as when it comes out of a pipe."""
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)
+"""Of a socket whose other end writes no more. Of a pipe, and of a socket without another end, it is told
+unasked."""
 
 
 async def serve_lines(front: Front, source: BinaryIO, sink: BinaryIO) -> None:
@@ -35,7 +40,7 @@ async def serve_lines(front: Front, source: BinaryIO, sink: BinaryIO) -> None:
 
     channel = Channel(front, tell)
     try:
-        await _converse(channel, reader, writer)
+        await _converse(channel, reader, writer, lambda: incoming.is_closing() or _hung_up(source))
         await channel.finish(_LAST)
         async with asyncio.timeout(_LAST):
             await writer.drain()
@@ -47,7 +52,9 @@ async def serve_lines(front: Front, source: BinaryIO, sink: BinaryIO) -> None:
         outgoing.close()
 
 
-async def _converse(channel: Channel, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _converse(
+    channel: Channel, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ended: Callable[[], bool]
+) -> None:
     framer = LineFramer(_LIMIT)
     while chunk := await reader.read(_CHUNK):
         for line in framer.feed(chunk):
@@ -63,4 +70,23 @@ async def _converse(channel: Channel, reader: asyncio.StreamReader, writer: asyn
                 continue
             channel.receive(message)
         # Who does not read what they are told is not listened to either.
-        await writer.drain()
+        await _drained(writer, ended)
+
+
+async def _drained(writer: asyncio.StreamWriter, ended: Callable[[], bool]) -> None:
+    """Until all was taken. Raises TimeoutError where nothing more is asked either: then nobody may be there.
+    Who asks may take their time."""
+    while True:
+        try:
+            async with asyncio.timeout(_LAST):
+                return await writer.drain()
+        except TimeoutError:
+            if ended():
+                raise
+
+
+def _hung_up(source: BinaryIO) -> bool:
+    """Whether nothing more can come, though not all that came was read."""
+    poll = select.poll()
+    poll.register(source, _HUNG_UP)
+    return bool(poll.poll(0))

@@ -104,10 +104,12 @@ class PeopleStorage(Protocol):
 
     # Failed sign-ins.
 
-    async def count_attempts(self, key: str, since: float) -> int: ...
+    async def count_attempts(self, key: str, since: float) -> int:
+        """Those of the hour that begins then."""
+        ...
 
     async def add_attempt(self, key: str, now: float) -> None:
-        """Also forgets attempts that are older than a day."""
+        """Also forgets attempts that are more than a day away."""
         ...
 
     async def clear_attempts(self, key: str) -> None: ...

@@ -64,7 +64,7 @@ class Credentials:
         notes = None
         if self._registry is not None:
             notes = InstanceNotes(self._registry.storage, self._storage, server.instance.id, self._clock)
-        hint = "press Connect on the page of your instances"
+        hint = "press Connect or Reconnect on the page of your instances"
         return Noting(self._provider(target, key), hint, notes)
 
     def _of_config(self, server: Server, spec: HttpSpec, principal: Principal) -> AuthProvider:
@@ -74,7 +74,7 @@ class Credentials:
             return _Broken(error)
         hint = f"run `toolyard login {server.id}`"
         if self._registry is not None and can_sign_in(server, principal):
-            hint = "press Connect on the page of the server"
+            hint = "press Connect or Reconnect on the page of the server"
         elif not server.shared and principal.id != LOCAL.id:
             hint = f'set "shared": true for it; then `toolyard login {server.id}` signs in for everybody'
         provider = self._provider(target, config_key(server, principal))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import asdict, fields, replace
@@ -21,6 +22,7 @@ from toolyard.store.working import Workshop
 
 __all__ = ["SqlAuthStorage"]
 
+_log = logging.getLogger(__name__)
 _R = TypeVar("_R", Pending, Grant, Client)
 
 _FORGOTTEN_AFTER = 86_400.0
@@ -118,6 +120,12 @@ class SqlAuthStorage:
         try:
             return _record(Client, self._opened(auth_clients, at, body))
         except Unreadable:
+            _log.warning(
+                "who we are to the authorization server %s (for %s) cannot be read with this secret key: we"
+                " register there anew",
+                issuer,
+                redirect_uri,
+            )
             return None
 
     async def put_client(self, client: Client) -> None:

@@ -18,6 +18,8 @@ __all__ = ["SqlCatalogues"]
 
 _KEEP_SECONDS = 90 * 86_400.0
 """Entries that nobody fetched for a season belong to servers that are gone."""
+_AHEAD_SECONDS = 86_400.0
+"""Entries so far ahead are of a clock that was wrong, and would stand in the way of those to come."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,8 +61,9 @@ class SqlCatalogues:
         }
 
         def work(connection: Connection) -> None:
-            old = catalogues.c.fetched_at < stored.fetched_at - _KEEP_SECONDS
-            connection.execute(delete(catalogues).where(old))
+            now = stored.fetched_at
+            right = catalogues.c.fetched_at.between(now - _KEEP_SECONDS, now + _AHEAD_SECONDS)
+            connection.execute(delete(catalogues).where(~right))
             saving = insert(connection, catalogues).values(digest=digest(*stored.key), **values)
             connection.execute(
                 saving.on_conflict_do_update(

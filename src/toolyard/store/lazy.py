@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from toolyard.auth.storage import AuthStorage
+    from toolyard.config.settings import Settings
     from toolyard.store.database import Database
 
 __all__ = ["FILE_NAME", "LazyDatabase"]
@@ -15,7 +17,7 @@ FILE_NAME = "toolyard.db"
 
 
 class LazyDatabase:
-    """Sign-ins for the library and the command line. Nothing is created where nothing is."""
+    """Sign-ins and catalogues for the library and the command line. Nothing is created where nothing is."""
 
     def __init__(
         self, data_dir: Path | None, *, url: str | None, secret_key: str | None, former_key: str | None = None
@@ -25,18 +27,38 @@ class LazyDatabase:
         self._secret_key = secret_key
         self._former_key = former_key
         self._database: Database | None = None
+        self._opening = asyncio.Lock()
+
+    @classmethod
+    def of(cls, settings: Settings, data_dir: Path | None) -> LazyDatabase:
+        """The database that a server with these settings and this data directory uses."""
+        return cls(
+            data_dir,
+            url=settings.database_url,
+            secret_key=settings.secret_key,
+            former_key=settings.secret_key_former,
+        )
 
     async def auth(self) -> AuthStorage | None:
         """The sign-ins; None where there is no database. Raises StoreError."""
-        if self._database is None:
-            if self._data_dir is None or (self._url is None and not (self._data_dir / FILE_NAME).exists()):
-                return None
-            from toolyard.store import Database  # SQLAlchemy is slow to load
+        database = await self.opened()
+        return None if database is None else database.auth
 
-            self._database = await Database.open(
-                self._data_dir, url=self._url, secret_key=self._secret_key, former_key=self._former_key
-            )
-        return self._database.auth
+    async def opened(self) -> Database | None:
+        """The database, opened once whoever asks at the same time; None where there is none. Raises
+        StoreError."""
+        async with self._opening:
+            if self._database is None:
+                if self._data_dir is None or (
+                    self._url is None and not (self._data_dir / FILE_NAME).exists()
+                ):
+                    return None
+                from toolyard.store import Database  # SQLAlchemy is slow to load
+
+                self._database = await Database.open(
+                    self._data_dir, url=self._url, secret_key=self._secret_key, former_key=self._former_key
+                )
+            return self._database
 
     async def close(self) -> None:
         """Close it, if it was opened."""

@@ -23,6 +23,8 @@ from toolyard.store.working import Workshop
 __all__ = ["SqlPeople"]
 
 _DAY = 86_400.0
+_COUNTED = 3_600.0
+"""Seconds of failed sign-ins that count; longer than any limit looks back, and than clocks differ."""
 
 _USER = (
     users.c.id,
@@ -303,14 +305,16 @@ class SqlPeople:
 
     async def count_attempts(self, key: str, since: float) -> int:
         """See PeopleStorage."""
-        query = select(func.count()).where(attempts.c.digest == digest_of(key), attempts.c.at >= since)
+        # Those of a clock that was ahead once must not keep anybody out until their time has come.
+        then = attempts.c.at.between(since, since + _COUNTED)
+        query = select(func.count()).where(attempts.c.digest == digest_of(key), then)
         return await self._workshop.read(lambda connection: connection.execute(query).scalar_one())
 
     async def add_attempt(self, key: str, now: float) -> None:
         """See PeopleStorage."""
 
         def work(connection: Connection) -> None:
-            connection.execute(delete(attempts).where(attempts.c.at < now - _DAY))
+            connection.execute(delete(attempts).where(~attempts.c.at.between(now - _DAY, now + _DAY)))
             connection.execute(attempts.insert().values(digest=digest_of(key), at=now))
 
         await self._workshop.write(work)

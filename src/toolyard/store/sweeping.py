@@ -48,10 +48,13 @@ class Sweeping:
         """Delete all that is due; how many entries of the audit log that were. Those of so many days stay, of
         0 all. Ends early where another process is at it. Raises StoreError."""
         await self._workshop.write(self._others)
-        forgotten = 0
-        while audit_days and (count := await self._workshop.write(lambda c: self._audit(c, audit_days))):
+        forgotten, after = 0, 0 if audit_days else None
+        while after is not None:
+            count, after = await self._workshop.write(
+                lambda connection, after=after: self._audit(connection, audit_days, after)
+            )
             forgotten += count
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_PAUSE if after is not None else 0)
         return forgotten
 
     def _others(self, connection: Connection) -> None:
@@ -60,32 +63,42 @@ class Sweeping:
         for table, due in _due(self._clock()):
             connection.execute(delete(table).where(due))
 
-    def _audit(self, connection: Connection, days: int) -> int:
-        """One batch, from the oldest on: their numbers grow with the time, and need no other index."""
+    def _audit(self, connection: Connection, days: int, after: int) -> tuple[int, int | None]:
+        """One batch, from the oldest on: their numbers grow with the time, and need no other index. How many
+        were deleted, and after which number to go on.
+
+        Entries of a clock that was ahead once stop nobody, and go with the next that is due."""
         if not _alone(connection):
-            return 0
-        oldest = connection.execute(select(audit.c.id, audit.c.at).order_by(audit.c.id).limit(_BATCH)).all()
-        before = self._clock() - days * _DAY
+            return 0, None
+        query = select(audit.c.id, audit.c.at).where(audit.c.id > after).order_by(audit.c.id).limit(_BATCH)
+        oldest = connection.execute(query).all()
+        before, ahead = self._clock() - days * _DAY, self._clock() + _DAY
         due = [row.id for row in oldest if row.at < before]
         if due:
-            within = audit.c.id.between(due[0], due[-1])
-            connection.execute(delete(audit).where(within, audit.c.at < before))
-        return len(due)
+            deleting = delete(audit).where(audit.c.id <= due[-1], ~audit.c.at.between(before, ahead))
+            return connection.execute(deleting).rowcount, due[-1]
+        passed = oldest and all(row.at > ahead for row in oldest)
+        return 0, oldest[-1].id if passed else None
 
 
 def _due(now: float) -> list[tuple[Table, ColumnElement[bool]]]:
-    day, month, season = now - _DAY, now - 30 * _DAY, now - 90 * _DAY
+    month, season, ahead = now - 30 * _DAY, now - 90 * _DAY, now + _DAY
+
+    def of_a_day(at: ColumnElement[float]) -> ColumnElement[bool]:
+        # What is of tomorrow came from a clock that was wrong, and would stay for as long as it was.
+        return ~at.between(now - _DAY, ahead)
+
     return [
         (sessions, sessions.c.expires_at < now),
         (invites, invites.c.expires_at < now),
-        (attempts, attempts.c.at < day),
-        (sign_ins, sign_ins.c.at < day),
-        (auth_pending, auth_pending.c.began_at < day),
+        (attempts, of_a_day(attempts.c.at)),
+        (sign_ins, of_a_day(sign_ins.c.at)),
+        (auth_pending, of_a_day(auth_pending.c.began_at)),
         (grants, grants.c.expires_at <= now),
         (approvals, approvals.c.chat_id.is_(None) & (approvals.c.asked_at < month)),
         (results, results.c.expires_at <= now),
-        (letters, letters.c.sent_at < day),
-        (catalogues, catalogues.c.fetched_at < season),
+        (letters, of_a_day(letters.c.sent_at)),
+        (catalogues, ~catalogues.c.fetched_at.between(season, ahead)),
     ]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 from starlette.types import Message, Receive, Scope
 
-__all__ = ["BodyLate", "BodyTooLong", "Gone", "has_body", "limit_for", "whole"]
+__all__ = ["MOST_VALUES", "BodyLate", "BodyTooLong", "BodyTooMany", "Gone", "has_body", "limit_for", "whole"]
 
 _STRANGER = 64 * 1024
 """Where anybody may send a form: names and passwords."""
@@ -16,10 +17,18 @@ _CHAT = 2 * 1024 * 1024
 bytes in a form."""
 _API = 8 * 1024 * 1024
 """Arguments of a tool may hold a file."""
+MOST_VALUES = 200_000
+"""Values in a body of JSON. To read millions of them takes seconds, in which nobody else is served."""
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+"""A text of JSON, or what is left where it does not end."""
 
 
 class BodyTooLong(Exception):
     """There is more than may come."""
+
+
+class BodyTooMany(Exception):
+    """There are more values in it than may come."""
 
 
 class BodyLate(Exception):
@@ -48,7 +57,8 @@ def has_body(scope: Scope) -> bool:
 
 
 async def whole(scope: Scope, receive: Receive, limit: int, seconds: float) -> Receive:
-    """Read the body to its end, and hand it on as one message. Raises BodyTooLong, BodyLate or Gone.
+    """Read the body to its end, and hand it on as one message. Raises BodyTooLong, BodyTooMany, BodyLate or
+    Gone.
 
     The server in front of us waits for ever for a body that never comes, so the clock is here.
     """
@@ -69,9 +79,24 @@ async def whole(scope: Scope, receive: Receive, limit: int, seconds: float) -> R
                     break
     except TimeoutError:
         raise BodyLate from None
+    if limit == _API and _too_many(body):
+        raise BodyTooMany
     waiting: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
     async def again() -> Message:
         return waiting.pop() if waiting else await receive()
 
     return again
+
+
+def _too_many(body: bytearray) -> bool:
+    """Each value in a list or object but the first has a comma before it, and each of these begins with its
+    bracket. In texts they mean nothing; so texts are left out, unless they are too many themselves."""
+    if len(body) <= MOST_VALUES or _marks(body) <= MOST_VALUES:
+        return False
+    quotes = body.count(b'"') - body.count(b'\\"')
+    return quotes > 4 * MOST_VALUES or _marks(_TEXT.sub(b"", body)) > MOST_VALUES
+
+
+def _marks(body: bytes | bytearray) -> int:
+    return body.count(b",") + body.count(b"[") + body.count(b"{")

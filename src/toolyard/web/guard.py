@@ -15,7 +15,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolyard.config.settings import Settings
 from toolyard.people.addresses import TrustedProxies
-from toolyard.web.bodies import BodyLate, BodyTooLong, Gone, has_body, limit_for, whole
+from toolyard.web.bodies import (
+    MOST_VALUES,
+    BodyLate,
+    BodyTooLong,
+    BodyTooMany,
+    Gone,
+    has_body,
+    limit_for,
+    whole,
+)
 from toolyard.web.hosts import Hosts
 from toolyard.web.kinds import PREFIX
 from toolyard.web.passage import Passage
@@ -112,6 +121,9 @@ class Guard:
             try:
                 receive = await whole(scope, receive, limit, self._body_seconds)
             except Gone:
+                return
+            except BodyTooMany:
+                await _response(_TOO_MANY, scope)(scope, receive, answer)
                 return
             except (BodyTooLong, BodyLate) as fault:
                 refusal = _too_long(limit) if isinstance(fault, BodyTooLong) else _late(self._body_seconds)
@@ -227,6 +239,15 @@ def _foreign_origin(here: str) -> _Refusal:
 def _too_long(limit: int) -> _Refusal:
     detail = f"a request to this address brings at most {limit:,} bytes"
     return _Refusal(413, "too-long", "The request is too long", detail, "send less at once")
+
+
+_TOO_MANY = _Refusal(
+    413,
+    "too-many-values",
+    "The request holds too many values",
+    f"a request holds at most {MOST_VALUES:,} values, counted through all lists and objects",
+    "send less at once, or many small values as one text",
+)
 
 
 def _late(seconds: float) -> _Refusal:

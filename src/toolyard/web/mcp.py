@@ -37,6 +37,8 @@ __all__ = ["PREFIX", "McpDoor", "is_gateway"]
 PREFIX = "/mcp"
 _FRONTS = 1024
 _ADMITTED = 4096
+_SHORT = 8_192
+"""Characters of a token and an address that are remembered; whoever sends more is looked up each time."""
 _FRESH = 1.0
 """Seconds for which a token that was just looked up needs no second look, nor its owner's instances."""
 _calling = needs(Right.CALL)
@@ -102,8 +104,10 @@ class McpDoor:
         tokens = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(tokens) > 1 or (not tokens and self._site.settings.people_mode is not PeopleMode.NONE):
             return None
-        passage = passage_of(scope)
-        return (*tokens, passage.address, scope["path"], scope["query_string"], self._site.edition)
+        said = (*tokens, scope["path"], scope["query_string"])
+        if sum(map(len, said)) > _SHORT:
+            return None
+        return (*said, passage_of(scope).address, self._site.edition)
 
     async def _visitor(self, scope: Any) -> Visitor:
         # What was found out for a request is kept with it, and one that listens is asked about again.

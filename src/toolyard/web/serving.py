@@ -9,7 +9,7 @@ import signal
 from collections.abc import Awaitable, Callable, Generator
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard.web.listening import Listener
 from toolyard.web.patience import PatientProtocol
@@ -30,10 +30,12 @@ class Running:
     """A server that answers, until ``stop`` is called."""
 
     def __init__(self, app: ASGIApp, listener: Listener) -> None:
+        self._app = app
         self._listener = listener
         self._server = uvicorn.Server(
             uvicorn.Config(
-                app,
+                self._answer,
+                interface="asgi3",
                 http=PatientProtocol,
                 ws="none",
                 lifespan="off",
@@ -45,6 +47,7 @@ class Running:
                 timeout_keep_alive=_KEEP_ALIVE,
             )
         )
+        self._ending = False
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
 
@@ -97,12 +100,23 @@ class Running:
         """End the requests that are still open, whatever they wait for."""
         state = self._server.server_state
         await self._emptied(_LAST_ANSWERS)
-        for task in list(state.tasks):
-            task.cancel()
+        self._ending = True
         for connection in list(state.connections):
             connection.transport.abort()
+        # Each hears first that its caller is gone, and says nothing more.
+        await asyncio.sleep(0)
+        for task in list(state.tasks):
+            task.cancel()
         if state.tasks:
             await asyncio.wait(state.tasks, timeout=_LAST_ANSWERS)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The top of a request. One that we end is no failure, and no trace of it is worth a line."""
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._ending:
+                raise
 
     async def _emptied(self, seconds: float) -> None:
         """Until no request is open, somebody hurries, or the time is over."""

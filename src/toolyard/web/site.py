@@ -44,6 +44,7 @@ from toolyard.registry.errors import NotFound
 from toolyard.registry.signing_in import SignIns
 from toolyard.registry.signing_out import SignOuts
 from toolyard.store import Database
+from toolyard.store.errors import StoreError
 from toolyard.web.callers import Callers
 from toolyard.web.changes import changes_page
 from toolyard.web.chatting import Chatting
@@ -388,15 +389,18 @@ class Site:
         )
 
     async def changed(self, visitor: Visitor, action: str, target: str, **details: object) -> None:
-        """Write down that somebody changed something."""
-        await self.audit.write(
-            AuditEntry(
-                at=self.clock(),
-                action=action,
-                actor=visitor.user.id,
-                actor_name=visitor.user.name,
-                target=target,
-                address=visitor.address,
-                details=details,
-            )
+        """Write down that somebody changed something; at once, or as soon as the database takes it: what was
+        done is done, and whoever did it must not be told otherwise."""
+        entry = AuditEntry(
+            at=self.clock(),
+            action=action,
+            actor=visitor.user.id,
+            actor_name=visitor.user.name,
+            target=target,
+            address=visitor.address,
+            details=details,
         )
+        try:
+            await self.audit.write(entry)
+        except StoreError:
+            self.audit.note(entry)

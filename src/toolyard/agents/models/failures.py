@@ -18,7 +18,7 @@ from toolyard.agents.models.errors import (
     RateLimited,
 )
 
-__all__ = ["again_after", "failure", "nothing", "silent", "unfinished"]
+__all__ = ["again_after", "endless", "failure", "nothing", "silent", "unfinished"]
 
 _PATIENCE = 5.0
 """The longest pause, in seconds, that is worth making before a second try."""
@@ -71,6 +71,14 @@ def silent(asked: Asked, seconds: float) -> ModelSilent:
     return ModelSilent(
         f"{asked.name} at {asked.access.place} sent nothing for {seconds:g} s",
         hint="try again; if it needs longer, raise the setting model_silence",
+    )
+
+
+def endless(asked: Asked, characters: int) -> ModelFailed:
+    """It does not stop."""
+    return ModelFailed(
+        f"the answer of {asked.name} at {asked.access.place} was ended after {characters:,} characters",
+        hint="it may go round in circles: retry, say it in other words, or pick another model",
     )
 
 

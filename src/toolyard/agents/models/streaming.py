@@ -23,6 +23,7 @@ from pydantic_ai.messages import (
     TextPartDelta,
     ThinkingPart,
     ThinkingPartDelta,
+    ToolCallPartDelta,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
@@ -33,6 +34,9 @@ from toolyard.agents.models.errors import ModelError
 from toolyard.agents.models.opening import Question
 
 __all__ = ["ModelStream", "Piece", "request"]
+
+_LONGEST = 2_000_000
+"""Characters of one answer, several times what any model writes: what goes on after that has no end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class ModelStream:
         self._events = aiter(streamed)
         self._asked = asked
         self._silence = silence
+        self._length = 0
         self.cost: Decimal | None = None
         """What the answer cost, in US dollars, once it is whole; None: not known."""
 
@@ -64,6 +69,9 @@ class ModelStream:
                 raise event
             if event is None:
                 raise self._ended() or StopAsyncIteration
+            self._length += _length(event)
+            if self._length > _LONGEST:
+                raise failures.endless(self._asked, _LONGEST)
             piece = _piece(event)
             if piece is not None:
                 return piece
@@ -129,6 +137,21 @@ def _piece(event: ModelResponseStreamEvent) -> Piece | None:
         if isinstance(part, ThinkingPart) and part.content:
             return Piece("reasoning", part.content)
     return None
+
+
+def _length(event: ModelResponseStreamEvent) -> int:
+    """One more than the characters that an event adds: those without any are an answer without end, too."""
+    added: object = None
+    if isinstance(event, PartDeltaEvent):
+        delta = event.delta
+        if isinstance(delta, ToolCallPartDelta):
+            added = delta.args_delta
+        elif isinstance(delta, TextPartDelta | ThinkingPartDelta):
+            added = delta.content_delta
+    elif isinstance(event, PartStartEvent):
+        part = event.part
+        added = part.content if isinstance(part, TextPart | ThinkingPart) else None
+    return 1 + (len(added) if isinstance(added, str) else 0)
 
 
 def _fault(response: ModelResponse, asked: Asked) -> ModelError | None:

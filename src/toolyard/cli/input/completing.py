@@ -98,22 +98,25 @@ def _roster(options: Options, configuration: Configuration) -> Roster:
     from toolyard.errors import Unreachable
     from toolyard.model.catalog import Catalogue, Listing
     from toolyard.model.principal import LOCAL, Principal
+    from toolyard.store.lazy import LazyDatabase
+    from toolyard.store.lazy_catalogues import common_storage
 
     folder = options.folder
     settings = load_settings(folder)
     naming = Naming(Templates(settings.naming_template, settings.instance_naming_template))
-    if not (folder / FILE_NAME).exists():
+    if settings.database_url is None and not (folder / FILE_NAME).exists():
         return Roster.of(naming, {}, {})
 
     async def nobody(server_id: str, principal: Principal, chat: str | None = None) -> Listing:
         raise Unreachable("a shell that completes starts nothing", server=server_id)
 
     async def stored() -> dict[str, Catalogue]:
-        storage = SqliteStorage(folder / FILE_NAME)
-        catalogues = Catalogues(nobody, storage)
+        file, database = SqliteStorage(folder / FILE_NAME), LazyDatabase.of(settings, folder)
+        catalogues = Catalogues(nobody, common_storage(settings, file, database))
         servers = [server for server in configuration.servers.values() if server.enabled]
         found = {server.id: await catalogues.peek(server, LOCAL) for server in servers}
-        await storage.close()
+        await database.close()
+        await file.close()
         return {server_id: one for server_id, one in found.items() if one is not None}
 
     return Roster.of(naming, asyncio.run(stored()), {})

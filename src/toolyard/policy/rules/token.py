@@ -12,7 +12,7 @@ from toolyard.policy.glob import any_of
 from toolyard.policy.patterns import Patterns, patterns
 from toolyard.policy.rule import Always, Candidate, Rule
 
-__all__ = ["covers", "token_rule"]
+__all__ = ["covers", "covers_slug", "token_rule"]
 
 TITLE = "token"
 
@@ -32,10 +32,12 @@ def token_rule(scope: TokenScope, server: Server, agent: Agent | None) -> Rule:
 def covers(scope: TokenScope | None, server: Server) -> bool:
     """Whether a token is for this server: a glob names the id of one of the configuration, or the slug of an
     instance."""
-    if scope is None or scope.servers is None:
-        return True
-    name = server.id if server.instance is None else server.instance.slug
-    return bool(any_of(scope.servers)(name))
+    return covers_slug(scope, server.id if server.instance is None else server.instance.slug)
+
+
+def covers_slug(scope: TokenScope | None, slug: str) -> bool:
+    """Whether a token is for an instance with this slug."""
+    return scope is None or scope.servers is None or bool(any_of(scope.servers)(slug))
 
 
 @dataclass(frozen=True, slots=True)

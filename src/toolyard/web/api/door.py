@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from math import isfinite
+from typing import Annotated, Any, cast
 
 from fastapi import Depends, Path, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from starlette.exceptions import HTTPException
 
 from toolyard.model.people import Right
@@ -61,6 +62,27 @@ class Given(BaseModel):
     """What comes in: no key that we do not know, and nothing that has to be guessed."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _json_numbers(cls, given: Any) -> Any:
+        """Python reads numbers that JSON does not have, and nobody could send them on as they are."""
+        if not _all_finite(given):
+            raise ValueError("holds a number that JSON does not have: NaN, or one that is too large")
+        return given
+
+
+def _all_finite(value: Any) -> bool:
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(cast("dict[str, Any]", value).values())
+        elif isinstance(value, list):
+            waiting.extend(cast("list[Any]", value))
+        elif isinstance(value, float) and not isfinite(value):
+            return False
+    return True
 
 
 def moment(seconds: float) -> datetime:
@@ -118,7 +140,7 @@ _WORDS = {
     406: "The answer has no form that is accepted.",
     408: "The body did not arrive in time.",
     409: "The name is in use, the chat is busy, or it is not what it was.",
-    413: "The body is too long.",
+    413: "The body is too long, or holds too many values.",
     415: "The body is not JSON.",
     421: "This host name is not one of ours.",
     422: "A field cannot be used.",

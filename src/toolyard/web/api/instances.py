@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.model.registry import Instance, RegistryServer
 from toolyard.people.errors import NotAllowed
+from toolyard.policy.rules.token import covers_slug
 from toolyard.registry.drafts import InstanceDraft
 from toolyard.web.api.door import (
     JSON,
@@ -192,12 +193,31 @@ async def create_instance(
     """Create an instance of a server. One that signs in by OAuth waits until you connect it."""
     fields = given.model_dump()
     fields["tool_filter"] = None if given.tool_filter is None else tuple(given.tool_filter)
+    if visitor.scope is not None and visitor.scope.servers is not None:
+        fields["slug"] = _reached(
+            visitor, (given.slug or "").strip() or await _proposed(site, visitor, given)
+        )
     instance = await site.registry.create_instance(visitor.user.id, InstanceDraft(**fields))
     await site.changed(visitor, "instance.create", instance.id, slug=instance.slug, server=instance.server_id)
     response.headers["Location"] = f"/api/v1/instances/{instance.id}"
     await site.enter(visitor)
     _, server = await site.registry.instance(visitor.user.id, instance.id)
     return _shown(site, visitor, instance, server)
+
+
+async def _proposed(site: Site, visitor: Visitor, given: InstanceGiven) -> str:
+    server = await site.registry.server(given.server_id)
+    return await site.registry.propose_slug(visitor.user.id, server.url)
+
+
+def _reached(visitor: Visitor, slug: str) -> str:
+    """The slug, if the visitor's token reaches an instance that has it. Raises NotAllowed."""
+    if not covers_slug(visitor.scope, slug):
+        raise NotAllowed(
+            f"this token is not for an instance '{slug}'",
+            hint="give a slug that the token's servers name, or use a token for more servers",
+        )
+    return slug
 
 
 @router.patch("/{id}", responses=problems(404, 409, 413, 415), summary="Change an instance")
@@ -207,6 +227,7 @@ async def edit_instance(site: Served, visitor: Managing, id: Id, given: Instance
     kept = old.tool_filter if "tool_filter" not in given.model_fields_set else given.tool_filter
     fields = given.model_dump()
     fields["tool_filter"] = None if kept is None else tuple(kept)
+    _reached(visitor, (given.slug or "").strip() or old.slug)
     draft = InstanceDraft(server_id=server.id, **fields)
     instance = await site.registry.edit_instance(visitor.user.id, id, draft)
     fields_set = sorted(given.model_fields_set)
@@ -259,7 +280,7 @@ async def connect_instance(site: Served, visitor: Managing, id: Id, request: Req
     if not visitor.browser:
         raise NotAllowed(
             "only a browser can sign in, because it is sent to the provider's page and back",
-            hint=f"open {site.base_url(request)}/ui/mcp and press Connect",
+            hint=f"open {site.base_url(request)}/ui/mcp and press Connect or Reconnect",
         )
     ourselves = site.ourselves(site.base_url(request))
     url = await site.sign_ins.begin(visitor.user.id, id, visitor.browser, ourselves)

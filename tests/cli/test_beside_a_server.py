@@ -1,0 +1,66 @@
+"""The command line in the data directory of a server: each knows what the other has listed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolyard.config import load_config, load_settings
+from toolyard.config.settings import Settings
+from toolyard.model.principal import LOCAL
+from toolyard.web.site import Site
+
+pytestmark = pytest.mark.timeout(400)
+KEY = "a secret key that is long enough for this"
+
+
+@pytest.fixture
+def settings(database_url: str | None, yard: Any) -> Settings:
+    chosen = {} if database_url is None else {"database_url": database_url, "secret_key": KEY}
+    lines = [f'{name} = "{value}"' for name, value in chosen.items()]
+    (yard.data / "toolyard.toml").write_text("\n".join(lines))
+    return load_settings(yard.data)
+
+
+async def _open(data: Path, settings: Settings) -> Site:
+    return await Site.open(load_config(None, data_dir=data), settings, data)
+
+
+async def test_search_finds_what_the_server_listed_and_starts_nothing(
+    yard: Any, starts: Path, settings: Settings
+) -> None:
+    site = await _open(yard.data, settings)
+    try:
+        await site.warm()
+        begun = starts.read_text()
+        found = yard("search", "--json", "repeats arguments")
+        assert found.json["never_listed"] == []
+        assert found.json["tools"]
+        assert starts.read_text() == begun
+        words = {"COMP_WORDS": "toolyard call odd_t", "COMP_CWORD": "2"}
+        assert "odd_typed" in yard(_TOOLYARD_COMPLETE="bash_complete", **words).out
+    finally:
+        await site.close()
+
+
+async def test_the_server_knows_what_the_command_line_listed(
+    yard: Any, starts: Path, settings: Settings
+) -> None:
+    assert yard("tools").code == 0
+    begun = starts.read_text()
+    site = await _open(yard.data, settings)
+    try:
+        roster = await site.parts.rosters.stored(LOCAL)
+        assert "odd" in roster.catalogues
+        assert starts.read_text() == begun
+    finally:
+        await site.close()
+
+
+async def test_without_its_database_the_command_line_uses_its_file(yard: Any, starts: Path) -> None:
+    nobody = "postgresql://nobody@127.0.0.1:1/nothing"
+    (yard.data / "toolyard.toml").write_text(f'database_url = "{nobody}"\nsecret_key = "{KEY}"\n')
+    assert yard("tools").code == 0
+    assert yard("search", "--json", "repeats arguments").json["never_listed"] == []
