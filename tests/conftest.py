@@ -31,7 +31,7 @@ from tests.processes import of_the_browser
 
 # Names that nobody has are asked for on purpose; where no name server answers, that ends soon.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=60_000)
 
 # Machines that run many things at once are slow at moments; that is no failure of a law. The examples are the
 # same in every run, so that a change is judged by what it changed; with TOOLYARD_SEEK set they are others.
@@ -64,6 +64,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+    # A list waits two seconds for servers that start, which is not enough for a process on a busy machine.
+    # Tests of what happens then make it short again.
+    if (latecomers := sys.modules.get("toolyard.clients.latecomers")) is not None:
+        vars(latecomers)["PATIENCE"] = 30.0
 
 
 @pytest.hookimpl(trylast=True)

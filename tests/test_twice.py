@@ -40,7 +40,7 @@ def run(folder: Path, *options: str, **files: str) -> tuple[int, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     env |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     words = [sys.executable, "-m", "tests.twice", "-q", *options]
-    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=250)
     return done.returncode, done.stdout
 
 

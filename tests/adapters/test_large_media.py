@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic_ai.messages import BinaryContent
+from pydantic_ai.models.test import TestModel
 
 from toolyard.adapters.anthropic import _block
 from toolyard.adapters.calling import Call
@@ -53,8 +55,9 @@ async def test_nor_is_it_by_pydantic_ai(which: str) -> None:
     media, sent = MEDIA[which]
     sound = Media("audio", "Audio/WAV; rate=8000", "aGk=", 2)
     yard: Any = Answers(media, sound)
+    run: Any = SimpleNamespace(model=TestModel())
     none: Any = None
-    told = await YardToolset(yard).call_tool("t", {}, none, none)
+    told = await YardToolset(yard).call_tool("t", {}, run, none)
     assert told[0] == "text"
     types = [each.media_type for each in told[1:] if isinstance(each, BinaryContent)]
     assert types == ["image/png"] * sent + ["audio/wav"]

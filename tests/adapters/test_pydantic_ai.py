@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+import pytest
 from pydantic_ai import Agent
 from pydantic_ai.messages import BinaryContent, ModelRequest, ToolReturnPart
 from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.test import TestModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from toolyard import Toolyard
@@ -58,3 +63,36 @@ async def test_the_yard_is_not_closed_with_the_agent(yard: Toolyard, chat_model:
     for _ in range(2):
         await run(chat_model, YardToolset(yard, id="yard"), 'call demo_weekday {"date": "2026-07-28"}')
     assert (await yard.call("demo_weekday", {"date": "2026-07-28"})).text == "2026-07-28 is a Tuesday."
+
+
+SPACED = """
+import json, sys
+schema = {"type": "object", "properties": {"a b": {"type": "string"}, "c": {"type": "string"}}}
+for line in sys.stdin:
+    asked = json.loads(line)
+    answers = {
+        "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+                       "serverInfo": {"name": "spaced", "version": "1"}},
+        "tools/list": {"tools": [{"name": "take", "inputSchema": schema}]},
+    }
+    if "id" in asked:
+        known = answers.get(asked["method"])
+        rest = {"result": known} if known else {"error": {"code": -32601, "message": "no such method"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **rest}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("gpt-9", ["a b", "c"]), ("claude-9", ["c"]), ("fallback:gpt-9,Claude-9", ["c"])]
+)
+async def test_a_parameter_is_left_out_only_where_its_name_is_refused(
+    leaks: None, tmp_path: Path, name: str, shown: list[str]
+) -> None:
+    server = {"command": sys.executable, "args": ["-I", "-c", SPACED]}
+    async with Toolyard.open({"mcpServers": {"spaced": server}}, data_dir=tmp_path) as yard:
+        model = TestModel(call_tools=[], model_name=name)
+        await Agent(model, toolsets=[YardToolset(yard)]).run("go")
+        asked = model.last_model_request_parameters
+        assert asked is not None
+        (tool,) = asked.function_tools
+        assert list(tool.parameters_json_schema["properties"]) == shown

@@ -67,6 +67,8 @@ async def test_every_change_is_told_once_and_nothing_else(tmp_path: Path) -> Non
         for text, agents, wrong in ((GOOD, ["reader"], 0), (BROKEN, ["reader"], 1), ("none\n", [], 0)):
             waiting = asyncio.ensure_future(anext(changes))
             await asyncio.sleep(0)
-            file.write_text(text)
+            # In one step: who looks sees the old text or the new one, and never half of it.
+            (tmp_path / "next").write_text(text)
+            (tmp_path / "next").replace(file)
             found = await waiting
             assert (ids(found), len(found.problems)) == (agents, wrong)

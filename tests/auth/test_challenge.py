@@ -102,7 +102,7 @@ def test_any_header_is_read(header: str) -> None:
     assert all(name and name == name.lower() for name in challenge.params)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(100)
 @pytest.mark.parametrize("piece", ["a", 'a="', 'a="\\', "a ", "a=", '"', "\\", "=", " ", "a\t=", "a-_"])
 def test_a_hostile_header_takes_no_time(piece: str) -> None:
     # A reader that begins anew at every character takes more than a second for one of them.

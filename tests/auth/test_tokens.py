@@ -265,6 +265,20 @@ async def test_a_new_sign_in_during_a_refresh_is_kept(world: Any) -> None:
     assert await world.storage.grant(world.mcp) == signed_in
 
 
+async def test_what_a_refresh_gets_for_somebody_who_signed_out_meanwhile_is_given_back(world: Any) -> None:
+    await world.call(world.provider())
+    await world.run_out(LATER)
+    await world.change(token_delay=0.3)
+    provider = world.provider(person=False)
+    task = asyncio.create_task(world.failure(provider))
+    while not await refreshes(world):
+        await asyncio.sleep(0.01)
+    await world.storage.drop_grant(world.mcp)
+    await task
+    assert await world.storage.grant(world.mcp) is None
+    assert [each["kind"] for each in await world.log("revoke")] == ["refresh_token", "access_token"]
+
+
 async def test_a_token_endpoint_that_cannot_be_reached_is_named(world: Any) -> None:
     await world.call(world.provider())
     kept = await world.storage.grant(world.mcp)

@@ -114,6 +114,12 @@ async def test_unchanged_contents_are_not_written_again(path: Path, storage: Sql
     assert path.with_name(f"{FILE_NAME}-wal").stat().st_size < size / 10
 
 
+async def test_an_entry_of_a_clock_that_was_ahead_makes_room(storage: SqliteStorage) -> None:
+    await storage.save(replace(STORED, fetched_at=STORED.fetched_at + 3_000 * 86_400))
+    await storage.save(STORED)
+    assert await storage.load([STORED.key]) == STORED
+
+
 async def test_entries_that_nobody_fetched_for_a_season_are_dropped(storage: SqliteStorage) -> None:
     old = Key("gone", "entry", "public")
     await storage.save(replace(STORED, key=old, fetched_at=STORED.fetched_at - 91 * 86_400))

@@ -72,7 +72,7 @@ class Cli:
             encoding="utf-8",
             cwd=cwd or self.home,
             env=self.environment(**env),
-            timeout=60,
+            timeout=100,
             check=False,
         )
         assert "Traceback" not in done.stderr, done.stderr
@@ -156,7 +156,7 @@ class Terminal:
     def plain(self) -> str:
         return ESCAPE.sub("", self.seen).replace("\r\n", "\n")
 
-    def until(self, condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = 90.0) -> None:
         """Read until it is so, or the command is gone."""
         deadline = time.monotonic() + seconds
         while not condition():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from typing import Any
 
 import pytest
@@ -14,10 +13,8 @@ VERSION = "io.modelcontextprotocol/protocolVersion"
 
 
 def test_the_walk_ends_by_itself_and_leaves_nothing(cli: Any) -> None:
-    began = time.monotonic()
     ran = cli("demo", TMPDIR=str(cli.home))
     assert (ran.code, ran.err) == (0, "")
-    assert time.monotonic() - began < 20
     for words in (
         "demo\tready\t3\t",
         "demo_count\tCount up slowly, telling how far it is.",

@@ -138,6 +138,29 @@ def test_a_browser_comes_back_and_the_server_just_works(cli: Any, guarded: Any, 
     assert cli("call", "guarded_whoami").code == 5
 
 
+def test_who_signs_in_again_is_not_registered_again_unless_the_port_is_taken(
+    guarded: Any, start: Any
+) -> None:
+    def signed_in() -> str:
+        login = start("guarded", "--no-browser")
+        url = login.url()
+        fetch(url)
+        assert login.end()[0] == 0
+        return URL(url).query["redirect_uri"]
+
+    first = signed_in()
+    assert signed_in() == first
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", URL(first).port))
+        other.listen()
+        assert signed_in() != first
+    told = json.loads(fetch(f"{guarded.url}/log"))
+    asked = [each["asked"]["redirect_uris"] for each in told if each["what"] == "register"]
+    assert len(asked) == 2
+    assert asked[0] == [first]
+
+
 def test_tokens_are_not_readable_on_the_disk(cli: Any, guarded: Any, start: Any) -> None:
     login = start("guarded", "--no-browser")
     fetch(login.url())

@@ -89,6 +89,14 @@ def test_approve_shows_the_file_and_remembers_it(cli: Any, odd: Any, starts: Pat
     assert cli("approve").lines[-1] == "approved already"
 
 
+def test_approve_shows_the_key_file_that_would_be_read(cli: Any) -> None:
+    oauth = {"grant": "client_credentials", "clientId": "toolyard", "privateKeyFile": "~/.ssh/id_rsa"}
+    path = cli.write({"mcpServers": {"far": {"url": "https://far.example/mcp", "oauth": oauth}}}, ".mcp.json")
+    shown = cli("approve", path, "--yes")
+    assert "  signs in with   ~/.ssh/id_rsa" in shown.lines
+    assert cli("approve", path, "--json").json["review"]["servers"][0]["key_file"] == "~/.ssh/id_rsa"
+
+
 def test_a_changed_file_waits_again_and_the_approved_state_stays(cli: Any, odd: Any) -> None:
     path = cli.write({"mcpServers": {"odd": odd}}, ".mcp.json")
     cli("approve", "--yes")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -27,3 +30,25 @@ def test_a_file_in_place_of_a_pipe_is_refused_with_the_reason(cli: Any, stream: 
     name = "standard input" if stream == "stdin" else "standard output"
     assert ran.returncode == 2
     assert ran.stderr.startswith(f"error: {name} is neither a pipe nor a terminal\nhint: ")
+
+
+@pytest.mark.parametrize("asked", [2_000, 60_000])
+def test_a_client_that_hangs_up_and_never_reads_does_not_keep_us(cli: Any, asked: int) -> None:
+    """So much is asked that the answers fill the pipe; in the second case, more than we read ahead."""
+    process = cli.start("stdio")
+    os.set_blocking(process.stdin.fileno(), False)
+    ping = b'{"jsonrpc":"2.0","id":1,"method":"no such thing"}\n'
+    waiting, deadline = memoryview(ping * asked), time.monotonic() + 30
+    try:
+        # What the pipe does not take within some seconds is never taken: nobody reads the answers.
+        while waiting and time.monotonic() < deadline:
+            if not select.select([], [process.stdin], [], 3)[1]:
+                break
+            waiting = waiting[os.write(process.stdin.fileno(), waiting) :]
+        process.stdin.close()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait(30)
+        for stream in (process.stdin, process.stdout, process.stderr):
+            stream.close()

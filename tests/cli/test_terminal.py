@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.processes import lives
 
 
 def test_servers_are_a_table_in_colour(cli: Any, demo: Any, terminal: Any) -> None:
@@ -115,7 +115,7 @@ def test_ctrl_c_ends_it_and_its_children(
     assert "Traceback" not in running.plain
     if starts.exists():
         child = int(starts.read_text())
-        _until(lambda: not _lives(child))
+        _until(lambda: not lives(child))
 
 
 def test_an_interrupt_in_a_pipe_is_130_too(yard: Any, starts: Any) -> None:
@@ -126,7 +126,7 @@ def test_an_interrupt_in_a_pipe_is_130_too(yard: Any, starts: Any) -> None:
         out, err = running.communicate(timeout=30)
         assert (running.returncode, out, err.strip()) == (130, "", "")
         child = int(starts.read_text())
-        _until(lambda: not _lives(child))
+        _until(lambda: not lives(child))
     finally:
         running.kill()
 
@@ -145,15 +145,7 @@ def test_an_encoding_without_the_letters_is_no_end(yard: Any) -> None:
     assert "\\ud83c\\udf89" in ran.out
 
 
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"did not come true within {seconds:g} s"

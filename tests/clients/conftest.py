@@ -38,6 +38,8 @@ def short() -> Timeouts:
 
 PATIENT = Timeouts(connect=20.0, silence=20.0, call=30.0)
 """For servers that end their calls themselves, however busy the machine is."""
+BUSY = 15.0
+"""Seconds that a busy machine may take longer; with what takes no time this is less than ``PATIENT``."""
 
 
 @dataclass
@@ -95,7 +97,7 @@ class Web:
         return Server(**{"id": "bad", "transport": spec, "timeouts": PATIENT, **(keys or {})})
 
     def seen(self, suffix: str = "") -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"{self.base}/journal/{self.key}{suffix}", timeout=5) as answer:
+        with urllib.request.urlopen(f"{self.base}/journal/{self.key}{suffix}", timeout=30) as answer:
             return json.load(answer)
 
     def messages(self, method: str) -> list[dict[str, Any]]:
@@ -138,14 +140,14 @@ async def echo(manager: ClientManager, text: str = "before") -> str:
 
 @pytest.fixture
 def within() -> Callable[[float], contextlib.AbstractContextManager[None]]:
-    """``with within(seconds)``: what is inside takes no longer."""
+    """``with within(seconds)``: what is inside takes no longer, but for what a busy machine adds."""
 
     @contextlib.contextmanager
     def measure(seconds: float) -> Iterator[None]:
         began = time.monotonic()
         yield
         took = time.monotonic() - began
-        assert took < seconds, f"took {took:.2f} s, more than {seconds:g} s"
+        assert took < seconds + BUSY, f"took {took:.2f} s, far more than {seconds:g} s"
 
     return measure
 

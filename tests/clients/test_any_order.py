@@ -39,7 +39,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.calls: list[asyncio.Task[Any]] = []
         self.others: list[asyncio.Task[Any]] = []
         self.cancelled: set[int] = set()
-        timeouts = Timeouts(connect=20, silence=20, call=20)
+        timeouts = Timeouts(connect=60, silence=60, call=60)
         spec = StdioSpec(sys.executable, ("-S", str(TINY)))
         self.manager = ClientManager(
             [
@@ -88,7 +88,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.loop.close()
 
     async def _end(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asyncio.gather(*self.others)
             # Calls that are never answered end when their connection does.
             await self.manager.close_all()

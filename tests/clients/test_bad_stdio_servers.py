@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.processes import below_us, lives
 
 from toolyard.clients import Callbacks, ClientManager, Eras, connection
 from toolyard.errors import BadAnswer, CallTimeout, OutcomeUnknown, RpcError, ServerError, Unreachable
@@ -21,6 +22,7 @@ from toolyard.model.server import Restart, Server, StdioSpec, Timeouts
 from toolyard.model.status import State
 from toolyard.transports import stdio
 from toolyard.transports.memory import MemoryTransport
+from toolyard.transports.transport import Ring
 
 Bad = Callable[..., Server]
 Beside = Callable[..., AbstractAsyncContextManager[ClientManager]]
@@ -42,23 +44,30 @@ UNUSABLE = {
     "cat": "repeats what it is sent",
     "exit-at-start": "exited with code 3: cannot open the database",
     "killed-at-start": "was killed by SIGSEGV",
-    "only-noise": "did not answer within 1 s; lines on its standard output that are no messages: ",
+    "only-noise": "did not answer within 4 s; lines on its standard output that are no messages: ",
     "silent": "did not answer within 1 s",
     "binary": "did not answer within 1 s",
-    "http-bytes": "did not answer within 1 s; lines on its standard output that are no messages: ",
-    "content-length": "did not answer within 1 s; lines on its standard output that are no messages: ",
+    "http-bytes": "did not answer within 4 s; lines on its standard output that are no messages: ",
+    "content-length": "did not answer within 4 s; lines on its standard output that are no messages: ",
     "closes-output-at-start": "closed its standard output but lives on",
     "wrong-handshake": "'1999-01-01', which we do not",
     "slow-start": "did not answer within 1 s",
 }
 
 
+def unusable(bad: Bad, mode: str, id: str = "bad") -> Server:
+    words = UNUSABLE[mode]
+    if "did not answer" not in words:
+        return bad(mode, id=id)
+    # What it says has to come in time, on a busy machine too.
+    return bad(mode, id=id, timeouts=Timeouts(4.0 if "lines" in words else 1.0, 0.5, 2.0))
+
+
 @pytest.mark.parametrize("mode", UNUSABLE)
 async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
-    mode: str, bad: Bad, short: Timeouts, beside: Beside, within: Within, says: Says
+    mode: str, bad: Bad, beside: Beside, within: Within, says: Says
 ) -> None:
-    keys = {"timeouts": short} if "did not answer" in UNUSABLE[mode] else {}
-    async with beside(bad(mode, **keys)) as manager:
+    async with beside(unusable(bad, mode)) as manager:
         with within(5), pytest.raises((Unreachable, BadAnswer)) as caught:
             await manager.call("bad", "echo")
         says(caught.value, UNUSABLE[mode])
@@ -108,12 +117,8 @@ async def test_a_script_without_an_interpreter_line_and_a_missing_folder_are_nam
         says(manager.status("lost"), f"the working directory {tmp_path / 'gone'} does not exist")
 
 
-async def test_many_bad_servers_at_once_fail_alone(
-    bad: Bad, short: Timeouts, beside: Beside, within: Within
-) -> None:
-    servers = [bad(mode, id=mode) for mode in UNUSABLE if "did not answer" not in UNUSABLE[mode]]
-    servers += [bad(mode, id=mode, timeouts=short) for mode in UNUSABLE if "did not" in UNUSABLE[mode]]
-    async with beside(*servers) as manager:
+async def test_many_bad_servers_at_once_fail_alone(bad: Bad, beside: Beside, within: Within) -> None:
+    async with beside(*(unusable(bad, mode, id=mode) for mode in UNUSABLE)) as manager:
         with within(10):
             records = {record.server: record for record in await manager.connect()}
         assert records.pop("good").state is State.READY
@@ -179,7 +184,7 @@ async def test_a_line_over_the_limit_ends_its_call_alone(
     id_last: bool, bad: Bad, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(bad("big-line"), message_limit=1_000_000) as manager:
-        waiting = asyncio.ensure_future(manager.call("bad", "wait", timeouts=Timeouts(1, 5, 5)))
+        waiting = asyncio.ensure_future(manager.call("bad", "wait", timeouts=Timeouts(60, 60, 60)))
         with within(5), pytest.raises(BadAnswer) as caught:
             await manager.call("bad", "big", {"size": 50_000_000, "id_last": id_last})
         says(caught.value, "bytes long, over the limit of 1000000")
@@ -253,9 +258,9 @@ async def test_a_flood_on_standard_error_is_kept_to_its_last_lines(
     async with beside(bad("stderr-flood")) as manager:
         assert text_of(await manager.call("bad", "echo", {"text": "dry"})) == "dry"
         await until(lambda: manager.status("bad").stderr[-1:] == ("the last line",))
-        lines = manager.status("bad").stderr
-        assert len(lines) == 50
-        assert lines[0] == "line 99952 of very many that nobody reads"
+        lines, most = manager.status("bad").stderr, Ring().limit
+        assert len(lines) == most
+        assert lines[0] == f"line {100_002 - most} of very many that nobody reads"
         assert all(len(line) <= 2000 for line in lines)
 
 
@@ -316,9 +321,9 @@ async def test_of_an_error_without_end_there_is_head_and_tail(bad: Bad, beside: 
 
 @one_loop
 async def test_an_answer_with_neither_result_nor_error_is_none(bad: Bad, beside: Beside) -> None:
-    async with beside(bad("raw", timeouts=Timeouts(20, 0.5, 5))) as manager:
+    async with beside(bad("raw")) as manager:
         with pytest.raises(CallTimeout):
-            await manager.call("bad", "raw", {"message": {"jsonrpc": "2.0"}})
+            await manager.call("bad", "raw", {"message": {"jsonrpc": "2.0"}}, timeouts=Timeouts(20, 0.5, 5))
 
 
 # Calls that end though nobody answers.
@@ -389,8 +394,8 @@ async def test_a_call_that_is_not_answered_times_out_and_the_server_is_told(
         with within(1.5), pytest.raises(CallTimeout) as caught:
             await manager.call("bad", "wait")
         says(caught.value, "tools/call: neither answer nor progress for 0.5 s")
-        id = journal.messages("tools/call")[0]["id"]
         await until(lambda: journal.messages("notifications/cancelled"))
+        id = journal.messages("tools/call")[0]["id"]
         assert journal.messages("notifications/cancelled")[0]["params"]["requestId"] == id
         assert manager.status("bad").state is State.READY
 
@@ -416,11 +421,11 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
 @one_loop
 async def test_progress_keeps_a_call_alive_past_the_silence_timeout(bad: Bad, beside: Beside) -> None:
     heard: list[float] = []
-    async with beside(bad("good", timeouts=Timeouts(5, 0.4, 10))) as manager:
+    async with beside(bad("good", timeouts=Timeouts(20, 2.0, 60))) as manager:
         result = await manager.call(
             "bad",
             "steps",
-            {"count": 6, "every": 0.2},
+            {"count": 6, "every": 0.5},
             on_progress=lambda params: heard.append(params["progress"]),
         )
     assert text_of(result) == "done"
@@ -431,20 +436,21 @@ async def test_progress_keeps_a_call_alive_past_the_silence_timeout(bad: Bad, be
 async def test_progress_does_not_help_past_the_absolute_cap(
     bad: Bad, beside: Beside, within: Within, says: Says
 ) -> None:
-    async with beside(bad("good", timeouts=Timeouts(5, 0.4, 1.0))) as manager:
-        with within(1.5), pytest.raises(CallTimeout) as caught:
-            await manager.call("bad", "steps", {"count": 100, "every": 0.1})
-        says(caught.value, "tools/call took longer than 1 s in all")
+    async with beside(bad("good", timeouts=Timeouts(20, 2.0, 3.0))) as manager:
+        with within(3), pytest.raises(CallTimeout) as caught:
+            await manager.call("bad", "steps", {"count": 1000, "every": 0.1})
+        says(caught.value, "tools/call took longer than 3 s in all")
 
 
 async def test_a_server_that_does_not_read_makes_a_big_call_time_out(
     bad: Bad, beside: Beside, within: Within, says: Says
 ) -> None:
-    async with beside(bad("deaf", timeouts=Timeouts(20, 1, 5))) as manager:
+    async with beside(bad("deaf")) as manager:
         await manager.list_tools("bad")
+        text, limits = "x" * 5_000_000, Timeouts(20, 1, 60)
         with within(3):
             ends = await asyncio.gather(
-                *(manager.call("bad", "echo", {"text": "x" * 5_000_000}) for _ in range(3)),
+                *(manager.call("bad", "echo", {"text": text}, timeouts=limits) for _ in range(3)),
                 return_exceptions=True,
             )
         for end in ends:
@@ -477,10 +483,10 @@ async def test_a_servers_questions_are_answered_and_what_was_not_offered_is_refu
 @one_loop
 async def test_while_a_server_waits_for_us_its_silence_does_not_count(bad: Bad, beside: Beside) -> None:
     async def elicit(server: str, params: Any) -> dict[str, Any]:
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(3.0)
         return {"action": "decline"}
 
-    asks = bad("asks", timeouts=Timeouts(20, 0.5, 10))
+    asks = bad("asks", timeouts=Timeouts(20, 2.0, 60))
     async with beside(asks, callbacks=Callbacks(elicitation=elicit)) as manager:
         told = json.loads(text_of(await manager.call("bad", "echo")))
     assert told["elicitation/create"]["result"] == {"action": "decline"}
@@ -573,16 +579,18 @@ async def test_what_a_server_started_goes_with_it(
         assert all(psutil.pid_exists(pid) for pid in family)
         with within(3):
             await manager.close("bad")
-        await until(lambda: not any(alive(pid) for pid in family), 1)
+        await until(lambda: not any(lives(pid) for pid in family))
 
 
 async def test_callers_are_told_in_time_however_long_the_server_takes_to_go(
     bad: Bad, beside: Beside, within: Within, says: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stdio, "_AFTER_TERM", 2)
+    monkeypatch.setattr(stdio, "_AFTER_TERM", 4)
     async with beside(bad("stubborn-and-silent", timeouts=Timeouts(0.5, 1, 1))) as manager:
-        with within(1.5), pytest.raises(Unreachable) as caught:
+        before = below_us()
+        with pytest.raises(Unreachable) as caught:
             await manager.call("bad", "echo")
+        assert below_us() - before, "the server was gone before its caller was told"
         says(caught.value, "did not answer within 0.5 s")
         with within(5):
             await manager.close("bad")
@@ -599,7 +607,7 @@ async def test_a_close_in_the_middle_of_a_close_leaves_nothing(
             await manager.close("bad")
         assert isinstance((await asyncio.gather(call, return_exceptions=True))[0], Unreachable)
         family = [*journal.starts(), *journal.processes()]
-        await until(lambda: not any(alive(pid) for pid in family), 1)
+        await until(lambda: not any(lives(pid) for pid in family))
 
 
 async def test_closing_ends_calls_in_flight_and_those_that_wait_for_the_connect(
@@ -614,13 +622,6 @@ async def test_closing_ends_calls_in_flight_and_those_that_wait_for_the_connect(
             ends = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(end, ServerError) for end in ends)
         assert "the connection is closed" in str(ends[0])
-
-
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 PROGRAM = """
@@ -651,14 +652,13 @@ async def main():
 @pytest.mark.parametrize("end", ["closed", "forgotten", "failed"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 async def test_a_program_with_many_servers_ends_however_it_ends(
-    loop: str, end: str, hostile_stdio: str, within: Within, until: Until
+    loop: str, end: str, hostile_stdio: str, until: Until
 ) -> None:
     # Who closes everything is not warned of anything.
     strict = ("-W", "default") if end == "closed" else ()
     words = (sys.executable, *strict, "-c", PROGRAM, hostile_stdio, loop, end)
-    with within(15):
-        program = await asyncio.create_subprocess_exec(*words, stdout=-1, stderr=-1)
-        out, err = await asyncio.wait_for(program.communicate(), 15)
+    program = await asyncio.create_subprocess_exec(*words, stdout=-1, stderr=-1)
+    out, err = await asyncio.wait_for(program.communicate(), 60)
     assert program.returncode == (7 if end == "failed" else 0), err.decode()
     assert out == (b"" if end == "failed" else b"4 3\n")
     noise = [line for line in err.decode().splitlines() if "cannot be used" not in line]
@@ -697,7 +697,7 @@ async def test_a_server_that_exits_stays_away_until_someone_restarts_it(
 async def test_a_server_that_may_restart_comes_back_by_itself(
     bad: Bad, journal: Any, beside: Beside, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_BACKOFF", (0.05, 0.1))
+    monkeypatch.setattr(connection, "_BACKOFF", (0.5, 0.5))
     async with beside(bad("crashes-once", restart=Restart.ON_FAILURE)) as manager:
         with pytest.raises(OutcomeUnknown):
             await manager.call("bad", "echo")
@@ -773,16 +773,16 @@ async def test_a_server_that_is_lost_as_it_becomes_ready_is_not_ready(
 async def test_a_server_that_nobody_uses_is_stopped_and_starts_again_when_called(
     bad: Bad, journal: Any, beside: Beside, until: Until
 ) -> None:
-    async with beside(bad("good", stop_when_idle=0.2)) as manager:
+    async with beside(bad("good", stop_when_idle=1.0)) as manager:
         await manager.call("bad", "echo")
-        limits = Timeouts(20, 0.5, 5)
+        limits = Timeouts(20, 2.0, 60)
         slow = asyncio.ensure_future(manager.call("bad", "wait", timeouts=limits))
         first = journal.starts()[0]
         with pytest.raises(CallTimeout):
             await slow
-        assert alive(first)
+        assert lives(first)
         await until(lambda: manager.status("bad").state is State.IDLE)
-        await until(lambda: not alive(first))
+        await until(lambda: not lives(first))
         assert manager.status("bad").cause is None
         assert text_of(await manager.call("bad", "echo", {"text": "again"})) == "again"
         assert len(journal.starts()) == 2
@@ -792,10 +792,10 @@ async def test_a_server_that_nobody_uses_is_stopped_and_starts_again_when_called
 async def test_a_server_that_was_only_connected_is_stopped_too(
     bad: Bad, beside: Beside, until: Until
 ) -> None:
-    async with beside(bad("good", stop_when_idle=0.2)) as manager:
+    async with beside(bad("good", stop_when_idle=0.5)) as manager:
         await manager.connect(["bad"])
         assert manager.status("bad").state is State.READY
-        await until(lambda: manager.status("bad").state is State.IDLE, 3)
+        await until(lambda: manager.status("bad").state is State.IDLE)
 
 
 @one_loop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -251,11 +252,15 @@ async def test_a_connection_that_is_used_again_and_again_stays(
     accounts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managing, "_STOP_WHEN_IDLE", 0.4)
+    late = 0
     async with ClientManager([accounts.server("one")]) as manager:
         for _ in range(12):
             await use(manager, "one", [ANN])
+            rested = time.monotonic()
             await asyncio.sleep(0.1)
-        assert accounts.count("common", "initialize") == 1
+            # Where the machine did something else meanwhile, it was left alone for too long.
+            late += time.monotonic() - rested > 0.3
+        assert accounts.count("common", "initialize") <= 1 + late
 
 
 async def test_connections_that_nobody_uses_make_room_for_others(

@@ -34,7 +34,7 @@ QUESTION = "On which day does 2026-07-28 fall?"
 ORDER = r"call demo_weekday {\"date\": \"2026-07-28\"}"
 """What the model is told here in place of the question: it does what it is told, and knows nothing."""
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(400)
 
 
 def is_run(example: Example) -> bool:

@@ -20,6 +20,8 @@ from toolyard.errors import ToolyardError
 
 HOSTILE = ROOT / "tests/hostile/stdio_server.py"
 TIMEOUTS = {"connect": 6, "silence": 3, "call": 8}
+PATIENCE = 20.0
+"""Seconds for what is left behind to go."""
 
 
 @dataclass
@@ -87,7 +89,7 @@ async def run_case(each: Case, http: Listening) -> Outcome:
 
 async def left_behind(before: Held) -> list[str]:
     """What is there that was not, once there was time for it to go."""
-    me, deadline = asyncio.current_task(), time.monotonic() + 5
+    me, deadline = asyncio.current_task(), time.monotonic() + PATIENCE
     while True:
         now = Held.now()
         now.tasks.discard(me)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.conftest import Listening
-from tests.faults import children, over_http, protocol  # noqa: F401 - their cases
+from tests.faults import children, over_http, protocol, suite  # noqa: F401 - their cases
 from tests.faults.suite import CASES, Case, Room, beside, call, child, run_case
 
 QUICK = [
@@ -29,7 +29,11 @@ async def test_a_fault_is_told_in_one_sentence_and_disturbs_nobody(
     assert outcome.others > 0
 
 
-async def test_a_case_that_leaves_a_task_behind_is_wrong(hostile_http: Listening) -> None:
+async def test_a_case_that_leaves_a_task_behind_is_wrong(
+    hostile_http: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suite, "PATIENCE", 0.5)
+
     async def run(room: Room) -> str:
         run.task = asyncio.create_task(asyncio.sleep(60), name="forgotten")  # type: ignore[attr-defined]
         return "all well"

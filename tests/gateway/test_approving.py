@@ -450,7 +450,7 @@ async def test_over_standard_streams_the_client_is_asked(tmp_path: Path) -> None
         sink.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     async def heard() -> Any:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             return json.loads(await source.readline())
 
     begin = {"protocolVersion": "2025-11-25", "capabilities": FORMS, "clientInfo": {"name": "c"}}

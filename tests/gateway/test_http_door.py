@@ -197,7 +197,9 @@ async def test_a_session_ends_with_delete(pair: Local, http: aiohttp.ClientSessi
     async with http.delete(client.url, headers=client.head("")) as response:
         assert response.status == 204
     assert not manager._lanes  # pyright: ignore[reportPrivateUsage]
-    assert (await client.ask("tools/list")).status == 404
+    over = await client.ask("tools/list")
+    # Status and code by which clients know that they must begin again.
+    assert (over.status, over.error["code"], over.error["message"]) == (404, -32001, "Session not found")
 
 
 async def test_a_legacy_request_needs_no_session(pair: Local, http: aiohttp.ClientSession) -> None:

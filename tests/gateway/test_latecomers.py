@@ -157,6 +157,7 @@ async def test_a_server_that_cannot_be_reached_is_named_with_the_reason(
     open_site: Any, http: aiohttp.ClientSession
 ) -> None:
     site: Local = await open_site({"one": odd("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}})
+    await warm(site, http, "one")
     reply = await Modern(http, f"{site.url}/mcp").ask("tools/list")
     missing = reply.result["_meta"][MISSING]
     assert list(missing) == ["dead"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.conftest import odd
+from tests.processes import lives
 from tests.web.conftest import environment, write_config
 
 
@@ -23,7 +24,7 @@ class Lines:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(line + b"\n")
-        return json.loads(await asyncio.wait_for(self.process.stdout.readline(), 30))
+        return json.loads(await asyncio.wait_for(self.process.stdout.readline(), 90))
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ async def test_it_ends_with_its_input_and_its_children_with_it(lines: Any, until
     assert children
     gateway.process.stdin.close()
     assert await asyncio.wait_for(gateway.process.wait(), 30) == 0
-    await until(lambda: not any(child.is_running() for child in children))
+    await until(lambda: not any(lives(child.pid) for child in children))
     assert await gateway.process.stdout.read() == b""
 
 

@@ -64,7 +64,8 @@ async def test_an_event_that_has_no_number_is_of_no_stream(site: Local, http: ai
     head += f"Mcp-Session-Id: {client.headers['Mcp-Session-Id']}\r\nLast-Event-ID: own/\xb2\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", int(site.url.rpartition(":")[2]))
     writer.write(head.encode("latin-1"))
-    assert b" 404 " in await asyncio.wait_for(reader.readline(), 30)
+    # Not 404, by which a client would know that its session is over.
+    assert b" 410 " in await asyncio.wait_for(reader.readline(), 30)
     writer.close()
 
 

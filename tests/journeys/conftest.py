@@ -65,8 +65,8 @@ class Serve:
         port = free_port()
         words = [str(word).replace("{port}", str(port)) for word in command]
         filled = {name: value.replace("{port}", str(port)) for name, value in env.items()}
-        self.running.append(Running(words, port, filled).start())
-        return self.running[-1]
+        self.running.append(Running(words, port, filled))
+        return self.running[-1].start()
 
 
 @pytest.fixture

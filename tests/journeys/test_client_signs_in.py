@@ -33,7 +33,7 @@ MODULES = ROOT / ".envs/node/node_modules"
 DEMO = ROOT / "src/toolyard/cli/demo_server.py"
 BACK = "http://127.0.0.1:3999/callback"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @dataclass

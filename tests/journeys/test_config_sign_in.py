@@ -26,7 +26,7 @@ from tests.ports import free_port
 
 from toolyard.store import Database
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 NAME = "Guarded"
 
 
@@ -61,7 +61,7 @@ async def people(town: Town, chromium: Browser) -> AsyncIterator[list[Person]]:
     made: list[Person] = []
     for _ in range(2):
         context = await chromium.new_context(base_url=town.url)
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(60_000)
         person = Person(await context.new_page(), context, town)
         person.page.on("console", person.hear)
         made.append(person)

@@ -15,7 +15,7 @@ from playwright.async_api import Browser, expect
 
 ANN = {"Remote-User": "ann"}
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 def served(listening: Any, data: Path, **settings: str) -> str:

@@ -27,7 +27,7 @@ SECRETS = {
 }
 FORGED = "2026-01-01 00:00:00,000 INFO    toolyard.web: somebody signed in as admin"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @dataclass

@@ -20,8 +20,9 @@ from toolyard.model.people import Right, Role, TokenScope
 from toolyard.people import People
 from toolyard.store import Database
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
+PATIENT = (sys.executable, "-P", str(ROOT / "tests/patient.py"))
 HERE = ROOT / "tests/real_clients"
 MODERN, OLD = "2026-07-28", "2025-11-25"
 NOTE = "toolyard://sdk/test://note"
@@ -84,7 +85,7 @@ class Gateway:
     def ways(self) -> dict[str, tuple[str, ...]]:
         return {
             "http": (self.url, self.token),
-            "stdio": (sys.executable, "-m", "toolyard", "stdio", "--data-dir", str(self.data)),
+            "stdio": (*PATIENT, "stdio", "--data-dir", str(self.data)),
         }
 
 
@@ -111,7 +112,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     (folder / "toolyard.toml").write_text('write_tools = "allow"\n')
     secret = asyncio.run(token(folder))
-    words = (sys.executable, "-m", "toolyard", "serve", "--data-dir", folder, "--port", "{port}")
+    words = (*PATIENT, "serve", "--data-dir", folder, "--port", "{port}")
     served = programs(*words, HOME=str(folder), TOOLYARD_PEOPLE_MODE="password")
     yield Gateway(folder, f"{served.url}/mcp", secret)
     programs.stop()

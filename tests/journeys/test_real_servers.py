@@ -121,7 +121,7 @@ async def test_a_cancelled_call_and_a_timed_out_call_reach_the_server(
                 "s",
                 "wait",
                 {"seconds": 60, "marker": str(second)},
-                timeouts=Timeouts(silence=1.5),
+                timeouts=Timeouts(silence=3),
             )
         await until(second.exists)
         assert text_of(await manager.call("s", "echo", {"text": "still here"})) == "still here"

@@ -31,7 +31,7 @@ toolyard.gateway.handing._SILENCE = 2.0
 main()
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.processes import below_us
 
 from toolyard.clients import ClientManager
 from toolyard.errors import OutcomeUnknown, ServerError
@@ -17,12 +16,10 @@ from toolyard.model.server import HttpSpec, Restart, Server, StdioSpec
 
 from .conftest import PYTHONS, SDK_SERVER, Serve
 
+pytestmark = pytest.mark.timeout(400)
+
 CALLS = 1000
 AT_ONCE = 64
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 async def storm(manager: ClientManager, kill: object, journal: Path) -> Counter[str]:
@@ -42,9 +39,16 @@ async def storm(manager: ClientManager, kill: object, journal: Path) -> Counter[
                 outcomes[key] = type(error).__name__
                 await asyncio.sleep(0.25)
 
+    def done() -> int:
+        return sum(outcome == "done" for outcome in outcomes.values())
+
     async def killer() -> None:
         while len(outcomes) < CALLS - AT_ONCE:
+            before = done()
             await asyncio.sleep(0.4)
+            # A busy machine may need longer until anything is answered.
+            while done() == before:
+                await asyncio.sleep(0.01)
             await kill()  # type: ignore[operator]
 
     killing = asyncio.ensure_future(killer())
@@ -66,13 +70,12 @@ async def storm(manager: ClientManager, kill: object, journal: Path) -> Counter[
 @pytest.mark.parametrize("sdk", ["sdk1", "sdk2"])
 @pytest.mark.parametrize("transport", ["streamable-http", "sse"])
 async def test_every_call_over_http_ends_and_none_runs_twice(
-    transport: str, sdk: str, serve: Serve, tmp_path: Path
+    leaks: None, transport: str, sdk: str, serve: Serve, tmp_path: Path
 ) -> None:
     journal = tmp_path / "journal"
     journal.touch()
     running = serve(PYTHONS[sdk], SDK_SERVER, transport, "--port", "{port}", "--journal", journal)
     path = "sse" if transport == "sse" else "mcp"
-    before = len(asyncio.all_tasks()), descriptors()
 
     async def kill() -> None:
         running.stop()
@@ -80,22 +83,18 @@ async def test_every_call_over_http_ends_and_none_runs_twice(
 
     async with ClientManager([Server("s", HttpSpec(f"http://127.0.0.1:{running.port}/{path}"))]) as manager:
         outcomes = await storm(manager, kill, journal)
-    await asyncio.sleep(0)
     assert outcomes["done"] > 0
-    assert (len(asyncio.all_tasks()), descriptors()) == before
 
 
 @pytest.mark.parametrize("sdk", ["sdk1", "sdk2"])
 async def test_every_call_over_stdio_ends_and_none_runs_twice(
-    sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    leaks: None, sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolyard.clients.connection._BACKOFF", (0.05,) * 100)
     journal = tmp_path / "journal"
     journal.touch()
     spec = StdioSpec(PYTHONS[sdk], (str(SDK_SERVER), "stdio", "--journal", str(journal)))
     server = Server("s", spec, restart=Restart.ON_FAILURE)
-    children = below_us()
-    before = len(asyncio.all_tasks()), descriptors()
     async with ClientManager([server]) as manager:
 
         async def kill() -> None:
@@ -105,5 +104,3 @@ async def test_every_call_over_stdio_ends_and_none_runs_twice(
 
         outcomes = await storm(manager, kill, journal)
         assert outcomes["done"] > 0
-    assert below_us() <= children
-    assert (len(asyncio.all_tasks()), descriptors()) == before

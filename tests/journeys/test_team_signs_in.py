@@ -31,7 +31,7 @@ MODULES = ROOT / ".envs/node/node_modules"
 PASSWORD = "correct horse battery staple"
 NOBODY_ANSWERS = re.compile("net::ERR_(CONNECTION|EMPTY_RESPONSE|INCOMPLETE|NETWORK)")
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @dataclass
@@ -225,7 +225,7 @@ async def people(town: Town, chromium: Browser) -> AsyncIterator[list[Person]]:
     made: list[Person] = []
     for _ in range(2):
         context = await chromium.new_context(base_url=town.url, ignore_https_errors=True)
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(60_000)
         person = Person(await context.new_page(), context, town)
         person.page.on("console", person.hear)
         made.append(person)

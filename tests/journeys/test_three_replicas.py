@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator
@@ -20,7 +19,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.conftest import ROOT
-from tests.journeys.test_replicas import Replica
+from tests.journeys.test_replicas import Replica, running
 from tests.ports import free_port
 
 from toolyard.config.settings import Settings
@@ -39,7 +38,7 @@ META = {
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(NGINX is None, reason="nginx is not installed; make unit installs it"),
 ]
 
@@ -178,39 +177,31 @@ async def test_a_killed_replica_fails_what_was_in_flight_on_it_and_nothing_else(
             "TOOLYARD_PEOPLE_MODE": "password",
             "TOOLYARD_TRUSTED_PROXIES": "127.0.0.1",
         }
-        replicas.append(Replica(free_port(), env))
+        replicas.append(Replica(free_port(), env, ("-P", str(ROOT / "tests/patient.py"))))
     text = await token(tmp_path / "replica-0", postgres_url)
-    try:
-        await asyncio.gather(*(replica.start() for replica in replicas))
-        async with balanced(tmp_path / "nginx", replicas) as url, aiohttp.ClientSession() as session:
-            for replica in replicas:
-                # Each of them has listed the tools before the crowd comes.
-                assert right(await Crowd(replica.url, text, session).ask(0))
-            crowd, numbers, done = Crowd(url, text, session), itertools.count(), list[Asked]()
-            gone = asyncio.Event()
+    async with (
+        running(replicas),
+        balanced(tmp_path / "nginx", replicas) as url,
+        aiohttp.ClientSession() as session,
+    ):
+        for replica in replicas:
+            # Each of them has listed the tools before the crowd comes.
+            assert right(await Crowd(replica.url, text, session).ask(0))
+        crowd, numbers, done = Crowd(url, text, session), itertools.count(), list[Asked]()
 
-            async def client() -> None:
-                while (number := next(numbers)) < CALLS:
-                    done.append(await crowd.ask(number))
+        async def client() -> None:
+            while (number := next(numbers)) < CALLS:
+                done.append(await crowd.ask(number))
 
-            async def killer() -> float:
-                while len(done) < KILLED_AT:
-                    await asyncio.sleep(0.005)
-                victim = replicas[1].process
-                assert victim is not None
-                victim.send_signal(signal.SIGKILL)
-                await asyncio.to_thread(victim.wait, 20)
-                gone.set()
-                return time.monotonic()
+        async def killer() -> float:
+            while len(done) < KILLED_AT:
+                await asyncio.sleep(0.005)
+            await asyncio.to_thread(replicas[1].kill)
+            return time.monotonic()
 
-            killing = asyncio.create_task(killer())
-            await asyncio.gather(*(client() for _ in range(CLIENTS)))
-            killed_at = await killing
-    finally:
-        victim, replicas[1].process = replicas[1].process, None
-        if victim is not None and victim.stdout is not None:
-            victim.stdout.close()
-        await asyncio.gather(*(replica.stop() for replica in replicas))
+        killing = asyncio.create_task(killer())
+        await asyncio.gather(*(client() for _ in range(CLIENTS)))
+        killed_at = await killing
     failed = [each for each in done if not right(each)]
     assert len(done) == CALLS
     assert len(failed) <= CLIENTS

@@ -40,7 +40,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 async def test_a_name_is_looked_up_as_the_system_does_it() -> None:
-    found = await Names().resolve("localhost", 80, socket.AF_INET)
+    found = await Names().resolve("localhost", 80, socket.AF_UNSPEC)
     assert ("127.0.0.1", 80) in [(each["host"], each["port"]) for each in found]
 
 
@@ -53,7 +53,7 @@ async def test_names_that_nobody_answers_for_hold_up_nothing_else(silent: list[s
     looking = Names()
     waiting = [asyncio.create_task(looking.resolve(f"n{each}.silent")) for each in range(50)]
     async with asyncio.timeout(30):
-        assert await looking.resolve("localhost", 80)
+        assert await looking.resolve("localhost", 80, socket.AF_UNSPEC)
         assert await asyncio.to_thread(len, "abc") == 3
     for task in waiting:
         task.cancel()

@@ -72,7 +72,7 @@ def test_nobody_being_an_admin_is_worth_a_warning() -> None:
         (_settings("password"), "http://127.0.0.1:8420"),
         (_settings("password", host="::1", port=1), "http://[::1]:1"),
         (_settings("password", host="0.0.0.0"), "http://localhost:8420"),
-        (_settings("password", public_url="https://t.example/yard"), "https://t.example/yard"),
+        (_settings("password", public_url="https://t.example"), "https://t.example"),
     ],
 )
 def test_where_people_reach_us(settings: Settings, address: str) -> None:

@@ -138,6 +138,21 @@ async def test_a_body_that_was_moved_to_another_row_does_not_open(database: Data
         await database.auth.grant("instance:bob")
 
 
+async def test_a_client_that_does_not_open_is_not_there_and_that_is_told(
+    database: Database, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    from sqlalchemy import update
+
+    from toolyard.store.tables import auth_clients
+
+    await database.auth.put_client(client)
+    await database._workshop.write(lambda c: c.execute(update(auth_clients).values(body=b"of another key")))
+    assert await database.auth.client(client.issuer, client.redirect_uri) is None
+    [told] = [record.getMessage() for record in caplog.records if record.name == "toolyard.store.auth"]
+    assert client.issuer in told
+    assert client.client_id not in told
+
+
 async def test_what_cannot_be_encoded_is_refused_whole(database: Database, grant: Grant) -> None:
     with pytest.raises(Unstorable):
         await database.auth.put_grant("k", replace(grant, access_token="\ud800"))
@@ -168,9 +183,14 @@ async def test_tasks_refresh_one_after_the_other(database: Database) -> None:
 
     await asyncio.gather(*(refresh("k") for _ in range(50)))
     assert most == 1
-    most = 0
-    await asyncio.gather(*(refresh(f"k{number}") for number in range(50)))
-    assert most > 1
+    both = asyncio.Barrier(2)
+
+    async def beside(key: str) -> None:
+        async with database.auth.refreshing(key):
+            await both.wait()
+
+    async with asyncio.timeout(30):
+        await asyncio.gather(beside("k1"), beside("k2"))
 
 
 async def test_two_who_have_it_open_refresh_one_after_the_other(

@@ -63,6 +63,12 @@ async def test_listings_of_a_season_ago_are_dropped(database: Database) -> None:
     assert await database.catalogues.load([KEY]) is None
 
 
+async def test_a_listing_of_a_clock_that_was_ahead_makes_room(database: Database) -> None:
+    await database.catalogues.save(replace(STORED, fetched_at=NOW + 3_000 * 86_400))
+    await database.catalogues.save(STORED)
+    assert await database.catalogues.load([KEY]) == STORED
+
+
 async def test_a_large_listing_is_kept(database: Database) -> None:
     large = replace(STORED, body=b"x" * 30_000_000)
     await database.catalogues.save(large)

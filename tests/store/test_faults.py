@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -58,20 +59,20 @@ async def test_connections_that_ended_meanwhile_are_replaced(replica: Database, 
 
 async def test_transactions_that_block_each_other_are_tried_again(replica: Database) -> None:
     ann, bob = [await replica.people.add_user(name, Role.USER) for name in ("Ann", "Bob")]
-    tries = 0
+    tries, met = count(1), threading.Barrier(2)
 
     def both(first: User, second: User) -> Any:
         def work(connection: Any) -> None:
-            nonlocal tries
-            tries += 1
+            number = next(tries)
             connection.execute(update(users).where(users.c.id == first.id).values(last_seen=1.0))
-            connection.execute(text("SELECT pg_sleep(0.2)"))
+            if number <= 2:
+                met.wait(30)
             connection.execute(update(users).where(users.c.id == second.id).values(last_seen=2.0))
 
         return work
 
     await asyncio.gather(replica._workshop.write(both(ann, bob)), replica._workshop.write(both(bob, ann)))
-    assert tries > 2
+    assert next(tries) > 3
 
 
 async def test_a_database_that_goes_away_is_said_and_comes_back(

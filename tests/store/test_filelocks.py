@@ -59,5 +59,5 @@ def test_nothing_is_left_open_by_those_who_could_not_have_it(tmp_path: Path) -> 
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         assert filelocks._taken(path) is None
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
     filelocks._let_go(path, holder)

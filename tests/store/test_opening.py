@@ -240,6 +240,14 @@ async def test_other_urls_are_refused_without_their_password(tmp_path: Path, url
     assert PASSWORD not in _everything(caught.value)
 
 
+@pytest.mark.parametrize("password", ["one@two", "one@two/three"])
+async def test_a_password_with_an_at_sign_is_not_taken_for_a_host(tmp_path: Path, password: str) -> None:
+    with pytest.raises(DatabaseUnusable, match="more than one @") as caught:
+        await open_close(tmp_path, url=f"postgresql://ann:{password}@127.0.0.1/db", secret_key=KEY)
+    assert "%40" in str(caught.value.hint)
+    assert "two" not in _everything(caught.value)
+
+
 async def test_a_database_that_is_not_there_is_said_without_the_password(
     postgres_url: str, tmp_path: Path
 ) -> None:

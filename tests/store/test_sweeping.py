@@ -52,6 +52,25 @@ async def test_old_entries_of_the_audit_log_go_in_batches(
     assert await then.sweeping.sweep(90) == 0
 
 
+async def test_entries_of_a_clock_that_was_ahead_stop_nothing_and_go_with_the_next(
+    then: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "_BATCH", 3)
+    monkeypatch.setattr(sweeping, "_PAUSE", 0.0)
+    await noted(then, 100.0, *[-3_000.0] * 8, 95.0, 93.0, -3_000.0, 80.0, -3_000.0)
+    assert await then.sweeping.sweep(90) == 11
+    left = [-3_000.0, 80.0, -3_000.0, 0.0]
+    assert [(NOW - each.at) / DAY async for each in then.audit.export()] == left
+    assert await then.sweeping.sweep(90) == 0
+
+
+async def test_nothing_waits_for_a_time_that_a_wrong_clock_set(then: Database, pending: Pending) -> None:
+    await then.people.add_attempt("typed", NOW + 3_000 * DAY)
+    await then.auth.put_pending(replace(pending, began_at=NOW + 3_000 * DAY))
+    await then.sweeping.sweep(90)
+    assert [await count(then, table) for table in (attempts, auth_pending)] == [0, 0]
+
+
 async def test_zero_days_keep_everything(then: Database) -> None:
     await noted(then, 10_000.0)
     assert await then.sweeping.sweep(0) == 0

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.processes import lives
 
 from toolyard.errors import Unreachable
 from toolyard.model.server import StdioSpec
@@ -40,13 +41,6 @@ OWNER = textwrap.dedent("""
 """)
 
 
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 class Owner:
     """Another Toolyard, with two servers that each have two processes of their own."""
 
@@ -56,6 +50,10 @@ class Owner:
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
+        self.family: list[int] = []
+        self.watchdogs: list[int] = []
+
+    def begin(self) -> None:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == b"ready\n"
         me = psutil.Process(self.process.pid)
@@ -67,7 +65,7 @@ class Owner:
 
     def end(self) -> None:
         for pid in (self.process.pid, *self.watchdogs, *self.family):
-            if alive(pid):
+            if lives(pid):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(30)
         assert self.process.stdout is not None
@@ -77,14 +75,17 @@ class Owner:
 @pytest.fixture
 def owner(hostile_stdio: str, tmp_path: Path) -> Any:
     made = Owner(hostile_stdio, tmp_path)
-    yield made
-    made.end()
+    try:
+        made.begin()
+        yield made
+    finally:
+        made.end()
 
 
 async def test_after_a_kill_nothing_is_left_not_even_what_left_its_group(owner: Owner, until: Until) -> None:
     os.kill(owner.process.pid, signal.SIGKILL)
     owner.process.wait(30)
-    await until(lambda: not any(alive(pid) for pid in [*owner.family, *owner.watchdogs]))
+    await until(lambda: not any(lives(pid) for pid in [*owner.family, *owner.watchdogs]))
 
 
 async def test_without_its_watchdog_what_is_left_is_swept_by_the_next_toolyard(
@@ -94,10 +95,10 @@ async def test_without_its_watchdog_what_is_left_is_swept_by_the_next_toolyard(
     os.kill(owner.process.pid, signal.SIGKILL)
     owner.process.wait(30)
     # Those who read the end of their input go by themselves; the others stay, until someone sweeps.
-    await until(lambda: sum(alive(pid) for pid in owner.family) <= 4)
+    await until(lambda: sum(lives(pid) for pid in owner.family) <= 4)
     nursery = Nursery()
     nursery.prepare()
-    await until(lambda: not any(alive(pid) for pid in owner.family))
+    await until(lambda: not any(lives(pid) for pid in owner.family))
     await nursery.close()
 
 
@@ -106,7 +107,7 @@ async def test_the_children_of_a_living_toolyard_are_never_swept(
 ) -> None:
     nursery.prepare()
     await nursery.close()
-    assert all(alive(pid) for pid in owner.family)
+    assert all(lives(pid) for pid in owner.family)
 
 
 async def test_a_watchdog_that_was_killed_is_replaced_and_told_of_everyone(
@@ -119,7 +120,7 @@ async def test_a_watchdog_that_was_killed_is_replaced_and_told_of_everyone(
     await one.open(recorder)
     first = watchdogs()[0]
     first.kill()
-    await until(lambda: not alive(first.pid))
+    await until(lambda: not lives(first.pid))
     await two.open(recorder)
     assert len(watchdogs()) == 1
     assert watchdogs()[0].pid != first.pid

@@ -48,6 +48,14 @@ async def test_of_its_last_words_those_count_that_say_what_happened(nursery: Nur
     await transport.close()
 
 
+async def test_a_whole_line_as_the_command_is_told_where_its_words_belong(
+    nursery: Nursery, recorder: Any
+) -> None:
+    with pytest.raises(Unreachable, match="command not found: sh -c true") as failed:
+        await StdioTransport(StdioSpec("sh -c true"), nursery).open(recorder)
+    assert failed.value.hint == "'command' names the program alone, sh; what follows it belongs into 'args'"
+
+
 async def test_nothing_is_heard_after_a_close(spec: Spec, nursery: Nursery, recorder: Any) -> None:
     transport = StdioTransport(spec("good"), nursery)
     await transport.open(recorder)

@@ -176,7 +176,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Starting]:
             )
         served = Served(process, "", folder, 0.0, log)
         started.append(served)
-        served.url = await asyncio.wait_for(asyncio.to_thread(_address, served), 60)
+        served.url = await asyncio.wait_for(asyncio.to_thread(_address, served), 120)
         served.seconds = time.monotonic() - began
         return served
 

@@ -8,7 +8,7 @@ from tests.web.test_pages_browser import Yard, schemes, window, yard
 
 __all__ = ["yard"]
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest.mark.parametrize("width", [1280, 390])

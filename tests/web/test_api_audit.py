@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from toolyard.model.audit import AuditEntry
+from toolyard.store.errors import DatabaseUnavailable
 
 
 @pytest.fixture
@@ -73,3 +76,25 @@ async def test_it_is_for_admins(team: Any) -> None:
         assert (await ada.token.get(path)).status == 403
         assert (await ada.browser.get(path)).status == 403
         assert (await team.client().get(path)).status == 401
+
+
+async def test_a_change_is_written_down_as_soon_as_the_database_takes_it(
+    team: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = await team.person("root", "admin")
+    insert, away = team.site.audit._insert, [True]
+
+    async def inserting(entries: Sequence[AuditEntry]) -> None:
+        if away:
+            raise DatabaseUnavailable("the disk is full")
+        await insert(entries)
+
+    monkeypatch.setattr(team.site.audit, "_insert", inserting)
+    made = await root.browser.post("/api/v1/tokens", {"name": "t", "scope": {"rights": ["read"]}})
+    assert made.status == 201
+    away.clear()
+    told: list[Any] = []
+    async with asyncio.timeout(30):
+        while not told:
+            told = (await root.token.get("/api/v1/audit?action=token.make")).json["items"]
+    assert told[0]["target"] == made.json["id"]

@@ -83,6 +83,46 @@ async def test_a_body_that_is_no_json(alone: Any) -> None:
         is_problem(answer, answer.status)
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "[{}, [Infinity]]"])
+async def test_a_number_that_json_does_not_have(alone: Any, number: str) -> None:
+    answer = await alone.client().post(
+        "/api/v1/tools/demo_weekday/call",
+        data=f'{{"arguments": {{"date": {number}}}}}',
+        headers={"Content-Type": "application/json"},
+    )
+    problem = is_problem(answer, 422)
+    assert "a number that JSON does not have" in problem["errors"][0]["message"]
+
+
+MILLION = 1_000_000
+MANY = {
+    "lists": b"[" + b"[]," * MILLION + b"[]]",
+    "numbers": b"[" + b"1," * MILLION + b"1]",
+    "texts": b"[" + b'"",' * MILLION + b'""]',
+    "backslashes": b"[" + rb'"\\",' * MILLION + b'""]',
+    "keys": b"{" + b",".join(b'"%d":{}' % number for number in range(MILLION // 2)) + b"}",
+    "no end": b'["' + b"," * MILLION + rb"\"" + b"]," * MILLION + b'"' + b"[]," * MILLION,
+}
+
+
+@pytest.mark.parametrize("path", ["/api/v1/tools/demo_weekday/call", "/mcp"])
+@pytest.mark.parametrize("kind", MANY)
+async def test_a_body_of_very_many_values_is_not_read(alone: Any, kind: str, path: str) -> None:
+    body = b'{"arguments": {"date": ' + MANY[kind] + b"}}"
+    assert len(body) < 8 * 1024 * 1024
+    headers = {"Content-Type": "application/json"}
+    problem = is_problem(await alone.client().post(path, data=io.BytesIO(body), headers=headers), 413)
+    assert "at most 200,000 values" in problem["detail"]
+
+
+@pytest.mark.parametrize("text", ["a,b,[{\n", '{"a": ["b", "c\\"]},', '\\",['])
+async def test_a_long_text_may_hold_anything(alone: Any, text: str) -> None:
+    body = io.BytesIO(json.dumps({"arguments": {"date": text * 150_000}}).encode())
+    headers = {"Content-Type": "application/json"}
+    answer = await alone.client().post("/api/v1/tools/demo_weekday/call", data=body, headers=headers)
+    assert answer.status == 200
+
+
 async def test_what_was_sent_is_not_told_back(alone: Any) -> None:
     body = {"name": "S", "url": 3, "choices": [{"kind": "oauth", "client_secret": ["hunter2-hunter2"]}]}
     problem = is_problem(await alone.client().post("/api/v1/servers", body), 422)

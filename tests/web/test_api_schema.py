@@ -103,7 +103,7 @@ async def schemathesis(team: Any, admin: Any, config: str, folder: Path, *phases
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 async def test_schemathesis_finds_nothing_route_by_route(big: Any, hostile_http: Any, tmp_path: Path) -> None:
     admin = await big.person("root", "admin")
     config = CONFIG + await known(big, admin, hostile_http.url)
@@ -111,7 +111,7 @@ async def test_schemathesis_finds_nothing_route_by_route(big: Any, hostile_http:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 async def test_schemathesis_finds_nothing_from_route_to_route(team: Any, tmp_path: Path) -> None:
     admin = await team.person("root", "admin")
     await schemathesis(team, admin, CONFIG, tmp_path, "stateful")

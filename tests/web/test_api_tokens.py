@@ -121,3 +121,22 @@ async def test_a_limited_token_reaches_the_instances_that_it_names(team: Any, ho
     names = [each["name"] for each in (await client.get("/api/v1/tools")).json["items"]]
     assert names == ["mcp_one__echo"]
     assert (await client.post("/api/v1/tools/mcp_two__echo/call", {})).status == 404
+
+
+async def test_a_limited_token_makes_no_instance_that_it_does_not_name(team: Any, hostile_http: Any) -> None:
+    admin, ada = await team.person("root", "admin"), await team.person("ada")
+    body = {"name": "S", "url": f"{hostile_http.url}/good/token-slugs", "private_addresses": True}
+    server = (await admin.token.post("/api/v1/servers", body)).json["id"]
+    scope = {"rights": ["read", "manage"], "servers": ["one*"]}
+    token = (await ada.browser.post("/api/v1/tokens", {"name": "t", "scope": scope})).json["token"]
+    client = team.client(Authorization=f"Bearer {token}")
+    for slug in ({"slug": "two"}, {"slug": " two "}, {}):
+        refused = await client.post("/api/v1/instances", {"server_id": server, **slug})
+        assert refused.status == 403, slug
+        assert "not for an instance" in refused.json["detail"]
+    made = await client.post("/api/v1/instances", {"server_id": server, "slug": "one-more"})
+    assert made.status == 201
+    one = f"/api/v1/instances/{made.json['id']}"
+    assert (await client.ask("PATCH", one, {"slug": "two"})).status == 403
+    assert (await client.ask("PATCH", one, {"slug": "one"})).status == 200
+    assert [each["slug"] for each in (await ada.browser.get("/api/v1/instances")).json["items"]] == ["one"]

@@ -25,7 +25,7 @@ from toolyard.model.chat import Chat, Kind, NewEvent, TurnState
 from toolyard.model.result import Result
 from toolyard.store import Database
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL = ROOT / "tests/servers/openai_server.py"
@@ -659,7 +659,7 @@ PLACES = (
 )
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, 360])
 async def test_pages_are_quiet_fit_the_window_and_can_be_read(
     chromium: Browser, yard: ChatYard, width: int
 ) -> None:

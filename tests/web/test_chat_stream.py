@@ -294,7 +294,7 @@ async def slow(url: str, path: str) -> tuple[asyncio.StreamReader, asyncio.Strea
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 async def test_a_listener_on_another_replica_sees_the_same_in_the_same_order(
     serve: Any, model_program: Any, demo: Any, postgres_url: str
 ) -> None:
@@ -354,7 +354,7 @@ def client_of(url: str) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 async def test_a_killed_server_leaves_an_interrupted_turn_that_can_be_retried(
     serve: Any, model_program: Any, demo: Any, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -48,10 +49,12 @@ HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 
 @pytest.mark.parametrize("begun", [b"", b"G", b"\r\n", HEAD, HEAD + b"X: y"])
 async def test_a_head_that_does_not_end_ends_the_connection(port: int, begun: bytes) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     began = time.monotonic()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(begun)
-    assert await asyncio.wait_for(reader.read(), 30) == b""
+    # What comes after its end, from a machine that did something else meanwhile, is refused.
+    with contextlib.suppress(ConnectionResetError):
+        assert await asyncio.wait_for(reader.read(), 30) == b""
     assert time.monotonic() - began > 0.2
     writer.close()
 

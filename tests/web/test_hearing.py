@@ -90,6 +90,15 @@ async def test_a_token_that_is_revoked_anywhere_opens_nothing_any_more(
         await until_refused(person.token)
 
 
+async def test_a_long_address_is_not_remembered(team: Local) -> None:
+    ann = await team.person("ann")
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
+    for number in range(3):
+        answer = await ann.token.post(f"/mcp?n={number}&mode=meta&x={'y' * 9_000}", body, headers=HEADERS)
+        assert answer.status == 200
+    assert not team.site.mcp._admitted
+
+
 async def test_whoever_is_disabled_anywhere_is_refused(team: Local, elsewhere: Database) -> None:
     ann = await team.person("ann")
     assert await listed(ann.token) == 200

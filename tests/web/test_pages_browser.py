@@ -22,7 +22,7 @@ from toolyard.registry import Registry
 from toolyard.registry.drafts import InstanceDraft, ServerDraft
 from toolyard.store import Database
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Looking:
 @contextlib.asynccontextmanager
 async def window(chromium: Browser, yard: Yard, **options: object) -> AsyncIterator[Looking]:
     context: BrowserContext = await chromium.new_context(base_url=yard.url, **options)  # type: ignore[arg-type]
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(60_000)
     looking = Looking(await context.new_page())
     looking.page.on(
         "console", lambda each: looking.said.append(each.text) if each.type in ("error", "warning") else None
@@ -111,7 +111,7 @@ async def schemes(page: Page) -> AsyncIterator[str]:
 # Every page.
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, 360])
 async def test_no_page_complains_or_is_wider_than_the_window(
     chromium: Browser, yard: Yard, width: int
 ) -> None:
@@ -501,6 +501,7 @@ async def test_ways_to_sign_in_are_added_in_place(chromium: Browser, yard: Yard)
         await expect(page.get_by_label("Client secret").first).to_have_value("typed already")
         await page.get_by_role("button", name="Remove this way").last.click()
         await expect(page.locator("fieldset.choice")).to_have_count(1)
+        await expect(page.get_by_role("button", name="Add another way")).to_be_focused()
 
 
 async def test_the_token_can_be_copied(chromium: Browser, yard: Yard) -> None:

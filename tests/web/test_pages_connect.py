@@ -52,6 +52,14 @@ async def test_alone_no_token_is_needed_and_a_program_can_be_started(alone: Loca
     assert answer.status == 200
 
 
+async def test_a_program_that_a_client_starts_uses_what_this_one_uses(alone: Local) -> None:
+    page = await Browser(alone.client()).get("/ui/connect?client=cursor")
+    made, folder = entry(page, "the entry for the program"), alone.site.data_dir
+    places = ["--data-dir", str(folder), "--config", str(folder / "mcp.json")]
+    assert [made["command"], *made["args"]] == ["toolyard", *places, "stdio"]
+    assert f"toolyard {' '.join(places)} connect cursor --write" in page.text
+
+
 @pytest.mark.parametrize("client", [name for name in CLIENTS if name != "claude-desktop"])
 async def test_a_token_is_made_for_the_client_and_opens_the_address(team: Local, client: str) -> None:
     person = await team.person("bob")

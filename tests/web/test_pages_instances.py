@@ -257,6 +257,9 @@ async def test_a_filter_lets_all_some_or_none_through(
     assert "0 of 4 usable" in (await me.get(f"{at}/tools")).text
     await send("all", [])
     assert await stored() is None
+    page = await send("some", [f"tool-{number}" for number in range(2_001)])
+    assert page.flash.startswith("The filter has 2,001 entries")
+    assert await stored() is None
 
 
 async def test_a_tool_is_tried_with_a_form_from_its_schema(

@@ -18,7 +18,7 @@ from tests.web.test_pages_browser import HIDE, SHOW
 from toolyard.model.people import Role
 from toolyard.store import Database
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
 WORDS = "Words that took an hour"
 
@@ -89,7 +89,7 @@ class Windows:
 @pytest_asyncio.fixture(loop_scope="session")
 async def windows(chromium: Browser, url: str) -> AsyncIterator[Windows]:
     context: BrowserContext = await chromium.new_context(base_url=url)
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(60_000)
     made = Windows(await context.new_page(), await context.new_page())
     await made.sign_in("ann")
     yield made

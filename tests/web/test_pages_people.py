@@ -84,6 +84,7 @@ async def test_where_nobody_is_invited_the_page_says_so(alone: Local) -> None:
     page = await Browser(alone.client()).get("/ui/admin/people")
     assert "whoever sits at this machine" in page.text
     assert not page.root.all("input", id="name")
+    assert page.root.one("td", data_label="Last seen").text == "now"
 
 
 # Tokens.

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"
 PASSWORD = "correct horse battery staple"
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 async def _page(chromium: Browser, url: str) -> tuple[Page, list[str]]:

@@ -15,7 +15,7 @@ import pytest
 
 from toolyard.model.people import Right, TokenScope
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @dataclass

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -19,8 +20,9 @@ import aiohttp
 import psutil
 import pytest
 from tests.ports import free_port
+from tests.processes import lives
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 Until = Callable[..., Awaitable[None]]
 
@@ -98,9 +100,9 @@ HELD = """
 import pathlib, sys, time
 class Held:
     def find_spec(self, name, path=None, target=None):
-        while name == "fastapi" and not go.exists():
+        while name == held and not go.exists():
             time.sleep(0.01)
-go = pathlib.Path(sys.argv.pop(1))
+held, go = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1))
 sys.meta_path.insert(0, Held())
 from toolyard.cli import main
 main()
@@ -110,7 +112,7 @@ main()
 async def test_it_takes_connections_before_the_application_is_loaded(serve: Any, tmp_path: Path) -> None:
     """Who comes early waits for an answer, and is not sent away."""
     port, go = free_port(), tmp_path / "go"
-    starting = asyncio.create_task(serve({}, "--port", str(port), program=("-c", HELD, str(go))))
+    starting = asyncio.create_task(serve({}, "--port", str(port), program=("-c", HELD, "fastapi", str(go))))
     async with asyncio.timeout(60):
         while True:
             try:
@@ -158,9 +160,14 @@ async def test_nothing_is_started_where_the_setting_says_so(serve: Any, demo: An
 MODEL = {"TOOLYARD_MODEL": "openai:one", "TOOLYARD_MODEL_BASE_URL": "http://127.0.0.1:1/v1"}
 
 
-async def test_what_talks_to_models_is_loaded_after_it_listens(serve: Any, until: Until) -> None:
-    served = await serve({}, **MODEL)
+async def test_what_talks_to_models_is_loaded_after_it_listens(
+    serve: Any, tmp_path: Path, until: Until
+) -> None:
+    go = tmp_path / "go"
+    served = await serve({}, program=("-c", HELD, "pydantic_ai", str(go)), **MODEL)
+    assert await asked(served.url) == (200, "ok\n")
     assert "models" not in served.errors
+    go.touch()
     await until(lambda: "what talks to models is loaded" in served.errors, 90)
     served.signal()
     assert await served.ended(60) == 0
@@ -211,6 +218,16 @@ async def test_the_first_admin_gets_a_link_that_works_once(serve: Any, tmp_path:
     assert link.startswith(f"{served.url}/ui/invite/")
     assert (await asked(served.url, link.removeprefix(served.url)))[0] == 200
     assert (await asked(served.url, "/api/v1/status"))[0] == 401
+    served.signal()
+    assert await served.ended() == 0
+
+
+async def test_of_the_links_of_several_replicas_it_is_said_that_the_newest_works(
+    serve: Any, postgres_url: str, until: Until
+) -> None:
+    database = {"TOOLYARD_DATABASE_URL": postgres_url, "TOOLYARD_SECRET_KEY": "a" * 44}
+    served = await serve({}, TOOLYARD_PEOPLE_MODE="password", **database)
+    await until(lambda: "only the newest of them works" in served.errors, 60)
     served.signal()
     assert await served.ended() == 0
 
@@ -316,10 +333,10 @@ async def test_a_changed_entry_restarts_just_that_server(serve: Any, demo: Any, 
         assert time.monotonic() < deadline, now
         await asyncio.sleep(0.05)
     assert pids["two"] == before["two"]["pid"]
-    assert not psutil.pid_exists(before["one"]["pid"])
+    await until(lambda: not psutil.pid_exists(before["one"]["pid"]))
 
 
-async def test_a_broken_edit_keeps_what_was_there_and_is_told(serve: Any, demo: Any) -> None:
+async def test_a_broken_edit_keeps_what_was_there_and_is_told(serve: Any, demo: Any, until: Until) -> None:
     served = await serve({"one": demo})
     await until_state(served.url, "one", "ready")
     (served.data / "mcp.json").write_text('{"mcpServers": {"one": ')
@@ -333,7 +350,7 @@ async def test_a_broken_edit_keeps_what_was_there_and_is_told(serve: Any, demo: 
         await asyncio.sleep(0.05)
     assert "mcp.json:1" in found["config_problem"]
     assert found["items"][0]["state"] == "ready"
-    assert "cannot be used" in served.errors
+    await until(lambda: "cannot be used" in served.errors)
 
 
 # Stopping.
@@ -349,22 +366,22 @@ async def test_it_stops_at_a_signal_with_nothing_left(
     assert children
     served.signal(number)
     assert await served.ended() == 0
-    await until(lambda: not any(child.is_running() for child in children))
+    await until(lambda: not any(lives(child.pid) for child in children))
     assert "Traceback" not in served.errors
 
 
 async def test_an_open_request_ends_before_it_stops(serve: Any, demo: Any, until: Until) -> None:
-    served = await serve({"demo": demo})
+    served = await serve({"demo": demo}, program=giving(300))
     await until_state(served.url, "demo", "ready")
-    body = {"arguments": {"to": 10, "pause": 0.2}}
+    body = {"arguments": {"to": 30, "pause": 0.2}}
     call = asyncio.create_task(posted(served.url, "/api/v1/tools/demo_count/call", body))
     await until_open(served.url)
     children = children_of(served.process.pid)
     served.signal()
     status, result = await call
-    assert (status, result["text"]) == (200, "Counted to 10.")
+    assert (status, result["text"]) == (200, "Counted to 30.")
     assert await served.ended() == 0
-    await until(lambda: not any(child.is_running() for child in children))
+    await until(lambda: not any(lives(child.pid) for child in children))
 
 
 async def test_a_request_that_does_not_end_gets_an_answer_all_the_same(
@@ -383,7 +400,7 @@ async def test_a_request_that_does_not_end_gets_an_answer_all_the_same(
     assert problem["type"] in ("urn:toolyard:problem:unreachable", "urn:toolyard:problem:outcome-unknown")
     assert await served.ended() == 0
     assert time.monotonic() - began > 0.9
-    await until(lambda: not any(child.is_running() for child in children))
+    await until(lambda: not any(lives(child.pid) for child in children))
 
 
 async def test_a_second_signal_hurries(serve: Any, tiny: Any, until: Until) -> None:
@@ -398,7 +415,7 @@ async def test_a_second_signal_hurries(serve: Any, tiny: Any, until: Until) -> N
     await until_refused(served.url)
     served.signal()
     assert await served.ended() == 0
-    await until(lambda: not any(child.is_running() for child in children))
+    await until(lambda: not any(lives(child.pid) for child in children))
     await asyncio.gather(call, return_exceptions=True)
 
 
@@ -410,7 +427,7 @@ async def test_a_child_that_ignores_the_signal_is_killed(serve: Any, tmp_path: P
     children = children_of(served.process.pid)
     served.signal()
     assert await served.ended() == 0
-    await until(lambda: not any(child.is_running() for child in children))
+    await until(lambda: not any(lives(child.pid) for child in children))
 
 
 async def test_streams_end_when_it_stops(serve: Any, demo: Any) -> None:
@@ -441,7 +458,7 @@ async def test_nothing_survives_kill_9(serve: Any, demo: Any, until: Until) -> N
     assert any("demo_server" in " ".join(child.cmdline()) for child in children)
     served.signal(signal.SIGKILL)
     await served.ended()
-    await until(lambda: not any(child.is_running() for child in children))
+    await until(lambda: not any(lives(child.pid) for child in children))
 
 
 async def test_what_was_noted_is_on_disk_after_the_stop(serve: Any, demo: Any, tmp_path: Path) -> None:
@@ -457,3 +474,20 @@ async def test_what_was_noted_is_on_disk_after_the_stop(serve: Any, demo: Any, t
     again = await serve({"demo": demo}, data=data, TOOLYARD_WARM="false")
     _, text = await asked(again.url, "/api/v1/audit?action=tool.call")
     assert len(json.loads(text)["items"]) == 20
+
+
+async def test_a_request_that_waits_for_a_database_which_hangs_ends_without_a_trace(serve: Any) -> None:
+    served = await serve({}, program=giving(0.2))
+    # The first visit makes the local user.
+    await statuses(served.url)
+    with contextlib.closing(sqlite3.connect(served.data / "toolyard.db", isolation_level=None)) as held:
+        held.execute("BEGIN IMMEDIATE")
+        body = {"name": "S", "url": "http://127.0.0.1:9/mcp"}
+        waiting = asyncio.create_task(posted(served.url, "/api/v1/servers", body))
+        await until_open(served.url)
+        served.signal()
+        with pytest.raises(aiohttp.ClientError):
+            await asyncio.wait_for(waiting, 60)
+    assert await served.ended(60) == 0
+    assert "Traceback" not in served.errors
+    assert "did not end in time" in served.errors

@@ -282,9 +282,9 @@ async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(opened: Opened, r
 async def test_the_timeouts_of_the_entry_count_where_the_caller_gives_none(
     opened: Opened, recorder: Recorders
 ) -> None:
-    entry = {**recorder().entry, "timeouts": {"silence": 1.5}}
+    entry = {**recorder().entry, "timeouts": {"silence": 3}}
     async with opened({"one": entry}) as yard:
-        with pytest.raises(CallTimeout, match=r"tools/call: neither answer nor progress for 1\.5 s"):
+        with pytest.raises(CallTimeout, match=r"tools/call: neither answer nor progress for 3 s"):
             await yard.call("one_wait")
 
 

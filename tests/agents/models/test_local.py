@@ -85,7 +85,7 @@ async def test_an_entry_of_that_name_takes_its_place(make: Make, gguf: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 async def test_it_talks_and_is_gone_when_the_models_are_closed(make: Make, gguf: Path) -> None:
     models = make(local_model=str(gguf), model="local")
     heard = await ask(models, "Say hello.", instructions="You answer with one word.")
@@ -103,7 +103,7 @@ async def test_it_talks_and_is_gone_when_the_models_are_closed(make: Make, gguf:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 async def test_leaving_in_the_middle_and_a_server_that_died_are_no_end(
     make: Make, gguf: Path, until: Until
 ) -> None:

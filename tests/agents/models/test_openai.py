@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import ToolDefinition
 from tests.agents.models.conftest import KEY, Fake, Make, ask
 
+from toolyard.agents.models import streaming
 from toolyard.agents.models.asked import Access, Asked
 from toolyard.agents.models.errors import (
     KeyRefused,
@@ -293,6 +294,16 @@ async def test_silence_ends(make: Make, openai_fake: Fake, script: str) -> None:
     assert "sent nothing for 0.3 s" in heard.error.cause
     assert "model_silence" in heard.error.hint
     assert time.monotonic() - begin < 30
+
+
+@pytest.mark.parametrize("order", ["say", "think", "raw weather"])
+async def test_an_answer_without_end_is_ended(
+    models: Models, openai_fake: Fake, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "_LONGEST", 1_000)
+    heard = await ask(models, f"{order} {'and on ' * 300}\nhold", tools=[WEATHER])
+    assert isinstance(heard.error, ModelFailed)
+    assert "was ended after 1,000 characters" in heard.error.cause
 
 
 async def test_words_that_keep_coming_are_no_silence(make: Make, openai_fake: Fake) -> None:

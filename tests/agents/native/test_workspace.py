@@ -219,7 +219,7 @@ def test_no_descriptor_stays_open(tree: Any) -> None:
         "\\x00",
     ):
         everything(tree.workspace, path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_long_way_in_and_out_holds_few_descriptors(tree: Any) -> None:
