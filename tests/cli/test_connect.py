@@ -168,6 +168,16 @@ def test_what_is_shown_for_a_project_says_which_file_to_read(cli: Any) -> None:
     )
 
 
+def test_a_file_to_read_that_is_not_there_yet_is_told(cli: Any) -> None:
+    (file := cli.data / "mcp.json").unlink(missing_ok=True)
+    assert f"{file} is not there yet" in cli("connect", "claude-code").err
+    for words in (("--url", "http://127.0.0.1:8420"), ("--remove", "--project")):
+        assert "not there yet" not in cli("connect", "claude-code", *words).err
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("{}")
+    assert cli("connect", "claude-code").err == ""
+
+
 def test_a_token_that_is_none_is_told(cli: Any) -> None:
     for words in (
         ("connect", "cursor", "--write", "--url", "http://x", "--token"),

@@ -14,6 +14,7 @@ import click
 from toolyard.cli.app import COMMANDS
 from toolyard.cli.ending import Usage
 from toolyard.cli.input.options import Command, Options
+from toolyard.cli.output.problems import note
 from toolyard.cli.output.text import print_json
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def command(
     given = {name: value for name, value in chosen.items() if value is not None}
     _check(given, write=write, remove=remove, project=project, to=to, url=url, token=token or token_file)
     words = [word for name, value in given.items() for word in (f"--{name}", value)]
-    if client == "claude-code" and (project or not (write or remove)):
+    if client == "claude-code" and url is None and not remove and (project or not write):
         # What is shown is for the project's file, too.
         options = _past_its_file(options)
     way = Way(
@@ -144,7 +145,10 @@ def _past_its_file(options: Options) -> Options:
     found = discover_config_path()
     if options.config is not None or (found is not None and found.name != ".mcp.json"):
         return options
-    return replace(options, config=str(options.folder / "mcp.json"))
+    file = options.folder / "mcp.json"
+    if not file.exists():
+        note(f"{file} is not there yet", hint="put your servers into it: Toolyard starts with it alone")
+    return replace(options, config=str(file))
 
 
 def _program() -> tuple[str, ...]:
