@@ -48,6 +48,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "lock": "Pin what the servers' tools are, and accept changes.",
         "settings": "List the settings, with value and origin.",
         "rekey": "Encrypt what is stored with another key.",
+        "move": "Copy what SQLite keeps into an empty PostgreSQL.",
         "doctor": "Find out why something does not work, step by step.",
         "completion": "Print the script that completes names in your shell.",
         "demo": "Show it all with a small server that comes with Toolyard.",

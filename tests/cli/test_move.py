@@ -1,0 +1,31 @@
+"""``toolyard move``: a team outgrows one file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_the_people_of_a_file_are_there_in_the_new_database(cli: Any, postgres_url: str) -> None:
+    cli.env["TOOLYARD_PEOPLE_MODE"] = "password"
+    assert cli("users", "add", "ann").code == 0
+    cli.env["TOOLYARD_DATABASE_URL"] = postgres_url
+    without = cli("move")
+    assert (without.code, str(cli.data / "secret.key") in without.err) == (2, True)
+    cli.env["TOOLYARD_SECRET_KEY"] = (cli.data / "secret.key").read_text().strip()
+    moved = cli("move", "--json")
+    assert (moved.code, moved.json["moved"]["users"]) == (0, 1)
+    assert [user["name"] for user in cli("users", "list", "--json").json["items"]] == ["ann"]
+    again = cli("move")
+    assert again.code == 2
+    assert "is not empty" in again.err
+    assert "before a server has used it" in again.err
+    del cli.env["TOOLYARD_DATABASE_URL"], cli.env["TOOLYARD_SECRET_KEY"]
+    assert [user["name"] for user in cli("users", "list", "--json").json["items"]] == ["ann"]
+
+
+def test_what_is_missing_is_named(cli: Any, postgres_url: str) -> None:
+    assert "database_url" in cli("move").err
+    cli.env |= {"TOOLYARD_DATABASE_URL": postgres_url, "TOOLYARD_SECRET_KEY": "a key that will do"}
+    nothing = cli("move")
+    assert (nothing.code, "there is nothing to move" in nothing.err) == (2, True)
+    assert not (cli.data / "toolyard.db").exists()
