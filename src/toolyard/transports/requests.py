@@ -263,9 +263,8 @@ def wants_session(error: HttpStatus, message: object) -> bool:
     said = error.body.decode("utf-8", "replace")
     if is_rpc_error(message):
         failure = read_failure(message["error"])
-        if (
-            failure.code == UNSUPPORTED_VERSION
-        ):  # The modern word for it, with which comes what it does speak.
+        if failure.code == UNSUPPORTED_VERSION:
+            # The modern word for it, with which comes what it does speak.
             return False
         said = failure.message
     said = said.strip()
