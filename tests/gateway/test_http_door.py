@@ -184,6 +184,53 @@ async def test_calls_are_written_down(team: Local, http: aiohttp.ClientSession) 
     assert noted == {("ann", "one/told", "ok"), ("ann", "one_nothing", "ToolRefused")}
 
 
+# Remembered admissions.
+
+
+@pytest.mark.parametrize("authorization", ["", "Basic eDp5", "Bearer", "Negotiate abc"])
+async def test_a_caller_without_the_cookie_is_not_taken_for_the_one_before(
+    team: Local, http: aiohttp.ClientSession, authorization: str
+) -> None:
+    ann, ben = await team.person("ann"), await team.person("ben")
+    url, same = f"{team.url}/mcp", {"Authorization": authorization}
+    signed_in = [Modern(http, url, headers={**each.browser.headers, **same}) for each in (ann, ben)]
+    stranger = Modern(http, url, headers=same)
+    unsigned = Modern(http, url, headers={"Cookie": "toolyard=" + "x" * 43, **same})
+    expected = 200 if authorization != "Bearer" else 401
+    for client in signed_in:
+        assert (await client.ask("tools/list")).status == expected
+        assert (await stranger.ask("tools/list")).status == 401
+        assert (await unsigned.ask("tools/list")).status == 401
+    for client in signed_in:
+        await client.call("one_told")
+    if expected == 200:
+        assert await _callers_in_audit(team, 2) == {"ann", "ben"}
+
+
+@pytest.mark.parametrize("authorization", ["", "Basic eDp5"])
+async def test_the_proxys_header_decides_each_request_anew(
+    open_site: Any, http: aiohttp.ClientSession, authorization: str
+) -> None:
+    site: Local = await open_site(
+        {"one": odd("one")}, people_mode="proxy", trusted_proxies=("127.0.0.1",), proxy_header="Remote-User"
+    )
+    url, same = f"{site.url}/mcp", {"Authorization": authorization}
+    for name in ("ann", "ben"):
+        assert (await Modern(http, url, headers={"Remote-User": name, **same}).call("one_told")).status == 200
+    assert await _callers_in_audit(site, 2) == {"ann", "ben"}
+    assert (await Modern(http, url, headers=same).ask("tools/list")).status == 401
+
+
+async def _callers_in_audit(site: Local, count: int) -> set[str]:
+    """The names behind the first ``count`` audited tool calls."""
+    async with asyncio.timeout(30):
+        while True:
+            entries = await site.site.audit.entries(action="tool.call", before=None, limit=50, actor=None)
+            if len(entries) >= count:
+                return {entry.actor_name for entry in entries}
+            await asyncio.sleep(0.05)
+
+
 # Sessions.
 
 

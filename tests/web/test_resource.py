@@ -141,6 +141,19 @@ async def test_a_token_for_one_address_opens_no_other(resource: Resource) -> Non
         assert (await resource.come(token, path)).status == 401, path
 
 
+async def test_the_audience_is_checked_for_every_request(resource: Resource) -> None:
+    """The audience depends on the Host header, so an earlier decision does not hold for the next."""
+    token = resource.token()
+    assert (await resource.come(token)).status == 200
+    other = {
+        **ACCEPT,
+        "Authorization": f"Bearer {token}",
+        "Host": resource.url.replace("http://127.0.0.1", "localhost"),
+    }
+    assert (await resource.local.client(**other).post("/mcp", REQUEST)).status == 401
+    assert (await resource.come(token)).status == 200
+
+
 async def test_it_is_good_for_the_gateway_alone(resource: Resource) -> None:
     token = resource.token()
     client = resource.local.client(Authorization=f"Bearer {token}")

@@ -24,10 +24,11 @@ from toolyard.meta import Mode
 from toolyard.model.people import Right, TokenScope
 from toolyard.model.principal import Principal
 from toolyard.people.errors import NotAllowed, NotSignedIn, ProviderFailed
+from toolyard.people.tokens import is_token
 from toolyard.policy.rules.token import covers
 from toolyard.web.passage import passage_of
 from toolyard.web.resource import ResourceServer
-from toolyard.web.who import Visitor, needs
+from toolyard.web.who import Visitor, bearer_token, needs
 
 if TYPE_CHECKING:
     from toolyard.web.site import Site
@@ -41,6 +42,7 @@ _SHORT = 8_192
 """Characters of a token and an address that are remembered; whoever sends more is looked up each time."""
 _FRESH = 1.0
 """Seconds for which a token that was just looked up needs no second look, nor its owner's instances."""
+_CREDENTIALS = (b"authorization", b"cookie")
 _calling = needs(Right.CALL)
 _MODES: tuple[Mode, ...] = ("direct", "meta")
 
@@ -100,11 +102,21 @@ class McpDoor:
         self._admitted.clear()
 
     def _key(self, scope: Any) -> tuple[object, ...] | None:
-        """What says who comes, and where to; None where more than a token says it."""
-        tokens = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(tokens) > 1 or (not tokens and self._site.settings.people_mode is not PeopleMode.NONE):
+        """Return the cache key of a request, or None if its admission must not be cached.
+
+        A key has to hold everything that decides who the caller is. An API token of ours decides that alone,
+        and so does the mode ``none`` without credentials. Cookies, a proxy's header and access tokens, whose
+        audience depends on the Host header, are looked up for every request.
+        """
+        credentials = [value for name, value in scope["headers"] if name in _CREDENTIALS]
+        if credentials:
+            (first, *more) = credentials
+            token = bearer_token(first.decode("latin-1"))
+            if more or token is None or not is_token(token):
+                return None
+        elif self._site.settings.people_mode is not PeopleMode.NONE:
             return None
-        said = (*tokens, scope["path"], scope["query_string"])
+        said = (*credentials, scope["path"], scope["query_string"])
         if sum(map(len, said)) > _SHORT:
             return None
         return (*said, passage_of(scope).address, self._site.edition)

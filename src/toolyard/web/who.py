@@ -23,6 +23,7 @@ __all__ = [
     "Visitor",
     "admin",
     "bearer",
+    "bearer_token",
     "check_form",
     "is_page",
     "needs",
@@ -231,7 +232,12 @@ def _away(request: Request) -> Exception:
 
 def bearer(request: Request) -> str | None:
     """The token that was sent. Other schemes are the business of whoever stands before us."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return bearer_token(request.headers.get("authorization", ""))
+
+
+def bearer_token(authorization: str) -> str | None:
+    """Return the token in the value of an ``Authorization`` header, or None for any other scheme."""
+    scheme, _, token = authorization.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
 
 
