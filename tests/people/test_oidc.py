@@ -21,11 +21,14 @@ from yarl import URL
 from toolyard.config.setting_choices import PeopleMode
 from toolyard.config.settings import Settings
 from toolyard.errors import ToolyardError
-from toolyard.model.people import Role
+from toolyard.model.people import Right, Role, TokenScope
 from toolyard.net import Net
+from toolyard.people import People
 from toolyard.people.digests import digest, new_secret
 from toolyard.people.errors import NotAllowed, ProviderFailed, SignInRefused, TooManySignIns
+from toolyard.people.newcomers import provider_account
 from toolyard.people.oidc import Oidc
+from toolyard.people.standing import Identity
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"
@@ -309,6 +312,51 @@ async def test_who_is_no_longer_named_is_no_longer_an_admin(
     assert user.role is Role.USER
 
 
+EMAIL = {"preferred_username": "ann", "email": "Ann@Example.org", "email_verified": True}
+
+
+async def _roles(people: People, cookie: str, token: str) -> set[Role]:
+    """The roles that a browser and an API token of one person have now."""
+    by_cookie, by_token = await people.from_cookie(cookie), await people.from_token(token)
+    assert by_cookie is not None
+    assert by_token is not None
+    return {by_cookie[1].role, by_token[1].role}
+
+
+async def test_an_address_removed_from_admins_counts_for_no_session_and_no_token(
+    forger: Any, make_oidc: Callable[..., Oidc], make_people: Callable[..., People]
+) -> None:
+    def process(*admins: str) -> People:
+        return make_people("oidc", oidc_issuer=forger.issuer, oidc_client_id=forging.CLIENT, admins=admins)
+
+    forger.claims = EMAIL
+    before = process("ann@example.org", "bob@example.org")
+    user, _ = await _sign_in(make_oidc(forger.issuer, admins=("ann@example.org",)), forger)
+    cookie = await before.begin_session(user)
+    _, token = await before.make_token(user, "x", TokenScope(frozenset({Right.ADMIN})), None)
+    assert await _roles(before, cookie, token) == {Role.ADMIN}
+    assert await _roles(process("bob@example.org"), cookie, token) == {Role.USER}
+    assert await _roles(process("ANN@example.org"), cookie, token) == {Role.ADMIN}, "named again"
+
+
+async def test_an_address_that_another_account_has_now_is_not_the_first_accounts_any_more(
+    forger: Any, make_oidc: Callable[..., Oidc], make_people: Callable[..., People]
+) -> None:
+    oidc = make_oidc(forger.issuer, admins=("ann@example.org",))
+    people = make_people(
+        "oidc", oidc_issuer=forger.issuer, oidc_client_id=forging.CLIENT, admins=("ann@example.org",)
+    )
+    forger.claims = EMAIL
+    first, _ = await _sign_in(oidc, forger)
+    cookie = await people.begin_session(first)
+    forger.claims = {**EMAIL, "sub": "2"}
+    second, _ = await _sign_in(oidc, forger)
+    assert (second.id != first.id, second.role) == (True, Role.ADMIN)
+    found = await people.from_cookie(cookie)
+    assert found is not None
+    assert found[1].role is Role.USER
+
+
 # The two steps.
 
 
@@ -344,15 +392,10 @@ async def test_two_tabs_at_once_both_get_in(forger: Any, make_oidc: Callable[...
         await oidc.finish(forger.redirected(url), browser=browser)
 
 
-async def test_two_first_sign_ins_at_once_are_one_account(
-    forger: Any, make_oidc: Callable[..., Oidc]
-) -> None:
-    forger.claims = {"nonce": None, "preferred_username": "ann"}
-    oidc = make_oidc(forger.issuer)
-    from toolyard.people.standing import Identity
-
-    who = Identity(forger.issuer, "1", "ann")
-    users = await asyncio.gather(*(oidc._user(who) for _ in range(10)))
+async def test_two_first_sign_ins_at_once_are_one_account(database: Any) -> None:
+    who = Identity("https://id.example", "1", "ann", "ann@example.org")
+    adding = (provider_account(database.people, who, complete=True) for _ in range(10))
+    users = await asyncio.gather(*adding)
     assert len({user.id for user in users}) == 1
 
 

@@ -201,7 +201,7 @@ async def test_a_link_works_once(people: People) -> None:
     text = await people.invite("Ann", Role.ADMIN)
     invited = await people.invited(text)
     assert invited is not None
-    assert (invited.user_name, invited.role) == ("Ann", Role.ADMIN)
+    assert (invited.name, invited.role) == ("Ann", Role.ADMIN)
     user, cookie = await people.accept(text, PASSWORD)
     assert (user.role, user.has_password) == (Role.ADMIN, True)
     assert await people.from_cookie(cookie)
@@ -249,6 +249,34 @@ async def test_a_link_gives_no_role_to_one_who_exists(people: People, database: 
     await database.people.set_role(ann.id, Role.USER)
     user, _ = await people.accept(text, "another password")
     assert (user.id, user.role) == (ann.id, Role.USER)
+
+
+async def test_a_link_sets_the_password_of_its_own_account_whatever_names_become(
+    people: People, database: Any
+) -> None:
+    admin = await _ann(people, Role.ADMIN)
+    text = await people.invite("Bob", Role.USER)
+    bob = await people.find("Bob")
+    assert bob is not None
+    await database.people.rename(bob.id, "Robert")
+    await database.people.rename(admin.id, "Bob")
+    assert await people.invited(text) is None, "a rename voids the link"
+    with pytest.raises(SignInRefused):
+        await people.accept(text, "another password")
+    await people.sign_in("Bob", PASSWORD, HERE)
+
+
+async def test_a_link_is_void_once_its_owner_changed_the_password_or_was_disabled(
+    people: People, database: Any
+) -> None:
+    ann = await _ann(people)
+    text = await people.invite_user(ann)
+    await people.change_password(ann, PASSWORD, "another password", HERE)
+    assert await people.invited(text) is None
+    text = await people.invite_user(ann)
+    await database.people.disable_user(ann.id, True)
+    await database.people.disable_user(ann.id, False)
+    assert await people.invited(text) is None
 
 
 async def test_a_link_brings_nobody_back_who_was_deleted_or_disabled(people: People, database: Any) -> None:

@@ -15,7 +15,7 @@ from toolyard.model.people import Right, Role, TokenScope, User
 from toolyard.people import People
 from toolyard.people.errors import NotAllowed, SignInRefused
 from toolyard.people.identity import identity_of
-from toolyard.people.standing import Identity, is_admin_by_provider, standing
+from toolyard.people.standing import Identity, effective_role, standing
 
 ISSUER = "https://id.example"
 
@@ -57,6 +57,29 @@ async def test_who_is_an_admin_is_decided_by_the_setting_at_every_request(
     assert found[1].role is Role.USER
     assert (await after.from_proxy("ann")).role is Role.USER
     assert (await database.people.user(ann.id)).role is Role.USER
+
+
+async def test_the_setting_admins_leaves_nothing_behind_for_the_mode_password(
+    make_people: Callable[..., People], database: Any
+) -> None:
+    await make_people("proxy", admins=("ann",)).from_proxy("ann")
+    passwords = make_people()
+    ann, cookie = await passwords.accept(await passwords.invite("ann", Role.USER), "correct horse battery")
+    found = await passwords.from_cookie(cookie)
+    assert found is not None
+    assert (found[1].id, found[1].role) == (ann.id, Role.USER)
+
+
+async def test_an_admin_with_a_password_is_one_again_after_a_time_behind_a_proxy(
+    make_people: Callable[..., People],
+) -> None:
+    passwords = make_people()
+    _, cookie = await passwords.accept(await passwords.invite("ann", Role.ADMIN), "correct horse battery")
+    assert (await make_people("proxy", admins=("bob",)).from_proxy("ann")).role is Role.USER
+    found = await passwords.from_cookie(cookie)
+    assert found is not None
+    assert found[1].role is Role.ADMIN
+    assert await passwords.has_admin()
 
 
 @pytest.mark.parametrize(
@@ -120,7 +143,10 @@ ANN = Identity(ISSUER, "248289761001", "ann", "Ann@Example.org")
 def test_only_what_people_cannot_choose_makes_an_admin(
     identity: Identity, admins: tuple[str, ...], admin: bool
 ) -> None:
-    assert is_admin_by_provider(identity, admins) is admin
+    settings = Settings(people_mode=PeopleMode.OIDC, oidc_issuer=ISSUER, oidc_client_id="x", admins=admins)
+    email = identity.verified_email and identity.verified_email.casefold()
+    user = User("u", identity.name, Role.ADMIN, 0.0, subject=identity.subject, verified_email=email)
+    assert effective_role(user, settings) is (Role.ADMIN if admin else Role.USER)
 
 
 @pytest.mark.parametrize(
@@ -160,5 +186,5 @@ def test_accounts_of_another_provider_or_mode_do_not_count() -> None:
     assert standing(replace(user, subject=f"{ISSUER}/|auth0|1"), settings), "issuers may end with a slash"
     for subject in ("https://evil.example|1", f"{ISSUER}.evil|1", ISSUER, None):
         assert standing(replace(user, subject=subject, has_password=True), settings) is None
-    removed = replace(settings, admins=("2",))
+    removed = replace(settings, admins=("2", "a@b.c"))
     assert standing(user, removed) == replace(user, role=Role.USER)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.model.people import ApiToken, Invite, Right, Role, TokenScope, User
+from toolyard.model.people import ApiToken, Right, Role, TokenScope, User
 from toolyard.model.registry import AuthChoice, AuthKind, Instance, InstanceState, RegistryServer
 from toolyard.store import Database
 from toolyard.store.errors import Unstorable
@@ -62,7 +62,7 @@ async def test_what_cannot_be_stored_is_refused_in_words(
         lambda: database.people.rename(ann.id, text),
         lambda: database.people.add_token("d", token),
         lambda: database.people.add_token("d", scoped),
-        lambda: database.people.put_invite("d", Invite(text, Role.USER, 1e12)),
+        lambda: database.people.set_verified_email(ann.id, text),
         lambda: database.registry.add_server(replace(server, id="two", name=text)),
         lambda: database.registry.save_server(replace(server, url=text)),
         lambda: database.registry.save_server(replace(server, deny_tools=(text,))),

@@ -198,9 +198,9 @@ async def test_a_disabled_user_has_tokens_that_do_not_count(database: Database, 
 # Invites.
 
 
-async def test_an_invite_is_looked_at_often_and_taken_once(database: Database) -> None:
+async def test_an_invite_is_looked_at_often_and_taken_once(database: Database, ann: User) -> None:
     people = database.people
-    invite = Invite("Cid", Role.ADMIN, NOW + 60)
+    invite = Invite(ann.id, NOW + 60)
     await people.put_invite("d1", invite)
     assert await people.invite("d1", NOW) == invite
     assert await people.take_invite("d1", NOW + 61) is None
@@ -209,12 +209,12 @@ async def test_an_invite_is_looked_at_often_and_taken_once(database: Database) -
     assert await people.invite("d1", NOW) is None
 
 
-async def test_a_later_invite_for_the_same_name_voids_the_earlier(database: Database) -> None:
+async def test_a_later_invite_for_the_same_user_voids_the_earlier(database: Database, ann: User) -> None:
     people = database.people
-    await people.put_invite("d1", Invite("Cid", Role.USER, NOW * 2))
-    await people.put_invite("d2", Invite("CID", Role.ADMIN, NOW * 2))
+    await people.put_invite("d1", Invite(ann.id, NOW * 2))
+    await people.put_invite("d2", Invite(ann.id, NOW * 3))
     assert await people.invite("d1", NOW) is None
-    assert await people.invite("d2", NOW) == Invite("CID", Role.ADMIN, NOW * 2)
+    assert await people.invite("d2", NOW) == Invite(ann.id, NOW * 3)
 
 
 # Failed sign-ins.
@@ -286,7 +286,7 @@ async def test_a_deleted_user_leaves_nothing_but_the_audit_log(
     people, auth = database.people, database.auth
     await people.add_session("d1", session(ann))
     await people.add_token("d1", token(ann))
-    await people.put_invite("d1", Invite("ANN", Role.USER, NOW * 2))
+    await people.put_invite("d1", Invite(ann.id, NOW * 2))
     keys = [instance.grant_key, f"user:{ann.id}:files", f"user:{ann.id}0:files", f"user:{bob.id}:files"]
     for key in keys:
         await auth.put_grant(key, grant)

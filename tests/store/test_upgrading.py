@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
 
 from toolyard.model.chat import Chat
-from toolyard.model.people import Role
+from toolyard.model.people import Invite, Role
 from toolyard.store import Database, dialects, migrating, opening
 
 KEY = "a key for tests, long enough"
@@ -57,6 +57,49 @@ async def test_a_database_at_the_first_revision_gets_the_other_tables(
     await database.chats.create(Chat("chat-1", old, "", 1.0, 1.0))
     await database.people.delete_user(old)
     assert await database.chats.get(old, "chat-1") is None
+    await database.close()
+
+
+async def test_roles_that_were_granted_and_open_invites_survive_the_upgrade(
+    database_url: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accounts of every mode, as revision 0004 stored them."""
+    accounts = [
+        # id, password, subject, last seen, role afterwards
+        ("local", None, None, 1.0, Role.ADMIN),
+        ("password", "hash", None, 1.0, Role.ADMIN),
+        ("invited", None, None, None, Role.ADMIN),
+        ("proxy", None, None, 1.0, Role.USER),
+        ("oidc", None, "https://id.example|1", 1.0, Role.USER),
+    ]
+    add_user = (
+        "INSERT INTO users"
+        " (id, name, name_key, role, created_at, disabled, password_hash, subject, last_seen)"
+        " VALUES (:id, :id, :id, 'admin', 1, :no, :password, :subject, :seen)"
+    )
+    add_invite = (
+        "INSERT INTO invites (digest, user_name, name_key, role, expires_at)"
+        " VALUES (:name, :name, :name, 'admin', 100)"
+    )
+
+    def fill(connection: Any) -> None:
+        for id_, password, subject, seen, _ in accounts:
+            values = {"id": id_, "password": password, "subject": subject, "seen": seen, "no": False}
+            connection.execute(text(add_user), values)
+        for name in ("invited", "somebody who is gone"):
+            connection.execute(text(add_invite), {"name": name})
+
+    with monkeypatch.context() as patched:
+        for module in (migrating, opening):
+            patched.setattr(module, "HEAD", "0004")
+        before = await open_database(tmp_path, database_url)
+        await before._workshop.write(fill)
+        await before.close()
+    database = await open_database(tmp_path, database_url)
+    roles = {user.id: user.role for user in await database.people.users()}
+    assert roles == {id_: role for id_, _, _, _, role in accounts}
+    assert await database.people.invite("invited", 1.0) == Invite("invited", 100.0)
+    assert await database.people.invite("somebody who is gone", 1.0) is None
     await database.close()
 
 

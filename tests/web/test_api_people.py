@@ -86,3 +86,20 @@ async def test_in_the_mode_none_nobody_is_invited(alone: Any) -> None:
     answer = await alone.client().post("/api/v1/users", {"name": "ada"})
     assert answer.status == 403
     assert "none" in answer.json["detail"]
+
+
+async def test_behind_a_proxy_roles_come_from_the_setting_and_no_account_is_handed_over(
+    open_site: Any,
+) -> None:
+    local = await open_site(
+        people_mode="proxy", trusted_proxies=["127.0.0.1"], proxy_header="Remote-User", admins=["root"]
+    )
+    root, ada = (local.client(**{"Remote-User": name}) for name in ("root", "ada"))
+    mine = (await ada.get("/api/v1/me")).json
+    people = {each["name"]: each for each in (await root.get("/api/v1/users")).json["items"]}
+    assert {name: each["role"] for name, each in people.items()} == {"root": "admin", "ada": "user"}
+    # Under another name the account, with its connections, would be somebody else's.
+    answer = await root.patch(f"/api/v1/users/{mine['id']}", {"name": "root2"})
+    assert answer.status == 403
+    other = local.client(**{"Remote-User": "root2"})
+    assert (await other.get("/api/v1/me")).json["id"] != mine["id"]

@@ -17,6 +17,7 @@ from tests.people.forger import CLIENT, SECRET, Forger
 from tests.web.conftest import Answer, Local, Opening
 
 from toolyard.model.people import Role
+from toolyard.people.standing import effective_role
 
 REQUEST = {
     "jsonrpc": "2.0",
@@ -165,11 +166,13 @@ async def test_it_is_good_for_the_gateway_alone(resource: Resource) -> None:
 
 async def test_who_is_known_keeps_role_and_standing(resource: Resource) -> None:
     people = resource.local.site.database.people
-    ann = await people.add_user("Ann", Role.ADMIN, subject=f"{resource.forger.issuer}|ann")
+    ann = await people.add_user("Ann", Role.USER, subject=f"{resource.forger.issuer}|ann")
+    await people.set_verified_email(ann.id, "ann@example.org")
     assert (await resource.come(resource.token())).status == 200
     found = await people.user(ann.id)
     assert found is not None
-    assert (found.name, found.role) == ("Ann", Role.ADMIN), "a token without the email address demotes nobody"
+    role = effective_role(found, resource.local.site.settings)
+    assert (found.name, role) == ("Ann", Role.ADMIN), "a token without the email address demotes nobody"
     await people.disable_user(ann.id, True)
     answer = await resource.come(resource.token(jti="2"))
     assert (answer.status, "disabled" in answer.text) == (403, True)

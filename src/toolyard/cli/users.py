@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -52,7 +52,7 @@ command.params += shared_params()
 @click.pass_obj
 def list_users(options: Options) -> None:
     """Show who has an account, with role and state."""
-    users = _with(options, lambda hall: hall.database.people.users())
+    users = _with(options, lambda hall: hall.users())
     if options.json:
         print_json({"items": [_as_json(user) for user in users]})
         return
@@ -74,7 +74,8 @@ def add(options: Options, name: str, admin: bool) -> None:
 
         if await hall.people.find(name) is not None:
             raise NameTaken(f"there is a user '{name}' already", hint=f"toolyard users invite '{name}'")
-        return await hall.invite(name, Role.ADMIN if admin else Role.USER, "user.add")
+        text = await hall.people.invite(name, Role.ADMIN if admin else Role.USER)
+        return await hall.link(text, "user.add", await hall.known(name))
 
     _show_link(options, name, _with(options, work))
 
@@ -90,7 +91,7 @@ def invite(options: Options, name: str) -> None:
 
     async def work(hall: _Hall) -> str:
         user = await hall.known(name)
-        return await hall.invite(user.name, user.role, "user.invite")
+        return await hall.link(await hall.people.invite_user(user), "user.invite", user)
 
     _show_link(options, name, _with(options, work))
 
@@ -110,7 +111,7 @@ def disable(options: Options, name: str, undo: bool) -> None:
             from toolyard.cli.giving_back import sign_out_user  # the help needs none of it
 
             await sign_out_user(options, hall.settings, hall.database, user)
-        await hall.wrote("user.enable" if undo else "user.disable", user.name)
+        await hall.wrote("user.enable" if undo else "user.disable", user)
         return user.name
 
     done = _with(options, work)
@@ -134,7 +135,7 @@ def delete(options: Options, name: str, yes: bool) -> int:
         from toolyard.cli.giving_back import delete_user  # the help needs none of it
 
         await delete_user(options, hall.settings, hall.database, user)
-        await hall.wrote("user.delete", user.name)
+        await hall.wrote("user.delete", user)
         return user.name
 
     done = _with(options, work)
@@ -150,6 +151,14 @@ class _Hall:
         self.people = people
         self.settings = settings
 
+    async def users(self) -> list[User]:
+        from dataclasses import replace  # the help needs none of it
+
+        from toolyard.people.standing import effective_role
+
+        found = await self.database.people.users()
+        return [replace(user, role=effective_role(user, self.settings)) for user in found]
+
     async def known(self, name: str) -> User:
         from toolyard.people.errors import NoSuchUser  # the help needs none of it
 
@@ -158,19 +167,25 @@ class _Hall:
             raise NoSuchUser(f"there is no user '{name}'", hint="toolyard users list shows who there is")
         return user
 
-    async def invite(self, name: str, role: Any, action: str) -> str:
+    async def link(self, text: str, action: str, user: User) -> str:
         from toolyard.people.startup import address_of, invite_link  # the help needs none of it
 
-        link = invite_link(address_of(self.settings), await self.people.invite(name, role))
-        await self.wrote(action, name)
-        return link
+        await self.wrote(action, user)
+        return invite_link(address_of(self.settings), text)
 
-    async def wrote(self, action: str, target: str) -> None:
+    async def wrote(self, action: str, user: User) -> None:
         import time  # the help needs none of it
 
         from toolyard.model.audit import AuditEntry
 
-        entry = AuditEntry(at=time.time(), action=action, actor="", actor_name="command line", target=target)
+        entry = AuditEntry(
+            at=time.time(),
+            action=action,
+            actor="",
+            actor_name="command line",
+            target=user.id,
+            details={"name": user.name},
+        )
         await self.database.audit.write(entry)
 
 

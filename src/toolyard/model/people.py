@@ -36,7 +36,11 @@ class Right(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A person with an account. ``id`` never changes; ``name`` is what others see, unique without case."""
+    """A person with an account. ``id`` never changes; ``name`` is what others see, unique without case.
+
+    As stored, ``role`` is the one that an admin or a command granted. What it is worth depends on the mode:
+    see ``toolyard.people.standing``.
+    """
 
     id: str
     name: str
@@ -47,6 +51,8 @@ class User:
     subject: str | None = None
     """Who this is at the identity provider, as ``issuer|sub``; only in the mode oidc."""
     last_seen: float | None = None
+    verified_email: str | None = None
+    """The address that the identity provider verified at the last sign-in, in lower case."""
 
     @property
     def principal(self) -> Principal:
@@ -94,6 +100,5 @@ class ApiToken:
 class Invite:
     """A one-time link with which somebody sets a password: the first admin, a new user, a forgotten one."""
 
-    user_name: str
-    role: Role
+    user_id: str
     expires_at: float

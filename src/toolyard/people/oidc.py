@@ -14,16 +14,16 @@ import orjson
 
 from toolyard.auth.asking import one_line
 from toolyard.config.settings import Settings
-from toolyard.model.people import Role, User
+from toolyard.model.people import User
 from toolyard.net import Net
 from toolyard.people.digests import digest, is_secret, new_secret
 from toolyard.people.errors import NeverBegun, NotAllowed, ProviderFailed, SignInRefused
 from toolyard.people.id_token import Expected, UnknownKey, checked_claims
 from toolyard.people.identity import identity_of
 from toolyard.people.limits import Limits
-from toolyard.people.newcomers import add_newcomer
+from toolyard.people.newcomers import provider_account
 from toolyard.people.provider import Provider, Tokens
-from toolyard.people.standing import Identity, is_admin_by_provider
+from toolyard.people.standing import standing
 from toolyard.people.storage import PeopleStorage
 
 __all__ = ["Oidc"]
@@ -46,7 +46,7 @@ class Oidc:
     ) -> None:
         if settings.oidc_issuer is None or settings.oidc_client_id is None:
             raise NotAllowed("no identity provider is set", hint="set oidc_issuer and oidc_client_id")
-        self._admins = settings.admins
+        self._settings = settings
         self._storage = storage
         self._clock = clock
         self._limits = Limits(storage, clock)
@@ -106,7 +106,8 @@ class Oidc:
         more = await self._provider.userinfo(tokens, claims["sub"])
         # What is signed wins.
         identity = identity_of(metadata.issuer, {**more, **claims})
-        return await self._user(identity), kept["next"]
+        user = await provider_account(self._storage, identity, complete=True)
+        return standing(user, self._settings) or user, kept["next"]
 
     async def _begun(self, state: str, browser: str) -> dict[str, str]:
         body = None
@@ -135,17 +136,6 @@ class Oidc:
         raise ProviderFailed(
             "the identity provider signed with a key that is not in its key set", hint="try again later"
         )
-
-    async def _user(self, identity: Identity) -> User:
-        role = Role.ADMIN if is_admin_by_provider(identity, self._admins) else Role.USER
-        user = await self._storage.user_of_subject(identity.subject)
-        user = user or await add_newcomer(self._storage, identity, role)
-        if user.disabled:
-            raise NotAllowed("this account is disabled", hint="ask an admin")
-        if user.role is not role:
-            await self._storage.set_role(user.id, role)
-            user = await self._storage.user(user.id) or user
-        return user
 
 
 def _denied(answer: Mapping[str, str]) -> SignInRefused:

@@ -14,10 +14,10 @@ from toolyard.people.digests import digest, is_secret, new_secret
 from toolyard.people.errors import Invalid, NameTaken, NotAllowed, SignInRefused
 from toolyard.people.limits import Limits
 from toolyard.people.names import as_name, checked_name, free_names
-from toolyard.people.newcomers import add_newcomer
+from toolyard.people.newcomers import provider_account
 from toolyard.people.passwords import Passwords, check_password
 from toolyard.people.sessions import new_session, slid
-from toolyard.people.standing import Identity, is_admin_by_name, is_admin_by_provider, standing
+from toolyard.people.standing import Identity, standing
 from toolyard.people.storage import PeopleStorage
 from toolyard.people.tokens import check_scope, is_token, new_token
 
@@ -93,19 +93,25 @@ class People:
         return await self._renewed(user, hashed)
 
     async def invite(self, name: str, role: Role) -> str:
-        """A text that works once, for a day: whoever has it sets the password of this user.
+        """Return the text of a link for the user of this name; see ``invite_user``.
 
         Somebody new gets the role; one who exists already keeps theirs. Raises Invalid or NotAllowed.
         """
         self._only_with_passwords()
         name = checked_name(name)
-        user = await self._storage.user_named(name) or await self._added(name, role)
+        return await self.invite_user(await self._storage.user_named(name) or await self._added(name, role))
+
+    async def invite_user(self, user: User) -> str:
+        """Return a text that works once, for a day: whoever has it sets the password of this user.
+
+        It is bound to the account, and is void once the account is renamed or disabled, or gets another
+        password or another link. Raises NotAllowed.
+        """
+        self._only_with_passwords()
         if user.id == LOCAL.id:
             raise NotAllowed(f"'{user.name}' is whoever sits at this machine, and has no password")
         text = new_secret()
-        await self._storage.put_invite(
-            digest(text), Invite(user.name, user.role, self._clock() + INVITE_LIFE)
-        )
+        await self._storage.put_invite(digest(text), Invite(user.id, self._clock() + INVITE_LIFE))
         return text
 
     async def _added(self, name: str, role: Role) -> User:
@@ -118,13 +124,11 @@ class People:
                 raise
             return user
 
-    async def invited(self, text: str) -> Invite | None:
-        """What a link is for, without using it up."""
+    async def invited(self, text: str) -> User | None:
+        """Return the user whose password a link sets, without using it up."""
         if not is_secret(text) or self._settings.people_mode is not PeopleMode.PASSWORD:
             return None
-        invite = await self._storage.invite(digest(text), self._clock())
-        user = None if invite is None else await self._storage.user_named(invite.user_name)
-        return invite if user is not None and not user.disabled else None
+        return await self._user_of(await self._storage.invite(digest(text), self._clock()))
 
     async def accept(self, text: str, password: str) -> tuple[User, str]:
         """Set the password of whom the link is for; the user and the text of a new cookie.
@@ -141,12 +145,15 @@ class People:
         async with self._passwords.turn:
             hashed = await self._passwords.hash(password)
         invite = await self._storage.take_invite(digest(text), self._clock())
-        # The account was made with the link. One that was deleted since does not come back by it.
-        user = None if invite is None else await self._storage.user_named(invite.user_name)
-        if user is None or user.disabled:
+        user = await self._user_of(invite)
+        if user is None:
             raise refused
         cookie = await self._renewed(user, hashed)
         return await self._storage.user(user.id) or user, cookie
+
+    async def _user_of(self, invite: Invite | None) -> User | None:
+        user = None if invite is None else await self._storage.user(invite.user_id)
+        return None if user is None or user.disabled else user
 
     async def has_admin(self) -> bool:
         """Whether an admin could sign in with a password."""
@@ -255,8 +262,7 @@ class People:
             raise NotAllowed(
                 "the proxy sent a name that cannot be used", hint="names have 1 to 100 visible characters"
             )
-        role = Role.ADMIN if is_admin_by_name(name, self._settings.admins) else Role.USER
-        user = await self._storage.user_named(name) or await self._add(name, role)
+        user = await self._storage.user_named(name) or await self._add(name, Role.USER)
         counted = standing(user, self._settings)
         if counted is None or user.name != name:
             raise NotAllowed(
@@ -266,20 +272,18 @@ class People:
             )
         if user.disabled:
             raise NotAllowed("this account is disabled", hint="ask an admin")
-        if user.role is not counted.role:
-            await self._storage.set_role(user.id, counted.role)
         await self._touch(counted, self._clock())
         return counted
 
     async def from_provider(self, identity: Identity) -> User:
-        """Whom the identity provider names; an account is made at first sight, and an old one keeps the role
-        that its last sign-in gave it. Raises NotAllowed."""
-        role = Role.ADMIN if is_admin_by_provider(identity, self._settings.admins) else Role.USER
-        user = await self._storage.user_of_subject(identity.subject)
-        user = user or await add_newcomer(self._storage, identity, role)
+        """Return whom an access token of the identity provider names; the first one adds the account.
+
+        Raises NotAllowed.
+        """
+        user = await provider_account(self._storage, identity, complete=False)
         counted = standing(user, self._settings)
-        if counted is None or user.disabled:
-            raise NotAllowed("this account is disabled", hint="ask an admin")
+        if counted is None:
+            raise NotAllowed("this account is of another identity provider", hint="check oidc_issuer")
         await self._touch(counted, self._clock())
         return counted
 

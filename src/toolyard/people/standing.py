@@ -10,7 +10,7 @@ from toolyard.config.settings import Settings
 from toolyard.model.people import Role, User
 from toolyard.model.principal import LOCAL
 
-__all__ = ["Identity", "is_admin_by_name", "is_admin_by_provider", "standing"]
+__all__ = ["Identity", "effective_role", "standing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,43 +34,54 @@ def standing(user: User, settings: Settings) -> User | None:
 
     Accounts outlive a change of mode. One that was made without a proof, or with another one, opens nothing.
     """
+    if not _has_place(user, settings):
+        return None
+    return replace(user, role=effective_role(user, settings))
+
+
+def effective_role(user: User, settings: Settings) -> Role:
+    """Return the role that an account has under these settings.
+
+    In the modes proxy and oidc the setting ``admins`` alone decides, and nothing that it decided is stored:
+    an admin who is removed from it is none at the next request, with a session or a token. In the mode
+    password the stored role counts, which an admin or a command granted.
+    """
     match settings.people_mode:
         case PeopleMode.NONE:
-            return replace(user, role=Role.ADMIN) if user.id == LOCAL.id else None
+            is_admin = user.id == LOCAL.id
         case PeopleMode.PASSWORD:
-            return user if user.has_password and user.id != LOCAL.id else None
+            return user.role
         case PeopleMode.PROXY:
-            if user.id == LOCAL.id or user.subject is not None:
-                return None
-            return replace(user, role=_role(is_admin_by_name(user.name, settings.admins)))
+            # The name as the proxy sends it, letter by letter.
+            is_admin = user.subject is None and user.id != LOCAL.id and user.name in settings.admins
         case PeopleMode.OIDC:
-            return _at_provider(user, settings)
-
-
-def is_admin_by_name(name: str, admins: Iterable[str]) -> bool:
-    """In the mode proxy: the name as the proxy sends it, letter by letter."""
-    return name in admins
-
-
-def is_admin_by_provider(identity: Identity, admins: Iterable[str]) -> bool:
-    """In the mode oidc: by what people cannot choose for themselves.
-
-    That is the ``sub``, and an email address that the provider has verified. ``preferred_username`` never
-    makes an admin: OpenID Connect promises nothing about it, and many providers let people change it at will.
-    """
-    email = (identity.verified_email or "").casefold()
-    return any(entry == identity.sub or (email and entry.casefold() == email) for entry in admins)
-
-
-def _at_provider(user: User, settings: Settings) -> User | None:
-    issuer, _, sub = (user.subject or "").partition("|")
-    if not sub or issuer.rstrip("/") != settings.oidc_issuer:
-        return None
-    # The email address is known at sign-in only. Who is an admin by it stays one until the next sign-in, as
-    # long as the setting names any email address at all.
-    named = sub in settings.admins or any("@" in entry for entry in settings.admins)
-    return user if named else replace(user, role=Role.USER)
-
-
-def _role(is_admin: bool) -> Role:
+            is_admin = _issued_by(user, settings) and _is_admin_at_provider(user, settings.admins)
     return Role.ADMIN if is_admin else Role.USER
+
+
+def _has_place(user: User, settings: Settings) -> bool:
+    match settings.people_mode:
+        case PeopleMode.NONE:
+            return user.id == LOCAL.id
+        case PeopleMode.PASSWORD:
+            return user.has_password and user.id != LOCAL.id
+        case PeopleMode.PROXY:
+            return user.id != LOCAL.id and user.subject is None
+        case PeopleMode.OIDC:
+            return _issued_by(user, settings)
+
+
+def _issued_by(user: User, settings: Settings) -> bool:
+    issuer, _, sub = (user.subject or "").partition("|")
+    return bool(sub) and issuer.rstrip("/") == settings.oidc_issuer
+
+
+def _is_admin_at_provider(user: User, admins: Iterable[str]) -> bool:
+    """Decide by the ``sub`` and the verified email address, which people cannot choose for themselves.
+
+    ``preferred_username`` never makes an admin: OpenID Connect promises nothing about it, and many providers
+    let people change it at will.
+    """
+    sub = (user.subject or "").partition("|")[2]
+    email = user.verified_email
+    return any(entry == sub or (email and entry.casefold() == email) for entry in admins)

@@ -38,12 +38,16 @@ class PeopleStorage(Protocol):
 
     async def set_role(self, user_id: str, role: Role) -> None: ...
 
+    async def set_verified_email(self, user_id: str, email: str | None) -> None:
+        """Store the address, in lower case, and take it from any other account."""
+        ...
+
     async def rename(self, user_id: str, name: str) -> None:
-        """Raises NameTaken."""
+        """Also voids their invite. Raises NameTaken."""
         ...
 
     async def disable_user(self, user_id: str, disabled: bool) -> None:
-        """Ends their sessions too, where disabled."""
+        """If disabled, also ends their sessions and voids their invite."""
         ...
 
     async def delete_user(self, user_id: str) -> None:
@@ -54,7 +58,9 @@ class PeopleStorage(Protocol):
 
     async def password_hash(self, user_id: str) -> str | None: ...
 
-    async def set_password_hash(self, user_id: str, password_hash: str | None) -> None: ...
+    async def set_password_hash(self, user_id: str, password_hash: str | None) -> None:
+        """Also voids their invite."""
+        ...
 
     # Browsers.
 
@@ -91,7 +97,7 @@ class PeopleStorage(Protocol):
     # Invites.
 
     async def put_invite(self, digest: str, invite: Invite) -> None:
-        """Keep it; an earlier one for the same name is void."""
+        """Store it; an earlier one for the same user is void."""
         ...
 
     async def invite(self, digest: str, now: float) -> Invite | None:

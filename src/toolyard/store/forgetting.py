@@ -9,7 +9,6 @@ from sqlalchemy import Connection, delete, func, or_, select
 
 from toolyard.model.registry import grant_key
 from toolyard.store.digests import digest
-from toolyard.store.folding import folded
 from toolyard.store.tables import (
     approvals,
     auth_grants,
@@ -18,7 +17,6 @@ from toolyard.store.tables import (
     chats,
     grants,
     instances,
-    invites,
     results,
     servers,
     users,
@@ -64,9 +62,7 @@ def forget_user(connection: Connection, user_id: str) -> None:
     for table in (chats, approvals, grants):
         connection.execute(delete(table).where(table.c.owner == user_id))
     connection.execute(delete(results).where(results.c.principal == user_id))
-    name = connection.execute(delete(users).where(users.c.id == user_id).returning(users.c.name)).scalar()
-    if name is not None:
-        connection.execute(delete(invites).where(invites.c.name_key == folded(name)))
+    connection.execute(delete(users).where(users.c.id == user_id))
 
 
 def _begins(column: Any, prefix: str) -> Any:

@@ -35,6 +35,7 @@ _USER = (
     users.c.password_hash.is_not(None).label("has_password"),
     users.c.subject,
     users.c.last_seen,
+    users.c.verified_email,
 )
 _SESSION = tuple(column.label(f"session_{column.name}") for column in sessions.c if column.name != "digest")
 _TOKEN = tuple(column.label(f"token_{column.name}") for column in api_tokens.c if column.name != "digest")
@@ -111,6 +112,20 @@ class SqlPeople:
         """See PeopleStorage."""
         await self._execute(update(users).where(users.c.id == user_id).values(role=role.value), user_id)
 
+    async def set_verified_email(self, user_id: str, email: str | None) -> None:
+        """See PeopleStorage."""
+
+        def work(connection: Connection) -> None:
+            others = update(users).where(users.c.verified_email == email, users.c.id != user_id)
+            if email is not None:
+                former = connection.execute(others.values(verified_email=None).returning(users.c.id))
+                for other in former.scalars().all():
+                    self._signals.tell(connection, TOKENS, other)
+            connection.execute(update(users).where(users.c.id == user_id).values(verified_email=email))
+            self._signals.tell(connection, TOKENS, user_id)
+
+        await self._workshop.change(work, None)
+
     async def rename(self, user_id: str, name: str) -> None:
         """See PeopleStorage."""
 
@@ -122,6 +137,7 @@ class SqlPeople:
                 if clash(error) != "unique":
                     raise
                 raise _taken(name) from None
+            connection.execute(delete(invites).where(invites.c.user_id == user_id))
 
         await self._workshop.write(work)
 
@@ -131,7 +147,8 @@ class SqlPeople:
         def work(connection: Connection) -> None:
             connection.execute(update(users).where(users.c.id == user_id).values(disabled=disabled))
             if disabled:
-                connection.execute(delete(sessions).where(sessions.c.user_id == user_id))
+                for table in (sessions, invites):
+                    connection.execute(delete(table).where(table.c.user_id == user_id))
                 self._signals.tell(connection, TOKENS, user_id)
 
         await self._workshop.change(work, None)
@@ -156,7 +173,12 @@ class SqlPeople:
 
     async def set_password_hash(self, user_id: str, password_hash: str | None) -> None:
         """See PeopleStorage."""
-        await self._update_user(user_id, password_hash=password_hash)
+
+        def work(connection: Connection) -> None:
+            connection.execute(update(users).where(users.c.id == user_id).values(password_hash=password_hash))
+            connection.execute(delete(invites).where(invites.c.user_id == user_id))
+
+        await self._workshop.change(work, None)
 
     async def _one_user(self, condition: Any) -> User | None:
         query = select(*_USER).where(condition)
@@ -270,17 +292,12 @@ class SqlPeople:
 
     async def put_invite(self, digest: str, invite: Invite) -> None:
         """See PeopleStorage. Forgets invites that have run out."""
-        values = {
-            "digest": digest,
-            "user_name": invite.user_name,
-            "role": invite.role.value,
-            "expires_at": invite.expires_at,
-        }
+        values = {"digest": digest, "expires_at": invite.expires_at}
 
         def work(connection: Connection) -> None:
             connection.execute(delete(invites).where(invites.c.expires_at < self._clock()))
-            adding = insert(connection, invites).values(name_key=folded(invite.user_name), **values)
-            connection.execute(adding.on_conflict_do_update(index_elements=["name_key"], set_=values))
+            adding = insert(connection, invites).values(user_id=invite.user_id, **values)
+            connection.execute(adding.on_conflict_do_update(index_elements=["user_id"], set_=values))
 
         await self._workshop.write(work)
 
@@ -363,6 +380,7 @@ def _user(row: Any) -> User:
         has_password=row.has_password,
         subject=row.subject,
         last_seen=row.last_seen,
+        verified_email=row.verified_email,
     )
 
 
@@ -381,4 +399,4 @@ def _token(row: Any) -> ApiToken:
 
 
 def _invite(row: Any) -> Invite:
-    return Invite(row.user_name, Role(row.role), row.expires_at)
+    return Invite(row.user_id, row.expires_at)

@@ -87,6 +87,7 @@ users = Table(
     Column("password_hash", Words(1_000)),
     Column("subject", Words(INDEXED), unique=True),
     Column("last_seen", Seconds()),
+    Column("verified_email", Words(INDEXED), index=True),
 )
 
 sessions = Table(
@@ -121,9 +122,9 @@ invites = Table(
     "invites",
     metadata,
     _digest(),
-    Column("user_name", Words(INDEXED), nullable=False),
-    Column("name_key", Words(INDEXED), nullable=False, unique=True),
-    Column("role", Words(20), nullable=False),
+    Column(
+        "user_id", Words(INDEXED), ForeignKey("users.id", ondelete="CASCADE"), nullable=False, unique=True
+    ),
     Column("expires_at", Seconds(), nullable=False),
 )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from toolyard.config.setting_choices import PeopleMode
 from toolyard.model.people import Role, User
@@ -11,12 +11,13 @@ from toolyard.model.server import Server
 from toolyard.people.errors import NotAllowed
 from toolyard.people.names import checked_name
 from toolyard.people.people import INVITE_LIFE
+from toolyard.people.standing import effective_role
 from toolyard.people.startup import invite_link
 from toolyard.registry.errors import NotFound
 from toolyard.web.site import Site
 from toolyard.web.who import Visitor
 
-__all__ = ["Invitation", "add_user", "change_user", "delete_user", "invite_user", "user_of"]
+__all__ = ["Invitation", "add_user", "change_user", "delete_user", "invite_user", "list_users", "user_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,17 @@ class Invitation:
     expires_at: float
 
 
+async def list_users(site: Site) -> Sequence[User]:
+    """Return all accounts by name, each with the role that it has now."""
+    return [_with_role(site, user) for user in await site.database.people.users()]
+
+
 async def user_of(site: Site, user_id: str) -> User:
-    """One account. Raises NotFound."""
+    """One account, with the role that it has now. Raises NotFound."""
     user = await site.database.people.user(user_id)
     if user is None:
         raise NotFound("there is no such user", hint="it may have been deleted")
-    return user
+    return _with_role(site, user)
 
 
 async def add_user(site: Site, visitor: Visitor, name: str, role: Role, base_url: str) -> Invitation:
@@ -74,6 +80,12 @@ async def change_user(
             f"in the mode {site.settings.people_mode} the settings say who is an admin",
             hint="change the setting admins",
         )
+    if name is not None and site.settings.people_mode is PeopleMode.PROXY:
+        # The name is how the proxy tells accounts apart: another name would hand this account over.
+        raise NotAllowed(
+            "in the mode proxy an account belongs to whom the proxy gives its name",
+            hint="rename the person where the proxy knows them",
+        )
     changes: dict[str, object] = {}
     if name is not None:
         fit = checked_name(name)
@@ -107,12 +119,16 @@ async def delete_user(site: Site, visitor: Visitor, user_id: str) -> User:
     return user
 
 
+def _with_role(site: Site, user: User) -> User:
+    return replace(user, role=effective_role(user, site.settings))
+
+
 def _files(site: Site) -> Iterable[Server]:
     return site.configuration.servers.values()
 
 
 async def _invitation(site: Site, user: User, base_url: str) -> Invitation:
-    text = await site.people.invite(user.name, user.role)
+    text = await site.people.invite_user(user)
     return Invitation(user, invite_link(base_url, text), site.clock() + INVITE_LIFE)
 
 

@@ -126,7 +126,7 @@ async def get_me(site: Served, visitor: Reading) -> Me:
 @router.get("/users", responses=problems(), summary="All people")
 async def list_users(site: Served, visitor: Admin) -> UserList:
     """Everybody with an account, by name."""
-    return UserList(items=[_shown(each) for each in await site.database.people.users()])
+    return UserList(items=[_shown(each) for each in await accounts.list_users(site)])
 
 
 @router.post("/users", status_code=201, responses=problems(409, 413, 415), summary="Invite somebody")

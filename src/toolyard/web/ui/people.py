@@ -13,7 +13,15 @@ from starlette.responses import Response
 from toolyard.config.setting_choices import PeopleMode
 from toolyard.model.people import Role, User
 from toolyard.people.errors import NotAllowed
-from toolyard.web.accounts import Invitation, add_user, change_user, delete_user, invite_user, user_of
+from toolyard.web.accounts import (
+    Invitation,
+    add_user,
+    change_user,
+    delete_user,
+    invite_user,
+    list_users,
+    user_of,
+)
 from toolyard.web.site import Site
 from toolyard.web.ui.confirming import Confirm, confirm_page
 from toolyard.web.ui.flash import go
@@ -153,11 +161,7 @@ async def _people(
 ) -> Response:
     site: Site = request.app.state.site
     words = q.casefold().split()
-    users = [
-        each
-        for each in await site.database.people.users()
-        if all(word in each.name.casefold() for word in words)
-    ]
+    users = [each for each in await list_users(site) if all(word in each.name.casefold() for word in words)]
     shown, pages = page_of(users, page, _HOME, {"q": q})
     mode: PeopleMode = site.settings.people_mode
     made = PeoplePage(shown, pages, q, mode.value, me.user.id, name, role, errors or {}, invitation)

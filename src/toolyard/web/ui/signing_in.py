@@ -149,10 +149,10 @@ async def sign_out(request: Request) -> Response:
 @router.get("/ui/invite/{token}")
 async def show_invite(request: Request, token: str) -> Response:
     """The form to set a password with a link."""
-    invite = await _site(request).people.invited(token)
-    if invite is None:
+    invited = await _site(request).people.invited(token)
+    if invited is None:
         return _no_invite(request)
-    return _invite_page(request, invite.user_name)
+    return _invite_page(request, invited.name)
 
 
 @router.post("/ui/invite/{token}")
@@ -160,15 +160,15 @@ async def accept_invite(request: Request, token: str) -> Response:
     """Set the password; the link is used up, and its owner signed in."""
     await check_form(request, known_browser(request))
     form, people = await posted(request), _site(request).people
-    invite = await people.invited(token)
-    if invite is None:
+    invited = await people.invited(token)
+    if invited is None:
         return _no_invite(request)
     if form.text("password") != form.text("again"):
-        return _invite_page(request, invite.user_name, {"again": "This is not the same as above."})
+        return _invite_page(request, invited.name, {"again": "This is not the same as above."})
     try:
         user, cookie = await people.accept(token, form.text("password"))
     except Invalid as error:
-        return _invite_page(request, invite.user_name, field_errors(error, _LABELS))
+        return _invite_page(request, invited.name, field_errors(error, _LABELS))
     except SignInRefused:
         return _no_invite(request)
     _note(request, "invite.accept", user, target=user.name)
