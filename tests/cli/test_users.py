@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -85,8 +86,11 @@ def test_the_log_remembers_what_was_done_here(team: Any) -> None:
 
     team("users", "add", "ann")
     team("users", "delete", "ann", "--yes")
-    rows = sqlite3.connect(team.data / "toolyard.db").execute("SELECT action, actor_name, target FROM audit")
-    assert rows.fetchall() == [("user.add", "command line", "ann"), ("user.delete", "command line", "ann")]
+    query = "SELECT action, actor_name, target, details FROM audit"
+    added, deleted = sqlite3.connect(team.data / "toolyard.db").execute(query).fetchall()
+    assert (added[:2], deleted[:2]) == (("user.add", "command line"), ("user.delete", "command line"))
+    assert added[2] == deleted[2] != "ann", "accounts are named by id, which no rename changes"
+    assert json.loads(added[3]) == json.loads(deleted[3]) == {"name": "ann"}
 
 
 def test_the_help_tells_of_every_word(cli: Any) -> None:

@@ -124,7 +124,7 @@ class SqlPeople:
             connection.execute(update(users).where(users.c.id == user_id).values(verified_email=email))
             self._signals.tell(connection, TOKENS, user_id)
 
-        await self._workshop.change(work, None)
+        await self._workshop.write(work)
 
     async def rename(self, user_id: str, name: str) -> None:
         """See PeopleStorage."""
