@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolyard.cli.ending import Usage, ended, ended_by_system, interrupted, show_usage_error
+from toolyard.cli.hardening import protect_process
 from toolyard.cli.input.options import Options, remote_params, shared_params
 from toolyard.cli.streams import prepare_streams
 from toolyard.errors import ToolyardError
@@ -152,4 +153,5 @@ def run(arguments: Sequence[str], options: Options | None = None) -> int:
 def main() -> None:
     """The entry point."""
     prepare_streams()
+    protect_process()
     sys.exit(run(sys.argv[1:]))
