@@ -41,6 +41,36 @@ OWNER = textwrap.dedent("""
 """)
 
 
+ESCAPE = textwrap.dedent("""
+    import os, subprocess, sys
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.closerange(0, 3)
+            escaped = subprocess.Popen(["/bin/sleep", "600"], env={}, start_new_session=True)
+            with open(sys.argv[1] + ".part", "w") as file:
+                file.write(str(escaped.pid))
+            os.rename(sys.argv[1] + ".part", sys.argv[1])
+        os._exit(0)
+    os.wait()
+    sys.stdin.read()
+""")
+"""A server that starts a daemon: in a session of its own, with no parent, environment or stream of ours."""
+
+OWNER_OF_ESCAPE = textwrap.dedent("""
+    import asyncio, sys
+    from toolyard.model.server import StdioSpec
+    from toolyard.transports.nursery import Nursery
+    from toolyard.transports.stdio import StdioTransport
+
+    async def main():
+        await StdioTransport(StdioSpec(sys.executable, tuple(sys.argv[1:])), Nursery()).open(None)
+        await asyncio.Event().wait()
+
+    asyncio.run(main())
+""")
+
+
 class Owner:
     """Another Toolyard, with two servers that each have two processes of their own."""
 
@@ -188,3 +218,65 @@ async def test_a_fork_leaves_the_children_of_its_parent_alone(
     assert child.is_running()
     await transport.close()
     assert not child.is_running()
+
+
+async def escaped_daemon(file: Path, until: Until) -> int:
+    await until(file.exists)
+    pid = int(file.read_text())
+    assert lives(pid)
+    return pid
+
+
+async def test_a_daemon_without_parent_and_environment_ends_with_its_server(
+    nursery: Nursery, recorder: Any, tmp_path: Path, until: Until
+) -> None:
+    one, two = (
+        StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / name))), nursery)
+        for name in ("one", "two")
+    )
+    await one.open(recorder)
+    await two.open(recorder)
+    first, second = [await escaped_daemon(tmp_path / name, until) for name in ("one", "two")]
+    await one.close()
+    assert not lives(first)
+    assert lives(second)
+    await two.close()
+    assert not lives(second)
+
+
+async def test_a_daemon_without_parent_and_environment_ends_after_our_kill(
+    tmp_path: Path, until: Until
+) -> None:
+    file = tmp_path / "pid"
+    owner = subprocess.Popen([sys.executable, "-c", OWNER_OF_ESCAPE, "-c", ESCAPE, str(file)])
+    daemon = await escaped_daemon(file, until)
+    owner.kill()
+    owner.wait(30)
+    await until(lambda: not lives(daemon))
+
+
+async def test_a_sweep_spares_the_daemons_of_another_toolyard(
+    nursery: Nursery, recorder: Any, tmp_path: Path, until: Until
+) -> None:
+    transport = StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / "pid"))), nursery)
+    await transport.open(recorder)
+    daemon = await escaped_daemon(tmp_path / "pid", until)
+    other = Nursery()
+    other.prepare()
+    await other.sweep(other.mark()[1])
+    await other.close()
+    assert lives(daemon)
+    await transport.close()
+
+
+async def test_a_watchdog_spares_a_process_that_got_the_number_of_a_group(tmp_path: Path) -> None:
+    """The number of a group that ended is given to others."""
+    bystander = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    try:
+        watchdog.kill_group(bystander.pid, f"not {watchdog.start_time(bystander.pid)}")
+        assert lives(bystander.pid)
+        watchdog.kill_group(bystander.pid, watchdog.start_time(bystander.pid))
+        assert bystander.wait(30) == -signal.SIGKILL
+    finally:
+        bystander.kill()
+        bystander.wait()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -125,3 +127,24 @@ async def test_what_a_child_does_not_read_does_not_pile_up(
     await recorder.next()
     assert [message["id"] for message in recorder.messages] == ["begun", 2]
     await transport.close()
+
+
+async def test_the_number_of_a_server_that_exited_stays_its_own_until_its_group_has_ended(
+    nursery: Nursery, recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the group that is signalled could be that of a stranger who got the number meanwhile."""
+    transport = StdioTransport(StdioSpec("sh", ("-c", "sleep 600 >&- 2>&- <&- & exit 3")), nursery)
+    await transport.open(recorder)
+    await recorder.next()
+    signalled: list[int] = []
+    killpg = os.killpg
+
+    def observed(group: int, number: int) -> None:
+        os.waitid(os.P_PID, group, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # raises if it is not our child
+        signalled.append(number)
+        killpg(group, number)
+
+    monkeypatch.setattr(os, "killpg", observed)
+    await transport.close()
+    assert signal.SIGTERM in signalled
+    assert "exited with code 3" in str(recorder.losses[0])

@@ -66,6 +66,8 @@ class Child:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._pidfd = -1
+        self._closed = False
+        self._returncode: int | None = None
         for pipe in (self._input, self._output, self._errors):
             os.set_blocking(pipe.fileno(), False)
         self._follow(self._output, parent.on_output, parent.on_output_end)
@@ -74,7 +76,7 @@ class Child:
 
     @property
     def returncode(self) -> int | None:
-        return self._process.returncode
+        return self._returncode
 
     # Its input.
 
@@ -164,25 +166,45 @@ class Child:
         except (OSError, AttributeError):
             threading.Thread(target=self._wait, name=f"toolyard:child-{self.pid}", daemon=True).start()
         else:
-            self._loop.add_reader(self._pidfd, self._reap)
+            self._loop.add_reader(self._pidfd, self._on_pidfd)
 
     def _wait(self) -> None:
         """For systems where nothing else tells of an exit."""
-        self._process.wait()
+        code = self._exit_code(0)
         with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
-            self._loop.call_soon_threadsafe(self._parent.on_exit)
+            self._loop.call_soon_threadsafe(self._on_exit, code)
 
-    def _reap(self) -> None:
-        if self._process.poll() is not None:
+    def _on_pidfd(self) -> None:
+        if (code := self._exit_code(os.WNOHANG)) is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-            self._parent.on_exit()
+            self._on_exit(code)
+
+    def _exit_code(self, flags: int) -> int | None:
+        """Return the exit code without reaping: until then the process id cannot be given to another process,
+        and the group of this name is that of the child."""
+        try:
+            status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | flags)
+        except (AttributeError, ChildProcessError):  # macOS before Python 3.13; or somebody else reaped it
+            return self._process.poll() if flags else self._process.wait()
+        if status is None:
+            return None
+        return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+
+    def _on_exit(self, code: int | None) -> None:
+        self._returncode = code
+        if self._closed:
+            self._process.wait()
+        self._parent.on_exit()
 
     def close(self) -> None:
-        """Let go of its pipes, and kill it if it lives. It is reaped as soon as it is dead."""
+        """Let go of its pipes, and kill it if it lives. It is reaped now, or as soon as it is dead."""
         self._drop_input()
         self._drop(self._output)
         self._drop(self._errors)
-        if self._process.returncode is None:
+        self._closed = True
+        if self._returncode is not None:
+            self._process.wait()
+        elif self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()

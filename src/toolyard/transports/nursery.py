@@ -51,7 +51,7 @@ class Nursery:
         self._most = most
         self._owner = os.getpid()
         owner = f"{self._owner}:{watchdog.start_time(self._owner)}:{watchdog.namespace()}"
-        self._marker = f"{owner}:{secrets.token_hex(6)}"
+        self._marker = f"{owner}:{secrets.token_hex(5)}"
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
         self._spawned = 0
@@ -100,9 +100,10 @@ class Nursery:
         for group in self._groups:
             self._tell(f"+{group}")
 
-    def adopt(self, group: int) -> None:
+    def adopt(self, group: int, marker: str) -> None:
         """A child leads this new process group."""
         self._groups.add(group)
+        _set_marker_limit(group, marker)
         self._tell(f"+{group}")
 
     def release(self, group: int) -> None:
@@ -143,18 +144,20 @@ class Nursery:
             dog.wait()
 
 
-def group_alive(group: int) -> bool:
-    """Whether a process group still has members."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def _set_marker_limit(pid: int, marker: str) -> None:
+    """Mark a process and all that it will start by a limit, where the system allows it; see watchdog."""
+    if sys.platform == "linux":
+        import resource
+
+        limit, _ = watchdog.marker_limit(marker)
+        with contextlib.suppress(OSError, ValueError):
+            resource.prlimit(pid, resource.RLIMIT_RTTIME, (limit, limit))
 
 
 def signal_group(group: int, number: signal.Signals) -> None:
-    """Send a signal to a whole group; a group that is gone is fine."""
+    """Send a signal to a whole group; a group that is gone is fine.
+
+    Its leader must not have been waited for: otherwise the number may be that of another group by now.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)

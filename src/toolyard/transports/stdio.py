@@ -12,9 +12,10 @@ from collections.abc import Mapping
 
 from toolyard.errors import OutcomeUnknown, Unreachable
 from toolyard.model.server import StdioSpec
+from toolyard.transports import watchdog
 from toolyard.transports.child import Child
 from toolyard.transports.lastwords import last_words
-from toolyard.transports.nursery import Nursery, child_environment, group_alive, signal_group
+from toolyard.transports.nursery import Nursery, child_environment, signal_group
 from toolyard.transports.transport import (
     MESSAGE_LIMIT,
     Receiver,
@@ -76,7 +77,7 @@ class StdioTransport:
             raise self._not_started(error) from None
         self._receiver = receiver
         self._group = self._child.pid
-        self._nursery.adopt(self._group)
+        self._nursery.adopt(self._group, self._marker)
 
     def _not_started(self, error: OSError | ValueError) -> Unreachable:
         spec = self._spec
@@ -145,10 +146,10 @@ class StdioTransport:
     async def _end_group(self, child: Child) -> None:
         child.end_input()
         await self._exits_within(_AFTER_STDIN)
-        if group_alive(self._group):
+        if await self._group_lives():
             signal_group(self._group, signal.SIGTERM)
             await self._group_ends_within(_AFTER_TERM)
-        if group_alive(self._group):
+        if await self._group_lives():
             signal_group(self._group, signal.SIGKILL)
             await self._group_ends_within(1.0)
 
@@ -161,8 +162,13 @@ class StdioTransport:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         await self._exits_within(seconds)
-        while group_alive(self._group) and loop.time() < deadline:  # noqa: ASYNC110
+        while await self._group_lives() and loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+    async def _group_lives(self) -> bool:
+        if not self._exited.is_set():
+            return True
+        return bool(await asyncio.to_thread(watchdog.group_members, self._group))
 
     # What the child tells.
 

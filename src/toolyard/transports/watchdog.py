@@ -3,8 +3,12 @@
 Run by path with the standard library alone: ``python -I -S watchdog.py OWNER_PID MARKER``. Its
 standard input is a pipe from Toolyard, on which come lines: ``+PGID`` (a group was started), ``-PGID``
 (it is gone) and ``bye`` (a clean end). When the pipe ends without ``bye``, or the owner is gone, it
-kills the groups it was told of and every process that carries the marker in its environment. At its
-start it sweeps what dead owners left behind; children of living ones are never touched.
+kills the groups it was told of and every process that carries the marker, in its environment or as a
+resource limit. At its start it sweeps what dead owners left behind; those of living ones are never touched.
+
+The limit finds daemons that dropped their environment. It is the hard limit of realtime CPU time
+(RLIMIT_RTTIME), so high that it limits nothing: every descendant inherits it, and no process without
+privileges can raise it again. A process that lowers it on purpose is no longer found by it.
 """
 
 # Only modules that every interpreter has loaded anyway, or nearly: this program is started together with
@@ -15,6 +19,31 @@ import signal
 import sys
 
 VARIABLE = "TOOLYARD_CHILD"
+_LIMIT_FLAG = 1 << 61
+_CHILD_BITS = 21
+_UNMARKED_LIMIT = 1 << 60
+
+
+def marker_limit(marker: str) -> tuple[int, int]:
+    """Return the limits, from the first to the last, of the processes that a marker stands for.
+
+    ``marker`` is that of an owner, ``PID:START:NAMESPACE:RANDOM``, with ``:NUMBER`` that of one child.
+    """
+    parts = marker.split(":")
+    first = _LIMIT_FLAG | int(parts[3], 16) << _CHILD_BITS
+    if len(parts) == 4:
+        return first, first + (1 << _CHILD_BITS) - 1
+    number = int(parts[4]) % (1 << _CHILD_BITS)
+    return first + number, first + number
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat from the state on; none if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
 
 
 def start_time(pid: int) -> str:
@@ -22,12 +51,9 @@ def start_time(pid: int) -> str:
 
     A process id alone does not name a process: it is used again.
     """
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return "" if fields[0] == b"Z" else fields[19].decode()
-    except (OSError, IndexError):
-        pass
+    fields = _stat(pid)
+    if len(fields) > 19 and fields[0] != b"Z":
+        return fields[19].decode()
     if os.path.isdir("/proc/self"):
         return ""
     return "-".join(_ps("-o", "lstart=", "-p", str(pid)).replace(":", " ").split())
@@ -47,6 +73,41 @@ def _ps(*arguments: str) -> str:
     return subprocess.run(["ps", *arguments], capture_output=True, text=True, check=False).stdout
 
 
+def group_members(group: int) -> list[int]:
+    """Return the processes of a group that run. One that ended and was not waited for does not count."""
+    if not os.path.isdir("/proc/self"):
+        lines = (line.split() for line in _ps("-ax", "-o", "pid=,pgid=,stat=").splitlines())
+        return [int(pid) for pid, of, state in lines if of == str(group) and state[0] != "Z"]
+    return [pid for pid in _pids() if _group_of(pid) == group and _stat(pid)[:1] not in ([], [b"Z"])]
+
+
+def _group_of(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return 0
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _limited(first: int, last: int) -> set[int]:
+    """Return the processes whose limit lies in a range, of those that we may signal."""
+    if sys.platform != "linux":
+        return set()
+    import resource
+
+    found: set[int] = set()
+    for pid in _pids():
+        try:
+            if first <= resource.prlimit(pid, resource.RLIMIT_RTTIME)[1] <= last:
+                found.add(pid)
+        except OSError:
+            continue
+    return found
+
+
 def marked() -> dict[int, str]:
     """Every process that we may look at and that carries a marker, with that marker."""
     found: dict[int, str] = {}
@@ -57,18 +118,16 @@ def marked() -> dict[int, str]:
                 found[int(head.split()[0])] = tail.split()[0]
         return found
     needle = f"{VARIABLE}=".encode()
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
+    for pid in _pids():
         try:
-            with open(f"/proc/{name}/environ", "rb") as file:
+            with open(f"/proc/{pid}/environ", "rb") as file:
                 environment = file.read()
         except OSError:
             continue
         if needle in environment:
             for variable in environment.split(b"\0"):
                 if variable.startswith(needle):
-                    found[int(name)] = variable[len(needle) :].decode("utf-8", "replace")
+                    found[pid] = variable[len(needle) :].decode("utf-8", "replace")
     return found
 
 
@@ -76,7 +135,8 @@ def kill_marked(marker: str) -> int:
     """Kill whatever carries this marker or one below it, again and again for what forks meanwhile."""
     killed: set[int] = set()
     for _ in range(5):
-        victims = [pid for pid, mark in marked().items() if f"{mark}:".startswith(f"{marker}:")]
+        victims = {pid for pid, mark in marked().items() if f"{mark}:".startswith(f"{marker}:")}
+        victims |= _limited(*marker_limit(marker))
         if not victims:
             break
         killed.update(pid for pid in victims if _kill(pid))
@@ -94,6 +154,12 @@ def sweep() -> None:
             _kill(pid)
 
 
+def kill_group(group: int, leader_start: str) -> None:
+    """Kill a group, unless its number belongs to another process by now."""
+    if start_time(group) in ("", leader_start):
+        _kill(-group)
+
+
 def _kill(pid: int) -> bool:
     try:
         os.kill(pid, signal.SIGKILL)
@@ -102,9 +168,10 @@ def _kill(pid: int) -> bool:
     return True
 
 
-def watch(owner: int) -> set[int] | None:
-    """Follow the pipe until it ends. The groups that are left, or None after a clean end."""
-    groups: set[int] = set()
+def watch(owner: int) -> dict[int, str] | None:
+    """Follow the pipe until it ends. The groups that are left, with the start times of their leaders, or None
+    after a clean end."""
+    groups: dict[int, str] = {}
     buffer = b""
     poll = select.poll()
     poll.register(0, select.POLLIN | select.POLLHUP)
@@ -125,9 +192,9 @@ def watch(owner: int) -> set[int] | None:
                 if line == b"bye":
                     return None
                 if line[:1] == b"+":
-                    groups.add(int(line[1:]))
+                    groups[int(line[1:])] = start_time(int(line[1:]))
                 elif line[:1] == b"-":
-                    groups.discard(int(line[1:]))
+                    groups.pop(int(line[1:]), None)
             continue
         if pidfd in ready or (pidfd < 0 and os.getppid() != owner):
             return groups
@@ -137,13 +204,24 @@ def main() -> None:
     owner, marker = int(sys.argv[1]), sys.argv[2]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
+    _drop_inherited_limit()
     sweep()
     groups = watch(owner)
     if groups is None:
         return
-    for group in groups:
-        _kill(-group)
+    for group, leader_start in groups.items():
+        kill_group(group, leader_start)
     kill_marked(marker)
+
+
+def _drop_inherited_limit() -> None:
+    """Lose the mark of an outer Toolyard that started our owner: it must not end us before we are done."""
+    import resource
+
+    if sys.platform == "linux":
+        hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
+        if hard == resource.RLIM_INFINITY or hard > _UNMARKED_LIMIT:
+            resource.setrlimit(resource.RLIMIT_RTTIME, (_UNMARKED_LIMIT, _UNMARKED_LIMIT))
 
 
 if __name__ == "__main__":
