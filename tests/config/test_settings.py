@@ -16,6 +16,7 @@ from toolyard.config import (
     default_data_dir,
     load_settings,
 )
+from toolyard.config.settings import Setting
 from toolyard.errors import ConfigError, Problem
 
 Write = Callable[[Path, object], Path]
@@ -210,6 +211,54 @@ def test_secrets_are_never_shown(data_dir: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_settings(data_dir, env={}, overrides={"secret_key": ["sk-secret"]})
     assert "sk-secret" not in str(caught.value)
+
+
+SECRET_SETTINGS = [row for row in SETTINGS if row.secret]
+
+
+@pytest.mark.parametrize("row", SECRET_SETTINGS, ids=lambda row: row.name)
+def test_every_secret_can_come_from_a_file(row: Setting, data_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / row.name).write_text("from-a-file\n")
+    for env in (
+        {f"{row.variable}_FILE": str(tmp_path / row.name)},
+        {"CREDENTIALS_DIRECTORY": str(tmp_path)},
+        {f"{row.variable}_FILE": str(tmp_path / row.name), "CREDENTIALS_DIRECTORY": "/nowhere"},
+    ):
+        settings = load_settings(data_dir, env=env)
+        assert getattr(settings, row.name) == "from-a-file"
+        assert settings.origins[row.name] == str(tmp_path / row.name)
+        assert not settings.hints
+
+
+def test_a_variable_wins_over_a_credential_and_a_credential_over_the_settings_file(
+    data_dir: Path, write: Write, tmp_path: Path
+) -> None:
+    write(data_dir / "toolyard.toml", 'secret_key = "of-toml"\n')
+    (tmp_path / "secret_key").write_text("of-systemd")
+    env = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    assert load_settings(data_dir, env=env).secret_key == "of-systemd"
+    assert load_settings(data_dir, env={**env, "TOOLYARD_SECRET_KEY": "of-env"}).secret_key == "of-env"
+
+
+def test_a_file_of_a_secret_that_cannot_be_used_is_named_and_not_shown(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    absent, empty, full = tmp_path / "absent", tmp_path / "empty", tmp_path / "full"
+    empty.write_text("\n")
+    full.write_text("sk-secret")
+    (missing,) = problems(data_dir, env={"TOOLYARD_SECRET_KEY_FILE": str(absent)})
+    assert (missing.file, missing.message) == (str(absent), "the file does not exist")
+    (blank,) = problems(data_dir, env={"TOOLYARD_SECRET_KEY_FILE": str(empty)})
+    assert (blank.file, blank.path) == (str(empty), "secret_key")
+    both = {"TOOLYARD_SECRET_KEY_FILE": str(full), "TOOLYARD_SECRET_KEY": "sk-secret"}
+    (twice,) = problems(data_dir, env=both)
+    assert twice.message == "TOOLYARD_SECRET_KEY is set too"
+    assert "sk-secret" not in str(twice)
+
+
+def test_only_secrets_come_from_files(data_dir: Path) -> None:
+    (hint,) = load_settings(data_dir, env={"TOOLYARD_PORT_FILE": "/x"}).hints
+    assert hint.file == "TOOLYARD_PORT_FILE"
 
 
 def test_the_table_shows_value_and_origin_as_people_read_them(data_dir: Path) -> None:

@@ -39,7 +39,9 @@ def settings() -> str:
         NOTE,
         "",
         "In `toolyard.toml` in the data directory under the name that stands here, or as the variable. "
-        "`toolyard settings` shows each with its value and where that comes from; secrets are never shown.",
+        "`toolyard settings` shows each with its value and where that comes from; secrets are never shown."
+        " A secret can also come from a file: name it in the variable with `_FILE` at its end, such as"
+        " `TOOLYARD_SECRET_KEY_FILE`, or give it to systemd as a credential of the setting's name.",
         "",
         "| name | variable | default | what it is for |",
         "|---|---|---|---|",

@@ -38,6 +38,9 @@ def load_settings(
 ) -> Settings:
     """``overrides`` over ``TOOLYARD_…`` over ``toolyard.toml`` in the data directory over the defaults.
 
+    A secret may also come from a file: one that ``TOOLYARD_…_FILE`` names, or one with the setting's name
+    in the folder of systemd's credentials. Both count as variables.
+
     A missing file is no error. Raises ConfigError with everything that is wrong in any of the three.
     """
     env = os.environ if env is None else env
@@ -77,11 +80,20 @@ class _Collector:
 
     def take_environment(self, env: Mapping[str, str]) -> None:
         variables = {row.variable: row for row in SETTINGS}
+        variables |= {row.file_variable: row for row in SETTINGS if row.secret}
         here = Path.cwd()
         for row in SETTINGS:
             variable = next((name for name in (row.variable, *row.also) if env.get(name)), None)
-            if variable is not None:
+            file = _secret_file(row, env)
+            if file is not None and variable != row.variable:
+                self._take_secret_file(row, file, here)
+            elif variable is not None:
                 self._take_text(row, env[variable], here, variable)
+            if variable == row.variable and env.get(row.file_variable) and row.secret:
+                problem = Problem(
+                    f"{row.variable} is set too", file=row.file_variable, hint="set one of both"
+                )
+                self.problems.append(problem)
         for variable in env:
             # Others may have variables of this prefix, so an unknown one is worth a remark at most.
             if (
@@ -92,6 +104,16 @@ class _Collector:
                 near = did_you_mean(variable, variables, otherwise=False)
                 if near is not None:
                     self.hints.append(Problem("this variable sets nothing", file=variable, hint=near))
+
+    def _take_secret_file(self, row: Setting, path: Path, here: Path) -> None:
+        try:
+            text = decode(read_bytes(path), str(path)).rstrip("\r\n")
+            self.values[row.name] = row.kind.from_text(text, here)
+            self.origins[row.name] = str(path)
+        except ConfigError as error:
+            self.problems += error.problems
+        except Unfit as error:
+            self._complain(row, "", error, file=str(path))
 
     def take_overrides(self, overrides: Mapping[str, object]) -> None:
         for name, value in overrides.items():
@@ -160,6 +182,17 @@ class _Collector:
             hint = fault.hint or row.description
             line = _line_of_keys(keys, text)
             self.problems.append(Problem(fault.message, file=file, line=line, path=".".join(keys), hint=hint))
+
+
+def _secret_file(row: Setting, env: Mapping[str, str]) -> Path | None:
+    if not row.secret:
+        return None
+    if named := env.get(row.file_variable):
+        return Path(os.path.abspath(os.path.expanduser(named)))
+    if folder := env.get("CREDENTIALS_DIRECTORY"):
+        credential = Path(folder, row.name)
+        return credential if credential.exists() else None
+    return None
 
 
 def _line_of(name: str, text: str) -> int | None:

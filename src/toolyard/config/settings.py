@@ -43,6 +43,11 @@ class Setting:
         """The environment variable that sets it."""
         return f"TOOLYARD_{self.name.upper()}"
 
+    @property
+    def file_variable(self) -> str:
+        """The environment variable that names a file with its value, if it is secret."""
+        return f"{self.variable}_FILE"
+
 
 @dataclass(frozen=True, slots=True)
 class SettingValue:
