@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import ROOT, Programs
 from yarl import URL
 
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.flow import Flow
 from toolyard.auth.oauth import OAuthProvider
 from toolyard.auth.storage import MemoryAuthStorage
@@ -82,12 +83,12 @@ class World:
         key = oauth.pop("private_key", None)
         return Target(self.mcp, OAuthSpec(**oauth), private_addresses, key)
 
-    async def browse(self, url: str) -> Mapping[str, str]:
+    async def browse(self, url: str) -> AuthorizationResponse:
         """A person who agrees to everything."""
         self.urls.append(url)
         async with self.session.get(URL(url, encoded=True), allow_redirects=False) as response:
             assert response.status == 302, await response.text()
-            return dict(URL(response.headers["Location"]).query)
+            return AuthorizationResponse.parse(response.headers["Location"])
 
     def ourselves(self, **more: Any) -> Ourselves:
         return Ourselves(**{"redirect_uri": REDIRECT, **more})

@@ -5,7 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.auth.conftest import REDIRECT
 
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import (
     AnswerRejected,
     AuthError,
@@ -15,6 +17,7 @@ from toolyard.auth.errors import (
 )
 from toolyard.auth.flow import Flow
 from toolyard.auth.provider import parse_challenge
+from toolyard.auth.records import issuer_digest
 from toolyard.errors import SignInNeeded
 
 Query = Callable[[str], dict[str, str]]
@@ -62,7 +65,7 @@ async def test_an_answer_works_once(world: Any) -> None:
 @pytest.mark.parametrize("answer", [{}, {"state": ""}, {"state": "made-up", "code": "x"}])
 async def test_an_answer_to_nothing_is_rejected(world: Any, answer: dict[str, str]) -> None:
     with pytest.raises(AnswerRejected):
-        await world.flow().finish(answer)
+        await world.flow().finish(AuthorizationResponse(REDIRECT, answer))
 
 
 async def test_only_who_began_a_sign_in_can_finish_it(world: Any) -> None:
@@ -97,7 +100,36 @@ async def test_a_refusal_is_told_with_its_name(world: Any, error: str) -> None:
 async def test_an_answer_without_code_and_error_is_rejected(world: Any) -> None:
     started = await world.flow().begin("k", world.target())
     with pytest.raises(AnswerRejected, match="neither code nor error"):
-        await world.flow().finish({"state": started.state, "iss": world.origins["as1"]})
+        await world.flow().finish(
+            AuthorizationResponse(started.redirect_uri, {"state": started.state, "iss": world.origins["as1"]})
+        )
+
+
+# The redirect address.
+
+
+@pytest.mark.parametrize("path", ["", "/0123456789abcdef0123456789abcdef", "/{as2}", "/{as1}/", "/{as1}/x"])
+async def test_a_response_at_another_redirect_address_is_refused_before_any_token_request(
+    world: Any, path: str
+) -> None:
+    await world.set(iss=None)
+    started = await world.flow().begin("k", world.target())
+    digests = {name: issuer_digest(world.origins[name]) for name in ("as1", "as2")}
+    response = await world.browse(started.url)
+    assert response.address == f"{REDIRECT}/{digests['as1']}"
+    with pytest.raises(AnswerRejected, match="redirect address of another authorization server"):
+        await world.flow().finish(replace(response, address=REDIRECT + path.format(**digests)))
+    assert not await world.log("token")
+
+
+async def test_a_document_of_an_earlier_version_needs_iss_even_where_it_was_not_promised(world: Any) -> None:
+    await world.set(iss=None)
+    started = await world.flow().begin("k", world.target())
+    pending = await world.storage.take_pending(started.state)
+    await world.storage.put_pending(replace(pending, client=replace(pending.client, origin="document")))
+    with pytest.raises(AnswerRejected, match="does not say that it comes from"):
+        await world.flow().finish(await world.browse(started.url))
+    assert not await world.log("token")
 
 
 # RFC 9207.
@@ -163,7 +195,7 @@ async def test_a_code_that_is_refused_is_told_without_the_code(world: Any) -> No
     with pytest.raises(TokenRefused, match="invalid_grant") as caught:
         await world.flow().finish(answer)
     assert "no good" in caught.value.cause
-    assert answer["code"] not in str(caught.value)
+    assert answer.params["code"] not in str(caught.value)
 
 
 @pytest.mark.parametrize(

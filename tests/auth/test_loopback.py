@@ -25,11 +25,21 @@ async def test_the_redirect_is_handed_over_and_the_person_sees_a_page(browser: a
         async with browser.get(f"{listener.redirect_uri}?state=s&code=a%20b&iss=i") as response:
             assert response.status == 200
             page = await response.text()
-        assert await waiting == {"state": "s", "code": "a b", "iss": "i"}
+        received = await waiting
+        assert received.params == {"state": "s", "code": "a b", "iss": "i"}
+        assert received.address == listener.redirect_uri
     assert "close this window" in page
     assert "a b" not in page
     assert response.headers["Cache-Control"] == "no-store"
     assert response.headers["Referrer-Policy"] == "no-referrer"
+
+
+async def test_the_address_that_was_called_is_handed_over(browser: aiohttp.ClientSession) -> None:
+    async with CallbackListener() as listener:
+        address = f"{listener.redirect_uri}/0123"
+        async with browser.get(f"{address}?state=s&code=c") as response:
+            assert response.status == 200
+        assert (await listener.wait(30)).address == address
 
 
 async def test_an_error_is_handed_over_too(browser: aiohttp.ClientSession) -> None:
@@ -37,7 +47,7 @@ async def test_an_error_is_handed_over_too(browser: aiohttp.ClientSession) -> No
         url = f"{listener.redirect_uri}?state=s&error=access_denied&error_description=<script>"
         async with browser.get(url) as response:
             assert "<script>" not in await response.text()
-        assert (await listener.wait(30))["error"] == "access_denied"
+        assert (await listener.wait(30)).params["error"] == "access_denied"
 
 
 async def test_only_the_first_redirect_counts(browser: aiohttp.ClientSession) -> None:
@@ -45,7 +55,7 @@ async def test_only_the_first_redirect_counts(browser: aiohttp.ClientSession) ->
         for code, status in (("first", 200), ("second", 410)):
             async with browser.get(f"{listener.redirect_uri}?state=s&code={code}") as response:
                 assert response.status == status
-        assert (await listener.wait(30))["code"] == "first"
+        assert (await listener.wait(30)).params["code"] == "first"
 
 
 async def test_the_window_of_an_earlier_sign_in_ends_no_later_one(browser: aiohttp.ClientSession) -> None:
@@ -55,7 +65,7 @@ async def test_the_window_of_an_earlier_sign_in_ends_no_later_one(browser: aioht
         for state, status in (("earlier", 409), ("later", 200)):
             async with browser.get(f"{listener.redirect_uri}?state={state}&code={state}") as response:
                 assert response.status == status
-        assert (await waiting)["code"] == "later"
+        assert (await waiting).params["code"] == "later"
 
 
 async def test_what_is_no_redirect_is_not_taken_for_one(browser: aiohttp.ClientSession) -> None:

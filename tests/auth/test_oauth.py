@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from toolyard import Toolyard
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import (
     AnswerRejected,
     AuthorizationDenied,
@@ -45,7 +47,7 @@ async def test_fifty_first_requests_share_one_sign_in(leaks: None, world: Any) -
 async def test_a_person_who_takes_longer_than_a_request_is_not_asked_twice(world: Any) -> None:
     arrived = asyncio.Event()
 
-    async def slowly(url: str) -> Mapping[str, str]:
+    async def slowly(url: str) -> AuthorizationResponse:
         await arrived.wait()
         return await world.browse(url)
 
@@ -64,10 +66,10 @@ async def test_a_person_who_takes_longer_than_a_request_is_not_asked_twice(world
 async def test_closing_ends_a_sign_in_that_waits_for_a_person(world: Any) -> None:
     begun = asyncio.Event()
 
-    async def never(url: str) -> Mapping[str, str]:
+    async def never(url: str) -> AuthorizationResponse:
         begun.set()
         await asyncio.Event().wait()
-        return {}
+        return AuthorizationResponse("", {})
 
     provider = world.provider()
     provider._authorize = never
@@ -86,8 +88,9 @@ async def test_a_person_who_says_no_is_heard(world: Any) -> None:
 async def test_an_answer_of_another_sign_in_is_not_taken(world: Any) -> None:
     other = await world.flow().begin("somebody else", world.target())
 
-    async def mixed_up(url: str) -> Mapping[str, str]:
-        return {**await world.browse(url), "state": other.state}
+    async def mixed_up(url: str) -> AuthorizationResponse:
+        response = await world.browse(url)
+        return replace(response, params={**response.params, "state": other.state})
 
     provider = world.provider()
     provider._authorize = mixed_up

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import html
 import json
-import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
-from yarl import URL
+from tests.oauth.person import agree
 
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.oauth import OAuthProvider
 from toolyard.auth.storage import MemoryAuthStorage
 from toolyard.auth.target import Ourselves, Target
@@ -76,24 +74,9 @@ async def net() -> AsyncIterator[Net]:
     await net.close()
 
 
-async def person(url: str) -> Mapping[str, str]:
+async def person(url: str) -> AuthorizationResponse:
     """Fills in whatever form comes, and agrees."""
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
-        method, at, data = "GET", URL(url, encoded=True), dict[str, str]()
-        for _ in range(20):
-            async with session.request(method, at, data=data or None, allow_redirects=False) as response:
-                page = await response.text()
-                if response.status in (302, 303):
-                    method, at, data = "GET", at.join(URL(response.headers["Location"], encoded=True)), {}
-                    if at.path == "/callback":
-                        return dict(at.query)
-                    continue
-            form = re.search(r'<form[^>]*action="([^"]+)"', page)
-            assert form is not None, page
-            data = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page))
-            data.update({"login": "ann", "password": "x"} if 'name="login"' in page else {})
-            method, at = "POST", at.join(URL(html.unescape(form[1])))
-    raise AssertionError("the pages never end")
+    return AuthorizationResponse.parse(str(await agree(url, lambda at: at.path.startswith("/callback"))))
 
 
 async def call(resource: Resource, net: Net, provider: OAuthProvider) -> dict[str, Any]:

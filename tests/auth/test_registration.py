@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.auth.conftest import REDIRECT
 
 from toolyard.auth.errors import (
     AuthUnavailable,
@@ -14,6 +15,7 @@ from toolyard.auth.errors import (
     TokenRefused,
     WrongAuthorizationServer,
 )
+from toolyard.auth.records import issuer_digest
 from toolyard.auth.registration import client_document
 from toolyard.model.registry import Registration
 
@@ -42,7 +44,7 @@ async def test_a_registration_says_what_we_are(world: Any, redirect: str, kind: 
     [entry] = await world.log("register")
     assert entry["asked"] == {
         "client_name": "Toolyard",
-        "redirect_uris": [redirect],
+        "redirect_uris": [f"{redirect}/{issuer_digest(world.origins['as1'])}"],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "application_type": kind,
@@ -118,6 +120,42 @@ async def test_a_secret_that_ran_out_is_registered_anew(world: Any) -> None:
     assert len(await world.log("register")) == 2
 
 
+# The redirect address.
+
+
+async def test_each_issuer_has_a_redirect_address_of_its_own(
+    world: Any, query: Callable[[str], dict[str, str]]
+) -> None:
+    for server in ("as1", "as2"):
+        await world.change(servers=[server])
+        await world.flow().begin("k", world.target())
+    registered = [entry["asked"]["redirect_uris"] for entry in await world.log("register")]
+    assert registered == [[world.ourselves().redirect_for(world.origins[name])] for name in ("as1", "as2")]
+
+
+async def test_an_old_registration_is_renewed_and_its_grant_refreshed_with_it(world: Any) -> None:
+    await world.call(world.provider())
+    grant = await world.storage.grant(world.mcp)
+    old = replace(grant.client, redirect_uri=REDIRECT)
+    await world.storage.drop_client(grant.client)
+    await world.storage.put_client(old)
+    await world.storage.put_grant(world.mcp, replace(grant, client=old))
+    await world.run_out(4000)
+    assert (await world.call(world.provider(person=False)))["client"] == old.client_id
+    await world.flow().begin("other", world.target())
+    renewed = await world.storage.client(old.issuer, world.ourselves().redirect_for(old.issuer))
+    assert renewed.client_id != old.client_id
+
+
+@pytest.mark.parametrize("registered", [False, True])
+async def test_an_entered_client_keeps_the_shared_address_until_its_own_is_registered(
+    world: Any, query: Callable[[str], dict[str, str]], registered: bool
+) -> None:
+    started = await world.flow().begin("k", world.target(client_id="mine", issuer_redirect=registered))
+    own = world.ourselves().redirect_for(world.origins["as1"])
+    assert query(started.url)["redirect_uri"] == (own if registered else REDIRECT)
+
+
 # What the operator entered.
 
 
@@ -175,9 +213,23 @@ async def test_a_document_is_our_client_id_where_the_server_takes_it(
 ) -> None:
     await world.set(metadata={"client_id_metadata_document_supported": True})
     await world.call(world.provider(who=world.ourselves(document_url=DOCUMENT)))
-    assert query(world.urls[0])["client_id"] == DOCUMENT
+    own = world.ourselves(document_url=DOCUMENT)
+    assert query(world.urls[0])["client_id"] == own.document_for(world.origins["as1"])
+    assert query(world.urls[0])["redirect_uri"] == own.redirect_for(world.origins["as1"])
     assert not await world.log("register")
     assert [entry["method"] for entry in await world.log("token")] == ["none"]
+
+
+async def test_a_document_is_not_used_where_the_server_does_not_promise_iss(world: Any) -> None:
+    # Anybody can present the document of a hostile issuer to an honest one: only iss tells their answers apart.
+    await world.set(iss=None, metadata={"client_id_metadata_document_supported": True})
+    who = world.ourselves(document_url=DOCUMENT)
+    await world.call(world.provider(who=who))
+    assert len(await world.log("register")) == 1
+    target = replace(world.target(), registration=Registration.DOCUMENT)
+    with pytest.raises(RegistrationFailed, match="does not promise to name itself"):
+        await world.flow(document_url=DOCUMENT).begin("k", target)
+    assert await world.storage.document_issuer(issuer_digest(world.origins["as1"])) is None
 
 
 async def test_a_setting_puts_registration_before_the_document(world: Any) -> None:
@@ -198,9 +250,7 @@ async def test_without_a_public_address_there_is_no_document(world: Any) -> None
 
 
 def test_the_document_says_what_a_registration_says(world: Any) -> None:
-    document = client_document(
-        world.ourselves(document_url=DOCUMENT, redirect_uri="https://toolyard.example/cb")
-    )
+    document = client_document(world.ourselves(), DOCUMENT, "https://toolyard.example/cb")
     assert document["client_id"] == DOCUMENT
     assert document["redirect_uris"] == ["https://toolyard.example/cb"]
     assert document["application_type"] == "web"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from yarl import URL
 
 from toolyard import Toolyard
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.oauth import OAuthProvider
 from toolyard.auth.storage import MemoryAuthStorage
 from toolyard.auth.target import Ourselves, Target
@@ -21,12 +21,12 @@ from toolyard.net import Net
 PROGRAM = Path(__file__).parent.parent / "oauth/sdk_server.py"
 
 
-async def person(url: str) -> Mapping[str, str]:
+async def person(url: str) -> AuthorizationResponse:
     async with (
         aiohttp.ClientSession() as session,
         session.get(URL(url, encoded=True), allow_redirects=False) as response,
     ):
-        return dict(URL(response.headers["Location"]).query)
+        return AuthorizationResponse.parse(response.headers["Location"])
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ import aiohttp
 from yarl import URL
 
 from toolyard import Callbacks, RpcError, Toolyard, ToolyardError
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.oauth import OAuthProvider
 from toolyard.auth.storage import MemoryAuthStorage
 from toolyard.auth.target import Ourselves, Target
@@ -28,11 +29,11 @@ from toolyard.net import Net
 REDIRECT = "http://localhost:3000/callback"
 
 
-async def authorize(url: str) -> dict[str, str]:
+async def authorize(url: str) -> AuthorizationResponse:
     """The suite's authorization server redirects at once; no browser is needed to read where to."""
     address = URL(url, encoded=True)
     async with aiohttp.ClientSession() as session, session.get(address, allow_redirects=False) as response:
-        return dict(URL(response.headers["Location"]).query)
+        return AuthorizationResponse.parse(response.headers["Location"])
 
 
 def provider(url: str, context: Mapping[str, Any], net: Net) -> OAuthProvider:

@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import Programs
 from yarl import URL
 
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.flow import Flow
 from toolyard.auth.target import Ourselves
 from toolyard.config.settings import Settings
@@ -77,11 +78,11 @@ class Program:
         entries = await self.log("token")
         return [each["refresh_token"] for each in entries if each["grant_type"] == "refresh_token"]
 
-    async def agree(self, url: str) -> dict[str, str]:
+    async def agree(self, url: str) -> AuthorizationResponse:
         """A person who agrees to everything; what they come back with."""
         async with self.session.get(URL(url, encoded=True), allow_redirects=False) as response:
             assert response.status == 302, await response.text()
-            return dict(URL(response.headers["Location"]).query)
+            return AuthorizationResponse.parse(response.headers["Location"])
 
 
 @dataclass

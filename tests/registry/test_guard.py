@@ -20,6 +20,7 @@ from aiohttp import web
 from tests.resolving import Names
 from yarl import URL
 
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import AddressNotAllowed
 from toolyard.auth.flow import Flow
 from toolyard.auth.target import Ourselves
@@ -180,7 +181,8 @@ class Yard:
     async def sign_in(self) -> None:
         url = URL(await self.sign_ins.begin(self.user.id, self.instance.id, "b"))
         params = {"state": url.query["state"], "code": "c"}
-        await self.sign_ins.finish(params, self.user.id, "b")
+        response = AuthorizationResponse(url.query["redirect_uri"], params)
+        await self.sign_ins.finish(response, self.user.id, "b")
 
     async def call(self) -> str:
         pair = await self.registry.instance(self.user.id, self.instance.id)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from yarl import URL
 
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import (
     AnswerRejected,
     AuthError,
@@ -28,14 +30,16 @@ from toolyard.registry.errors import Invalid, NotFound
 PENDING, READY = InstanceState.PENDING, InstanceState.READY
 
 
-async def begun(office: Any, instance: Any, browser: str = "b") -> dict[str, str]:
+async def begun(office: Any, instance: Any, browser: str = "b") -> AuthorizationResponse:
     """Begin, and agree; what the browser comes back with."""
     return await office.program.agree(await office.sign_ins.begin(office.ann.id, instance.id, browser))
 
 
-async def failure(office: Any, params: dict[str, str], browser: str = "b", user: str | None = None) -> Any:
+async def failure(
+    office: Any, response: AuthorizationResponse, browser: str = "b", user: str | None = None
+) -> Any:
     with pytest.raises((AuthError, AuthUnavailable, NotFound)) as caught:
-        await office.sign_ins.finish(params, user or office.ann.id, browser)
+        await office.sign_ins.finish(response, user or office.ann.id, browser)
     return caught.value
 
 
@@ -57,9 +61,9 @@ async def test_the_redirect_is_where_the_browser_reached_us(office: Any) -> None
     instance = await office.instance()
     local = Ourselves("http://localhost:8420/ui/auth/mcp/callback")
     url = await office.sign_ins.begin(office.ann.id, instance.id, "b", local)
-    assert URL(url).query["redirect_uri"] == local.redirect_uri
-    params = await office.program.agree(url)
-    assert (await office.sign_ins.finish(params, office.ann.id, "b")).state is READY
+    assert URL(url).query["redirect_uri"] == local.redirect_for(office.program.origins["as1"])
+    response = await office.program.agree(url)
+    assert (await office.sign_ins.finish(response, office.ann.id, "b")).state is READY
 
 
 # Who may.
@@ -74,11 +78,11 @@ async def test_another_persons_instance_does_not_exist(office: Any) -> None:
 async def test_only_the_same_user_in_the_same_browser_can_finish(office: Any) -> None:
     instance = await office.instance()
     for user, browser in ((office.bob.id, "b"), (office.ann.id, "other"), (office.ann.id, "")):
-        params = await begun(office, instance)
-        error = await failure(office, params, browser, user)
+        response = await begun(office, instance)
+        error = await failure(office, response, browser, user)
         assert isinstance(error, AnswerRejected)
         # It was used up, also for whoever began it.
-        assert isinstance(await failure(office, params), AnswerRejected)
+        assert isinstance(await failure(office, response), AnswerRejected)
     assert not await office.program.log("token")
     assert (await office.state(instance))[0] is PENDING
     assert await nothing_kept(office, instance)
@@ -86,10 +90,10 @@ async def test_only_the_same_user_in_the_same_browser_can_finish(office: Any) ->
 
 async def test_a_state_works_once(office: Any) -> None:
     instance = await office.instance()
-    params = await begun(office, instance)
-    await office.sign_ins.finish(params, office.ann.id, "b")
+    response = await begun(office, instance)
+    await office.sign_ins.finish(response, office.ann.id, "b")
     kept = await office.database.auth.grant(instance.grant_key)
-    assert isinstance(await failure(office, params), AnswerRejected)
+    assert isinstance(await failure(office, response), AnswerRejected)
     assert await office.database.auth.grant(instance.grant_key) == kept
     assert (await office.state(instance))[0] is READY
 
@@ -97,14 +101,14 @@ async def test_a_state_works_once(office: Any) -> None:
 @pytest.mark.parametrize("state", [None, "", "made-up", "\x00", "x" * 5000])
 async def test_a_state_that_is_missing_or_unknown_is_refused(office: Any, state: str | None) -> None:
     params = {"code": "c"} if state is None else {"code": "c", "state": state}
-    assert isinstance(await failure(office, params), AnswerRejected)
+    assert isinstance(await failure(office, AuthorizationResponse("", params)), AnswerRejected)
     assert not await office.program.log("token")
 
 
 async def test_a_sign_in_that_took_too_long_is_refused(office: Any) -> None:
-    params = await begun(office, await office.instance())
+    response = await begun(office, await office.instance())
     office.clock.now += 4000
-    assert isinstance(await failure(office, params), AnswerRejected)
+    assert isinstance(await failure(office, response), AnswerRejected)
 
 
 async def test_instances_that_do_not_sign_in_are_refused(office: Any) -> None:
@@ -126,11 +130,12 @@ async def test_two_tabs_at_once_both_work_and_the_last_counts(office: Any) -> No
     one = await begun(office, instance)
     await office.program.change(person="second")
     two = await begun(office, instance)
-    for params in (two, one):
-        assert (await office.sign_ins.finish(params, office.ann.id, "b")).state is READY
+    for response in (two, one):
+        assert (await office.sign_ins.finish(response, office.ann.id, "b")).state is READY
     last = (await office.database.auth.grant(instance.grant_key)).access_token
     results = await asyncio.gather(
-        *(office.sign_ins.finish(params, office.ann.id, "b") for params in (one, two)), return_exceptions=True
+        *(office.sign_ins.finish(response, office.ann.id, "b") for response in (one, two)),
+        return_exceptions=True,
     )
     assert all(isinstance(each, AnswerRejected) for each in results)
     assert (await office.database.auth.grant(instance.grant_key)).access_token == last
@@ -138,9 +143,9 @@ async def test_two_tabs_at_once_both_work_and_the_last_counts(office: Any) -> No
 
 async def test_of_two_who_bring_the_same_answer_one_is_served(office: Any) -> None:
     instance = await office.instance()
-    params = await begun(office, instance)
+    response = await begun(office, instance)
     results = await asyncio.gather(
-        *(office.sign_ins.finish(params, office.ann.id, "b") for _ in range(5)), return_exceptions=True
+        *(office.sign_ins.finish(response, office.ann.id, "b") for _ in range(5)), return_exceptions=True
     )
     assert sorted(type(each).__name__ for each in results) == ["AnswerRejected"] * 4 + ["Instance"]
     assert len(await office.program.log("token")) == 1
@@ -152,12 +157,12 @@ async def test_of_two_who_bring_the_same_answer_one_is_served(office: Any) -> No
 
 async def test_an_instance_that_was_deleted_meanwhile_keeps_nothing(office: Any) -> None:
     instance = await office.instance()
-    params = await begun(office, instance)
+    response = await begun(office, instance)
     # As if its sign-in had not been deleted with it: another process may be about to write it.
-    pending = await office.database.auth.take_pending(params["state"])
+    pending = await office.database.auth.take_pending(response.params["state"])
     await office.registry.delete_instance(office.ann.id, instance.id)
     await office.database.auth.put_pending(pending)
-    error = await failure(office, params)
+    error = await failure(office, response)
     assert isinstance(error, NotFound)
     assert "deleted while you signed in" in error.cause
     assert not await office.program.log("token")
@@ -166,9 +171,9 @@ async def test_an_instance_that_was_deleted_meanwhile_keeps_nothing(office: Any)
 
 async def test_an_instance_that_is_deleted_during_the_exchange_keeps_nothing(office: Any) -> None:
     instance = await office.instance()
-    params = await begun(office, instance)
+    response = await begun(office, instance)
     await office.program.change(token_waits=True)
-    finishing = asyncio.create_task(failure(office, params))
+    finishing = asyncio.create_task(failure(office, response))
     while not await office.program.log("token"):
         await asyncio.sleep(0.01)
     await office.registry.delete_instance(office.ann.id, instance.id)
@@ -180,9 +185,9 @@ async def test_an_instance_that_is_deleted_during_the_exchange_keeps_nothing(off
 async def test_a_server_that_moved_during_the_exchange_gets_nothing(office: Any) -> None:
     instance = await office.instance()
     server = await office.registry.server(instance.server_id)
-    params = await begun(office, instance)
+    response = await begun(office, instance)
     await office.program.change(token_waits=True)
-    finishing = asyncio.create_task(failure(office, params))
+    finishing = asyncio.create_task(failure(office, response))
     while not await office.program.log("token"):
         await asyncio.sleep(0.01)
     [choice] = server.choices
@@ -198,9 +203,9 @@ async def test_a_server_that_moved_during_the_exchange_gets_nothing(office: Any)
 
 async def test_a_deleted_instance_takes_its_pending_sign_in_along(office: Any) -> None:
     instance = await office.instance()
-    params = await begun(office, instance)
+    response = await begun(office, instance)
     await office.registry.delete_instance(office.ann.id, instance.id)
-    assert isinstance(await failure(office, params), AnswerRejected)
+    assert isinstance(await failure(office, response), AnswerRejected)
 
 
 # Each step fails.
@@ -266,9 +271,9 @@ async def test_a_sign_in_that_cannot_be_finished_says_why_and_keeps_nothing(
 
 async def test_an_answer_that_hides_where_it_comes_from_is_refused(office: Any) -> None:
     instance = await office.instance()
-    params = await begun(office, instance)
-    del params["iss"]
-    assert isinstance(await failure(office, params), AnswerRejected)
+    response = await begun(office, instance)
+    without = {name: value for name, value in response.params.items() if name != "iss"}
+    assert isinstance(await failure(office, replace(response, params=without)), AnswerRejected)
     assert not await office.program.log("token")
 
 
@@ -285,9 +290,9 @@ async def test_a_failed_reconnect_leaves_what_works(office: Any) -> None:
 async def test_a_forgotten_client_is_registered_again_once(office: Any) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
-    params = await begun(office, instance)
+    response = await begun(office, instance)
     await office.program.forget("clients")
-    assert isinstance(await failure(office, params), ClientForgotten)
+    assert isinstance(await failure(office, response), ClientForgotten)
     await office.sign_in(instance)
     assert len(await office.program.log("register")) == 2
 

@@ -9,14 +9,13 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
 from urllib.parse import quote, urlencode
 
-from toolyard.auth.asking import Asker, one_line
+from toolyard.auth.asking import Asker
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.discovery import Found, discover, probe
 from toolyard.auth.errors import (
     AnswerRejected,
-    AuthorizationDenied,
     ClientForgotten,
     DiscoveryFailed,
     PkceMissing,
@@ -46,6 +45,8 @@ class Started:
     issuer: str = ""
     iss_promised: bool = False
     """Whether the answer must name the issuer: a bare code is then not enough to finish."""
+    redirect_uri: str = ""
+    """The only address at which the answer may arrive."""
 
 
 class Flow:
@@ -98,14 +99,14 @@ class Flow:
         )
         await self._storage.put_pending(pending)
         url = _authorization_url(endpoint, pending)
-        return Started(url, pending.state, client.issuer, pending.iss_promised)
+        return Started(url, pending.state, client.issuer, pending.iss_promised, client.redirect_uri)
 
-    async def finish(self, answer: Mapping[str, str], *, owner: str = "") -> Grant:
-        """The second step: the query parameters with which the person came back. Each state works once.
+    async def finish(self, response: AuthorizationResponse, *, owner: str = "") -> Grant:
+        """Redeem an authorization response: the second step. Each state works once.
 
         Raises AnswerRejected, AuthorizationDenied, TokenRefused, ClientForgotten or AuthUnavailable.
         """
-        return await self.complete(await self.take(answer, owner=owner), answer)
+        return await self.complete(await self.take(response.params, owner=owner), response)
 
     async def take(self, answer: Mapping[str, str], *, owner: str = "") -> Pending:
         """What was begun, handed out once, if this answer belongs to it and comes from its owner.
@@ -123,14 +124,9 @@ class Flow:
             raise AnswerRejected("this sign-in was begun too long ago", hint="begin it again")
         return pending
 
-    async def complete(self, pending: Pending, answer: Mapping[str, str]) -> Grant:
-        """Get and keep what the sign-in gives. Raises what ``finish`` raises."""
-        _check_issuer(pending, answer.get("iss"))
-        if "error" in answer:
-            _deny(pending, answer)
-        if not (code := answer.get("code")):
-            raise AnswerRejected("the authorization server sent back neither code nor error")
-        grant = await self._exchange(pending, code)
+    async def complete(self, pending: Pending, response: AuthorizationResponse) -> Grant:
+        """Redeem the code of a response and keep the tokens. Raises what ``finish`` raises."""
+        grant = await self._exchange(pending, response.code_for(pending))
         await self._storage.put_grant(pending.key, grant)
         await self._bind(pending.server_url, grant.client)
         return grant
@@ -227,29 +223,3 @@ def _authorization_url(endpoint: str, pending: Pending) -> str:
         query["prompt"] = "consent"
     base = endpoint.partition("#")[0]
     return f"{base}{'&' if '?' in base else '?'}{urlencode(query, quote_via=quote)}"
-
-
-def _check_issuer(pending: Pending, named: str | None) -> None:
-    """RFC 9207: compared as it is, before anything else of the answer is believed."""
-    if named is None and not pending.iss_promised:
-        return
-    if named is None:
-        raise AnswerRejected(
-            f"the answer does not say that it comes from {pending.client.issuer}, as it should",
-            hint="do not sign in here again before you know why",
-        )
-    if named != pending.client.issuer:
-        raise AnswerRejected(
-            f"the answer comes from another authorization server than {pending.client.issuer}",
-            hint="do not sign in here again before you know why",
-        )
-
-
-def _deny(pending: Pending, answer: Mapping[str, str]) -> NoReturn:
-    code = one_line(answer.get("error"), width=60)
-    words = one_line(answer.get("error_description"))
-    said = f"{code} ({words})" if words else code
-    hint = "sign in again and allow it" if code == "access_denied" else "try again"
-    raise AuthorizationDenied(
-        f"the authorization server {pending.client.issuer} refused: {said}", code=code, hint=hint
-    )

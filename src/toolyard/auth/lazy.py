@@ -93,6 +93,16 @@ class LazyAuthStorage:
         with _told():
             await (await self._storage()).drop_client(client)
 
+    async def publish_document(self, issuer: str) -> None:
+        """Store the issuer in the underlying storage."""
+        with _told():
+            await (await self._storage()).publish_document(issuer)
+
+    async def document_issuer(self, digest: str) -> str | None:
+        """Read the issuer from the underlying storage."""
+        with _told():
+            return await (await self._storage()).document_issuer(digest)
+
     async def bound_issuer(self, server_url: str, client_id: str) -> str | None:
         """See AuthStorage."""
         with _told():

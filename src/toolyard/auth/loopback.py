@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import html
 import os
-from collections.abc import Mapping
 
 from aiohttp import web
 
-from toolyard.auth.errors import AuthUnavailable
+from toolyard.auth.authorization_response import AuthorizationResponse
+from toolyard.auth.errors import AnswerRejected, AuthUnavailable
 from toolyard.errors import ToolyardError
 
 __all__ = ["CallbackListener"]
@@ -39,13 +39,17 @@ class CallbackListener:
     def __init__(self, port: int = 0) -> None:
         self._port = port
         self._runner: web.ServerRunner | None = None
-        self._answer: asyncio.Future[dict[str, str]] | None = None
+        self._answer: asyncio.Future[AuthorizationResponse] | None = None
         self._state: str | None = None
 
     @property
     def redirect_uri(self) -> str:
-        """The address to register and to be sent back to."""
-        return f"http://127.0.0.1:{self._port}{_PATH}"
+        """The shared redirect address; those of single issuers are below it."""
+        return f"{self._origin}{_PATH}"
+
+    @property
+    def _origin(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
 
     async def __aenter__(self) -> CallbackListener:
         self._answer = asyncio.get_running_loop().create_future()
@@ -66,8 +70,9 @@ class CallbackListener:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    async def wait(self, seconds: float = 300.0, *, state: str | None = None) -> Mapping[str, str]:
-        """The query parameters of the redirect. Raises AuthUnavailable when nobody comes in time."""
+    async def wait(self, seconds: float = 300.0, *, state: str | None = None) -> AuthorizationResponse:
+        """Return the redirect, with the address that was called. Raises AuthUnavailable when nobody comes in
+        time."""
         assert self._answer is not None, "use async with"
         self._state = state
         try:
@@ -83,13 +88,18 @@ class CallbackListener:
         # Another page's script cannot use this: it must name us as its host, and ask for a document.
         local = request.host in (f"127.0.0.1:{self._port}", f"localhost:{self._port}")
         local = local and request.headers.get("Sec-Fetch-Dest", "document") == "document"
-        if not local or request.path != _PATH or request.method != "GET" or "state" not in request.query:
+        ours = request.path == _PATH or request.path.startswith(f"{_PATH}/")
+        if not local or not ours or request.method != "GET" or "state" not in request.query:
             return _page(404, "Nothing here", "This address only takes the end of a sign-in.")
         if self._answer.done():
             return _page(410, "Already done", "This sign-in has ended. You can close this window.")
         if self._state not in (None, request.query["state"]):
             return _page(409, "Another sign-in", "This is the end of one that was begun before. Begin again.")
-        self._answer.set_result(dict(request.query))
+        try:
+            response = AuthorizationResponse.of(self._origin + request.path, request.query.items())
+        except AnswerRejected as error:
+            return _page(400, "Not signed in", error.cause)
+        self._answer.set_result(response)
         if "error" in request.query:
             return _page(200, "Not signed in", "The sign-in was refused. The terminal says more.")
         return _page(200, "Almost done", "You can close this window and return to the terminal.")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolyard.auth.asking import Asker
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.discovery import find_resource
 from toolyard.auth.errors import (
     AnswerRejected,
@@ -35,8 +36,8 @@ from toolyard.net import Net
 
 __all__ = ["Authorize", "OAuthProvider"]
 
-Authorize = Callable[[str], Awaitable[Mapping[str, str]]]
-"""Sends a person to a URL and answers with the query parameters of the redirect that follows."""
+Authorize = Callable[[str], Awaitable[AuthorizationResponse]]
+"""Sends a person to a URL and returns the redirect that follows."""
 
 _ATTEMPTS = 3
 _WINDOW = 600.0
@@ -195,9 +196,9 @@ class OAuthProvider:
             self._check_attempts()
             started = await self._flow.begin(self._key, self._target, challenge=challenge, more_scopes=scopes)
             self._attempts.append(self._clock())
-            answer = await self._authorize(started.url)
+            response = await self._authorize(started.url)
             try:
-                grant = await self._finish(started, answer)
+                grant = await self._finish(started, response)
             except ClientForgotten:
                 if last:
                     raise
@@ -217,11 +218,11 @@ class OAuthProvider:
             async with self._storage.refreshing(self._key):
                 await self._storage.swap_grant(self._key, grant.serial, replace(grant, wanted=wanted))
 
-    async def _finish(self, started: Started, answer: Mapping[str, str]) -> Grant:
-        if not hmac.compare_digest(answer.get("state", "").encode(), started.state.encode()):
+    async def _finish(self, started: Started, response: AuthorizationResponse) -> Grant:
+        if not hmac.compare_digest(response.params.get("state", "").encode(), started.state.encode()):
             await self._storage.take_pending(started.state)
             raise AnswerRejected("the browser came back from another sign-in", hint="begin it again")
-        return await self._flow.finish(answer)
+        return await self._flow.finish(response)
 
     def _check_attempts(self) -> None:
         now = self._clock()

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Literal
 
-__all__ = ["AuthMethod", "Client", "Grant", "Pending", "new_serial"]
+__all__ = ["AuthMethod", "Client", "Grant", "Pending", "issuer_digest", "new_serial"]
+
+
+def issuer_digest(issuer: str) -> str:
+    """Return the name of an issuer in paths: 128 bits, so that nobody finds two issuers that share one."""
+    return sha256(issuer.encode()).hexdigest()[:32]
 
 
 def new_serial() -> str:

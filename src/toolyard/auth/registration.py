@@ -47,13 +47,16 @@ async def client_for(
             f"no client id was entered for the authorization server {server.issuer}", hint=_BY_HAND
         )
     if way is Registration.DOCUMENT or (way is Registration.AUTO and _by_document(ourselves, server)):
-        return _documented(ourselves, server)
-    kept = await storage.client(server.issuer, ourselves.redirect_uri)
+        client = _documented(ourselves, server)
+        await storage.publish_document(server.issuer)
+        return client
+    redirect_uri = ourselves.redirect_for(server.issuer)
+    kept = await storage.client(server.issuer, redirect_uri)
     if kept is not None and _fits(kept, scopes, now) and not await _forgotten(asker, server, kept):
         return kept
     listed = set(found.scopes_supported or ()) - {"offline_access"}
     before = frozenset[str]() if kept is None or kept.scopes is None else kept.scopes
-    client = await _register(asker, ourselves, server, sorted({*scopes, *listed, *before}))
+    client = await _register(asker, ourselves, redirect_uri, server, sorted({*scopes, *listed, *before}))
     await storage.put_client(client)
     return client
 
@@ -101,7 +104,10 @@ async def _entered(
         method = _secret_method(server)
     elif target.private_key is not None and oauth.grant == "client_credentials":
         method = "private_key_jwt"
-    return Client(server.issuer, client_id, ourselves.redirect_uri, "entered", method, oauth.client_secret)
+    redirect_uri = ourselves.redirect_uri
+    if oauth.issuer_redirect:
+        redirect_uri = ourselves.redirect_for(server.issuer)
+    return Client(server.issuer, client_id, redirect_uri, "entered", method, oauth.client_secret)
 
 
 def _secret_method(server: ServerMetadata) -> AuthMethod:
@@ -116,12 +122,13 @@ def _secret_method(server: ServerMetadata) -> AuthMethod:
 
 def _by_document(ourselves: Ourselves, server: ServerMetadata) -> bool:
     """Whether a document is the way to go where the operator leaves it to us."""
-    possible = ourselves.document_url is not None and server.takes_documents
+    possible = ourselves.document_url is not None and server.takes_documents and server.iss_promised
     return possible and not (ourselves.dynamic_first and server.registration_endpoint is not None)
 
 
 def _documented(ourselves: Ourselves, server: ServerMetadata) -> Client:
-    if ourselves.document_url is None:
+    document_url = ourselves.document_for(server.issuer)
+    if document_url is None:
         raise RegistrationFailed(
             "this deployment has no public address at which a client id metadata document could be read",
             hint="set public_url to its https address, or choose another registration",
@@ -131,25 +138,31 @@ def _documented(ourselves: Ourselves, server: ServerMetadata) -> Client:
             f"the authorization server {server.issuer} takes no client id metadata documents",
             hint="choose another registration for this server",
         )
-    return Client(server.issuer, ourselves.document_url, ourselves.redirect_uri, "document")
+    if not server.iss_promised:
+        raise RegistrationFailed(
+            f"the authorization server {server.issuer} takes client id metadata documents, but does not"
+            " promise to name itself in its answers (RFC 9207), so that they could be another's",
+            hint="choose another registration for this server",
+        )
+    return Client(server.issuer, document_url, ourselves.redirect_for(server.issuer), "document")
 
 
-def client_document(ourselves: Ourselves) -> dict[str, Any]:
-    """What the deployment serves at ``document_url``, so that others can look up who we are."""
+def client_document(ourselves: Ourselves, client_id: str, redirect_uri: str) -> dict[str, Any]:
+    """Return the client id metadata document that is served at ``client_id``."""
     return {
-        "client_id": ourselves.document_url,
-        **_facts(ourselves),
+        "client_id": client_id,
+        **_facts(ourselves, redirect_uri),
         "token_endpoint_auth_method": "none",
     }
 
 
-def _facts(ourselves: Ourselves) -> dict[str, Any]:
-    redirect = read_url(ourselves.redirect_uri, "the redirect address")
+def _facts(ourselves: Ourselves, redirect_uri: str) -> dict[str, Any]:
+    redirect = read_url(redirect_uri, "the redirect address")
     # Only a native client may come back without encryption, and only to its own machine.
     local = redirect.scheme == "http" and is_local(redirect.host or "")
     facts: dict[str, Any] = {
         "client_name": ourselves.client_name,
-        "redirect_uris": [ourselves.redirect_uri],
+        "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "application_type": "native" if local else "web",
@@ -162,13 +175,15 @@ def _facts(ourselves: Ourselves) -> dict[str, Any]:
 # Dynamic registration.
 
 
-async def _register(asker: Asker, ourselves: Ourselves, server: ServerMetadata, scopes: list[str]) -> Client:
+async def _register(
+    asker: Asker, ourselves: Ourselves, redirect_uri: str, server: ServerMetadata, scopes: list[str]
+) -> Client:
     if server.registration_endpoint is None:
         raise RegistrationFailed(
             f"the authorization server {server.issuer} registers no clients by itself",
             hint=_BY_HAND,
         )
-    facts = _facts(ourselves)
+    facts = _facts(ourselves, redirect_uri)
     wanted = _wanted_method(server, public=facts["application_type"] == "native")
     asked = {**facts, "token_endpoint_auth_method": wanted}
     limit: frozenset[str] | None = frozenset(scopes)
@@ -184,7 +199,7 @@ async def _register(asker: Asker, ourselves: Ourselves, server: ServerMetadata, 
         # Some want to hear every scope that will be asked for, others refuse those of a resource.
         answer, limit = await ask(asked), None
     if answer.status in (200, 201) and answer.document is not None:
-        client = _registered(answer.document, server, ourselves.redirect_uri, wanted)
+        client = _registered(answer.document, server, redirect_uri, wanted)
         return replace(client, scopes=limit)
     if answer.status >= 500 or answer.status == 429:
         raise AuthUnavailable(f"{what} answered HTTP {answer.status}", hint="try again later")

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from toolyard.auth.records import Client, Grant, Pending
+from toolyard.auth.records import Client, Grant, Pending, issuer_digest
 
 __all__ = ["AuthStorage", "MemoryAuthStorage"]
 
@@ -59,6 +59,14 @@ class AuthStorage(Protocol):
         """Forget it, if it is still the one that is kept."""
         ...
 
+    async def publish_document(self, issuer: str) -> None:
+        """Serve the client id metadata document of an issuer from now on."""
+        ...
+
+    async def document_issuer(self, digest: str) -> str | None:
+        """Return the issuer of this digest, if its client id metadata document is served."""
+        ...
+
     async def bound_issuer(self, server_url: str, client_id: str) -> str | None:
         """The issuer at which a client id that was entered for a server has worked."""
         ...
@@ -75,6 +83,7 @@ class MemoryAuthStorage:
         self._pending: dict[str, Pending] = {}
         self._grants: dict[str, Grant] = {}
         self._clients: dict[tuple[str, str], Client] = {}
+        self._documents: dict[str, str] = {}
         self._bound: dict[tuple[str, str], str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -130,6 +139,14 @@ class MemoryAuthStorage:
         kept = self._clients.get(place)
         if kept is not None and kept.client_id == client.client_id:
             del self._clients[place]
+
+    async def publish_document(self, issuer: str) -> None:
+        """Store the issuer under its digest."""
+        self._documents[issuer_digest(issuer)] = issuer
+
+    async def document_issuer(self, digest: str) -> str | None:
+        """Return the issuer stored under a digest."""
+        return self._documents.get(digest)
 
     async def bound_issuer(self, server_url: str, client_id: str) -> str | None:
         """See AuthStorage."""

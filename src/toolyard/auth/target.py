@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from toolyard.auth.reach import Reach
-from toolyard.auth.records import Client
+from toolyard.auth.records import Client, issuer_digest
 from toolyard.model.registry import Registration
 from toolyard.model.server import OAuthSpec
 
@@ -35,12 +35,30 @@ class Ourselves:
     """Who we are to authorization servers."""
 
     redirect_uri: str
+    """The shared redirect address, for clients that an operator registered with it by hand. All others use
+    ``redirect_for``."""
     client_name: str = "Toolyard"
     client_uri: str | None = None
     document_url: str | None = None
-    """Where our client id metadata document is served; only a deployment with a public address has one."""
+    """The address from which those of the client id metadata documents are derived; only a deployment with a
+    public address has one."""
     dynamic_first: bool = False
     """Register dynamically where that is offered, even if a document would do."""
+
+    def redirect_for(self, issuer: str) -> str:
+        """Return the redirect address that belongs to one issuer alone.
+
+        A hostile authorization server can send the browser on to an honest one, which then returns its code
+        with the hostile one's state. The address that the browser returns to tells them apart (RFC 9700,
+        section 4.4.2), because the honest one redirects only to the address registered there.
+        """
+        return f"{self.redirect_uri}/{issuer_digest(issuer)}"
+
+    def document_for(self, issuer: str) -> str | None:
+        """Return the address of the client id metadata document that one issuer alone is given."""
+        if self.document_url is None:
+            return None
+        return f"{self.document_url.removesuffix('.json')}/{issuer_digest(issuer)}.json"
 
 
 def up_to_date(client: Client, target: Target) -> Client:

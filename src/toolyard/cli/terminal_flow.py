@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
 from yarl import URL
 
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import AuthError, ClientForgotten
 from toolyard.auth.flow import Flow, Started
 from toolyard.auth.lazy import LazyAuthStorage
@@ -135,8 +136,8 @@ class _Person:
         self._seconds = seconds
         self._quiet = quiet
 
-    async def answer(self, started: Started) -> Mapping[str, str]:
-        """The parameters of the redirect. Raises AuthError where nobody comes in time."""
+    async def answer(self, started: Started) -> AuthorizationResponse:
+        """Return the redirect. Raises AuthError where nobody comes in time."""
         self._show(started)
         try:
             async with asyncio.timeout(self._seconds):
@@ -164,7 +165,7 @@ class _Person:
         if not self._quiet:
             print(text, file=sys.stderr, flush=True)
 
-    async def _first(self, started: Started) -> Mapping[str, str]:
+    async def _first(self, started: Started) -> AuthorizationResponse:
         listener = self._back.listener
         if listener is None:
             return await self._pasted(started)
@@ -179,14 +180,17 @@ class _Person:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
 
-    async def _pasted(self, started: Started, *, patient: bool = False) -> Mapping[str, str]:
+    async def _pasted(self, started: Started, *, patient: bool = False) -> AuthorizationResponse:
         """What somebody pastes. ``patient``: the end of the input is not the end of the wait."""
+        own = started.redirect_uri != self._back.redirect_uri
         for left in reversed(range(_TRIES)):
             line = await line_while_running()
             if not line and patient:
                 await asyncio.Event().wait()
             try:
-                return read_pasted(line, started.state, needs_address=started.iss_promised)
+                return read_pasted(
+                    line, started.state, started.redirect_uri, needs_address=own or started.iss_promised
+                )
             except WrongPaste as wrong:
                 if not left or not line:
                     raise AuthError(str(wrong), hint="begin again, and paste the whole address") from None

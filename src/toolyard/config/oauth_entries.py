@@ -23,6 +23,8 @@ def read_oauth(entry: Entry) -> OAuthSpec | None:
         legacy_discovery=inner.flag("legacyDiscovery") or False,
         grant="client_credentials" if grant == "client_credentials" else "authorization_code",
         private_key_file=inner.text("privateKeyFile"),
+        issuer=inner.text("issuer"),
+        issuer_redirect=inner.flag("issuerRedirect") or False,
     )
     inner.finish()
     _check_together(inner, spec)

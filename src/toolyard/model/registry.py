@@ -63,6 +63,10 @@ class AuthChoice:
     scopes: tuple[str, ...] = ()
     resource: str | None = None
     legacy_discovery: bool = False
+    issuer: str | None = None
+    """The authorization server at which the admin registered the entered client."""
+    issuer_redirect: bool = False
+    """Whether the entered client is registered with the redirect address of its issuer alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,11 @@ class OAuthSpec:
     legacy_discovery: bool = False
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     private_key_file: str | None = None
+    issuer: str | None = None
+    """The authorization server at which the client was registered by hand."""
+    issuer_redirect: bool = False
+    """Whether the entered client is registered with the redirect address of its issuer alone, not with the
+    one that all issuers share."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,9 @@ def _oauth(
     resource = (draft.resource or "").strip() or None
     if resource is not None:
         found.text(f"{path}.resource", resource, fields.resource_fault)
+    issuer = (draft.issuer or "").strip() or None
+    if issuer is not None:
+        found.text(f"{path}.issuer", issuer, fields.issuer_fault, "write it like https://login.example.com")
     return replace(
         choice,
         registration=registration,
@@ -179,6 +182,8 @@ def _oauth(
         scopes=found.texts(f"{path}.scopes", draft.scopes, fields.scope_fault, _SCOPES),
         resource=resource,
         legacy_discovery=draft.legacy_discovery,
+        issuer=issuer if client_id is not None else None,
+        issuer_redirect=draft.issuer_redirect and client_id is not None,
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import AnswerRejected, AuthError, AuthUnavailable
 from toolyard.auth.flow import Flow
 from toolyard.auth.records import Pending
@@ -64,9 +63,13 @@ class ConfigSignIns:
         return started.url
 
     async def complete(
-        self, pending: Pending, params: Mapping[str, str], server: Server | None, principal: Principal
+        self,
+        pending: Pending,
+        response: AuthorizationResponse,
+        server: Server | None,
+        principal: Principal,
     ) -> Server:
-        """Finish what ``begin`` began, with the query parameters with which the person came back.
+        """Finish what ``begin`` began.
 
         ``server`` is what the files have now under the id that was begun with. Nothing is kept of a sign-in
         that fails, and what was there before stays. Raises AuthError or AuthUnavailable.
@@ -75,7 +78,7 @@ class ConfigSignIns:
             hint = "begin it again, if the server is still there"
             raise AnswerRejected("the server's entry was changed while you signed in", hint=hint)
         try:
-            await self._flow.complete(pending, params)
+            await self._flow.complete(pending, response)
         except (AuthError, AuthUnavailable) as error:
             error.server = server.id
             raise

@@ -60,6 +60,8 @@ def oauth_spec(choice: AuthChoice) -> OAuthSpec:
         scopes=choice.scopes,
         resource=choice.resource,
         legacy_discovery=choice.legacy_discovery,
+        issuer=choice.issuer if entered else None,
+        issuer_redirect=choice.issuer_redirect,
     )
 
 

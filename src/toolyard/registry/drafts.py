@@ -26,6 +26,8 @@ class ChoiceDraft:
     scopes: tuple[str, ...] = ()
     resource: str | None = None
     legacy_discovery: bool = False
+    issuer: str | None = None
+    issuer_redirect: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from toolyard.config.addresses import header_name_fault, url_fault
 __all__ = [
     "client_fault",
     "header_fault",
+    "issuer_fault",
     "name_fault",
     "query_key_fault",
     "resource_fault",
@@ -80,6 +81,11 @@ def resource_fault(url: str) -> str | None:
     if not parts.scheme or not (parts.netloc or parts.path) or " " in url:
         return "is no absolute URI"
     return "holds a fragment" if "#" in url else None
+
+
+def issuer_fault(url: str) -> str | None:
+    """Return the reason why a text cannot be an issuer (RFC 8414, section 2), or None."""
+    return server_url_fault(url) or ("must not have a query" if "?" in url else None)
 
 
 def header_fault(name: str) -> str | None:

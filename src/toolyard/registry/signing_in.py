@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import AnswerRejected, AuthError, AuthorizationDenied, AuthUnavailable
 from toolyard.auth.flow import Flow
 from toolyard.auth.records import Grant, Pending
@@ -67,24 +68,24 @@ class SignIns:
             raise
         return started.url
 
-    async def finish(self, params: Mapping[str, str], user_id: str, browser: str) -> Instance:
-        """The query parameters with which the person came back; the instance, ready.
+    async def finish(self, response: AuthorizationResponse, user_id: str, browser: str) -> Instance:
+        """Redeem an authorization response and return the instance, ready.
 
         Nothing is kept of a sign-in that fails, and what was there before stays. Raises NotFound where the
         instance is gone, and what ``Flow.finish`` raises, with the instance as its ``server`` where it is
         known.
         """
-        return await self.complete(await self.take(params, user_id, browser), params, user_id)
+        return await self.complete(await self.take(response.params, user_id, browser), response, user_id)
 
     async def take(self, params: Mapping[str, str], user_id: str, browser: str) -> Pending:
         """What was begun, by this user in this browser, handed out once. Raises AnswerRejected."""
         return await self._flow.take(params, owner=owner_of(user_id, browser))
 
-    async def complete(self, pending: Pending, params: Mapping[str, str], user_id: str) -> Instance:
+    async def complete(self, pending: Pending, response: AuthorizationResponse, user_id: str) -> Instance:
         """The second half of ``finish``."""
         instance, _ = await self._still_there(pending, user_id)
         try:
-            await self._complete(pending, params)
+            await self._complete(pending, response)
         except (AuthError, AuthUnavailable) as error:
             await self._failed(instance, error)
             raise
@@ -98,9 +99,9 @@ class SignIns:
         await self._registry.storage.set_state(instance.id, InstanceState.READY, None)
         return replace(instance, state=InstanceState.READY, reason=None)
 
-    async def _complete(self, pending: Pending, params: Mapping[str, str]) -> Grant:
+    async def _complete(self, pending: Pending, response: AuthorizationResponse) -> Grant:
         try:
-            return await self._flow.complete(pending, params)
+            return await self._flow.complete(pending, response)
         except AuthorizationDenied as error:
             if error.code == "invalid_scope":
                 await self._ask_less(pending.key)

@@ -11,13 +11,13 @@ from typing import Any, TypeVar, cast
 import orjson
 from sqlalchemy import Connection, Table, delete, select, update
 
-from toolyard.auth.records import Client, Grant, Pending
+from toolyard.auth.records import Client, Grant, Pending, issuer_digest
 from toolyard.store.cipher import Cipher
 from toolyard.store.dialects import insert
 from toolyard.store.digests import digest
 from toolyard.store.errors import Unreadable, Unstorable
 from toolyard.store.locks import Locks
-from toolyard.store.tables import auth_bound, auth_clients, auth_grants, auth_pending
+from toolyard.store.tables import auth_bound, auth_clients, auth_documents, auth_grants, auth_pending
 from toolyard.store.working import Workshop
 
 __all__ = ["SqlAuthStorage"]
@@ -144,6 +144,17 @@ class SqlAuthStorage:
         at = digest(client.issuer, client.redirect_uri)
         same = (auth_clients.c.digest == at) & (auth_clients.c.client_id == client.client_id)
         await self._drop(auth_clients, same)
+
+    async def publish_document(self, issuer: str) -> None:
+        """Store the issuer under its digest."""
+        values = {"issuer": issuer}
+        at = issuer_digest(issuer)
+        await self._workshop.write(lambda connection: _put(connection, auth_documents, at, values))
+
+    async def document_issuer(self, digest: str) -> str | None:
+        """Return the issuer stored under a digest."""
+        query = select(auth_documents.c.issuer).where(auth_documents.c.digest == digest)
+        return await self._workshop.read(lambda connection: connection.execute(query).scalar())
 
     async def bound_issuer(self, server_url: str, client_id: str) -> str | None:
         """See AuthStorage."""

@@ -54,7 +54,8 @@ SERVERS = _columns(
 )
 CHOICES = _columns(
     auth_choices,
-    "server_id id kind label place key registration client_id client_secret scopes resource legacy_discovery",
+    "server_id id kind label place key registration client_id client_secret scopes resource legacy_discovery"
+    " issuer issuer_redirect",
 ).order_by(auth_choices.c.server_id, auth_choices.c.position)
 INSTANCES = _columns(
     instances,
@@ -108,6 +109,8 @@ def choice_rows(server: RegistryServer, cipher: Cipher) -> list[dict[str, Any]]:
             "scopes": choice.scopes,
             "resource": choice.resource,
             "legacy_discovery": choice.legacy_discovery,
+            "issuer": choice.issuer,
+            "issuer_redirect": choice.issuer_redirect,
         }
         for position, choice in enumerate(server.choices)
     ]
@@ -135,7 +138,7 @@ def _server(row: Any, choices: tuple[AuthChoice, ...]) -> RegistryServer:
 
 def _choice(row: Any, cipher: Cipher) -> AuthChoice:
     server_id, choice_id, kind, label, place, key, registration, *more = row
-    client_id, client_secret, scopes, resource, legacy_discovery = more
+    client_id, client_secret, scopes, resource, legacy_discovery, issuer, issuer_redirect = more
     return AuthChoice(
         id=choice_id,
         kind=_KINDS[kind],
@@ -148,6 +151,8 @@ def _choice(row: Any, cipher: Cipher) -> AuthChoice:
         scopes=scopes,
         resource=resource,
         legacy_discovery=legacy_discovery,
+        issuer=issuer,
+        issuer_redirect=issuer_redirect,
     )
 
 

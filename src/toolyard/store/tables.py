@@ -24,6 +24,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
 )
 
 from toolyard.store.columns import INDEXED, RowNumber, Seconds, Texts, Words
@@ -36,6 +37,7 @@ __all__ = [
     "auth_bound",
     "auth_choices",
     "auth_clients",
+    "auth_documents",
     "auth_grants",
     "auth_pending",
     "catalogues",
@@ -181,6 +183,8 @@ auth_choices = Table(
     Column("scopes", Texts, nullable=False),
     Column("resource", Words()),
     Column("legacy_discovery", Boolean, nullable=False),
+    Column("issuer", Words()),
+    Column("issuer_redirect", Boolean, nullable=False, server_default=false()),
     PrimaryKeyConstraint("server_id", "id"),
 )
 
@@ -250,6 +254,13 @@ auth_clients = Table(
     Column("redirect_uri", Words(), nullable=False),
     Column("client_id", Words(), nullable=False),
     Column("body", LargeBinary, nullable=False),
+)
+
+auth_documents = Table(
+    "auth_documents",
+    metadata,
+    _digest(),
+    Column("issuer", Words(), nullable=False),
 )
 
 auth_bound = Table(

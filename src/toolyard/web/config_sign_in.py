@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 from starlette.requests import Request
 
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.records import Pending
 from toolyard.model.server import Server
 from toolyard.policy.rules.token import covers
@@ -53,11 +53,11 @@ def is_config_sign_in(pending: Pending, visitor: Visitor) -> bool:
     return server_named_by(pending.key, visitor.principal) is not None
 
 
-async def finish(site: Site, visitor: Visitor, pending: Pending, params: Mapping[str, str]) -> Server:
+async def finish(site: Site, visitor: Visitor, pending: Pending, response: AuthorizationResponse) -> Server:
     """The server, signed in to and connected, if it answers soon. Raises AuthError or AuthUnavailable."""
     named = server_named_by(pending.key, visitor.principal) or ""
     known = site.configuration.servers.get(named)
-    server = await site.config_sign_ins.complete(pending, params, known, visitor.principal)
+    server = await site.config_sign_ins.complete(pending, response, known, visitor.principal)
     await site.changed(visitor, "server.sign_in", server.id)
     await _renew(site, visitor, server)
     return server

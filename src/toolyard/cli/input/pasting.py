@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, urlsplit
+from toolyard.auth.authorization_response import AuthorizationResponse
+from toolyard.auth.errors import AnswerRejected
 
 __all__ = ["WrongPaste", "read_pasted"]
 
@@ -13,8 +14,9 @@ class WrongPaste(ValueError):
     """What was pasted does not end this sign-in. Its words say why; nothing was used up."""
 
 
-def read_pasted(text: str, state: str, *, needs_address: bool) -> dict[str, str]:
-    """The parameters that a pasted text stands for. ``needs_address``: a code alone proves too little.
+def read_pasted(text: str, state: str, redirect_uri: str, *, needs_address: bool) -> AuthorizationResponse:
+    """Return the authorization response that a pasted text stands for. ``needs_address``: a code or a query
+    alone does not prove at which redirect address the browser arrived.
 
     Raises WrongPaste.
     """
@@ -23,21 +25,22 @@ def read_pasted(text: str, state: str, *, needs_address: bool) -> dict[str, str]
         raise WrongPaste("nothing was pasted")
     if len(text) > _LONGEST or any(char.isspace() or not char.isprintable() for char in text):
         raise WrongPaste("that is neither an address nor a code")
-    if "://" in text or "state=" in text:
-        return _of_address(text, state)
+    if "://" in text:
+        return _parse(text, state)
     if needs_address:
         raise WrongPaste("the code alone is not enough here: paste the whole address")
-    return {"code": text, "state": state}
+    if "state=" in text:
+        return _parse(f"{redirect_uri}?{text.lstrip('?')}", state)
+    return AuthorizationResponse(redirect_uri, {"code": text, "state": state})
 
 
-def _of_address(text: str, state: str) -> dict[str, str]:
+def _parse(url: str, state: str) -> AuthorizationResponse:
     try:
-        query = urlsplit(text).query if "://" in text else text.lstrip("?")
-        found = dict(parse_qsl(query, keep_blank_values=True))
-    except ValueError:
-        raise WrongPaste("that address cannot be read") from None
-    if "state" not in found:
+        response = AuthorizationResponse.parse(url)
+    except AnswerRejected as error:
+        raise WrongPaste(error.cause) from None
+    if "state" not in response.params:
         raise WrongPaste("that is not the address at which the sign-in ended")
-    if found["state"] != state:
+    if response.params["state"] != state:
         raise WrongPaste("that address belongs to another sign-in")
-    return found
+    return response

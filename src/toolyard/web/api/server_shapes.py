@@ -54,6 +54,17 @@ class ChoiceGiven(Given):
     scopes: list[str] = Field(default_factory=list[str], max_length=100)
     resource: str | None = Field(default=None, max_length=2048)
     legacy_discovery: bool = False
+    issuer: str | None = Field(
+        default=None,
+        max_length=2048,
+        description="The authorization server at which the client id was registered. A client secret is sent"
+        " to no other.",
+    )
+    issuer_redirect: bool = Field(
+        default=False,
+        description="Whether the client id is registered there with the redirect address of that issuer"
+        " alone, `/ui/auth/mcp/callback/{digest}`; otherwise `/ui/auth/mcp/callback` is used.",
+    )
 
     def draft(self) -> ChoiceDraft:
         """As the registry takes it."""
@@ -152,6 +163,8 @@ def _kept(choice: AuthChoice) -> ChoiceGiven:
         scopes=list(choice.scopes),
         resource=choice.resource,
         legacy_discovery=choice.legacy_discovery,
+        issuer=choice.issuer,
+        issuer_redirect=choice.issuer_redirect,
     )
 
 
@@ -169,6 +182,10 @@ class ChoiceShown(BaseModel):
     scopes: list[str]
     resource: str | None
     legacy_discovery: bool
+    issuer: str | None = Field(description="The authorization server of the client id.")
+    issuer_redirect: bool = Field(
+        description="Whether the client id is registered with the redirect address of its issuer alone."
+    )
 
 
 class ServerShown(BaseModel):
@@ -232,4 +249,6 @@ def _choice_shown(choice: AuthChoice, visitor: Visitor) -> ChoiceShown:
         scopes=list(choice.scopes),
         resource=choice.resource,
         legacy_discovery=choice.legacy_discovery,
+        issuer=choice.issuer,
+        issuer_redirect=choice.issuer_redirect,
     )

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import (
     AnswerRejected,
     AuthError,
@@ -23,6 +24,7 @@ from toolyard.auth.errors import (
     TokenRefused,
 )
 from toolyard.auth.registration import client_document
+from toolyard.auth.target import Ourselves
 from toolyard.errors import ToolyardError
 from toolyard.model.registry import Instance
 from toolyard.model.server import Server
@@ -43,6 +45,7 @@ router = APIRouter(include_in_schema=False)
 Me = Annotated[Visitor, Depends(person)]
 
 _DOCUMENT_SECONDS = 3600
+_RETIRED = "retired"
 _TITLES: tuple[tuple[type[ToolyardError], str], ...] = (
     (NotFound, "This instance is gone"),
     (Invalid, "This cannot be signed in to"),
@@ -100,18 +103,20 @@ async def connect(request: Request, me: Me, instance_id: str) -> Response:
 
 
 @router.get(CALLBACK)
-async def come_back(request: Request, me: Me) -> Response:
+@router.get(CALLBACK + "/{digest}")
+async def come_back(request: Request, me: Me, digest: str = "") -> Response:
     """Finish, in the browser that began."""
     site: Site = request.app.state.site
     kind = "instance"
+    address = site.base_url(request) + CALLBACK + (f"/{digest}" if digest else "")
     try:
-        params = _params(request)
-        pending = await site.sign_ins.take(params, me.user.id, me.browser)
+        response = AuthorizationResponse.of(address, request.query_params.multi_items())
+        pending = await site.sign_ins.take(response.params, me.user.id, me.browser)
         if is_config_sign_in(pending, me):
             kind = "server"
-            server = await finish(site, me, pending, params)
+            server = await finish(site, me, pending, response)
             return go(f"/ui/servers/{quote(server.id, safe='')}", f"You are signed in to “{_name(server)}”.")
-        instance = await site.sign_ins.complete(pending, params, me.user.id)
+        instance = await site.sign_ins.complete(pending, response, me.user.id)
     except _SHOWN as error:
         why = type(error).__name__
         await site.changed(me, f"{kind}.sign_in_failed", getattr(error, "server", ""), why=why)
@@ -125,22 +130,30 @@ async def come_back(request: Request, me: Me) -> Response:
 
 @router.get(DOCUMENT)
 async def show_document(request: Request) -> Response:
-    """Who we are, for authorization servers that look it up. Only where we have a public address."""
+    """The document of earlier versions, one for all issuers: their grants are refreshed with it, but nobody
+    signs in with it, because its redirect address belongs to no sign-in."""
     site: Site = request.app.state.site
     ourselves = site.ourselves(site.base_url(request))
     if ourselves.document_url is None:
         raise HTTPException(404)
+    return _document(ourselves, ourselves.document_url, f"{ourselves.redirect_uri}/{_RETIRED}")
+
+
+@router.get(DOCUMENT.removesuffix(".json") + "/{digest}.json")
+async def show_issuer_document(request: Request, digest: str) -> Response:
+    """The document of one issuer, once somebody began to sign in there with it."""
+    site: Site = request.app.state.site
+    ourselves = site.ourselves(site.base_url(request))
+    issuer = await site.database.auth.document_issuer(digest)
+    url = None if issuer is None else ourselves.document_for(issuer)
+    if issuer is None or url is None:
+        raise HTTPException(404)
+    return _document(ourselves, url, ourselves.redirect_for(issuer))
+
+
+def _document(ourselves: Ourselves, url: str, redirect_uri: str) -> Response:
     headers = {"Cache-Control": f"public, max-age={_DOCUMENT_SECONDS}"}
-    return JSONResponse(client_document(ourselves), headers=headers)
-
-
-def _params(request: Request) -> dict[str, str]:
-    """What the provider sent along. Raises AnswerRejected where a parameter is there twice (RFC 6749)."""
-    pairs = request.query_params.multi_items()
-    params = dict(pairs)
-    if len(params) < len(pairs):
-        raise AnswerRejected("the answer has a parameter more than once", hint="begin it again")
-    return params
+    return JSONResponse(client_document(ourselves, url, redirect_uri), headers=headers)
 
 
 async def _problem(request: Request, me: Visitor, error: ToolyardError) -> Response:

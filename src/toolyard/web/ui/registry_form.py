@@ -45,6 +45,7 @@ _CHOICE_LABELS = {
     "client_secret": "Client secret",
     "scopes": "Scopes",
     "resource": "Resource",
+    "issuer": "Issuer",
     "id": "Choice",
 }
 _NUMBERED = re.compile(r"choices-(\d{1,4})-kind")
@@ -193,6 +194,8 @@ def _choice(form: Posted, start: str) -> ChoiceDraft:
         scopes=tuple(form.text(f"{start}scopes").split()),
         resource=form.text(f"{start}resource").strip() or None,
         legacy_discovery=form.flag(f"{start}legacy_discovery"),
+        issuer=form.text(f"{start}issuer").strip() or None,
+        issuer_redirect=form.flag(f"{start}issuer_redirect"),
     )
 
 
@@ -222,6 +225,8 @@ def _of_choice(choice: AuthChoice) -> ChoiceDraft:
         scopes=choice.scopes,
         resource=choice.resource,
         legacy_discovery=choice.legacy_discovery,
+        issuer=choice.issuer,
+        issuer_redirect=choice.issuer_redirect,
     )
 
 

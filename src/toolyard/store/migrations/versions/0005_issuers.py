@@ -1,0 +1,29 @@
+"""Issuers of entered clients, and the issuers that are given a client id metadata document.
+
+Revision ID: 0005
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "auth_documents",
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("issuer", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("digest", name=op.f("pk_auth_documents")),
+    )
+    op.add_column("auth_choices", sa.Column("issuer", sa.Text(), nullable=True))
+    # A process of the version before may still insert rows without it.
+    op.add_column(
+        "auth_choices",
+        sa.Column("issuer_redirect", sa.Boolean(), nullable=False, server_default=sa.false()),
+    )

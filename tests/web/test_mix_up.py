@@ -1,0 +1,110 @@
+"""The mix-up attack on the application as it is served: a hostile authorization server sends the browser on
+to an honest one, to be given the honest one's code (RFC 9207, section 1; RFC 9700, section 4.4)."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.conftest import Listening
+from tests.oauth.person import agree
+from tests.ports import free_port
+from yarl import URL
+
+from toolyard.model.registry import Instance
+from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
+
+ROOT = Path(__file__).parent.parent.parent
+MODULES = ROOT / ".envs/node/node_modules"
+
+
+@dataclass
+class Scene:
+    """One person with an instance at an honest server and another at a hostile one."""
+
+    local: Any
+    ann: Any
+    issuer: str
+    honest: Instance
+    hostile: Instance
+    hostile_url: str
+
+    async def begin(self, instance: Instance) -> str:
+        """Press Connect; the address of the authorization request."""
+        page = await self.ann.browser.get("/ui/mcp")
+        csrf = re.search(r'name="csrf" value="([^"]+)"', page.text)
+        assert csrf is not None
+        headers = {"Accept": "application/json"}
+        answer = await self.ann.browser.post(
+            f"/ui/mcp/{instance.id}/connect", data={"csrf": csrf[1]}, headers=headers
+        )
+        assert answer.status == 200, answer.text
+        return answer.json["url"]
+
+    async def agree(self, url: str) -> str:
+        """Sign in on the pages that come; the path and query with which the browser returns to Toolyard."""
+        back = await agree(url, lambda at: str(at.origin()) == self.local.url)
+        return back.raw_path_qs
+
+    async def mislead(self, url: str, **changes: str) -> None:
+        """Let the hostile server imitate an authorization request of the honest one's client."""
+        names = ("client_id", "redirect_uri", "scope", "resource")
+        known = {
+            "authorization_endpoint": f"{self.issuer}/auth",
+            "token_endpoint": f"{self.issuer}/token",
+            "query": {name: URL(url).query[name] for name in names} | changes,
+        }
+        async with (
+            aiohttp.ClientSession() as session,
+            session.put(f"{self.hostile_url}/control", json=known) as response,
+        ):
+            assert response.status == 200
+
+    async def stolen(self) -> list[dict[str, Any]]:
+        """The token requests that the hostile server received."""
+        async with aiohttp.ClientSession() as session, session.get(f"{self.hostile_url}/log") as response:
+            return await response.json()
+
+
+@pytest.fixture
+async def scene(open_site: Any, listening: Any, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    if not (MODULES / "oidc-provider").exists():
+        pytest.skip("oidc-provider is not installed; make unit installs it")
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    mcp = free_port()
+    issuer = listening(
+        "node", ROOT / "tests/oauth/oidc.mjs", "{port}", MODULES, f"http://127.0.0.1:{mcp}/mcp", "no-iss"
+    ).url
+    words = [sys.executable, "-I", str(ROOT / "tests/oauth/resource.py"), str(mcp), issuer]
+    listening.started.append(Listening(words, mcp, {}).start())
+    hostile_url = listening(sys.executable, "-I", ROOT / "tests/oauth/hostile.py", "{port}").url
+    local = await open_site({}, people_mode="password")
+    ann = await local.person("ann")
+
+    async def instance(name: str, url: str) -> Instance:
+        draft = ServerDraft(name, url, private_addresses=True, choices=(ChoiceDraft("oauth"),))
+        server = await local.site.registry.add_server(draft)
+        return await local.site.registry.create_instance(ann.user.id, InstanceDraft(server.id, slug=name))
+
+    honest = await instance("honest", f"http://127.0.0.1:{mcp}/mcp")
+    hostile = await instance("hostile", f"{hostile_url}/mcp")
+    return Scene(local, ann, issuer, honest, hostile, hostile_url)
+
+
+async def test_the_code_of_an_honest_authorization_server_is_not_sent_to_a_hostile_one(scene: Scene) -> None:
+    url = await scene.begin(scene.honest)
+    assert (await scene.ann.browser.get(await scene.agree(url))).status == 303
+    await scene.mislead(url)
+    back = await scene.agree(await scene.begin(scene.hostile))
+    assert "code" in URL(back).query
+    page = await scene.ann.browser.get(back)
+    assert await scene.stolen() == []
+    assert page.status == 400
+    assert "the redirect address of another authorization server" in unescape(page.text)
