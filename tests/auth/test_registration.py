@@ -221,7 +221,7 @@ async def test_a_document_is_our_client_id_where_the_server_takes_it(
 
 
 async def test_a_document_is_not_used_where_the_server_does_not_promise_iss(world: Any) -> None:
-    # Anybody can present the document of a hostile issuer to an honest one: only iss tells their answers apart.
+    # Anybody can present the document of a hostile issuer to an honest one: only iss tells them apart.
     await world.set(iss=None, metadata={"client_id_metadata_document_supported": True})
     who = world.ourselves(document_url=DOCUMENT)
     await world.call(world.provider(who=who))

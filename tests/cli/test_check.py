@@ -75,3 +75,22 @@ def test_json_says_whether_it_is_fine(yard: Any) -> None:
     found = yard("check", "--json").json
     assert (found["ok"], found["problems"], found["agents"]) == (True, [], None)
     assert found["configuration"]["servers"] == {"odd": {"enabled": True, "disabled_reason": None}}
+
+
+def test_two_issuers_on_the_shared_redirect_address_are_a_note(cli: Any) -> None:
+    def check(**more: bool) -> Any:
+        entries = {
+            name: {
+                "url": f"https://{name}.example/mcp",
+                "oauth": {"clientId": "toolyard", "issuer": f"https://login.{name}.example", **more},
+            }
+            for name in ("one", "two")
+        }
+        cli.write({"mcpServers": entries})
+        return cli("check")
+
+    ran = check()
+    assert ran.code == 0
+    assert "server 'one': its client id uses the redirect address that 'two' uses as well" in ran.out
+    assert '"issuerRedirect": true' in ran.out
+    assert "redirect address" not in check(issuerRedirect=True).out

@@ -250,11 +250,33 @@ def test_the_address_can_be_pasted(cli: Any, guarded: Any, start: Any) -> None:
     assert cli("call", "guarded_whoami").code == 0
 
 
-def test_a_code_alone_is_enough_where_nothing_else_was_promised(cli: Any, guarded: Any, start: Any) -> None:
-    configure(guarded, '{"iss": null}')
+def test_a_code_alone_is_enough_only_at_the_shared_redirect_address(
+    cli: Any, guarded: Any, start: Any
+) -> None:
+    configure(guarded, '{"iss": null, "entered": {"mine": null}}')
+    login = start("guarded", "--paste", "--no-browser")
+    code = URL(redirected(login.url())).query["code"]
+    ended, _, err = login.end(f"{code}\n")
+    assert ended == 5
+    assert "the code alone is not enough here" in err
+    cli.write({"mcpServers": {"guarded": {"url": f"{guarded.url}/mcp", "oauth": {"clientId": "mine"}}}})
     login = start("guarded", "--paste", "--no-browser")
     code = URL(redirected(login.url())).query["code"]
     assert login.end(f"{code}\n")[0] == 0
+
+
+def test_the_redirect_address_of_another_issuer_is_refused(cli: Any, guarded: Any, start: Any) -> None:
+    configure(guarded, '{"iss": null}')
+    for how in ("--paste", "--no-browser"):
+        login = start("guarded", how, "--no-browser")
+        returned = URL(redirected(login.url()))
+        other = str(returned.with_path("/callback/0123456789abcdef0123456789abcdef", keep_query=True))
+        if how != "--paste":
+            fetch(other)
+        ended, _, err = login.end(f"{other}\n")
+        assert ended == 5
+        assert "redirect address of another authorization server" in err
+    assert '"grant_type"' not in fetch(f"{guarded.url}/log")
 
 
 def test_what_is_pasted_wrongly_can_be_pasted_again(cli: Any, guarded: Any, start: Any) -> None:

@@ -22,6 +22,7 @@ from toolyard.auth.errors import (
     RegistrationFailed,
     TokenRefused,
 )
+from toolyard.auth.records import issuer_digest
 from toolyard.auth.target import Ourselves
 from toolyard.model.registry import InstanceState
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
@@ -323,7 +324,9 @@ async def test_a_document_is_used_where_the_server_takes_it(office: Any, registr
     await office.program.set(metadata={"client_id_metadata_document_supported": True})
     await office.sign_in(await office.instance(ChoiceDraft("oauth", registration=registration)))
     [token] = await office.program.log("token")
-    assert token["client_id"] == "https://yard.example/oauth/client.json"
+    digest = issuer_digest(office.program.origins["as1"])
+    assert token["client_id"] == f"https://yard.example/oauth/client/{digest}.json"
+    assert await office.database.auth.document_issuer(digest) == office.program.origins["as1"]
     assert not await office.program.log("register")
 
 

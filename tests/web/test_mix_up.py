@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tests.oauth.person import agree
 from tests.ports import free_port
 from yarl import URL
 
+from toolyard.auth.records import issuer_digest
 from toolyard.model.registry import Instance
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 
@@ -60,9 +61,12 @@ class Scene:
             "token_endpoint": f"{self.issuer}/token",
             "query": {name: URL(url).query[name] for name in names} | changes,
         }
+        await self.control(known)
+
+    async def control(self, settings: dict[str, Any]) -> None:
         async with (
             aiohttp.ClientSession() as session,
-            session.put(f"{self.hostile_url}/control", json=known) as response,
+            session.put(f"{self.hostile_url}/control", json=settings) as response,
         ):
             assert response.status == 200
 
@@ -108,3 +112,56 @@ async def test_the_code_of_an_honest_authorization_server_is_not_sent_to_a_hosti
     assert await scene.stolen() == []
     assert page.status == 400
     assert "the redirect address of another authorization server" in unescape(page.text)
+
+
+async def test_the_code_of_an_honest_client_at_the_shared_address_is_not_sent_either(scene: Scene) -> None:
+    """A registration of an earlier version stays known to the honest server."""
+    url = await scene.begin(scene.honest)
+    shared = str(URL(url).query["redirect_uri"]).rpartition("/")[0]
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{scene.issuer}/reg", json=registration(shared)) as response,
+    ):
+        client_id = (await response.json())["client_id"]
+    await scene.mislead(url, client_id=client_id, redirect_uri=shared)
+    page = await scene.ann.browser.get(await scene.agree(await scene.begin(scene.hostile)))
+    assert page.status == 400
+    assert await scene.stolen() == []
+
+
+def registration(redirect_uri: str) -> dict[str, Any]:
+    return {
+        "client_name": "Toolyard",
+        "redirect_uris": [redirect_uri],
+        "application_type": "native",
+        "token_endpoint_auth_method": "none",
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+    }
+
+
+@pytest.mark.parametrize("promised", [True, False])
+async def test_a_document_presented_at_an_honest_authorization_server_gets_no_code_to_a_hostile_one(
+    scene: Scene, promised: bool
+) -> None:
+    """The honest one accepts the document of the hostile issuer, as it would that of anybody."""
+    site = scene.local.site
+    ours = site.ourselves(scene.local.url)
+    site.ourselves = lambda base: replace(ours, document_url=f"{scene.local.url}/oauth/client.json")
+    metadata = {
+        "client_id_metadata_document_supported": True,
+        "authorization_response_iss_parameter_supported": promised,
+    }
+    await scene.control({"metadata": metadata})
+    url = await scene.begin(scene.hostile)
+    digest = issuer_digest(scene.hostile_url)
+    published = await scene.ann.browser.get(f"/oauth/client/{digest}.json")
+    if not promised:
+        # Then the hostile issuer has no document that it could present.
+        assert published.status == 404
+        return
+    assert published.json["redirect_uris"] == [URL(url).query["redirect_uri"]]
+    back = URL(URL(url).query["redirect_uri"]).update_query(code="honest", state=URL(url).query["state"])
+    page = await scene.ann.browser.get(back.raw_path_qs)
+    assert page.status == 400
+    assert await scene.stolen() == []

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
+from toolyard.auth.records import issuer_digest
 from toolyard.model.registry import Instance, InstanceState
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 
@@ -102,7 +103,9 @@ async def team(open_site: Any, listening: Any, no_proxies: None) -> Team:
 async def test_somebody_goes_to_their_provider_and_comes_back_ready(team: Team) -> None:
     instance = await team.instance()
     url = await team.begin(instance)
-    assert URL(url).query["redirect_uri"] == team.local.url + CALLBACK
+    async with aiohttp.ClientSession() as session, session.get(f"{team.program}/control") as response:
+        digest = issuer_digest((await response.json())["as1"])
+    assert URL(url).query["redirect_uri"] == f"{team.local.url}{CALLBACK}/{digest}"
     back = await team.ann.browser.get(await team.agree(url))
     assert (back.status, back.headers["location"]) == (303, f"/ui/mcp#i-{instance.id}")
     assert await team.state(instance) is InstanceState.READY
@@ -319,14 +322,27 @@ async def test_a_token_begins_nothing(team: Team) -> None:
 # Who we are.
 
 
-async def test_the_document_stands_where_it_says(open_site: Any) -> None:
+async def test_each_issuer_has_a_document_once_a_sign_in_was_begun_there(open_site: Any) -> None:
     local = await open_site({}, public_url="https://yard.example/")
-    answer = await local.client(Host="yard.example").get("/oauth/client.json")
+    issuer, client = "https://login.example", local.client(Host="yard.example")
+    path = f"/oauth/client/{issuer_digest(issuer)}.json"
+    assert (await client.get(path)).status == 404
+    await local.site.database.auth.publish_document(issuer)
+    answer = await client.get(path)
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/json"
-    assert answer.json["client_id"] == "https://yard.example/oauth/client.json"
-    assert answer.json["redirect_uris"] == ["https://yard.example/ui/auth/mcp/callback"]
+    assert answer.json["client_id"] == f"https://yard.example{path}"
+    assert answer.json["redirect_uris"] == [f"https://yard.example{CALLBACK}/{issuer_digest(issuer)}"]
     assert answer.json["token_endpoint_auth_method"] == "none"
+
+
+async def test_the_document_of_earlier_versions_stays_for_refreshes_and_signs_nobody_in(
+    open_site: Any,
+) -> None:
+    local = await open_site({}, public_url="https://yard.example/")
+    answer = await local.client(Host="yard.example").get("/oauth/client.json")
+    assert answer.json["client_id"] == "https://yard.example/oauth/client.json"
+    assert answer.json["redirect_uris"] == [f"https://yard.example{CALLBACK}/retired"]
 
 
 @pytest.mark.parametrize("settings", [{}, {"public_url": "http://yard.example"}])

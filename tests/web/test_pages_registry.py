@@ -10,6 +10,7 @@ from tests.conftest import Listening, Programs
 from tests.web.browsing import Browser
 from tests.web.conftest import ROOT, Local, Opening
 
+from toolyard.auth.records import issuer_digest
 from toolyard.model.people import Role
 from toolyard.model.registry import AuthKind, Registration
 from toolyard.registry.drafts import ChoiceDraft, InstanceDraft, ServerDraft
@@ -274,3 +275,26 @@ async def test_others_see_files_servers_without_their_place(team: Local) -> None
     page = await bob.get("/ui/")
     assert "demo" in page.text
     assert str(Path(team.site.data_dir)) not in page.html
+
+
+async def test_the_redirect_address_of_the_issuer_is_shown_and_confirmed(me: Browser, alone: Local) -> None:
+    issuer = "https://login.example"
+    choice = ChoiceDraft("oauth", registration="entered", client_id="abc", issuer=issuer)
+    server = await alone.site.registry.add_server(
+        ServerDraft("Entered", "https://x.test/mcp", choices=(choice,))
+    )
+    page = await me.get(f"/ui/admin/mcp/{server.id}/edit")
+    shown = page.root.one("input", id="choices-0-redirect_uri").attrs["value"]
+    assert shown == f"{alone.url}/ui/auth/mcp/callback/{issuer_digest(issuer)}"
+    await me.send(page, f"/ui/admin/mcp/{server.id}/edit", {"choices-0-issuer_redirect": "on"})
+    (saved,) = (await alone.site.registry.server(server.id)).choices
+    assert (saved.issuer, saved.issuer_redirect) == (issuer, True)
+
+
+async def test_two_issuers_on_the_shared_redirect_address_are_a_warning(me: Browser, alone: Local) -> None:
+    for name in ("One", "Two"):
+        issuer = f"https://login.{name.lower()}.example"
+        choice = ChoiceDraft("oauth", registration="entered", client_id="abc", issuer=issuer)
+        await alone.site.registry.add_server(ServerDraft(name, "https://x.test/mcp", choices=(choice,)))
+        warned = "A redirect address is shared" in (await me.get("/ui/admin/mcp")).text
+        assert warned == (name == "Two")

@@ -21,6 +21,7 @@ from toolyard.model.config import Configuration
 from toolyard.model.server import Bundle, Server, StdioSpec
 from toolyard.policy.glob import unused_globs
 from toolyard.policy.selection import select_bundles
+from toolyard.registry.shared_redirect import shared_in_files, sharing_redirect
 
 if TYPE_CHECKING:
     from toolyard.catalog.roster import Roster
@@ -55,6 +56,7 @@ def examine_files(options: Options) -> Findings:
         found.configuration = load_config(options.config, data_dir=found.folder)
         found.notes += found.configuration.hints
         found.notes += _of_servers(found.configuration)
+        found.notes += _of_redirects(found.configuration)
         read_lock(lock_path(found.configuration.file, found.folder))
     except ConfigError as error:
         found.problems += error.problems
@@ -80,6 +82,17 @@ def _of_servers(configuration: Configuration) -> Iterator[Problem]:
             if package is not None:
                 message = f"runs whatever version of '{package}' is the newest"
                 yield _about(server, message, "name the version with the package, so that it cannot change")
+
+
+def _of_redirects(configuration: Configuration) -> Iterator[Problem]:
+    sharing = sharing_redirect(shared_in_files(configuration.servers.values()))
+    for name in sharing:
+        others = ", ".join(f"'{other}'" for other in sharing if other != name)
+        yield _about(
+            configuration.servers[name],
+            f"its client id uses the redirect address that {others} uses as well, at another issuer",
+            'register the redirect address of its issuer alone, then set "issuerRedirect": true for it',
+        )
 
 
 def _unknown_bundles(agent: Agent, configuration: Configuration) -> list[Problem]:

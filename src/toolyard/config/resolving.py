@@ -93,6 +93,7 @@ class _Resolver:
             client_secret=fill(spec.client_secret, "clientSecret"),
             resource=fill(spec.resource, "resource"),
             private_key_file=fill(spec.private_key_file, "privateKeyFile"),
+            issuer=fill(spec.issuer, "issuer"),
         )
 
     def _text(self, text: str, path: Steps, fault: Fault, *, expected: str | None = None) -> str:

@@ -142,8 +142,10 @@ def _texts(server: Server) -> Iterator[str]:
     else:
         yield from (spec.command, *spec.args, *spec.env.values(), spec.cwd or "")
     if oauth is not None:
-        for text in (oauth.client_id, oauth.client_secret, oauth.resource, oauth.private_key_file):
-            yield text or ""
+        yield from filter(
+            None, (oauth.client_id, oauth.client_secret, oauth.resource, oauth.private_key_file)
+        )
+        yield oauth.issuer or ""
 
 
 def _names(texts: Mapping[str, str]) -> tuple[str, ...]:

@@ -59,6 +59,9 @@ class ChoiceRow:
     has_secret: bool = False
     lost_secret: bool = False
     """A secret was typed, and must be typed again."""
+    redirect_uri: str = ""
+    """The redirect address to register for the client id: that of its issuer alone, or the shared one where
+    the issuer is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,8 @@ class ServerForm:
 @router.get("/ui/admin/mcp/new")
 async def new_server(request: Request, me: Me) -> Response:
     """The empty form."""
-    form = ServerForm(ServerDraft("", "", choices=(ChoiceDraft("oauth"),)), [ChoiceRow(ChoiceDraft("oauth"))])
-    return render(request, "server_form.html", page=form)
+    draft = ServerDraft("", "", choices=(ChoiceDraft("oauth"),))
+    return render(request, "server_form.html", page=await _again(request, draft, None, {}))
 
 
 @router.post("/ui/admin/mcp/new")
@@ -101,13 +104,13 @@ async def add_server(request: Request, me: Me) -> Response:
     site: Site = request.app.state.site
     form = await posted(request)
     draft = _draft(form)
-    changed = _changed_choices(form, draft, None)
+    changed = await _changed_choices(request, form, draft, None)
     if changed is not None:
         return render(request, "server_form.html", page=changed)
     try:
         server = await site.registry.add_server(draft)
     except FORM_ERRORS as error:
-        page = _again(draft, None, field_errors(error, _labels(len(draft.choices))))
+        page = await _again(request, draft, None, field_errors(error, _labels(len(draft.choices))))
         return render(request, "server_form.html", status=422, page=page)
     await site.changed(me, "server.add", server.id, name=server.name, url=server.url)
     return go(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is in the registry.")
@@ -119,7 +122,7 @@ async def edit_server(request: Request, me: Me, server_id: str) -> Response:
     site: Site = request.app.state.site
     server = await site.registry.server(server_id)
     draft = _of_server(server)
-    return render(request, "server_form.html", page=_again(draft, server, {}))
+    return render(request, "server_form.html", page=await _again(request, draft, server, {}))
 
 
 @router.post("/ui/admin/mcp/{server_id}/edit")
@@ -129,38 +132,48 @@ async def save_server(request: Request, me: Me, server_id: str) -> Response:
     form = await posted(request)
     old = await site.registry.server(server_id)
     draft = _draft(form)
-    changed = _changed_choices(form, draft, old)
+    changed = await _changed_choices(request, form, draft, old)
     if changed is not None:
         return render(request, "server_form.html", page=changed)
     try:
         server = await site.registry.edit_server(server_id, draft)
     except FORM_ERRORS as error:
-        page = _again(draft, old, field_errors(error, _labels(len(draft.choices))))
+        page = await _again(request, draft, old, field_errors(error, _labels(len(draft.choices))))
         return render(request, "server_form.html", status=422, page=page)
     await site.changed(me, "server.edit", server.id, name=server.name)
     return go(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is saved.")
 
 
-def _changed_choices(form: Posted, draft: ServerDraft, old: RegistryServer | None) -> ServerForm | None:
+async def _changed_choices(
+    request: Request, form: Posted, draft: ServerDraft, old: RegistryServer | None
+) -> ServerForm | None:
     """The form with one choice more or less, where that is what was pressed; None where it was Save."""
     pressed = form.text("do", "save")
     if pressed == "add":
         more = replace(draft, choices=(*draft.choices, ChoiceDraft("header")))
-        return replace(_again(more, old, {}), added=True)
+        return replace(await _again(request, more, old, {}), added=True)
     if pressed.startswith("remove-"):
         gone = pressed.removeprefix("remove-")
         kept = tuple(each for index, each in enumerate(draft.choices) if str(index) != gone)
-        return _again(replace(draft, choices=kept), old, {})
+        return await _again(request, replace(draft, choices=kept), old, {})
     return None
 
 
-def _again(draft: ServerDraft, old: RegistryServer | None, errors: Mapping[str, str]) -> ServerForm:
+async def _again(
+    request: Request, draft: ServerDraft, old: RegistryServer | None, errors: Mapping[str, str]
+) -> ServerForm:
     """The form as it was sent, without the secrets."""
+    site: Site = request.app.state.site
+    ourselves = site.ourselves(site.base_url(request))
     stored = {each.id for each in old.choices if each.client_secret} if old is not None else set[str]()
-    rows = [
-        ChoiceRow(replace(each, client_secret=None), each.id in stored, bool(each.client_secret))
-        for each in draft.choices
-    ]
+    rows: list[ChoiceRow] = []
+    for each in draft.choices:
+        issuer = each.issuer
+        if issuer is None and each.client_id is not None:
+            issuer = await site.database.auth.bound_issuer(draft.url, each.client_id)
+        address = ourselves.redirect_uri if issuer is None else ourselves.redirect_for(issuer)
+        shown = replace(each, client_secret=None)
+        rows.append(ChoiceRow(shown, each.id in stored, bool(each.client_secret), address))
     return ServerForm(draft, rows, old, errors)
 
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from toolyard.model.registry import RegistryServer
 from toolyard.registry.errors import NotFound
+from toolyard.registry.shared_redirect import shared_in_files, shared_in_registry, sharing_redirect
 from toolyard.web.changes import unaccepted, unaccepted_in_files
 from toolyard.web.records import ServerRecord, config_record
 from toolyard.web.site import Site
@@ -48,6 +49,8 @@ class RegistryPage:
     config_problem: str | None
     changed: Mapping[str, int]
     """How many tools of each server are not accepted, where there are any; of the files by their ids too."""
+    sharing: Sequence[str]
+    """Servers whose entered client ids share a redirect address, although their issuers differ."""
 
 
 @router.get("/ui/admin/mcp")
@@ -74,6 +77,9 @@ async def list_servers(request: Request, me: Me, q: str = "", page: str = "1") -
             site.configuration.waiting,
             site.config_problem,
             {**await unaccepted(site, shown), **unaccepted_in_files(site, me)},
+            sharing_redirect(
+                shared_in_registry(servers), shared_in_files(site.configuration.servers.values())
+            ),
         ),
     )
 
