@@ -14,7 +14,7 @@ from toolyard.store.errors import DatabaseNewer, DatabaseUnusable
 
 __all__ = ["HEAD", "migrate", "version"]
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest revision in ``migrations/versions``."""
 
 _LOCK = 0x746F6F6C79617264

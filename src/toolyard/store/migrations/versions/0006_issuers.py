@@ -1,6 +1,6 @@
 """Issuers of entered clients, and the issuers that are given a client id metadata document.
 
-Revision ID: 0005
+Revision ID: 0006
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0005"
-down_revision = "0004"
+revision = "0006"
+down_revision = "0005"
 branch_labels = None
 depends_on = None
 
