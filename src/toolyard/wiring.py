@@ -11,11 +11,12 @@ from toolyard.auth import AuthProvider
 from toolyard.catalog.cache import Catalogues
 from toolyard.catalog.dividing import DividedStorage
 from toolyard.catalog.lock import LockKeeper, lock_path
+from toolyard.catalog.lock.first_use import FirstUseLock, MemoryEntries
 from toolyard.catalog.lock.locks import Locks
 from toolyard.catalog.lock.registry import RegistryLock
-from toolyard.catalog.lock.storage import PinStorage
+from toolyard.catalog.lock.storage import EntryStorage, PinStorage
 from toolyard.catalog.names import Naming, Templates
-from toolyard.catalog.sqlite import FILE_NAME, SqliteStorage
+from toolyard.catalog.sqlite import FILE_NAME, SqliteEntries, SqliteStorage
 from toolyard.catalog.storage import CatalogueStorage, MemoryStorage
 from toolyard.clients import Callbacks, ClientManager
 from toolyard.clients.call import AcceptAt, Approve, CallPath, CallRules, HandlesFor
@@ -37,7 +38,7 @@ from toolyard.model.server import HttpSpec, Server
 from toolyard.model.tool import JsonObject
 from toolyard.net import Guard, Net
 from toolyard.store.lazy import LazyDatabase
-from toolyard.store.lazy_catalogues import common_storage
+from toolyard.store.lazy_catalogues import LazyEntries, common_storage
 from toolyard.wire.headers import HeaderParamError, header_params
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def build(
     handles: HandlesFor | None = None,
     storage: CatalogueStorage | None = None,
     pins: PinStorage | None = None,
+    config_pins: EntryStorage | None = None,
     accept_at: AcceptAt | None = None,
     approve: Approve | None = None,
     record: Callable[[CallRecord], None] | None = None,
@@ -149,7 +151,8 @@ def build(
     ``callbacks``. ``auth_for`` gives each principal's credentials, in place of what ``toolyard login`` left
     in the data directory; ``handles`` their store for long results, in place of a file there. ``storage``
     keeps catalogues: all of them where it is PostgreSQL, which library and command line then use too, else
-    those that are not in their file in the data directory. ``pins`` keeps what was accepted of instances, and
+    those that are not in their file in the data directory. ``pins`` keeps what was accepted of instances,
+    ``config_pins`` that of configured servers without an ``mcp.lock`` where the database is PostgreSQL, and
     ``accept_at`` says where people accept. A ``net`` or ``storage`` that is given is not closed with the
     rest. ``native`` adds the native tools, which only callers of a chat see.
     """
@@ -188,14 +191,25 @@ def build(
         memory_servers=None if own is None else {own.server.id: own.transport},
         built_in=() if own is None else (own.server,),
     )
+    entries: EntryStorage = MemoryEntries()
+    if data_dir is not None and settings.database_url is not None:
+        entries = config_pins or LazyEntries(database)
     if data_dir is not None and (storage is None or settings.database_url is None):
         file = SqliteStorage(data_dir / FILE_NAME)
+        if settings.database_url is None:
+            entries = SqliteEntries(file)
         closing.append(file.close)
         storage = (
             common_storage(settings, file, database) if storage is None else DividedStorage(file, storage)
         )
-    locks = _locks(configuration, data_dir, pins)
-    catalogues = Catalogues(Fetcher(manager), storage or MemoryStorage(), check=_header_marks, met=locks.met)
+    locks = _locks(configuration, data_dir, pins, FirstUseLock(entries, settings.pin_tools))
+    catalogues = Catalogues(
+        Fetcher(manager),
+        storage or MemoryStorage(),
+        check=_header_marks,
+        met=locks.met,
+        recheck=locks.recheck,
+    )
     naming = Naming(Templates(settings.naming_template, settings.instance_naming_template))
     rosters = Rosters(manager, catalogues, naming, None if own is None else {own.server.id: own.catalogue})
     rules = CallRules(settings.write_tools, Limits(settings.result_limit))
@@ -217,11 +231,13 @@ def build(
     return Parts(manager, catalogues, rosters, calls, naming, meta, locks, tuple(closing), changing)
 
 
-def _locks(configuration: Configuration, data_dir: Path | None, pins: PinStorage | None) -> Locks:
+def _locks(
+    configuration: Configuration, data_dir: Path | None, pins: PinStorage | None, first_use: FirstUseLock
+) -> Locks:
     file = None
     if configuration.file is not None or data_dir is not None:
         file = LockKeeper(lock_path(configuration.file, data_dir or Path()))
-    return Locks(file, None if pins is None else RegistryLock(pins))
+    return Locks(file, None if pins is None else RegistryLock(pins), first_use)
 
 
 def _native(settings: Settings, data_dir: Path | None, net: Net) -> Native:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from toolyard.agents.agentsfile import agent_id, agents_path, read_agents
 from toolyard.auth import AuthProvider
-from toolyard.catalog.lock import LockKeeper
+from toolyard.catalog.lock import Change, LockKeeper
+from toolyard.catalog.lock.locks import Locks
 from toolyard.catalog.roster import Roster
 from toolyard.catalog.tokens import estimate_definition
 from toolyard.clients import Callbacks
@@ -270,6 +271,45 @@ class Toolyard:
     def lock(self) -> LockKeeper | None:
         """The lock that the tools are held against; None where there is no place for one."""
         return self._parts.locks.file
+
+    async def changes(self, server: str | None = None) -> list[Change]:
+        """Return what servers have that was not accepted: tools in quarantine, and changed instructions.
+
+        It is compared with ``mcp.lock``, or without one with the first listing of a pinned server. Raises
+        ToolyardError where the accepted definitions cannot be read.
+        """
+        only = None if server is None else [self._server(server)]
+        with self._open:
+            roster = await self._parts.rosters.current(LOCAL, only=only)
+            found = [
+                await self._parts.locks.changes(entry, catalogue.contents)
+                for id, entry in self.configuration.servers.items()
+                if (only is None or id in only) and (catalogue := roster.catalogues.get(id)) is not None
+            ]
+        return [change for changes in found for change in changes]
+
+    async def accept(self, changes: Iterable[Change]) -> list[Change]:
+        """Accept changes as ``changes`` returned them, and no others; return what was accepted.
+
+        Raises ToolyardError where one of them is not current any more; nothing is accepted then for its
+        server.
+        """
+        keys: dict[str, list[str]] = {}
+        for change in changes:
+            keys.setdefault(change.server_id, []).append(change.key)
+        done: list[Change] = []
+        with self._open:
+            for server_id, wanted in keys.items():
+                server = self.configuration.servers[self._server(server_id)]
+                roster = await self._parts.rosters.current(LOCAL, only=[server_id])
+                contents = roster.catalogues[server_id].contents
+                done += await self._parts.locks.accept(server, contents, wanted)
+        return done
+
+    @property
+    def locks(self) -> Locks:
+        """Every lock that the tools are compared with."""
+        return self._parts.locks
 
     def servers(self) -> list[Status]:
         """One status record a server, with what the definitions of its tools cost a model, estimated."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
+from toolyard.catalog.lock import Change
 from toolyard.catalog.roster import Roster
 from toolyard.errors import Unreachable
 from toolyard.model.decision import Decision
@@ -94,6 +95,14 @@ class SyncToolyard:
     def known(self) -> Roster:
         """See ``Toolyard.known``."""
         return self._wait(_soon(lambda yard: yard.known(), self._opened()))
+
+    def changes(self, server: str | None = None) -> list[Change]:
+        """See ``Toolyard.changes``."""
+        return self._wait(self._opened().changes(server))
+
+    def accept(self, changes: list[Change]) -> list[Change]:
+        """See ``Toolyard.accept``."""
+        return self._wait(self._opened().accept(changes))
 
     def servers(self) -> list[Status]:
         """See ``Toolyard.servers``."""

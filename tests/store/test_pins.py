@@ -84,3 +84,15 @@ async def test_what_somebody_accepts_is_heard(database: Database, instance: Inst
             if heard:
                 break
         assert heard == "instance-1"
+
+
+async def test_pins_of_configured_servers_need_no_registry_row_and_keep_their_time(
+    database: Database, reopen: Callable[..., Awaitable[Database]]
+) -> None:
+    place, pins = Place("files", "0" * 64), database.config_pins
+    assert await pins.save(place, Entry(0, b"first", None, 12.5))
+    assert not await pins.save(place, Entry(0, b"second", None, 13.5))
+    other = (await reopen()).config_pins
+    assert await other.read((place,)) == (Entry(1, b"first", None, 12.5),)
+    assert await other.save(place, Entry(1, b"first", b"seen", 12.5))
+    assert await pins.seen("files") == [b"seen"]

@@ -14,7 +14,7 @@ from toolyard.model.people import Invite, Role
 from toolyard.store import Database, dialects, migrating, opening
 
 KEY = "a key for tests, long enough"
-SINCE_0001 = {"approvals", "chat_events", "chats", "grants", "pins", "results"}
+SINCE_0001 = {"approvals", "chat_events", "chats", "config_pins", "grants", "pins", "results"}
 
 
 async def open_database(data: Path, url: str | None) -> Database:

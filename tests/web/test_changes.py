@@ -350,6 +350,29 @@ async def test_an_admin_accepts_a_change_of_a_server_of_the_files(
     assert (data / "mcp.lock").read_text() == "<<<<<<< ours\n"
 
 
+async def test_without_a_lock_file_an_untrusted_server_is_pinned_at_first_use(
+    open_site: Opening, words: Changing
+) -> None:
+    entry = {**words.entry, "trust": "untrusted", "allowTools": ["r*", "c*"]}
+    local = await open_site({"files": entry}, people_mode="password", write_tools="allow")
+    root = await local.person("root", "admin")
+    admin, browser = root.token, Browser(root.browser)
+    await admin.get("/api/v1/tools?fresh=true")
+    words.has(read=EVIL, count="Counts words")
+    await admin.get("/api/v1/tools?fresh=true")
+    refused = await admin.post("/api/v1/tools/files_read/call", {"arguments": {}})
+    assert refused.status == 404
+    assert refused.json["hint"].endswith(f"{local.url}/ui/admin/mcp/files/files/changes")
+    assert (await admin.post("/api/v1/tools/files_count/call", {"arguments": {}})).status == 200
+    (found,) = await changes(admin, "servers/files")
+    page = await browser.get("/ui/admin/mcp/files/files/changes")
+    assert found["key"] in page.html
+    assert (await admin.post("/api/v1/servers/files/changes", {"keys": ["0" * 24]})).status == 409
+    assert (await admin.post("/api/v1/servers/files/changes", {"keys": [found["key"]]})).status == 200
+    assert (await admin.post("/api/v1/tools/files_read/call", {"arguments": {}})).status == 200
+    assert await changes(admin, "servers/files") == []
+
+
 # Pages, without script.
 
 

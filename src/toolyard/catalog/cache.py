@@ -86,14 +86,17 @@ class Catalogues:
         *,
         check: Check | None = None,
         met: Met | None = None,
+        recheck: Met | None = None,
         clock: Callable[[], float] = time.time,
         capacity: int = _CAPACITY,
     ) -> None:
-        """``clock`` is in seconds since the epoch; ``capacity`` is how many catalogues stay in memory."""
+        """``clock`` is in seconds since the epoch; ``capacity`` is how many catalogues stay in memory.
+        ``recheck`` is told of a listing each time that a copy in memory is used."""
         self._fetch = fetch
         self._storage = storage
         self._check = check
         self._met = met
+        self._recheck = recheck
         self._clock = clock
         self._capacity = capacity
         self._held: OrderedDict[Key, Catalogue] = OrderedDict()
@@ -144,6 +147,8 @@ class Catalogues:
         held = self._newest(self._readable(server, principal))
         if held is None:
             held = await self._load(server, principal)
+        elif self._recheck is not None:
+            await self._recheck(server, held.contents)
         return None if held is None else self._shown(held)
 
     async def list_changed(self, server_id: str) -> None:

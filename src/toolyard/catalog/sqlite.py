@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from toolyard.catalog.lock.errors import PinsUnavailable
+from toolyard.catalog.lock.storage import Entry, Place
 from toolyard.catalog.storage import Key, Stored
 
-__all__ = ["FILE_NAME", "SqliteStorage"]
+__all__ = ["FILE_NAME", "SqliteEntries", "SqliteStorage"]
 
 FILE_NAME = "catalogue.db"
 """The file's name in the data directory."""
@@ -43,6 +45,19 @@ CREATE TABLE catalogue (
 )
 """
 
+_PINS_TABLE = """
+CREATE TABLE IF NOT EXISTS pins (
+    server_id TEXT NOT NULL,
+    entry TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    pins BLOB NOT NULL,
+    seen BLOB,
+    saved_at REAL NOT NULL,
+    PRIMARY KEY (server_id, entry)
+)
+"""
+"""Beside the listings and not among them: forgetting a listing must not forget what was accepted."""
+
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -69,16 +84,16 @@ class SqliteStorage:
         self._running: set[asyncio.Task[Any]] = set()
 
     async def load(self, keys: Sequence[Key], *, newer_than: float = 0.0) -> Stored | None:
-        return await self._run(lambda db: _load(db, keys, newer_than))
+        return await self.run(lambda db: _load(db, keys, newer_than))
 
     async def save(self, stored: Stored) -> None:
-        await self._run(lambda db: _save(db, stored))
+        await self.run(lambda db: _save(db, stored))
 
     async def expire(self, server_id: str) -> None:
-        await self._run(lambda db: _expire(db, server_id))
+        await self.run(lambda db: _expire(db, server_id))
 
     async def forget(self, server_id: str, scope: str | None = None) -> None:
-        await self._run(lambda db: _forget(db, server_id, scope))
+        await self.run(lambda db: _forget(db, server_id, scope))
 
     async def close(self) -> None:
         """Let go of the file, when all that was begun is done. A later use opens it again."""
@@ -86,7 +101,8 @@ class SqliteStorage:
             await asyncio.wait(self._running)
         await asyncio.to_thread(self._close)
 
-    async def _run(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
+    async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
+        """Run statements in a worker thread. None where the file cannot be used."""
         # A statement whose waiter was cancelled still runs in its thread, and after a close it would open the
         # file again: so it is a task of its own, for which closing can wait.
         task = asyncio.create_task(asyncio.to_thread(self._use, work))
@@ -147,6 +163,7 @@ class SqliteStorage:
                     db.execute("DROP TABLE IF EXISTS catalogue")
                     db.execute(_TABLE)
                     db.execute(f"PRAGMA user_version = {_VERSION}")
+        db.execute(_PINS_TABLE)
         db.execute("PRAGMA synchronous = NORMAL")
 
     def _warn_of_version(self) -> None:
@@ -177,6 +194,56 @@ class SqliteStorage:
     def _close(self) -> None:
         with self._lock:
             self._disconnect()
+
+
+class SqliteEntries:
+    """An EntryStorage in the catalogue file, for the pins of configured servers. Raises PinsUnavailable."""
+
+    def __init__(self, file: SqliteStorage) -> None:
+        self._file = file
+
+    async def revisions(self, places: Sequence[Place]) -> tuple[int, ...]:
+        return tuple(entry.revision for entry in await self.read(places))
+
+    async def read(self, places: Sequence[Place]) -> tuple[Entry, ...]:
+        found = await self._file.run(lambda db: tuple(_entry(db, place) for place in places))
+        return self._checked(found)
+
+    async def save(self, place: Place, entry: Entry, *, tell: bool = False) -> bool:
+        return self._checked(await self._file.run(lambda db: _save_entry(db, place, entry)))
+
+    def _checked(self, found: _T | None) -> _T:
+        if found is None:
+            raise PinsUnavailable(
+                "the catalogue file cannot be used", hint="the data directory must be writable"
+            )
+        return found
+
+
+def _entry(db: sqlite3.Connection, place: Place) -> Entry:
+    row = db.execute(
+        "SELECT revision, pins, seen, saved_at FROM pins WHERE server_id = ? AND entry = ?",
+        (place.server_id, place.instance_id),
+    ).fetchone()
+    return Entry() if row is None else Entry(*row)
+
+
+def _save_entry(db: sqlite3.Connection, place: Place, entry: Entry) -> bool:
+    values = (entry.revision + 1, entry.pins, entry.seen, entry.saved_at)
+    key = (place.server_id, place.instance_id)
+    if entry.revision:
+        changed = db.execute(
+            "UPDATE pins SET revision = ?, pins = ?, seen = ?, saved_at = ?"
+            " WHERE server_id = ? AND entry = ? AND revision = ?",
+            (*values, *key, entry.revision),
+        )
+    else:
+        changed = db.execute(
+            "INSERT INTO pins (revision, pins, seen, saved_at, server_id, entry)"
+            " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (*values, *key),
+        )
+    return changed.rowcount > 0
 
 
 def _load(db: sqlite3.Connection, keys: Sequence[Key], newer_than: float) -> Stored | None:

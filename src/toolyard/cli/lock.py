@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,8 @@ _UNREACHABLE = 3
 def command(options: Options, check: bool, diff: bool, names: tuple[str, ...], every: bool) -> int:
     """Write mcp.lock beside the configuration file: what each tool is, whole, with its hash.
 
-    With a lock, a tool that is new or changed is in quarantine until it is accepted. Servers that are not in
+    With a lock, a tool that is new or changed is in quarantine until it is accepted. Without one this holds
+    for untrusted servers (see the setting pin_tools), and --accept writes no file. Servers that are not in
     the lock yet are put in; what changed is told, and accepted with --accept NAME (server/tool, server, or
     the name that `toolyard tools` shows) or --all. --accept takes what was listed last, which --diff showed.
 
@@ -71,6 +72,13 @@ class _Found:
     """Servers in the lock that are not configured any more."""
     unpinned: Mapping[str, str]
     failures: Mapping[str, str]
+    first_use: Mapping[str, ServerPins]
+    """Definitions that servers were pinned to at first use; empty where there is a lock file."""
+
+    @property
+    def base(self) -> Lock:
+        """The definitions that the changes are relative to."""
+        return self.first_use if self.lock is None else self.lock
 
 
 async def _lock(options: Options, task: str, names: tuple[str, ...]) -> int:
@@ -81,13 +89,17 @@ async def _lock(options: Options, task: str, names: tuple[str, ...]) -> int:
         read_lock(path)  # A broken one is told before anything is started.
         async with Busy("listing", quiet=options.json):
             await yard.tools(fresh=task != "accept")
+        first_use = await _first_use(yard)
         with editing(path):
             # Others may have accepted something while the servers were listed.
-            found = _found(yard, path, read_lock(path))
+            found = _found(yard, path, read_lock(path), first_use)
             wanted = _wanted(task, names, found, yard)
-            written = _written(found, wanted, task) if task not in ("check", "diff") else None
+            pinned = found.lock is None and task == "accept" and _are_pinned(wanted, found)
+            written = None if pinned or task in ("check", "diff") else _written(found, wanted, task)
             if written is not None and written != found.lock:
                 _write(path, written)
+        if pinned:
+            await yard.accept(wanted)
     taken = {id(change) for change in wanted}
     left = [change for change in found.changes if id(change) not in taken]
     _tell(options, task, found, wanted, left, written)
@@ -104,8 +116,22 @@ def _path(yard: Toolyard, options: Options) -> Path:
     return lock_path(yard.configuration.file, options.folder)
 
 
-def _found(yard: Toolyard, path: Path, lock: Lock | None) -> _Found:
-    from toolyard.catalog.lock import compare, has_now
+async def _first_use(yard: Toolyard) -> dict[str, ServerPins]:
+    """The definitions that untrusted servers were pinned to at first use."""
+    lock, found = yard.locks.first_use, dict[str, "ServerPins"]()
+    for server_id, server in yard.configuration.servers.items():
+        pins = None if lock is None else await lock.accepted_pins(server)
+        if pins is not None:
+            found[server_id] = pins
+    return found
+
+
+def _are_pinned(changes: list[Change], found: _Found) -> bool:
+    return all(change.server_id in found.first_use for change in changes)
+
+
+def _found(yard: Toolyard, path: Path, lock: Lock | None, first_use: Mapping[str, ServerPins]) -> _Found:
+    from toolyard.catalog.lock import Kind, compare, has_now
     from toolyard.catalog.lock.packages import unpinned_package
     from toolyard.model.server import StdioSpec
 
@@ -121,22 +147,26 @@ def _found(yard: Toolyard, path: Path, lock: Lock | None) -> _Found:
         if newest is not None:
             unpinned[server_id] = newest
         now[server_id] = has_now(server, catalogue.contents)
-        changes += compare(server_id, now[server_id], (lock or {}).get(server_id))
+        if lock is None and server_id in first_use:
+            pins = replace(first_use[server_id], package=now[server_id].package)
+            found = compare(server_id, now[server_id], pins)
+            changes += [change for change in found if change.kind is not Kind.REMOVED]
+        else:
+            changes += compare(server_id, now[server_id], (lock or {}).get(server_id))
     failures = {id: clean(error.cause, servers.get(id)) for id, error in roster.failures.items()}
     gone = sorted((lock or {}).keys() - servers.keys())
-    return _Found(path, lock, now, changes, gone, unpinned, failures)
+    return _Found(path, lock, now, changes, gone, unpinned, failures, {} if lock is not None else first_use)
 
 
 def _wanted(task: str, names: tuple[str, ...], found: _Found, yard: Toolyard) -> list[Change]:
     """The changes that are accepted now."""
     if task in ("check", "diff"):
         return []
-    if task == "all" or (found.lock is None and task == "write"):
+    if task == "all":
         return list(found.changes)
     if task == "write":
         # What was never seen is trusted on first use: the whole server, never a tool of a known one.
-        known = found.lock or {}
-        return [change for change in found.changes if change.server_id not in known]
+        return [change for change in found.changes if change.server_id not in found.base]
     wanted: dict[int, Change] = {}
     for name in names:
         definition = yard.known().tools.get(name)
@@ -166,7 +196,7 @@ def _written(found: _Found, wanted: list[Change], task: str) -> dict[str, Server
     for server_id, now in found.now.items():
         mine = [change for change in wanted if change.server_id == server_id]
         if mine or (server_id not in before and task != "accept"):
-            written[server_id] = accepted(before.get(server_id), now, mine)
+            written[server_id] = accepted(found.base.get(server_id), now, mine)
     return written
 
 

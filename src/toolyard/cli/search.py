@@ -74,7 +74,7 @@ async def _search(
         )
         tell_nothing_configured(yard.configuration, options.folder)
         tell_off(yard.configuration)
-        tell_unaccepted(yard.known(), yard.lock)
+        tell_unaccepted(yard.known(), yard.locks)
         unlisted = _unlisted(yard)
         if unlisted:
             note(f"never listed: {', '.join(unlisted)}", "`toolyard tools` lists them")

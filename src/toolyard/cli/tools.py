@@ -103,7 +103,7 @@ async def _tools(
         if not options.json:
             tell_off(configuration)
             tell_set_aside(roster, server)
-            tell_unaccepted(roster, yard.lock)
+            tell_unaccepted(roster, yard.locks)
             tell_old(roster, server)
             tell_failures(failures, configuration)
     return _UNREACHABLE if failures and (not found or server is not None) else 0

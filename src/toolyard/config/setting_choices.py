@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from toolyard.model.decision import WriteTools
 
-__all__ = ["LogFormat", "LogLevel", "PeopleMode", "Registration", "WriteTools"]
+__all__ = ["LogFormat", "LogLevel", "PeopleMode", "PinTools", "Registration", "WriteTools"]
 
 
 class PeopleMode(StrEnum):
@@ -47,3 +47,14 @@ class LogFormat(StrEnum):
     """For people."""
     JSON = "json"
     """For machines."""
+
+
+class PinTools(StrEnum):
+    """Which configured servers without an ``mcp.lock`` have their tools pinned at first use."""
+
+    UNTRUSTED = "untrusted"
+    """Changed tools of untrusted servers wait to be accepted; changes of others are logged."""
+    ALL = "all"
+    """Changed tools of every server wait to be accepted."""
+    OFF = "off"
+    """Nothing is compared."""

@@ -16,7 +16,14 @@ from typing import Any, TypeVar, cast
 from toolyard.config import model_entries
 from toolyard.config import setting_kinds as kind
 from toolyard.config.model_entries import ModelEntry
-from toolyard.config.setting_choices import LogFormat, LogLevel, PeopleMode, Registration, WriteTools
+from toolyard.config.setting_choices import (
+    LogFormat,
+    LogLevel,
+    PeopleMode,
+    PinTools,
+    Registration,
+    WriteTools,
+)
 from toolyard.config.setting_kinds import Kind
 from toolyard.errors import Problem
 
@@ -109,6 +116,11 @@ class Settings:
 
     write_tools: WriteTools = _row(
         WriteTools.REJECT, kind.choice(WriteTools), "what happens to tools that declare that they write"
+    )
+    pin_tools: PinTools = _row(
+        PinTools.UNTRUSTED,
+        kind.choice(PinTools),
+        "configured servers whose changed tools must be accepted where there is no mcp.lock",
     )
     naming_template: str = _row("{server}_{tool}", kind.text(), "exposed names of the tools of servers")
     instance_naming_template: str = _row(

@@ -26,6 +26,7 @@ from toolyard.store.rekeying import Rekeying
 from toolyard.store.results import SqlResults
 from toolyard.store.signals import Signals
 from toolyard.store.sweeping import Sweeping
+from toolyard.store.tables import config_pins
 from toolyard.store.working import Workshop
 
 __all__ = ["Database"]
@@ -41,6 +42,7 @@ class Database:
         self.people = SqlPeople(workshop, cipher, clock, self.signals)
         self.registry = SqlRegistry(workshop, cipher, self.signals)
         self.pins = SqlPins(workshop, self.signals)
+        self.config_pins = SqlPins(workshop, self.signals, config_pins)
         self.auth = SqlAuthStorage(workshop, cipher, locks)
         self.catalogues = SqlCatalogues(workshop)
         self.audit = SqlAudit(workshop)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from toolyard.catalog.lock.errors import PinsUnavailable
+from toolyard.catalog.lock.storage import Entry, EntryStorage, Place
 from toolyard.catalog.storage import CatalogueStorage, Key, Stored
 from toolyard.config.settings import Settings
 from toolyard.store.errors import StoreError
 from toolyard.store.lazy import LazyDatabase
 
-__all__ = ["LazyCatalogues", "common_storage"]
+__all__ = ["LazyCatalogues", "LazyEntries", "common_storage"]
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +53,29 @@ class LazyCatalogues:
                 _log.warning("stored catalogues are not read from the database: %s", error.cause)
             return self._instead
         return self._instead if database is None else database.catalogues
+
+
+class LazyEntries:
+    """An EntryStorage in the PostgreSQL database. Raises StoreError: pins of another storage would let
+    changed tools through while the database is down."""
+
+    def __init__(self, database: LazyDatabase) -> None:
+        self._database = database
+
+    async def revisions(self, places: Sequence[Place]) -> tuple[int, ...]:
+        return await (await self._opened()).revisions(places)
+
+    async def read(self, places: Sequence[Place]) -> tuple[Entry, ...]:
+        return await (await self._opened()).read(places)
+
+    async def save(self, place: Place, entry: Entry, *, tell: bool = False) -> bool:
+        return await (await self._opened()).save(place, entry, tell=tell)
+
+    async def _opened(self) -> EntryStorage:
+        database = await self._database.opened()
+        if database is None:
+            raise PinsUnavailable("there is no database", hint="set database_url and a data directory")
+        return database.config_pins
 
 
 def common_storage(settings: Settings, file: CatalogueStorage, database: LazyDatabase) -> CatalogueStorage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Table, select, update
 
 from toolyard.catalog.lock.storage import Entry, Place
 from toolyard.store.dialects import add
@@ -22,16 +22,20 @@ _SEEN = 200
 
 
 class SqlPins:
-    """A PinStorage. What is deleted takes its locks with it."""
+    """A PinStorage. What is deleted takes its locks with it.
 
-    def __init__(self, workshop: Workshop, signals: Signals) -> None:
+    ``table`` is ``pins``, or ``config_pins`` for configured servers, which also keeps when pins were stored.
+    """
+
+    def __init__(self, workshop: Workshop, signals: Signals, table: Table = pins) -> None:
         self._workshop = workshop
         self._signals = signals
+        self._table = table
 
     async def revisions(self, places: Sequence[Place]) -> tuple[int, ...]:
         """See PinStorage."""
         keys = [_digest(place) for place in places]
-        query = select(pins.c.digest, pins.c.revision).where(pins.c.digest.in_(keys))
+        query = select(self._table.c.digest, self._table.c.revision).where(self._table.c.digest.in_(keys))
         rows = await self._workshop.read(lambda connection: connection.execute(query).all())
         found = {row.digest: row.revision for row in rows}
         return tuple(found.get(key, 0) for key in keys)
@@ -39,34 +43,37 @@ class SqlPins:
     async def read(self, places: Sequence[Place]) -> tuple[Entry, ...]:
         """See PinStorage."""
         keys = [_digest(place) for place in places]
-        query = select(pins).where(pins.c.digest.in_(keys))
+        query = select(self._table).where(self._table.c.digest.in_(keys))
         rows = await self._workshop.read(lambda connection: connection.execute(query).all())
         found = {row.digest: _entry(row) for row in rows}
         return tuple(found.get(key, Entry()) for key in keys)
 
     async def seen(self, server_id: str) -> Sequence[bytes]:
         """See PinStorage."""
-        query = select(pins.c.seen).where(pins.c.server_id == server_id, pins.c.seen.is_not(None))
-        query = query.distinct().order_by(pins.c.seen).limit(_SEEN)
+        table = self._table
+        query = select(table.c.seen).where(table.c.server_id == server_id, table.c.seen.is_not(None))
+        query = query.distinct().order_by(self._table.c.seen).limit(_SEEN)
         rows = await self._workshop.read(lambda connection: connection.execute(query).all())
         return [bytes(row.seen) for row in rows]
 
     async def different(self) -> Sequence[str]:
         """The ids of the servers of which somebody was given what was not accepted at that time."""
-        query = select(pins.c.server_id).where(pins.c.seen.is_not(None)).distinct()
+        query = select(self._table.c.server_id).where(self._table.c.seen.is_not(None)).distinct()
         return await self._workshop.read(lambda connection: connection.execute(query).scalars().all())
 
     async def save(self, place: Place, entry: Entry, *, tell: bool = False) -> bool:
         """See PinStorage."""
-        values = {"revision": entry.revision + 1, "pins": entry.pins, "seen": entry.seen}
+        values: dict[str, Any] = {"revision": entry.revision + 1, "pins": entry.pins, "seen": entry.seen}
+        if "saved_at" in self._table.c:
+            values["saved_at"] = entry.saved_at
 
         def work(connection: Connection) -> bool:
             if entry.revision:
-                same = (pins.c.digest == _digest(place)) & (pins.c.revision == entry.revision)
-                saved = connection.execute(update(pins).where(same).values(**values)).rowcount > 0
+                same = (self._table.c.digest == _digest(place)) & (self._table.c.revision == entry.revision)
+                saved = connection.execute(update(self._table).where(same).values(**values)).rowcount > 0
             else:
                 whose = {"server_id": place.server_id, "instance_id": place.instance_id or None}
-                saved = add(connection, pins, {"digest": _digest(place), **whose, **values})
+                saved = add(connection, self._table, {"digest": _digest(place), **whose, **values})
             if saved and tell:
                 self._signals.tell(connection, SERVERS, place.instance_id or place.server_id)
             return saved
@@ -83,4 +90,5 @@ def _digest(place: Place) -> str:
 
 
 def _entry(row: Any) -> Entry:
-    return Entry(row.revision, bytes(row.pins), None if row.seen is None else bytes(row.seen))
+    seen = None if row.seen is None else bytes(row.seen)
+    return Entry(row.revision, bytes(row.pins), seen, getattr(row, "saved_at", 0.0))

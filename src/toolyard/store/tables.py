@@ -2,7 +2,8 @@
 
 Times are seconds since the epoch. ``…_key`` is a name as ``folding.folded`` makes it, and is what must be
 unique. ``digest`` is the SHA-256 of a secret or of a key that may be too long for an index. Columns of bytes
-hold what the cipher sealed, except those of ``catalogues``, ``chat_events``, ``pins`` and ``results``.
+hold what the cipher sealed, except those of ``catalogues``, ``chat_events``, ``config_pins``,
+``pins`` and ``results``.
 
 A change here needs a new file in ``migrations/versions``; a test compares the two.
 """
@@ -43,6 +44,7 @@ __all__ = [
     "catalogues",
     "chat_events",
     "chats",
+    "config_pins",
     "grants",
     "instances",
     "invites",
@@ -222,6 +224,19 @@ pins = Table(
     Column("revision", Integer, nullable=False),
     Column("pins", LargeBinary, nullable=False),
     Column("seen", LargeBinary),
+)
+
+# Pins of configured servers, which have no row to refer to. ``instance_id`` is a hash of the entry.
+config_pins = Table(
+    "config_pins",
+    metadata,
+    _digest(),
+    Column("server_id", Words(INDEXED), nullable=False),
+    Column("instance_id", Words(INDEXED)),
+    Column("revision", Integer, nullable=False),
+    Column("pins", LargeBinary, nullable=False),
+    Column("seen", LargeBinary),
+    Column("saved_at", Seconds(), nullable=False),
 )
 
 # Sign-ins to servers. Grants and pending sign-ins name what they are for by a key, not by a foreign key: it

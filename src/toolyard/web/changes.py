@@ -6,7 +6,6 @@ accepts for that instance alone.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -50,32 +49,27 @@ def changes_page(server: Server) -> str:
 
 
 async def changes_in_file(site: Site, visitor: Visitor, server: Server) -> list[Change]:
-    """What a server has, as the visitor last got it, that is not in the lock file. Raises LockBroken, and
-    ServerError where the server was never listed and cannot be."""
-    lock = site.parts.locks.file
-    if lock is None or not lock.holds:
+    """What a server has, as the visitor last got it, that is not accepted. Raises LockBroken,
+    StoreError, and ServerError where the server was never listed and cannot be."""
+    if not site.parts.locks.holds(server):
         return []
-    contents = await _listed(site, visitor, server)
-    return await asyncio.to_thread(lock.changes, server, contents)
+    return await site.parts.locks.changes(server, await _listed(site, visitor, server))
 
 
 async def changes_known(site: Site, visitor: Visitor, server: Server) -> list[Change]:
     """The same of what is known without asking; nothing of a broken lock, which is told with every tool."""
-    lock, roster = site.parts.locks.file, site.parts.rosters.known(visitor.principal)
+    locks, roster = site.parts.locks, site.parts.rosters.known(visitor.principal)
     catalogue = roster.catalogues.get(server.id)
-    if lock is None or catalogue is None or lock.problem is not None:
+    if catalogue is None or (locks.file is not None and locks.file.problem is not None):
         return []
-    return await asyncio.to_thread(lock.changes, server, catalogue.contents)
+    return await locks.changes(server, catalogue.contents)
 
 
 async def accept_in_file(site: Site, visitor: Visitor, server: Server, keys: Collection[str]) -> list[Change]:
-    """Write the changes of these keys into the lock file. Raises Outdated, LockUnwritable, and what
+    """Accept the changes of these keys for everyone. Raises Outdated, LockUnwritable, and what
     ``changes_in_file`` raises."""
-    lock = site.parts.locks.file
-    if lock is None:
-        return []
     contents = await _listed(site, visitor, server)
-    done = await asyncio.to_thread(lock.accept, server, contents, keys)
+    done = await site.parts.locks.accept(server, contents, keys)
     await _tell(site, visitor, server.id, server.label or server.id, done)
     return done
 

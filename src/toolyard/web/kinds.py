@@ -44,6 +44,7 @@ KINDS: dict[type[ToolyardError], Kind] = {
     chat.ChatError: Kind(409, "chat-refused", "This cannot be done with the chat as it is"),
     lock.Outdated: Kind(409, "outdated", "It is not what it was"),
     lock.LockBroken: Kind(409, "lock-broken", "The lock cannot be used"),
+    lock.PinsUnavailable: Kind(503, "pins-unavailable", "Stored tool definitions are unavailable"),
     lock.LockUnwritable: Kind(409, "lock-unwritable", "The lock cannot be written"),
     model.NoSuchModel: Kind(422, "no-such-model", "There is no such model"),
     errors.ToolRefused: Kind(404, "tool-refused", "There is no such tool here"),

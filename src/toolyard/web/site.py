@@ -169,6 +169,7 @@ class Site:
             ).of,
             storage=self.database.catalogues,
             pins=self.database.pins,
+            config_pins=self.database.config_pins,
             accept_at=lambda server: self.page_url + changes_page(server),
             approve=self.approvals,
             record=self._called,

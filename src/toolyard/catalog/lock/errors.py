@@ -3,14 +3,15 @@
 ToolyardError
 ├── Outdated             what was to be accepted is not what there is: look again
 ├── LockBroken           the lock file cannot be believed, so nothing can be compared with it
-└── LockUnwritable       the lock file could not be written
+├── LockUnwritable       the lock file could not be written
+└── PinsUnavailable      the stored definitions of a server cannot be read or written
 """
 
 from __future__ import annotations
 
 from toolyard.errors import ToolyardError
 
-__all__ = ["LockBroken", "LockUnwritable", "Outdated"]
+__all__ = ["LockBroken", "LockUnwritable", "Outdated", "PinsUnavailable"]
 
 
 class Outdated(ToolyardError):
@@ -23,3 +24,7 @@ class LockBroken(ToolyardError):
 
 class LockUnwritable(ToolyardError):
     """The file cannot be written from here. Nothing was accepted."""
+
+
+class PinsUnavailable(ToolyardError):
+    """The definitions that were stored at a server's first use cannot be read or written now."""

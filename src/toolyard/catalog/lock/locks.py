@@ -1,11 +1,13 @@
-"""All locks that the tools of one process are held against: the file's, and the registry's."""
+"""All locks of one process: the file's, the registry's, and the first-use pins of configured servers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from toolyard.catalog.lock.changes import Change
+from toolyard.catalog.lock.first_use import FirstUseLock
 from toolyard.catalog.lock.keeper import LockKeeper
 from toolyard.catalog.lock.registry import RegistryLock
 from toolyard.model.catalog import Contents
@@ -18,15 +20,18 @@ _NOTHING: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """For servers of the files ``mcp.lock``, for instances what the database holds. None: there is no place
-    for one, and nothing is held against it."""
+    """For servers of the files ``mcp.lock``, or without one their first listing; for instances what the
+    database holds. None: there is no place for one, and nothing is held against it."""
 
     file: LockKeeper | None = None
     registry: RegistryLock | None = None
+    first_use: FirstUseLock | None = None
 
     def holds(self, server: Server) -> bool:
         """Whether there is a lock for the tools of a server."""
-        return self.registry is not None if server.instance is not None else _holds(self.file)
+        if server.instance is not None:
+            return self.registry is not None
+        return _holds(self.file) or (self.first_use is not None and self.first_use.quarantines(server))
 
     def reasons(self, contents: Contents) -> Mapping[str, str]:
         """Why tools of a server are set aside, by the server's own names."""
@@ -45,13 +50,38 @@ class Locks:
 
     async def met(self, server: Server, contents: Contents) -> None:
         """A server has been listed, or its listing came from storage. Raises StoreError."""
-        if self.registry is not None:
+        if server.instance is None:
+            await self.recheck(server, contents)
+        elif self.registry is not None:
             await self.registry.met(server, contents)
 
-    def _of(self, contents: Contents) -> LockKeeper | RegistryLock | None:
+    async def recheck(self, server: Server, contents: Contents) -> None:
+        """Compare a configured server's listing with its first one, unless that was done a moment ago."""
+        first_use = self.first_use
+        if first_use is not None and server.instance is None and not _holds(self.file):
+            await first_use.compare(server, contents)
+
+    async def changes(self, server: Server, contents: Contents) -> list[Change]:
+        """Return what a configured server has that was not accepted. Raises LockBroken and StoreError."""
+        if self.file is not None and self.file.holds:
+            return await asyncio.to_thread(self.file.changes, server, contents)
+        return [] if self.first_use is None else await self.first_use.changes(server)
+
+    async def accept(self, server: Server, contents: Contents, keys: Collection[str]) -> list[Change]:
+        """Accept changes of a configured server: in the lock file, or without one in its first-use pins.
+        Raises Outdated, LockBroken, LockUnwritable and StoreError."""
+        if self.first_use is not None and not _holds(self.file):
+            done = await self.first_use.accept(server, keys)
+            await self.first_use.compare(server, contents)
+            return done
+        return [] if self.file is None else await asyncio.to_thread(self.file.accept, server, contents, keys)
+
+    def _of(self, contents: Contents) -> LockKeeper | RegistryLock | FirstUseLock | None:
         if contents.server_id == NATIVE:
             return None
-        return self.registry if contents.server_id.startswith("@") else self.file
+        if contents.server_id.startswith("@"):
+            return self.registry
+        return self.first_use if self.first_use is not None and not _holds(self.file) else self.file
 
 
 def _holds(lock: LockKeeper | None) -> bool:

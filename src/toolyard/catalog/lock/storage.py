@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Entry", "PinStorage", "Place"]
+__all__ = ["Entry", "EntryStorage", "PinStorage", "Place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,12 @@ class Entry:
     """What was accepted."""
     seen: bytes | None = None
     """What was listed last, where that is something else."""
+    saved_at: float = 0.0
+    """When ``pins`` was stored, in seconds since the epoch; 0 where the storage does not keep it."""
 
 
-class PinStorage(Protocol):
-    """Locks by their places; shared by every replica, and gone with their server or instance."""
+class EntryStorage(Protocol):
+    """Entries by their places, replaced by revision. Shared by every process that uses the storage."""
 
     async def revisions(self, places: Sequence[Place]) -> tuple[int, ...]:
         """How often each was written; 0 where there is none."""
@@ -39,11 +41,15 @@ class PinStorage(Protocol):
         """What each of them is."""
         ...
 
-    async def seen(self, server_id: str) -> Sequence[bytes]:
-        """What was listed of a server and is not what was accepted, wherever it was listed."""
-        ...
-
     async def save(self, place: Place, entry: Entry, *, tell: bool = False) -> bool:
         """Replace the entry of this revision. ``tell``: all replicas hear of it. False: it is another one by
         now, or what it is of is gone."""
+        ...
+
+
+class PinStorage(EntryStorage, Protocol):
+    """Locks by their places; shared by every replica, and gone with their server or instance."""
+
+    async def seen(self, server_id: str) -> Sequence[bytes]:
+        """What was listed of a server and is not what was accepted, wherever it was listed."""
         ...

@@ -13,7 +13,7 @@ from toolyard.model.config import Configuration
 from toolyard.model.server import Server
 
 if TYPE_CHECKING:
-    from toolyard.catalog.lock import LockKeeper
+    from toolyard.catalog.lock.locks import Locks
     from toolyard.catalog.roster import Roster
 
 __all__ = [
@@ -92,22 +92,25 @@ def tell_set_aside(roster: Roster, server: str | None = None) -> None:
             note(str(one))
 
 
-def tell_unaccepted(roster: Roster, lock: LockKeeper | None) -> None:
-    """Which tools the lock keeps in quarantine."""
-    if lock is None:
-        return
-    if lock.problem is not None:
+def tell_unaccepted(roster: Roster, locks: Locks) -> None:
+    """Which tools a lock keeps in quarantine."""
+    lock = locks.file
+    if lock is not None and lock.problem is not None:
         show_problems(lock.problem.problems)
         return
+    if locks.first_use is not None:
+        while locks.first_use.notices:
+            note(one_line(locks.first_use.notices.popleft()), "see the setting pin_tools")
     aside = [
         f"{server_id}/{tool}"
         for server_id, catalogue in roster.catalogues.items()
-        for tool in lock.reasons(catalogue.contents)
+        for tool in locks.reasons(catalogue.contents)
     ]
     if aside:
         shown = ", ".join(aside[:_NAMED]) + (", …" if len(aside) > _NAMED else "")
         hint = "see them with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
-        note(f"{count(len(aside), 'tool')} not as accepted in {lock.path}: {shown}", hint)
+        where = f"accepted in {lock.path}" if lock is not None and lock.holds else "first listed"
+        note(f"{count(len(aside), 'tool')} not as {where}: {shown}", hint)
 
 
 def switched_off(name: str, configuration: Configuration) -> Server | None:

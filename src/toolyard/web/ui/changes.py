@@ -103,7 +103,7 @@ async def show_file_changes(request: Request, me: AnAdmin, server_id: str) -> Re
     except ToolyardError as error:
         problem = error
     where = site.parts.locks.file
-    whom = f"for everyone, in {where.path}" if where is not None else ""
+    whom = f"for everyone, in {where.path}" if where is not None and where.holds else "for everyone"
     return _shown(
         request, server.label or server.id, f"/ui/admin/mcp/files/{server.id}", whom, changes, problem
     )

@@ -1,0 +1,262 @@
+"""Trust on first use for configured servers that have no ``mcp.lock``.
+
+The first listing of a server is accepted and stored. Later listings are compared with it: a new or changed
+tool of a quarantined server cannot be used until somebody accepts it; for other servers the change is logged
+once and stored as the accepted state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+
+from toolyard.catalog.lock.changes import Change, Kind, accepted, chosen, compare, pins_of
+from toolyard.catalog.lock.errors import Outdated
+from toolyard.catalog.lock.pins import ServerPins
+from toolyard.catalog.lock.server_json import pack, unpack
+from toolyard.catalog.lock.storage import Entry, EntryStorage, Place
+from toolyard.config.setting_choices import PinTools
+from toolyard.errors import ConfigError, ToolyardError
+from toolyard.model.catalog import Contents
+from toolyard.model.server import HttpSpec, Server, Trust
+
+__all__ = ["FirstUseLock", "MemoryEntries", "first_use_place"]
+
+log = logging.getLogger("toolyard.catalogue")
+
+_ATTEMPTS = 5
+_MAX_VERDICTS = 1024
+_RECHECK_SECONDS = 1.0
+"""How long a verdict is used before the stored revision is read again."""
+_NAMED_TOOLS = 5
+_MAX_NOTICES = 100
+_NO_REASONS: Mapping[str, str] = {}
+_NOT_COMPARED = "it could not be compared with the accepted definition"
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """Result of one comparison. ``revision`` is that of the stored entry; -1 where it could not be read."""
+
+    revision: int
+    checked: float
+    changes: Mapping[str, Change] = field(default_factory=dict[str, Change])
+    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    instructions_accepted: bool = True
+
+
+def first_use_place(server: Server) -> Place:
+    """Return the storage key of a server's pins.
+
+    It covers the address or the command, but no headers and no environment: rotating a credential must not
+    make us trust the server anew.
+    """
+    transport = server.transport
+    parts = (
+        [transport.url]
+        if isinstance(transport, HttpSpec)
+        else [transport.command, *transport.args, transport.cwd or ""]
+    )
+    identity = "\0".join([server.id, transport.type, *parts])
+    return Place(server.id, sha256(identity.encode("utf-8", "surrogatepass")).hexdigest())
+
+
+class FirstUseLock:
+    """Compares configured servers with their first listing."""
+
+    def __init__(
+        self,
+        storage: EntryStorage,
+        mode: PinTools = PinTools.UNTRUSTED,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._storage = storage
+        self._mode = mode
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._verdicts: OrderedDict[tuple[str, str], _Verdict] = OrderedDict()
+        self.notices: deque[str] = deque(maxlen=_MAX_NOTICES)
+        """Changes of servers that are not quarantined, as they were logged by this process."""
+
+    def quarantines(self, server: Server) -> bool:
+        """Return whether changed tools of this server have to be accepted."""
+        if self._mode is PinTools.UNTRUSTED:
+            return server.trust is Trust.UNTRUSTED
+        return self._mode is PinTools.ALL
+
+    async def compare(self, server: Server, contents: Contents) -> None:
+        """Compare a listing with the stored one; the first listing of a server is stored."""
+        if self._mode is PinTools.OFF:
+            return
+        key = (contents.server_id, contents.content_hash)
+        before = self._verdicts.get(key)
+        quarantines = self.quarantines(server)
+        if before is not None and not (quarantines and await self._is_outdated(server, before)):
+            return
+        try:
+            verdict = await self._judge(server, contents, quarantines)
+        except ToolyardError as error:
+            log.warning("the stored tools of server '%s' cannot be read: %s", server.id, error.cause)
+            if not quarantines:
+                return
+            reasons = {definition.name: _NOT_COMPARED for definition in contents.definitions}
+            verdict = _Verdict(-1, self._clock(), {}, reasons, instructions_accepted=False)
+        self._verdicts[key] = verdict
+        self._verdicts.move_to_end(key)
+        while len(self._verdicts) > _MAX_VERDICTS:
+            self._verdicts.popitem(last=False)
+
+    def reasons(self, contents: Contents) -> Mapping[str, str]:
+        """Return why tools are in quarantine, by the server's own names."""
+        verdict = self._verdict(contents)
+        return _NO_REASONS if verdict is None else verdict.reasons
+
+    def change(self, contents: Contents, tool: str) -> Change | None:
+        """Return what changed about a tool in quarantine."""
+        verdict = self._verdict(contents)
+        return None if verdict is None else verdict.changes.get(tool)
+
+    def instructed(self, contents: Contents) -> bool:
+        """Return whether the server's instructions are the accepted ones."""
+        verdict = self._verdict(contents)
+        return verdict is None or verdict.instructions_accepted
+
+    async def accepted_pins(self, server: Server) -> ServerPins | None:
+        """Return the accepted definitions of a quarantined server; None before its first listing. Raises
+        StoreError."""
+        if not self.quarantines(server):
+            return None
+        (entry,) = await self._storage.read((first_use_place(server),))
+        return await asyncio.to_thread(_pins, entry.pins) if entry.revision else None
+
+    async def changes(self, server: Server) -> list[Change]:
+        """Return what the last listing of a quarantined server has that was not accepted. Raises
+        StoreError."""
+        if not self.quarantines(server):
+            return []
+        (entry,) = await self._storage.read((first_use_place(server),))
+        return await asyncio.to_thread(_changes, server.id, entry)
+
+    async def accept(self, server: Server, keys: Collection[str]) -> list[Change]:
+        """Accept the changes with these keys and no others. Raises Outdated where one of them is not among
+        the current changes, and StoreError."""
+        place = first_use_place(server)
+        for _ in range(_ATTEMPTS):
+            (entry,) = await self._storage.read((place,))
+            changes = await asyncio.to_thread(_changes, server.id, entry)
+            wanted = chosen(changes, keys)
+            locked = _pins(entry.pins)
+            pins = accepted(locked, locked, wanted)
+            seen = entry.seen if len(wanted) < len(changes) else None
+            saved = Entry(entry.revision, await asyncio.to_thread(pack, pins), seen, self._wall_clock())
+            if await self._storage.save(place, saved, tell=True):
+                for key in [key for key in self._verdicts if key[0] == server.id]:
+                    self._verdicts[key] = replace(self._verdicts[key], revision=-1, checked=-_RECHECK_SECONDS)
+                return wanted
+        raise Outdated("others accept at the same time: nothing was accepted", hint="try again")
+
+    def _verdict(self, contents: Contents) -> _Verdict | None:
+        return self._verdicts.get((contents.server_id, contents.content_hash))
+
+    async def _is_outdated(self, server: Server, verdict: _Verdict) -> bool:
+        now = self._clock()
+        if now - verdict.checked < _RECHECK_SECONDS:
+            return False
+        try:
+            (revision,) = await self._storage.revisions((first_use_place(server),))
+        except ToolyardError:
+            return False
+        return revision != verdict.revision
+
+    async def _judge(self, server: Server, contents: Contents, quarantines: bool) -> _Verdict:
+        place = first_use_place(server)
+        now = await asyncio.to_thread(pins_of, contents)
+        for _ in range(_ATTEMPTS):
+            (entry,) = await self._storage.read((place,))
+            checked = self._clock()
+            if not entry.revision:
+                first = Entry(0, await asyncio.to_thread(pack, now), None, self._wall_clock())
+                if await self._storage.save(place, first):
+                    return _Verdict(1, checked)
+                continue
+            pins = await asyncio.to_thread(_pins, entry.pins)
+            changes = _without_removed(compare(server.id, now, pins))
+            if not quarantines:
+                if not changes or await self._store_and_log(server, place, entry, pins, changes):
+                    return _Verdict(entry.revision, checked)
+                continue
+            seen = await asyncio.to_thread(pack, now) if changes else None
+            if seen == entry.seen or await self._storage.save(place, replace(entry, seen=seen)):
+                revision = entry.revision + (seen != entry.seen)
+                blocked = {change.tool: change for change in changes if change.blocks}
+                instructions = all(change.kind is not Kind.INSTRUCTIONS for change in changes)
+                reasons = {name: change.reason for name, change in blocked.items()}
+                return _Verdict(revision, checked, blocked, reasons, instructions)
+        raise Outdated("other processes store its tools at the same time", hint="try again")
+
+    async def _store_and_log(
+        self, server: Server, place: Place, entry: Entry, pins: ServerPins, changes: list[Change]
+    ) -> bool:
+        """Store changes of a trusted server. Only the process that stored them logs them. Tools that are
+        missing now stay, since another user may still be offered them."""
+        now = accepted(pins, pins, changes)
+        tools = {**pins.tools, **now.tools}
+        body = await asyncio.to_thread(pack, replace(now, tools=tools))
+        if not await self._storage.save(place, Entry(entry.revision, body, None, self._wall_clock())):
+            return False
+        names = [change.tool or change.kind.value for change in changes]
+        more = ", …" if len(names) > _NAMED_TOOLS else ""
+        since = datetime.fromtimestamp(entry.saved_at, UTC).date().isoformat()
+        notice = (
+            f"{len(names)} {'definition' if len(names) == 1 else 'definitions'} of server '{server.id}' "
+            f"changed since {since}: {', '.join(map(repr, names[:_NAMED_TOOLS]))}{more}"
+        )
+        log.warning("%s", notice)
+        self.notices.append(notice)
+        return True
+
+
+class MemoryEntries:
+    """An EntryStorage that ends with the process."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Place, Entry] = {}
+
+    async def revisions(self, places: Collection[Place]) -> tuple[int, ...]:
+        return tuple(self._entries.get(place, Entry()).revision for place in places)
+
+    async def read(self, places: Collection[Place]) -> tuple[Entry, ...]:
+        return tuple(self._entries.get(place, Entry()) for place in places)
+
+    async def save(self, place: Place, entry: Entry, *, tell: bool = False) -> bool:
+        if self._entries.get(place, Entry()).revision != entry.revision:
+            return False
+        self._entries[place] = replace(entry, revision=entry.revision + 1)
+        return True
+
+
+def _changes(server_id: str, entry: Entry) -> list[Change]:
+    if entry.seen is None:
+        return []
+    return _without_removed(compare(server_id, _pins(entry.seen), _pins(entry.pins)))
+
+
+def _without_removed(changes: list[Change]) -> list[Change]:
+    return [change for change in changes if change.kind is not Kind.REMOVED]
+
+
+def _pins(body: bytes) -> ServerPins:
+    """Decode stored pins. Unreadable ones count as empty, so that nothing is accepted by accident."""
+    try:
+        return unpack(body, "the stored tool definitions")
+    except ConfigError as error:
+        log.warning("no tool counts as accepted: %s", error.cause)
+        return ServerPins()

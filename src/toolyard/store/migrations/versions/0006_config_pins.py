@@ -1,0 +1,33 @@
+"""Accepted tool definitions of configured servers.
+
+Revision ID: 0006
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.types import TypeEngine
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+
+def _seconds() -> TypeEngine[float]:
+    return sa.Double(asdecimal=False)
+
+
+def upgrade() -> None:
+    op.create_table(
+        "config_pins",
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("server_id", sa.Text(), nullable=False),
+        sa.Column("instance_id", sa.Text(), nullable=True),
+        sa.Column("revision", sa.Integer(), nullable=False),
+        sa.Column("pins", sa.LargeBinary(), nullable=False),
+        sa.Column("seen", sa.LargeBinary(), nullable=True),
+        sa.Column("saved_at", _seconds(), nullable=False),
+        sa.PrimaryKeyConstraint("digest", name=op.f("pk_config_pins")),
+    )
