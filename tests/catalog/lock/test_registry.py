@@ -89,6 +89,22 @@ async def test_instructions_are_passed_on_as_they_were_accepted_and_no_others() 
     assert lock.instructed(after)
 
 
+async def test_a_verdict_is_not_reused_for_another_instance_under_the_same_name() -> None:
+    """An instance may be deleted and made again under its old slug, of another server."""
+    storage = Memory()
+    here, elsewhere = RegistryLock(storage), RegistryLock(storage)
+    old = instance("ann")
+    new = replace(old, instance=InstanceSpec("ann", "words", None, "i-new", "s2"))
+    contents, accepted = listed("ann", say="says"), listed("ann", say="says something else")
+    await here.met(old, contents)
+    assert not here.reasons(contents)
+    # Another replica learns what the new instance has, and then that it changed.
+    await elsewhere.met(new, accepted)
+    assert await storage.revisions((Place("s2"), Place("s2", "i-new"))) == (1, 1)
+    await here.met(new, contents)
+    assert list(here.reasons(contents)) == ["say"]
+
+
 async def test_what_cannot_be_kept_is_not_trusted() -> None:
     lock = RegistryLock(Memory(gone=True))
     assert await usable(lock, "ann", a="x") == []

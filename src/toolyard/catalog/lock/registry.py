@@ -35,8 +35,9 @@ _UNKNOWN = "it could not be held against what was accepted"
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What became of one listing. ``revisions`` are those of the locks that it was held against."""
+    """What became of one listing. ``places`` and ``revisions`` say which locks it was held against."""
 
+    places: tuple[Place, Place]
     revisions: tuple[int, ...]
     changes: Mapping[str, Change] = field(default_factory=dict[str, Change])
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -61,6 +62,9 @@ class RegistryLock:
         places = _places(server.instance)
         key = (contents.server_id, contents.content_hash)
         verdict = self._verdicts.get(key)
+        # The name of an instance may come to mean another instance; its locks are part of the verdict.
+        if verdict is not None and verdict.places != places:
+            verdict = None
         if verdict is None or verdict.revisions != await self._storage.revisions(places):
             verdict = await self._judged(places, contents)
         self._verdicts[key] = verdict
@@ -95,10 +99,10 @@ class RegistryLock:
                 continue
             found = await asyncio.to_thread(_weigh, contents.server_id, now, common, own)
             if found.entry is None:
-                return found.verdict((common.revision, own.revision))
+                return found.verdict(places, (common.revision, own.revision))
             if await self._storage.save(places[1], found.entry):
-                return found.verdict((common.revision, own.revision + 1))
-        return _Verdict((), {}, dict.fromkeys(now.tools, _UNKNOWN))
+                return found.verdict(places, (common.revision, own.revision + 1))
+        return _Verdict(places, (), {}, dict.fromkeys(now.tools, _UNKNOWN))
 
     # What an admin was given.
 
@@ -159,10 +163,11 @@ class _Weighed:
     changes: list[Change]
     entry: Entry | None
 
-    def verdict(self, revisions: tuple[int, ...]) -> _Verdict:
+    def verdict(self, places: tuple[Place, Place], revisions: tuple[int, ...]) -> _Verdict:
         aside = {change.tool: change for change in self.changes if change.blocks}
         instructed = all(change.kind is not Kind.INSTRUCTIONS for change in self.changes)
-        return _Verdict(revisions, aside, {name: each.reason for name, each in aside.items()}, instructed)
+        reasons = {name: each.reason for name, each in aside.items()}
+        return _Verdict(places, revisions, aside, reasons, instructed)
 
 
 def _weigh(name: str, now: ServerPins, common: Entry, own: Entry) -> _Weighed:
