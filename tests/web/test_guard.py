@@ -387,25 +387,30 @@ def _told(port: int | None, begun: bytes) -> bytes:
 
 
 async def test_a_body_that_never_comes_is_not_waited_for_for_ever(open_site: Any) -> None:
-    """The server in front would wait; see ``Guard``'s own clock."""
+    """The HTTP server would wait; the application has its own clock."""
     from toolyard.web.app import make_app
-    from toolyard.web.guard import Guard
+    from toolyard.web.bodies import RequestBodies
     from toolyard.web.listening import bind
     from toolyard.web.serving import Running
 
     local = await open_site()
+    local.site.bodies = RequestBodies(local.site.settings, seconds=0.3)
     listener = bind("127.0.0.1", 0)
-    running = Running(Guard(make_app(local.site), local.site, body_seconds=0.3), listener)
+    running = Running(make_app(local.site), listener)
     await running.start()
+    head = (
+        b"POST /api/v1/tokens HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 100\r\n\r\n{"
+    )
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(listener.address).port)
-        writer.write(b"POST /api/v1/tokens HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+        writer.write(head)
         answer = _read(await asyncio.wait_for(reader.read(), 30))
         assert (answer.status, answer.one("connection")) == (408, "close")
         writer.close()
         # Who leaves in the middle leaves nothing behind.
         reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(listener.address).port)
-        writer.write(b"POST /api/v1/tokens HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+        writer.write(head)
         writer.close()
         await writer.wait_closed()
     finally:

@@ -16,6 +16,7 @@ from toolyard.web.patience import HEAD_LIMIT, PatientProtocol
 
 
 class Impatient(PatientProtocol):
+    first_byte_seconds = 0.3
     head_seconds = 0.3
 
 
@@ -117,3 +118,19 @@ async def test_an_offer_of_another_protocol_is_not_taken(port: int, name: bytes)
         assert b" 200 " in answer
         assert answer.endswith(b"\r\n5 ok")
     writer.close()
+
+
+async def test_a_connection_queues_few_pipelined_requests(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write((HEAD + b"\r\n") * 1_000)
+    answers = await asyncio.wait_for(reader.read(), 30)
+    assert answers.count(b" 200 OK") <= PatientProtocol.max_pipelined + 1
+    writer.close()
+
+
+async def test_a_head_with_too_many_headers_is_refused(port: int) -> None:
+    for count, status in ((PatientProtocol.max_headers - 1, b"200"), (PatientProtocol.max_headers, b"400")):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEAD + b"X: y\r\n" * count + b"\r\n")
+        assert (await asyncio.wait_for(reader.readline(), 30)).split()[1] == status
+        writer.close()

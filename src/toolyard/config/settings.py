@@ -153,6 +153,12 @@ class Settings:
     result_store_limit: int = _row(
         256_000_000, kind.integer(1_000_000), "bytes of such results on disk, of everyone together"
     )
+    request_memory_per_person: int = _row(
+        33_554_432, kind.integer(8_388_608), "bytes of request bodies held at one time, of one person"
+    )
+    request_memory: int = _row(
+        268_435_456, kind.integer(8_388_608), "bytes of request bodies held at one time, of everyone together"
+    )
     max_stdio_servers: int = _row(64, kind.integer(1), "stdio servers that may run at the same time")
     max_steps: int = _row(30, kind.integer(1), "model requests in one chat turn, where the agent sets none")
     turn_token_budget: int = _row(

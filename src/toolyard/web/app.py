@@ -56,7 +56,7 @@ def make_app(site: Site) -> FastAPI:
     app.openapi = lambda: document(app)
     handle_problems(app, _as_page)
     # The last one added is the first to see a request.
-    app.add_middleware(KnownFirst)
+    app.add_middleware(KnownFirst, bodies=site.bodies, as_page=_as_page)
     app.add_middleware(Unexpected, as_page=_as_page)
     app.add_middleware(Guard, site=site)
     app.add_middleware(Measured, metrics=site.metrics)

@@ -8,32 +8,19 @@ to us, or comes back from a sign-in elsewhere, gets in: that is a navigation tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolyard.config.settings import Settings
 from toolyard.people.addresses import TrustedProxies
-from toolyard.web.bodies import (
-    MOST_VALUES,
-    BodyLate,
-    BodyTooLong,
-    BodyTooMany,
-    Gone,
-    has_body,
-    limit_for,
-    whole,
-)
 from toolyard.web.hosts import Hosts
-from toolyard.web.kinds import PREFIX
 from toolyard.web.passage import Passage
-from toolyard.web.problems import ProblemDetails, respond
+from toolyard.web.refusals import Refusal, refusal_response
 
 __all__ = ["Guard"]
 
 _SAFE = ("GET", "HEAD")
-_BODY_SECONDS = 60.0
 _STATIC = "/static/"
 _LOOKED_AT = frozenset(
     {
@@ -74,24 +61,13 @@ class _Site(Protocol):
     def settings(self) -> Settings: ...
 
 
-class _Refusal(NamedTuple):
-    status: int
-    word: str
-    title: str
-    detail: str
-    hint: str
-
-
 class Guard:
     """Pure ASGI, around everything else."""
 
-    def __init__(
-        self, app: ASGIApp, site: _Site, *, body_seconds: float = _BODY_SECONDS, pages: bool = True
-    ) -> None:
+    def __init__(self, app: ASGIApp, site: _Site, *, pages: bool = True) -> None:
         self._app = app
         self._proxies = TrustedProxies(site.settings.trusted_proxies)
         self._hosts = Hosts(site.settings)
-        self._body_seconds = body_seconds
         headers = dict(_HEADERS if pages else _BARE)
         if (site.settings.public_url or "").startswith("https://"):
             headers["Strict-Transport-Security"] = "max-age=31536000"
@@ -105,34 +81,19 @@ class Guard:
             return
         passed = self._check(scope)
         if scope["type"] != "http":
-            if isinstance(passed, _Refusal):
+            if isinstance(passed, Refusal):
                 await send({"type": "websocket.close", "code": 1008, "reason": passed.title})
             else:
                 passed.enter(scope)
                 await self._app(scope, receive, send)
             return
-        if isinstance(passed, _Refusal):
-            await _response(passed, scope)(scope, receive, self._answering(send, scope, ()))
+        if isinstance(passed, Refusal):
+            await refusal_response(passed, scope)(scope, receive, self._answering(send, scope, ()))
             return
         passed.enter(scope)
-        answer = self._answering(send, scope, passed.cookies)
-        if has_body(scope):
-            limit = limit_for(scope["path"])
-            try:
-                receive = await whole(scope, receive, limit, self._body_seconds)
-            except Gone:
-                return
-            except BodyTooMany:
-                await _response(_TOO_MANY, scope)(scope, receive, answer)
-                return
-            except (BodyTooLong, BodyLate) as fault:
-                refusal = _too_long(limit) if isinstance(fault, BodyTooLong) else _late(self._body_seconds)
-                # The rest of the body was not read, so nothing else can come over this connection.
-                await _response(refusal, scope, {"Connection": "close"})(scope, receive, answer)
-                return
-        await self._app(scope, receive, answer)
+        await self._app(scope, receive, self._answering(send, scope, passed.cookies))
 
-    def _check(self, scope: Scope) -> Passage | _Refusal:
+    def _check(self, scope: Scope) -> Passage | Refusal:
         said = _said(scope["headers"])
         peer = scope["client"][0] if scope.get("client") else ""
         our_end = scope["server"][0] if scope.get("server") else ""
@@ -200,14 +161,14 @@ def _came_here_itself(scope: Scope, said: Mapping[bytes, list[str]]) -> bool:
 
 # What is told to those who do not get in.
 
-_NO_HOST = _Refusal(
+_NO_HOST = Refusal(
     400,
     "bad-host",
     "The request names no host",
     "the request has no Host header, more than one, or one that cannot be read",
     "send one Host header, with the name under which Toolyard is reached",
 )
-_CROSS_SITE = _Refusal(
+_CROSS_SITE = Refusal(
     403,
     "cross-site",
     "The request comes from another site",
@@ -216,8 +177,8 @@ _CROSS_SITE = _Refusal(
 )
 
 
-def _foreign_host(name: str) -> _Refusal:
-    return _Refusal(
+def _foreign_host(name: str) -> Refusal:
+    return Refusal(
         421,
         "foreign-host",
         "Toolyard does not answer under this name",
@@ -226,44 +187,11 @@ def _foreign_host(name: str) -> _Refusal:
     )
 
 
-def _foreign_origin(here: str) -> _Refusal:
-    return _Refusal(
+def _foreign_origin(here: str) -> Refusal:
+    return Refusal(
         403,
         "foreign-origin",
         "The request comes from another origin",
         f"the request was sent by a page of another origin than {here}",
         "open Toolyard itself, and do it there; behind a proxy, set public_url to the address people use",
     )
-
-
-def _too_long(limit: int) -> _Refusal:
-    detail = f"a request to this address brings at most {limit:,} bytes"
-    return _Refusal(413, "too-long", "The request is too long", detail, "send less at once")
-
-
-_TOO_MANY = _Refusal(
-    413,
-    "too-many-values",
-    "The request holds too many values",
-    f"a request holds at most {MOST_VALUES:,} values, counted through all lists and objects",
-    "send less at once, or many small values as one text",
-)
-
-
-def _late(seconds: float) -> _Refusal:
-    detail = f"the body of the request did not arrive within {seconds:g} s"
-    return _Refusal(408, "late", "The request took too long", detail, "try again")
-
-
-def _response(refusal: _Refusal, scope: Scope, headers: dict[str, str] | None = None) -> Response:
-    if scope["path"].startswith("/ui"):
-        text = f"{refusal.title}.\n\n{refusal.detail}\nhint: {refusal.hint}\n"
-        return PlainTextResponse(text, refusal.status, headers)
-    problem = ProblemDetails(
-        type=PREFIX + refusal.word,
-        title=refusal.title,
-        status=refusal.status,
-        detail=refusal.detail,
-        hint=refusal.hint,
-    )
-    return respond(problem, headers)

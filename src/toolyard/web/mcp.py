@@ -26,7 +26,9 @@ from toolyard.model.principal import Principal
 from toolyard.people.errors import NotAllowed, NotSignedIn, ProviderFailed
 from toolyard.people.tokens import is_token
 from toolyard.policy.rules.token import covers
+from toolyard.web.bodies import BodyRefused, Gone, RequestBody
 from toolyard.web.passage import passage_of
+from toolyard.web.refusals import refusal_response
 from toolyard.web.resource import ResourceServer
 from toolyard.web.who import Visitor, bearer_token, needs
 
@@ -74,19 +76,31 @@ class McpDoor:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # For those who count requests by route.
         scope["route"] = _ROUTES.get(scope["path"][len(PREFIX) + 1 :].partition("/")[0] or "all")
-        await self.app(scope, receive, send)
+        if scope["method"] != "POST":
+            await self.app(scope, receive, send)
+            return
+        # Read when the gateway asks for it, which it does once ``admit`` has let the caller in.
+        body = RequestBody(self._site.bodies, scope, receive)
+        try:
+            await self.app(scope, body.receive, send)
+        except BodyRefused as refused:
+            await refusal_response(refused.refusal, scope, refused.headers)(scope, receive, send)
+        except Gone:
+            pass
+        finally:
+            body.release()
 
     async def admit(self, scope: Any) -> Front:
         """The front for a request. Raises TurnedAway."""
         key = self._key(scope)
         known = None if key is None else self._admitted.get(key)
         if known is not None and known[0] > time.monotonic():
-            self._site.visiting(known[1])
+            self._enter(scope, known[1])
             return known[2]
         forgotten = self._forgotten
         visitor = await self._visitor(scope)
         await self._site.enter(visitor)
-        self._site.visiting(visitor)
+        self._enter(scope, visitor)
         front = self._kept(visitor, *_address(scope), _mode(scope))
         # What was looked up before something changed may be out of date by now.
         if key is not None and forgotten == self._forgotten:
@@ -95,6 +109,10 @@ class McpDoor:
             if len(self._admitted) > _ADMITTED:
                 self._admitted.popitem(last=False)
         return front
+
+    def _enter(self, scope: Any, visitor: Visitor) -> None:
+        passage_of(scope).owner = visitor.user.id
+        self._site.visiting(visitor)
 
     def forget(self) -> None:
         """Whoever comes next is looked up."""

@@ -24,6 +24,8 @@ class Passage:
     origin: str
     """Scheme, host and port under which the caller reached us."""
     cookies: list[str] = field(default_factory=list[str])
+    owner: str | None = None
+    """The id of the account that the request is from, once its head has proved it."""
 
     def enter(self, scope: Scope) -> None:
         """Put it where those who answer find it."""

@@ -31,6 +31,7 @@ __all__ = [
     "ProblemDetails",
     "Unexpected",
     "describe",
+    "expected_response",
     "handle_problems",
     "respond",
 ]
@@ -93,17 +94,23 @@ def handle_problems(app: FastAPI, as_page: AsPage) -> None:
     """Answer every expected error of the application as a problem, or as a page."""
 
     async def handle(request: Request, error: Exception) -> Response:
-        if isinstance(error, HTTPException) and error.status_code < 400:
-            return Response(status_code=error.status_code, headers=error.headers)
-        problem, headers = describe(error)
-        if problem.status == 405:
-            headers = {"Allow": ", ".join(_methods(app, request.scope["path"]))}
-        if problem.status >= 500:
-            log.warning("%s %s: %s", request.method, request.url.path, problem.detail)
-        return answer(request, problem, as_page, headers)
+        response = expected_response(request, error, as_page)
+        if response.status_code == 405:
+            response.headers["Allow"] = ", ".join(_methods(app, request.scope["path"]))
+        return response
 
     for expected in (ToolyardError, RequestValidationError, HTTPException):
         app.add_exception_handler(expected, handle)
+
+
+def expected_response(request: Request, error: Exception, as_page: AsPage) -> Response:
+    """Return the response that an expected error stands for: a redirect, a problem, or a page."""
+    if isinstance(error, HTTPException) and error.status_code < 400:
+        return Response(status_code=error.status_code, headers=error.headers)
+    problem, headers = describe(error)
+    if problem.status >= 500:
+        log.warning("%s %s: %s", request.method, request.url.path, problem.detail)
+    return answer(request, problem, as_page, headers)
 
 
 def _methods(app: FastAPI, path: str) -> list[str]:

@@ -45,6 +45,7 @@ from toolyard.registry.signing_in import SignIns
 from toolyard.registry.signing_out import SignOuts
 from toolyard.store import Database
 from toolyard.store.errors import StoreError
+from toolyard.web.bodies import RequestBodies
 from toolyard.web.callers import Callers
 from toolyard.web.changes import changes_page
 from toolyard.web.chatting import Chatting
@@ -119,6 +120,7 @@ class Site:
             ChatRules.of(settings),
         )
         self.parts = self._build()
+        self.bodies = RequestBodies(settings)
         self.mcp = McpDoor(self)
         self.metrics = Metrics(self.parts.manager.statuses)
         self.watchers = Watchers(self)

@@ -1,31 +1,61 @@
-"""Who asks is known before what they bring is read: to take a long body apart costs more than to send it."""
+"""Identify the user by the head of a request before any of its body is read."""
 
 from __future__ import annotations
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolyard.errors import ToolyardError
-from toolyard.web.bodies import has_body
-from toolyard.web.problems import describe, respond
-from toolyard.web.who import recognise
+from toolyard.web.bodies import BodyRefused, Gone, RequestBodies, RequestBody, has_body, is_open_form
+from toolyard.web.passage import passage_of
+from toolyard.web.problems import AsPage, expected_response
+from toolyard.web.refusals import refusal_response
+from toolyard.web.who import identify, is_page, recognise
 
 __all__ = ["KnownFirst"]
 
 
 class KnownFirst:
-    """Turns strangers away from the API where they bring something. Those who may come in are not looked up
-    again by the route, which says what they may do there."""
+    """Reads bodies for the API and the pages: those of known users, and the forms that anybody may send.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Everybody else is answered while their body is still on its way. Routes do not look the user up again.
+    """
+
+    def __init__(self, app: ASGIApp, bodies: RequestBodies, as_page: AsPage) -> None:
         self._app = app
+        self._bodies = bodies
+        self._as_page = as_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith("/api/") and has_body(scope):
+        if scope["type"] != "http" or not has_body(scope):
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        if not (is_page(request) or scope["path"].startswith("/api/")):
+            await self._app(scope, _nothing, send)
+            return
+        if not is_open_form(scope["path"]):
             try:
-                await recognise(Request(scope))
+                found = await (identify(request) if is_page(request) else recognise(request))
             except (ToolyardError, HTTPException) as error:
-                await respond(*describe(error))(scope, receive, send)
+                await expected_response(request, error, self._as_page)(scope, receive, send)
                 return
-        await self._app(scope, receive, send)
+            passage_of(scope).owner = found.user.id
+        body = RequestBody(self._bodies, scope, receive)
+        try:
+            try:
+                await body.read()
+            except Gone:
+                return
+            except BodyRefused as refused:
+                await refusal_response(refused.refusal, scope, refused.headers)(scope, receive, send)
+                return
+            await self._app(scope, body.receive, send)
+        finally:
+            body.release()
+
+
+async def _nothing() -> Message:
+    """Stand in for the body of a request to a path that takes none."""
+    return {"type": "http.request", "body": b"", "more_body": False}

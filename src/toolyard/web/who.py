@@ -25,6 +25,7 @@ __all__ = [
     "bearer",
     "bearer_token",
     "check_form",
+    "identify",
     "is_page",
     "needs",
     "person",
@@ -143,26 +144,45 @@ async def recognise(request: Request) -> Visitor:
     return known
 
 
+async def identify(request: Request) -> Visitor:
+    """Return the request's user by its head alone, without reading the body.
+
+    Raises what ``recognise`` raises, but does not check whether a form is one of ours.
+    """
+    return (await _identity(request))[0]
+
+
 async def _arrive(request: Request) -> Visitor:
-    token = bearer(request)
-    if token is not None:
-        return await _by_token(request, token)
-    user, browser = await _by_mode(request)
-    if request.method not in _SAFE:
+    found, browser = await _identity(request)
+    if found.scope is None and request.method not in _SAFE:
         # Nobody is let in by mistake of a route: whatever changes something is checked here.
         if is_page(request):
             await check_form(request, browser)
         elif has_body(request.scope) and not _is_json(request):
             # Forms of pages elsewhere can have other types only.
             raise HTTPException(415, "the API takes bodies of the type application/json only")
+    return found
+
+
+async def _identity(request: Request) -> tuple[Visitor, Browser | None]:
+    known: tuple[Visitor, Browser | None] | None = getattr(request.state, "identity", None)
+    if known is None:
+        token = bearer(request)
+        known = await (_by_head(request) if token is None else _by_token(request, token))
+        request.state.identity = known
+    return known
+
+
+async def _by_head(request: Request) -> tuple[Visitor, Browser | None]:
+    user, browser = await _by_mode(request)
     address = passage_of(request.scope).address
     if browser is None:
-        return Visitor(user, None, "", "", address)
+        return Visitor(user, None, "", "", address), None
     signed_in = request.app.state.site.settings.people_mode in (PeopleMode.PASSWORD, PeopleMode.OIDC)
-    return Visitor(user, None, browser.id, browser.csrf, address, signed_in)
+    return Visitor(user, None, browser.id, browser.csrf, address, signed_in), browser
 
 
-async def _by_token(request: Request, token: str) -> Visitor:
+async def _by_token(request: Request, token: str) -> tuple[Visitor, None]:
     if is_page(request):
         raise NotAllowed(
             "tokens are for the API, not for pages", hint="use /api/v1, or sign in with a browser"
@@ -174,7 +194,7 @@ async def _by_token(request: Request, token: str) -> Visitor:
             hint="make a new one on the page API tokens",
         )
     made, user = found
-    return Visitor(user, made.scope, "", "", passage_of(request.scope).address)
+    return Visitor(user, made.scope, "", "", passage_of(request.scope).address), None
 
 
 async def _by_mode(request: Request) -> tuple[User, Browser | None]:

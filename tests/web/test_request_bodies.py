@@ -1,0 +1,243 @@
+"""Who may make the server read a body, and how much all bodies may hold, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from tests.web.conftest import Local, Person
+
+MIB = 1024 * 1024
+JSON = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
+
+
+class Upload:
+    """A request whose body is sent by hand."""
+
+    def __init__(self, local: Any, path: str, length: int, *headers: str, method: str = "POST") -> None:
+        self.port = urlsplit(local.url).port
+        lines = (f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {length}", *headers)
+        self.head = ("\r\n".join(lines) + "\r\n" + JSON + "\r\n").encode()
+
+    async def open(self) -> Upload:
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.writer.write(self.head)
+        return self
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def status(self) -> int:
+        """Read the head of the response, and as much of the body as it announces."""
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 20)
+        self.headers = head.decode("latin-1").lower()
+        for line in self.headers.split("\r\n"):
+            if line.startswith("content-length:"):
+                await self.reader.readexactly(int(line.partition(":")[2]))
+        return int(head.split()[1])
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+def as_token(person: Person) -> str:
+    return f"Authorization: Bearer {person.secret}"
+
+
+def as_browser(person: Person) -> str:
+    return f"Cookie: {person.browser.headers['Cookie']}"
+
+
+@pytest.fixture
+async def team(open_site: Any) -> Local:
+    return await open_site(people_mode="password")
+
+
+async def held(local: Local, count: int) -> None:
+    """Wait until the bodies of known users hold so many bytes."""
+    async with asyncio.timeout(30):
+        while local.site.bodies.known.held != count:
+            await asyncio.sleep(0.01)
+
+
+# Strangers.
+
+REFUSED = [
+    ("POST", "/api/v1/tokens", 401),
+    ("PATCH", "/api/v1/users/x", 401),
+    ("POST", "/api/v1/nothing", 401),
+    ("POST", "/mcp", 401),
+    ("POST", "/mcp/instances/x", 401),
+    ("POST", "/ui/tokens", 303),
+    ("POST", "/ui/theme", 303),
+    ("POST", "/ui/sign-out", 303),
+    ("POST", "/healthz", 405),
+    ("POST", "/nothing", 404),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "status"), REFUSED)
+async def test_a_stranger_is_answered_before_the_body_is_read(
+    team: Local, method: str, path: str, status: int
+) -> None:
+    for proof in ("X: y", "Authorization: Bearer ty_" + "x" * 43, "Cookie: toolyard=" + "x" * 43):
+        if path.startswith("/ui") and proof.startswith("Authorization"):
+            continue
+        upload = await Upload(team, path, MIB, proof, method=method).open()
+        assert await upload.status() == status, proof
+        assert "connection: close" not in upload.headers
+        # What comes of the body all the same is discarded, and the connection stays usable.
+        await upload.send(b" " * MIB + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert await upload.status() == 200
+        upload.close()
+
+
+async def test_in_the_mode_proxy_the_proxys_header_is_enough_to_be_read(open_site: Any) -> None:
+    local: Local = await open_site(people_mode="proxy", trusted_proxies=("127.0.0.1",))
+    stranger = await Upload(local, "/api/v1/chats", 2).open()
+    assert await stranger.status() == 401
+    known = await Upload(local, "/api/v1/chats", 2, "Remote-User: ann").open()
+    await known.send(b"{}")
+    assert await known.status() == 201
+    for each in (stranger, known):
+        each.close()
+
+
+async def test_open_forms_hold_little_and_take_nothing_from_known_users(open_site: Any) -> None:
+    local: Local = await open_site(people_mode="password")
+    ann = await local.person("ann")
+    full = local.site.bodies.unknown
+    forms = [await Upload(local, "/ui/sign-in", 60_000).open() for _ in range(17)]
+    for form in forms:
+        await form.send(b"x" * 59_999)
+    async with asyncio.timeout(30):
+        while full.held != 17 * 59_999:
+            await asyncio.sleep(0.01)
+    one_more = await Upload(local, "/ui/invite/x", 60_000).open()
+    await one_more.send(b"x" * 60_000)
+    assert await one_more.status() == 503
+    assert "retry-after: 1\r\n" in one_more.headers
+    assert (await ann.token.post("/api/v1/chats", {})).status == 201
+    for form in (*forms, one_more):
+        form.close()
+    async with asyncio.timeout(30):
+        while full.held:
+            await asyncio.sleep(0.01)
+
+
+async def test_strangers_with_large_bodies_do_not_fill_the_memory(serve: Any) -> None:
+    served = await serve({}, TOOLYARD_PEOPLE_MODE="password")
+    before = _resident(served.process.pid)
+    piece = b" " * (64 * 1024)
+
+    async def push(path: str) -> None:
+        upload = await Upload(served, path, 8 * MIB).open()
+        # All but the last byte, as fast as the server takes it, or until it hangs up.
+        with contextlib.suppress(ConnectionError):
+            for _ in range(8 * MIB // len(piece) - 1):
+                await upload.send(piece)
+            await upload.send(piece[1:])
+        uploads.append(upload)
+
+    uploads: list[Upload] = []
+    async with asyncio.timeout(120):
+        await asyncio.gather(*(push(("/api/v1/chats", "/mcp", "/ui/chat")[n % 3]) for n in range(45)))
+        # The server has handled what was sent once it answers on a connection of its own.
+        last = await Upload(served, "/healthz", 0, method="GET").open()
+        assert await last.status() == 200
+    grown = _resident(served.process.pid) - before
+    for upload in (*uploads, last):
+        upload.close()
+    assert grown < 64 * MIB
+
+
+def _resident(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no such process")
+
+
+# Known users.
+
+
+@pytest.mark.parametrize("path", ["/api/v1/chats", "/mcp", "/ui/chat"])
+async def test_one_person_holds_so_much_and_no_more(open_site: Any, path: str) -> None:
+    local: Local = await open_site(people_mode="password", request_memory_per_person=8 * MIB)
+    ann, ben = await local.person("ann"), await local.person("ben")
+    first = await Upload(local, "/api/v1/chats", 8 * MIB, as_token(ann)).open()
+    await first.send(b" " * (8 * MIB - 100))
+    await held(local, 8 * MIB - 100)
+    proof = as_browser if path.startswith("/ui") else as_token
+    second = await Upload(local, path, 200, proof(ann)).open()
+    await second.send(b" " * 200)
+    assert await second.status() == 503
+    assert "retry-after: 1\r\n" in second.headers
+    other = await Upload(local, path, 200, proof(ben)).open()
+    await other.send(b" " * 200)
+    assert await other.status() in (400, 403, 422), "it was read, and is nothing that makes sense"
+    await first.send(b" " * 98 + b"{}")
+    assert await first.status() == 201
+    await held(local, 0)
+    again = await Upload(local, path, 200, proof(ann)).open()
+    await again.send(b" " * 200)
+    assert await again.status() in (400, 403, 422)
+    for each in (first, second, other, again):
+        each.close()
+
+
+async def test_all_together_hold_so_much_and_no_more(open_site: Any) -> None:
+    local: Local = await open_site(people_mode="password", request_memory=9 * MIB)
+    ann, ben = await local.person("ann"), await local.person("ben")
+    first = await Upload(local, "/mcp", 8 * MIB, as_token(ann)).open()
+    await first.send(b" " * (8 * MIB - 1))
+    await held(local, 8 * MIB - 1)
+    second = await Upload(local, "/mcp", 2 * MIB, as_token(ben)).open()
+    await second.send(b" " * 2 * MIB)
+    assert await second.status() == 503
+    # Who leaves in the middle leaves nothing behind.
+    first.close()
+    await held(local, 0)
+    third = await Upload(local, "/mcp", 2 * MIB, as_token(ben)).open()
+    await third.send(b" " * 2 * MIB)
+    assert await third.status() == 400
+    for each in (second, third):
+        each.close()
+
+
+async def test_the_local_user_is_known_without_credentials(open_site: Any) -> None:
+    local: Local = await open_site()
+    upload = await Upload(local, "/api/v1/chats", 100_000).open()
+    await upload.send(b"{" + b" " * 99_998 + b"}")
+    assert await upload.status() == 201
+    upload.close()
+
+
+async def test_a_request_that_expects_to_be_asked_for_its_body_is_asked_only_when_known(team: Local) -> None:
+    ann = await team.person("ann")
+    for proof, first in ((as_token(ann), 100), ("X: y", 401)):
+        upload = await Upload(team, "/api/v1/chats", 2, "Expect: 100-continue", proof).open()
+        assert await upload.status() == first
+        if first == 100:
+            await upload.send(b"{}")
+            assert await upload.status() == 201
+        else:
+            assert "connection: close" in upload.headers
+        upload.close()
+
+
+async def test_the_clock_of_a_body_runs_for_known_users_too(open_site: Any) -> None:
+    local: Local = await open_site(people_mode="password")
+    ann = await local.person("ann")
+    local.site.bodies.seconds = 0.2
+    for path in ("/api/v1/chats", "/mcp"):
+        upload = await Upload(local, path, 100, as_token(ann)).open()
+        assert await upload.status() == 408
+        assert "connection: close" in upload.headers
+        upload.close()
+    await held(local, 0)
