@@ -194,7 +194,7 @@ async def test_a_modern_client_is_asked_and_its_yes_is_for_one_call(door: Any) -
     client = here.modern()
     first = await client.call(WRITE, {"text": "a"})
     name, params, state = question(first)
-    assert '{"text":"a"}' in params["message"]
+    assert '{"text": "a"}' in params["message"]
     assert params["requestedSchema"] == {"type": "object", "properties": {}}
     (asked,) = await here.waiting()
     answers = {name: {"action": "accept", "content": {}}}
@@ -209,6 +209,52 @@ async def test_a_modern_client_is_asked_and_its_yes_is_for_one_call(door: Any) -
     question(again)
     (new,) = await here.waiting()
     assert new.id != asked.id
+
+
+async def asks(client: Modern, http: aiohttp.ClientSession, arguments: dict[str, Any]) -> Any:
+    """Make the call; return the parameters of the question, or the result where nobody was asked."""
+    if not isinstance(client, Old):
+        reply = await client.call(WRITE, arguments)
+        asked = reply.result["resultType"] == "input_required"
+        return question(reply)[1] if asked else reply.result
+    message = client.message("tools/call", {"name": WRITE, "arguments": arguments})
+    async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
+        answer = await _next(response)
+        return answer.get("params") or answer["result"]
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"text": "x" * 2_500}, {"a": "x" * 1_900, "b": "y" * 1_900}, {"text": "\u200b" * 1_000}],
+    ids=["one long value", "two long values", "long once hidden characters are shown"],
+)
+async def test_arguments_that_do_not_fit_are_approved_on_the_page_only(
+    door: Any, http: aiohttp.ClientSession, era: str, arguments: dict[str, Any]
+) -> None:
+    here: Door = await door()
+    client = here.modern() if era == "modern" else await here.old()
+    result = await asks(client, http, arguments)
+    (waiting,) = await here.waiting()
+    assert waiting.arguments == arguments
+    assert result["isError"] is True, result
+    assert f"{here.local.url}/ui/approvals#{waiting.id}" in result["content"][0]["text"]
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_question_shows_all_keys_first_and_hidden_characters(
+    door: Any, http: aiohttp.ClientSession, era: str
+) -> None:
+    here: Door = await door()
+    client = here.modern() if era == "modern" else await here.old()
+    arguments = {"body": "x" * 900, "more": "y" * 500, "force": True, "to": "ann\u202emoc.live\U000e0041"}
+    message = (await asks(client, http, arguments))["message"]
+    keys = '4 arguments: "body", "more", "force", "to"'
+    short, long = '"force": true, "to": "ann\\u202emoc.live\\U000e0041"', '"body": "xxx'
+    assert -1 < message.index(keys) < message.index(short) < message.index(long)
+    assert message.isprintable() or message.replace("\n", "").isprintable()
+    assert "x" * 900 in message
+    assert "y" * 500 in message
 
 
 async def test_a_modern_client_that_brings_no_answer_is_asked_again(door: Any) -> None:
@@ -325,7 +371,7 @@ async def test_through_the_meta_tools_a_modern_client_is_asked(door: Any) -> Non
     client.url += "?mode=meta"
     name, params, state = question(await client.call("tools_call", THROUGH))
     assert f"'{WRITE}' needs an approval" in params["message"]
-    assert '{"text":"a"}' in params["message"]
+    assert '{"text": "a"}' in params["message"]
     yes = {name: {"action": "accept"}}
     reply = await client.call("tools_call", THROUGH, inputResponses=yes, requestState=state)
     assert json.loads(reply.text) == {"ok": True, "result": "plain"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,17 @@ import click
 
 from toolyard.cli.app import COMMANDS
 from toolyard.cli.input.arguments import coerce_words, needs_schema, read_object
-from toolyard.cli.input.asking import ask_while_running
+from toolyard.cli.input.asking import arguments_to_approve, ask_while_running
 from toolyard.cli.input.completing import complete_agents, complete_bundles, complete_tools
 from toolyard.cli.input.options import Options, RemoteCommand
 from toolyard.cli.input.seconds import Seconds
 from toolyard.cli.output.answer import answer_json, show_answer
 from toolyard.cli.output.media import make_folder, save_media
+from toolyard.cli.output.problems import note
 from toolyard.cli.output.progress import Busy
 from toolyard.cli.output.remarks import explained
 from toolyard.cli.output.style import person_is_there
-from toolyard.cli.output.text import one_line, print_json
+from toolyard.cli.output.text import print_json
 from toolyard.cli.running import open_yard, run_async
 from toolyard.errors import CallTimeout, ToolRefused
 from toolyard.model.call import Question
@@ -31,6 +33,8 @@ __all__ = ["command"]
 
 _WHOLE = 2**31
 """A person, or a pipe, gets all of a result: the limit is for models."""
+_SHORT_ARGUMENTS = 500
+"""Characters of arguments that stand within the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +111,7 @@ async def _call(options: Options, wanted: Wanted, arguments: dict[str, Any] | No
 
     async def approve(question: Question) -> bool:
         busy.stop()
-        arguments = one_line(_compact(question.arguments), 500)
-        return await ask_while_running(f"{wanted.name} may change something. Call it with {arguments}?")
+        return await _approve(wanted.name, question.arguments)
 
     chosen = approve if person_is_there() and "-" not in wanted.words else None
     yard_made = open_yard(options, approve=chosen, settings={"result_limit": _WHOLE})
@@ -139,7 +142,12 @@ def _bounded(seconds: float | None) -> Any:
     return asyncio.timeout(seconds)
 
 
-def _compact(value: Any) -> str:
-    import json  # only to ask
-
-    return json.dumps(value, ensure_ascii=False, default=str)
+async def _approve(name: str, arguments: Mapping[str, Any]) -> bool:
+    text = arguments_to_approve(arguments)
+    if text is None:
+        note("the arguments are too long to be shown here, so the call cannot be approved")
+        return False
+    if len(text) > _SHORT_ARGUMENTS or "\n" in text:
+        print(text, file=sys.stderr, flush=True)
+        text = "these arguments"
+    return await ask_while_running(f"{name} may change something. Call it with {text}?")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from toolyard.agents.chat.argument_review import review_text
 from toolyard.clients.callbacks import NotOffered
 from toolyard.errors import ApprovalNeeded, RpcError, ToolRefused
 from toolyard.gateway.approving import Approvals
@@ -14,7 +15,7 @@ from toolyard.gateway.rounds import Rounds
 from toolyard.gateway.sealing import LIFE
 from toolyard.model.call import Caller
 from toolyard.model.people import Right
-from toolyard.wire.codec import encode
+from toolyard.model.visible_text import visible
 from toolyard.wire.server import input_required
 
 __all__ = ["Asking"]
@@ -23,7 +24,8 @@ _INPUT = "toolyard/approval"
 """The name of our question in a modern round, which asks nothing else."""
 _ASK = "elicitation/create"
 _META = "tools_call"
-_SHOWN = 2000
+MAX_MESSAGE_CHARACTERS = 2_000
+"""Length of a question up to which clients can be expected to show all of it."""
 _ROUND = ("inputResponses", "requestState")
 
 
@@ -31,8 +33,16 @@ class Asking:
     """For one caller. In the legacy era the client is asked while the call waits; a modern client makes the
     call anew with its answer, at any replica."""
 
-    def __init__(self, approvals: Approvals | None, caller: Caller, rounds: Rounds) -> None:
+    def __init__(
+        self,
+        approvals: Approvals | None,
+        caller: Caller,
+        rounds: Rounds,
+        *,
+        max_characters: int = MAX_MESSAGE_CHARACTERS,
+    ) -> None:
         self._approvals = approvals
+        self._max_characters = max_characters
         self._rounds = rounds
         self._owner = caller.principal.id
         self._allowed = caller.scope is None or Right.APPROVE in caller.scope.rights
@@ -66,10 +76,16 @@ class Asking:
     ) -> dict[str, Any] | None:
         """The result of the call, made again after the client's yes; or what asks a modern client. None
         where this client cannot be asked, or does not answer in time: then ``needed`` is what there is to
-        say. Raises ToolRefused where the answer is no."""
+        say. Raises ToolRefused where the answer is no.
+
+        A question shows all arguments. Those that are too long for one can only be approved on the page."""
         if self._approvals is None or not self._allowed or not _takes_forms(request):
             return None
         message = _message(needed, arguments)
+        if message is None or len(message) > self._max_characters:
+            if needed.link is None:
+                raise _too_long(needed, self._max_characters)
+            return None
         if request.modern:
             return self._question(request, needed.approval, message)
         answer = await self._answer(request, message)
@@ -124,7 +140,14 @@ def _form(message: str) -> dict[str, Any]:
     return {"message": message, "requestedSchema": {"type": "object", "properties": {}}}
 
 
-def _message(needed: ApprovalNeeded, arguments: Mapping[str, Any]) -> str:
-    text = encode(dict(arguments)).decode("utf-8", "replace")
-    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
-    return f"{needed.cause}. Allow this call?\n{shown}"
+def _message(needed: ApprovalNeeded, arguments: Mapping[str, Any]) -> str | None:
+    text = review_text(arguments)
+    return None if text is None else f"{visible(needed.cause)}. Allow this call?\n{text}"
+
+
+def _too_long(needed: ApprovalNeeded, most: int) -> ToolRefused:
+    return ToolRefused(
+        f"{needed.cause}; its arguments are too long to be shown in a question ({most:,} characters)",
+        hint="connect to a Toolyard that has a page for approvals (toolyard serve), "
+        "or set write_tools to 'allow'",
+    )

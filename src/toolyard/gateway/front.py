@@ -18,6 +18,7 @@ from toolyard.gateway.resources import Resources
 from toolyard.gateway.rounds import Rounds
 from toolyard.gateway.sessions import Session
 from toolyard.gateway.tools import Tools
+from toolyard.gateway.visible_questions import visible_requests
 from toolyard.meta import Mode, directly
 from toolyard.model.call import Caller
 from toolyard.wire.exchange import Failure, Id, Message, error_message, notification, result_message
@@ -113,7 +114,7 @@ class Front:
                 return {key: value for key, value in result.items() if key != "resultType"}
             return result
         if result.get("resultType") == "input_required":
-            return result
+            return visible_requests(result)
         return complete(result, request.method, self.offering.info)
 
     def _telling(self, handler: _Handler) -> _Handler:

@@ -12,6 +12,7 @@ from toolyard.errors import RpcError
 from toolyard.gateway.cancelling import Cancelling
 from toolyard.gateway.client import CURRENT, Request, Tell, mirrored, passes_level
 from toolyard.gateway.hub import Watch
+from toolyard.gateway.visible_questions import visible_params
 from toolyard.wire.exchange import Answer, Exchange, Message, notification, request
 
 __all__ = ["Session"]
@@ -71,7 +72,7 @@ class Session:
             raise NotOffered(method)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         id = self._asked.ask(answer, method)
-        tell(request(id, method, dict(params)))
+        tell(request(id, method, visible_params(method, params)))
         try:
             return await answer
         except asyncio.CancelledError:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import cast
 
 from toolyard.model.tool import JsonObject
+from toolyard.model.visible_text import visible
 
 __all__ = ["differences", "shared_ends", "text_difference"]
 
@@ -131,6 +132,6 @@ def _written(value: object) -> str:
 
 
 def _cut(line: str) -> str:
-    # What cannot be seen is written out: it may be all that is different.
-    printable = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in line)
+    # A hidden character may be all that is different.
+    printable = visible(line, spaces=True).replace("\t", "\\t").replace("\n", "\\n")
     return printable if len(printable) <= _VALUE else f"{printable[:_VALUE]}… ({len(printable):,} characters)"

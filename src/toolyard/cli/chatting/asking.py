@@ -12,15 +12,15 @@ from typing import Any
 from toolyard.agents.chat.approving import Remember
 from toolyard.cli.chatting.cards import Body
 from toolyard.cli.chatting.forms import Field, Unfit, fields_of, read_field
-from toolyard.cli.input.asking import line_while_running
+from toolyard.cli.input.asking import arguments_to_approve, line_while_running
 from toolyard.cli.output.problems import show_error
 from toolyard.cli.output.style import paint
-from toolyard.cli.output.text import one_line, plain, spelt_out
+from toolyard.cli.output.text import one_line, plain
+from toolyard.model.visible_text import visible
 
 __all__ = ["Approved", "InputEnded", "Replied", "ask_approval", "ask_question"]
 
 _HOUR = 3_600.0
-_LONGEST_ARGUMENTS = 4_000
 _SHOWN_CHOICES = 50
 
 
@@ -48,7 +48,13 @@ async def ask_approval(call: Body, reason: str) -> Approved:
     """Whether a call may be made. Raises InputEnded."""
     name, server = one_line(str(call.get("name")), 80), one_line(str(call.get("server") or ""), 60)
     _say(f"{paint(name, 'bold', sys.stderr)} of {server} needs your approval: {one_line(reason, 300)}")
-    _say(_pretty(call.get("arguments")))
+    shown = arguments_to_approve(call.get("arguments"), indent=2)
+    if shown is None:
+        _say("The arguments are too long to be shown here, so the call cannot be approved at a terminal.")
+        while (await _line("Decline it? [n] no call: ")).casefold() not in ("n", "no"):
+            pass
+        return Approved(False)
+    _say(shown)
     while True:
         answer = (await _line("Call it? [y] once, [a] with these arguments for an hour, [n] no: ")).casefold()
         if answer in ("y", "yes"):
@@ -65,10 +71,10 @@ async def ask_question(question: Body) -> Replied:
     _say(f"{paint(server, 'bold', sys.stderr)} asks: {plain(str(question.get('message') or ''))}")
     kind = question.get("kind")
     if kind == "url":
-        _say(f"\n{spelt_out(str(question.get('url') or ''))}\n")
+        _say(f"\n{visible(question.get('url') or '', spaces=True)}\n")
         return await _yes_or_no("Open it, and answer here when you are done. Done? [y/n]: ")
     if kind == "sampling":
-        _say(spelt_out(str(question.get("request") or "")))
+        _say(visible(question.get("request") or "", spaces=True))
         return await _yes_or_no("Let it ask your model this? [y/n]: ")
     return await _form(fields_of(question.get("schema")))
 
@@ -83,7 +89,7 @@ async def _form(fields: list[Field]) -> Replied:
             content[field.name] = value
     if not fields:
         return await _yes_or_no("Agree? [y/n]: ")
-    _say(_pretty(content))
+    _say(visible(json.dumps(content, ensure_ascii=False, indent=2, default=str), spaces=True))
     return Replied("accept", content) if await _sure() else Replied("decline")
 
 
@@ -141,14 +147,6 @@ async def _line(prompt: str) -> str:
         sys.stderr.write("\n")
         raise InputEnded
     return line.strip()
-
-
-def _pretty(value: object) -> str:
-    """All of it as far as a person reads it, so that nothing is agreed to unseen; more is said to be more."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    shown = spelt_out(text[:_LONGEST_ARGUMENTS])
-    rest = len(text) - _LONGEST_ARGUMENTS
-    return f"{shown}\n… and {rest:,} characters more" if rest > 0 else shown
 
 
 def _say(text: str) -> None:

@@ -6,9 +6,21 @@ import sys
 
 from toolyard.cli.output.style import paint
 
-__all__ = ["ask", "ask_while_running", "line_while_running"]
+__all__ = ["arguments_to_approve", "ask", "ask_while_running", "line_while_running"]
 
 _YES = {"y", "yes"}
+MAX_ARGUMENT_CHARACTERS = 100_000
+"""Length of arguments up to which a person can be expected to read them at a terminal."""
+
+
+def arguments_to_approve(
+    arguments: object, *, indent: int | None = None, max_characters: int = MAX_ARGUMENT_CHARACTERS
+) -> str | None:
+    """Return all arguments of a call as text; None where they cannot be shown, and so not be approved."""
+    from toolyard.agents.chat.argument_review import review_text  # only where somebody is asked
+
+    text = review_text(arguments, indent=indent)
+    return text if text is not None and len(text) <= max_characters else None
 
 
 def ask(question: str) -> bool:

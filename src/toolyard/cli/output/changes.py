@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from toolyard.cli.output.problems import note
-from toolyard.cli.output.text import count, one_line
+from toolyard.cli.output.text import count, one_line, plain
 
 __all__ = ["show_change", "tell_left"]
 
@@ -14,7 +14,7 @@ def show_change(kind: str, id: str, was: str | None, diff: Iterable[str] = ()) -
     """One change, and to the letter what it is where ``diff`` says."""
     print(f"{kind:<12} {one_line(id)}{f' (was {one_line(was)})' if was else ''}")
     for line in diff:
-        print(f"    {one_line(line) if line[:1] != ' ' else line}")
+        print(f"    {one_line(line) if line[:1] != ' ' else plain(line)}")
 
 
 def tell_left(number: int) -> None:

@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any
 
-__all__ = ["ago", "count", "duration", "one_line", "plain", "print_json", "spelt_out"]
+from toolyard.model.visible_text import visible
+
+__all__ = ["ago", "count", "duration", "one_line", "plain", "print_json"]
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def plain(text: str) -> str:
-    """Without what could rewrite the screen: line ends and tabs stay, control characters do not."""
-    if text.isprintable():
-        return text
-    return "".join(char if char in "\n\t" or char.isprintable() else _mark(char) for char in text)
-
-
-def spelt_out(text: str) -> str:
-    """The same for what somebody decides on: what cannot be seen is spelt out, and nothing is left out."""
-    return "".join(char if char in "\n\t" or _is_seen(char) else _spelt(char) for char in text)
+    """Replace control characters, which could rewrite the screen, and show other hidden characters."""
+    return text if text.isascii() and text.isprintable() else visible(_CONTROL.sub("\ufffd", text))
 
 
 def one_line(text: str, width: int | None = None) -> str:
     """On one line, fit for a screen, cut where it is longer than ``width``."""
     line = plain(" ".join(text.split()))
     return line if width is None or len(line) <= width else f"{line[: width - 1]}…"
-
-
-def _mark(char: str) -> str:
-    """Control characters leave a mark; what is merely invisible leaves nothing."""
-    return "\ufffd" if char < " " or "\x7f" <= char < "\xa0" else ""
-
-
-def _is_seen(char: str) -> bool:
-    """What picks the form of the letter before it counts as printable, and can hide words."""
-    return char.isprintable() and not "\U000e0100" <= char <= "\U000e01ef"
-
-
-def _spelt(char: str) -> str:
-    return char.encode("unicode_escape").decode()
 
 
 def count(number: int, one: str, many: str | None = None) -> str:

@@ -74,7 +74,7 @@ async def show_approvals(request: Request, me: Me) -> Response:
     site: Site = request.app.state.site
     stored, titles = site.database.approvals, _Titles(site, me)
     waiting = [
-        Waiting(each, Frame.coloured(each.arguments), await titles.of(each.chat_id))
+        Waiting(each, Frame.to_approve(each.arguments), await titles.of(each.chat_id))
         for each in await stored.waiting(me.user.id)
     ]
     granted = [

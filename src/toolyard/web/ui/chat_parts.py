@@ -11,6 +11,7 @@ from typing import cast
 
 from markupsafe import Markup
 
+from toolyard.agents.chat.argument_review import key_summary, short_values_first
 from toolyard.config.addresses import url_fault
 from toolyard.web.ui.chat_turns import Answer, Card, Item, Note, Outcome, Question, Turn
 from toolyard.web.ui.highlighting import highlighted
@@ -62,8 +63,14 @@ class Frame:
     def coloured(value: object) -> Markup:
         """A JSON value in colours; a text as it is."""
         if isinstance(value, str):
-            return Markup.escape(visible(value))
+            return Markup.escape(visible(value, spaces=True))
         return Markup(highlighted(pretty_json(value), "json"))
+
+    @staticmethod
+    def to_approve(arguments: object) -> Markup:
+        """All arguments of a call that needs approval: keys and short values first."""
+        summary, shown = key_summary(arguments), Frame.coloured(short_values_first(arguments))
+        return Markup("{}\n{}").format(visible(summary, spaces=True), shown) if summary else shown
 
     @staticmethod
     def result(outcome: Outcome) -> Markup:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from yarl import URL
+
+from toolyard.model.visible_text import visible
 
 __all__ = [
     "FILTERS",
@@ -26,14 +27,6 @@ __all__ = [
 ]
 
 _STEPS = ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 * 60, 86400, "d"))
-_UNSEEN = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
-    r"\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a"
-    r"\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
-    r"|(?<![\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"
-)
-"""Controls, what turns the direction of a line, and letters that nobody sees: with them one name can pass for
-another, and words can hide. The last pick a form of the ideograph before them; elsewhere they only hide."""
 
 
 def iso(at: float) -> str:
@@ -59,11 +52,6 @@ def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def visible(text: object) -> str:
-    """A text that others wrote, with what cannot be seen made visible. Line ends and tabs stay."""
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text).replace("\r\n", "\n"))
-
-
 def one_line(text: object, longest: int = 200) -> str:
     """The same in one line, cut where it is too long."""
     said = " ".join(visible(text).split())
@@ -83,7 +71,7 @@ def host_of(url: str) -> str:
 def pretty_json(value: object) -> str:
     """A JSON value for people to read."""
     try:
-        return visible(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+        return visible(json.dumps(value, indent=2, ensure_ascii=False, default=str), spaces=True)
     except (ValueError, RecursionError):
         return "(too deeply nested to be shown)"
 

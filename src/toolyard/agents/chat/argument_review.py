@@ -1,0 +1,74 @@
+"""The arguments of a call as a person reads them before approving it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import cast
+
+from toolyard.model.visible_text import visible
+
+__all__ = ["key_summary", "review_text", "short_values_first"]
+
+LONG_VALUE = 200
+"""Characters of JSON from which on a value counts as long."""
+
+
+def review_text(arguments: object, *, indent: int | None = None) -> str | None:
+    """Return all arguments as text, or None where they cannot be written as JSON.
+
+    Keys and short values come before long values, so that nobody has to scroll past one to find the others.
+    Hidden characters are escaped.
+    """
+    if isinstance(arguments, str):
+        return visible(arguments, spaces=True)
+    try:
+        text = json.dumps(short_values_first(arguments), ensure_ascii=False, indent=indent, default=str)
+    except (ValueError, RecursionError):
+        return None
+    summary = key_summary(arguments)
+    return visible(f"{summary}\n{text}" if summary else text, spaces=True)
+
+
+def key_summary(arguments: object) -> str:
+    """Return a line that lists all keys; empty where the arguments have no long values."""
+    if not isinstance(arguments, Mapping):
+        return ""
+    members = cast("Mapping[str, object]", arguments)
+    if len(members) < 2 or not any(_length(value) > LONG_VALUE for value in members.values()):
+        return ""
+    return f"{len(members)} arguments: {', '.join(map(_quoted, members))}"
+
+
+def short_values_first(value: object) -> object:
+    """Return the same JSON with the members of each object ordered: short values before long ones."""
+    if isinstance(value, Mapping):
+        members = cast("Mapping[str, object]", value)
+        ordered = sorted(members, key=lambda key: _length(members[key]) > LONG_VALUE)
+        return {key: short_values_first(members[key]) for key in ordered}
+    if isinstance(value, list | tuple):
+        return [short_values_first(each) for each in cast("list[object]", value)]
+    return value
+
+
+def _length(value: object) -> int:
+    """Count the characters of a value, up to somewhat more than a long one has."""
+    if isinstance(value, str):
+        return len(value)
+    total = 0
+    for each in _parts(value):
+        total += 2 + _length(each)
+        if total > LONG_VALUE:
+            break
+    return max(total, 2)
+
+
+def _parts(value: object) -> list[object]:
+    if isinstance(value, Mapping):
+        members = cast("Mapping[str, object]", value)
+        return [part for pair in members.items() for part in pair]
+    return list(cast("list[object]", value)) if isinstance(value, list | tuple) else []
+
+
+def _quoted(key: str) -> str:
+    return json.dumps(key, ensure_ascii=False)

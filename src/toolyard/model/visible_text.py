@@ -1,0 +1,48 @@
+"""Make hidden characters visible, so that a text cannot look like another one to the person who reads it.
+
+Every place where a person reads or decides on text of others (approvals, questions, differences between
+definitions, configuration files) uses ``visible``.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["visible"]
+
+_IDEOGRAPHS = r"\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_SYMBOLS = r"\xa9\xae\u203c-\u3299\U0001f000-\U0001faff"
+"""Emoji, and symbols that have an emoji form."""
+_JOINING = r"\u0600-\u109f\u1780-\u18af\u1b00-\u1bff\ufb50-\ufdff\ufe70-\ufefc\U00011000-\U00011fff"
+"""Scripts in which a joiner between two letters changes how they look."""
+_HIDDEN = (
+    # Controls (not tab and line feed), format characters, surrogates, private use, line and paragraph
+    # separators, and letters and marks without a glyph.
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160"
+    r"\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff\ufeff"
+    r"\uffa0\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d159"
+    r"\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff\U000f0000-\U0010ffff]"
+    # Joiners are visible by their effect only: between letters of some scripts, and within an emoji.
+    rf"|(?<![{_JOINING}])\u200c|\u200c(?![{_JOINING}])"
+    rf"|(?<![{_JOINING}{_SYMBOLS}\ufe0f])\u200d|\u200d(?![{_JOINING}{_SYMBOLS}])"
+    # Variation selectors choose the form of the one character before them.
+    rf"|(?<![{_IDEOGRAPHS}])[\ufe00-\ufe0d\U000e0100-\U000e01ef]"
+    rf"|(?<![{_SYMBOLS}])[\ufe0e\ufe0f](?!(?<=[#*0-9]\ufe0f)\u20e3)"
+)
+_SPACES = r"\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"
+_ANY_HIDDEN = re.compile(_HIDDEN)
+_HIDDEN_OR_SPACE = re.compile(rf"{_HIDDEN}|[{_SPACES}]")
+
+
+def visible(text: object, *, spaces: bool = False) -> str:
+    r"""Return a text with hidden characters as escapes (``\u200b``). Line feeds and tabs are kept.
+
+    ``spaces`` also escapes spaces that look like the ordinary one, for text that must be read to the letter.
+    """
+    pattern = _HIDDEN_OR_SPACE if spaces else _ANY_HIDDEN
+    return pattern.sub(_escape, str(text).replace("\r\n", "\n"))
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
