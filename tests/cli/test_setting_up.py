@@ -78,7 +78,7 @@ def test_approve_shows_the_file_and_remembers_it(cli: Any, odd: Any, starts: Pat
         f"{path}  new",
         "odd  new  trusted",
         "odd_server.py",
-        "sets            KEY",
+        "sets            KEY=${HOME}",
         "reads from you  HOME",
     ):
         assert words in asked.out
@@ -87,6 +87,35 @@ def test_approve_shows_the_file_and_remembers_it(cli: Any, odd: Any, starts: Pat
     assert cli("approve", "--yes").lines[-1] == "approved"
     assert "odd_typed\t" in cli("tools").out
     assert cli("approve").lines[-1] == "approved already"
+
+
+def test_approve_shows_values_and_warns_of_variables_that_change_what_is_run(cli: Any, odd: Any) -> None:
+    (cli.home / "hooks").mkdir()
+    env = {
+        "PYTHONPATH": "hooks\u200b:hooks",
+        "LEVEL": "debug",
+        "API_TOKEN": "abc-123",
+        "MODE": "ghp_0123456789abc",
+    }
+    path = cli.write({"mcpServers": {"odd": {**odd, "env": env, "cwd": str(cli.home)}}}, ".mcp.json")
+    shown = cli("approve", path, "--yes").lines
+    for line in (
+        r"  sets            PYTHONPATH=hooks\u200b:hooks",
+        "  sets            LEVEL=debug",
+        "  sets            API_TOKEN=***",
+        "  sets            MODE=***",
+        "  warning: PYTHONPATH changes which code is run",
+        f"  warning: it runs code of this project ({cli.home}, hooks), "
+        "which can change without a new approval",
+    ):
+        assert line in shown
+    assert not any("LEVEL changes" in line for line in shown)
+    server = cli("approve", path, "--json").json["review"]["servers"][0]
+    assert server["environment"][0] == {
+        "name": "PYTHONPATH",
+        "value": r"hooks\u200b:hooks",
+        "changes_execution": True,
+    }
 
 
 def test_approve_shows_the_key_file_that_would_be_read(cli: Any) -> None:

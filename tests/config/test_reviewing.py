@@ -119,3 +119,75 @@ def test_a_hostile_file_cannot_rewrite_the_screen(project: Path, data_dir: Path,
     shown = "".join([*server.command, *server.env, server.cwd or ""])
     assert shown.isprintable()
     assert "evil" in shown
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "PATH",
+            "LD_PRELOAD",
+            "DYLD_INSERT_LIBRARIES",
+            "PYTHONPATH",
+            "PYTHONSTARTUP",
+            "NODE_OPTIONS",
+            "NODE_PATH",
+        ),
+        *("npm_config_registry", "BASH_ENV", "ENV", "RUBYOPT", "PERL5LIB", "JAVA_TOOL_OPTIONS"),
+        *("GIT_SSH_COMMAND", "UV_INDEX_URL", "PIP_INDEX_URL", "Path"),
+    ],
+)
+def test_variables_that_change_what_is_run_are_marked_and_never_starred(
+    project: Path, data_dir: Path, write: Write, name: str
+) -> None:
+    value = "./aB3aB3aB3aB3aB3aB3aB3aB3aB3aB3"
+    entry = {"command": "x", "env": {name: value}}
+    (server,) = review(write(project / ".mcp.json", {"mcpServers": {"a": entry}}), data_dir).servers
+    (variable,) = server.environment
+    assert (variable.name, variable.value, variable.changes_execution) == (name, value, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("LOG_LEVEL", "debug", "debug"),
+        ("PYTHONUNBUFFERED", "1", "1"),
+        ("API_KEY", "${KEY}", "${KEY}"),
+        ("API_KEY", "hunter2", "***"),
+        ("API_KEY", "${KEY:-hunter2}", "***"),
+        ("SETTING", "0123456789abcdef0123456789abcdef", "***"),
+        ("DATABASE_URL", "postgres://me:hunter2@db/x", "postgres://***@db/x"),
+        (
+            "FOLDER",
+            "/home/me/projects/a-long-folder-name-2024/data",
+            "/home/me/projects/a-long-folder-name-2024/data",
+        ),
+    ],
+)
+def test_literal_values_are_shown_and_secrets_are_not(
+    project: Path, data_dir: Path, write: Write, name: str, value: str, shown: str
+) -> None:
+    entry = {"command": "x", "env": {name: value}}
+    (server,) = review(write(project / ".mcp.json", {"mcpServers": {"a": entry}}), data_dir).servers
+    assert [(each.value, each.changes_execution) for each in server.environment] == [(shown, False)]
+
+
+def test_code_of_the_project_is_named(project: Path, data_dir: Path, write: Write) -> None:
+    (project / "tools").mkdir()
+    for name in ("server.py", "tools/hook.mjs"):
+        (project / name).write_text("")
+    servers = {
+        "script": {"command": "python3", "args": ["server.py"]},
+        "option": {"command": "node", "args": ["--import=./tools/hook.mjs", "x"]},
+        "variable": {"command": "node", "env": {"NODE_OPTIONS": "--require ./tools/hook.mjs"}},
+        "folder": {"command": "make", "cwd": str(project)},
+        "elsewhere": {"command": "npx", "args": ["-y", "some-package@1.2.3"]},
+    }
+    seen = review(write(project / ".mcp.json", {"mcpServers": servers}), data_dir).servers
+    assert {server.id: server.project_code for server in seen} == {
+        "script": ("server.py",),
+        "option": ("./tools/hook.mjs",),
+        "variable": ("./tools/hook.mjs",),
+        "folder": (str(project),),
+        "elsewhere": (),
+    }

@@ -27,11 +27,12 @@ _CHANGES = {"new": "green", "changed": "yellow", "same": "dim"}
 @click.option("--yes", is_flag=True, help="Approve without asking.")
 @click.pass_obj
 def command(options: Options, path: str | None, yes: bool) -> int:
-    """Show what a configuration file would run, where it would connect and which variables it would read;
-    then remember it as approved.
+    """Show what a configuration file would run, with which environment, where it would connect and which
+    variables it would read; then remember it as approved.
 
     Without PATH: the file found in this folder or above. A file that was found, not named, is used only after
-    this, and a changed one waits for a new approval.
+    this, and a changed one waits for a new approval. The approval covers the file, not the programs that it
+    names: code of the project can change without a new one.
     """
     chosen = path or options.config or discover_config_path()
     if chosen is None:
@@ -81,14 +82,27 @@ def _show_server(server: ReviewedServer) -> None:
         "runs": _command_line(server.command),
         "in": server.cwd or "",
         "connects to": server.address or "",
-        "sets": ", ".join(server.env),
         "sends headers": ", ".join(server.headers),
         "signs in with": server.key_file or "",
         "reads from you": ", ".join(server.variables),
     }
     for what, text in lines.items():
         if text:
-            print(f"  {what:<15} {one_line(text)}")
+            print(f"  {what:<15} {text}")
+    for variable in server.environment:
+        print(f"  {'sets':<15} {variable.name}={variable.value}")
+    for variable in server.environment:
+        if variable.changes_execution:
+            _warn(f"{variable.name} changes which code is run")
+    if server.project_code:
+        _warn(
+            f"it runs code of this project ({', '.join(server.project_code)}), "
+            "which can change without a new approval"
+        )
+
+
+def _warn(text: str) -> None:
+    print(f"  {paint('warning:', 'yellow', sys.stdout)} {text}")
 
 
 def _command_line(words: tuple[str, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +14,18 @@ from toolyard.config.approvals import Approval, digest, read_approvals, remember
 from toolyard.config.assembling import assemble
 from toolyard.config.data_dir import default_data_dir
 from toolyard.config.diffing import diff
+from toolyard.config.environment_review import (
+    ReviewedVariable,
+    changes_execution,
+    escape_line,
+    reviewed_environment,
+)
 from toolyard.config.files import decode, read_bytes
 from toolyard.config.layers import layer_from_text
 from toolyard.config.variables import names_in
 from toolyard.errors import ConfigError, Problem
 from toolyard.model.config import Configuration
-from toolyard.model.server import HttpSpec, Server
+from toolyard.model.server import HttpSpec, Server, StdioSpec
 
 __all__ = ["Review", "ReviewedServer", "approve", "review"]
 
@@ -27,7 +34,8 @@ __all__ = ["Review", "ReviewedServer", "approve", "review"]
 class ReviewedServer:
     """What one server would do. Texts are as written, variables not filled in, safe to print.
 
-    ``env`` and ``headers`` are names only; ``variables`` are those of our own environment that it would read.
+    ``env`` and ``headers`` are names only; ``environment`` has the values too, secrets as stars.
+    ``variables`` are those of our own environment that it would read.
     """
 
     id: str
@@ -37,6 +45,9 @@ class ReviewedServer:
     cwd: str | None = None
     address: str | None = None
     env: tuple[str, ...] = ()
+    environment: tuple[ReviewedVariable, ...] = ()
+    project_code: tuple[str, ...] = ()
+    """Files and folders of the project that it would run code from. They can change after an approval."""
     headers: tuple[str, ...] = ()
     key_file: str | None = None
     """The file of this machine that it would read, to sign in with the key in it."""
@@ -96,8 +107,9 @@ def _unexpanded(text: str, name: str) -> Configuration:
 
 
 def _compare(file: Path, found: str, configuration: Configuration, last: Approval | None) -> Review:
+    project = _project_of(file)
     if last is None:
-        servers = tuple(_reviewed(server, "new") for server in configuration.servers.values())
+        servers = tuple(_reviewed(server, "new", project) for server in configuration.servers.values())
         return Review(str(file), found, "new", servers)
     try:
         before = _unexpanded(last.content, str(file))
@@ -108,6 +120,7 @@ def _compare(file: Path, found: str, configuration: Configuration, last: Approva
         _reviewed(
             server,
             "new" if server.id in changes.added else "changed" if server.id in changes.changed else "same",
+            project,
         )
         for server in configuration.servers.values()
     )
@@ -115,7 +128,7 @@ def _compare(file: Path, found: str, configuration: Configuration, last: Approva
     return Review(str(file), found, state, servers, changes.removed)
 
 
-def _reviewed(server: Server, change: Literal["new", "changed", "same"]) -> ReviewedServer:
+def _reviewed(server: Server, change: Literal["new", "changed", "same"], project: Path) -> ReviewedServer:
     spec = server.transport
     # Disabled for want of approval only; one that its entry switches off has no reason.
     enabled = server.enabled or server.disabled_reason is not None
@@ -125,13 +138,48 @@ def _reviewed(server: Server, change: Literal["new", "changed", "same"]) -> Revi
         key = None if server.oauth is None else server.oauth.private_key_file
         return replace(
             seen,
-            address=_printable(without_user(spec.url)),
+            address=escape_line(without_user(spec.url)),
             headers=_names(spec.headers),
-            key_file=None if key is None else _printable(key),
+            key_file=None if key is None else escape_line(key),
         )
-    command = tuple(_printable(word) for word in (spec.command, *spec.args))
-    cwd = None if spec.cwd is None else _printable(spec.cwd)
-    return replace(seen, command=command, cwd=cwd, env=_names(spec.env))
+    return replace(
+        seen,
+        command=tuple(map(escape_line, (spec.command, *spec.args))),
+        cwd=None if spec.cwd is None else escape_line(spec.cwd),
+        env=_names(spec.env),
+        environment=reviewed_environment(spec.env),
+        project_code=tuple(dict.fromkeys(map(escape_line, _project_code(spec, project)))),
+    )
+
+
+def _project_code(spec: StdioSpec, project: Path) -> Iterator[str]:
+    """The paths in a command, its working directory and its environment that are inside the project."""
+    start = project if spec.cwd is None else project / os.path.expanduser(spec.cwd)
+    if spec.cwd is not None and _is_inside(start, project):
+        yield spec.cwd
+    for word in (spec.command, *spec.args):
+        # "--loader=./hook.mjs" names a file too.
+        for text in dict.fromkeys((word, word.partition("=")[2])):
+            if text and _is_inside(start / os.path.expanduser(text), project):
+                yield text
+    for name, value in spec.env.items():
+        if changes_execution(name):
+            for text in re.split(r"[\s=:;]+", value):
+                if text and _is_inside(start / os.path.expanduser(text), project):
+                    yield text
+
+
+def _is_inside(path: Path, project: Path) -> bool:
+    try:
+        real = os.path.realpath(path)
+        return os.path.exists(real) and Path(real).is_relative_to(os.path.realpath(project))
+    except (OSError, ValueError):
+        return False
+
+
+def _project_of(file: Path) -> Path:
+    """The folder that a configuration file was found in."""
+    return file.parent.parent if file.parent.name.startswith(".") else file.parent
 
 
 def _texts(server: Server) -> Iterator[str]:
@@ -149,11 +197,4 @@ def _texts(server: Server) -> Iterator[str]:
 
 
 def _names(texts: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(_printable(name) for name in texts)
-
-
-def _printable(text: str) -> str:
-    """Escape what could rewrite the screen on which someone decides."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text
-    )
+    return tuple(map(escape_line, texts))

@@ -1,0 +1,99 @@
+"""Environment variables of a server's entry, as a person sees them before approving a configuration file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from toolyard.model.visible_text import visible
+
+__all__ = ["ReviewedVariable", "changes_execution", "escape_line", "reviewed_environment"]
+
+_STARS = "***"
+_EXECUTION_NAMES = frozenset(
+    (
+        *("PATH", "PATHEXT", "HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "APPDATA"),
+        *("BASH_ENV", "ENV", "SHELL", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "ZDOTDIR", "COMSPEC"),
+        *("NODE_OPTIONS", "NODE_PATH", "RUBYOPT", "RUBYLIB", "GEM_HOME", "GEM_PATH", "BUNDLE_GEMFILE"),
+        *("PERLLIB", "CLASSPATH", "JAVA_HOME", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"),
+        *(
+            "PHPRC",
+            "PHP_INI_SCAN_DIR",
+            "R_PROFILE",
+            "R_PROFILE_USER",
+            "R_LIBS",
+            "JULIA_LOAD_PATH",
+            "ERL_LIBS",
+        ),
+        *("GOFLAGS", "GOPROXY", "GOROOT", "GOPATH", "GOTOOLCHAIN", "RUSTC_WRAPPER", "RUSTUP_TOOLCHAIN"),
+        *(
+            "EDITOR",
+            "VISUAL",
+            "PAGER",
+            "BROWSER",
+            "SSH_ASKPASS",
+            "DOCKER_HOST",
+            "DOCKER_CONFIG",
+            "VIRTUAL_ENV",
+        ),
+        *("OPENSSL_CONF", "GCONV_PATH", "LOCPATH", "MAKEFLAGS", "COREPACK_NPM_REGISTRY"),
+    )
+)
+_EXECUTION_PREFIXES = (
+    *("LD_", "DYLD_", "PYTHON", "PERL5", "GIT_", "NPM_CONFIG_", "YARN_", "PNPM_", "BUN_", "DENO_", "UV_"),
+    *("PIP_", "PIPX_", "POETRY_", "CONDA_", "CARGO_", "LUA_", "BASH_FUNC_", "DOTNET_", "CORECLR_", "COR_"),
+)
+_HARMLESS = frozenset(
+    ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONDONTWRITEBYTECODE", "DOTNET_NOLOGO")
+)
+_SECRET_NAME = re.compile(
+    r"(?i)token|secret|passw|pwd|api[_-]?key|access[_-]?key|private[_-]?key|credential|auth|signature|cookie"
+    r"|jwt|(?:^|_)(?:key|pat|pass|dsn)$"
+)
+_SECRET_VALUE = re.compile(
+    r"(?:^|[^\w-])(?:sk-|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|AKIA|eyJ)[\w-]{6,}"
+    r"|(?<![\w+=/.-])(?=[\w+=-]*[0-9])(?=[\w+=-]*[A-Za-z])[\w+=-]{24,}+(?![/.])"
+)
+_REFERENCE = re.compile(r"\$\{(?:env:)?[A-Za-z_][A-Za-z0-9_]*\}")
+_USER_INFO = re.compile(r"(://)[^\s/?#@]+@")
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewedVariable:
+    """A variable that a server's process would get. ``value`` is as written, stars where it is a secret."""
+
+    name: str
+    value: str
+    changes_execution: bool = False
+    """Whether programs take it as a command: where to find code, or which code to load."""
+
+
+def reviewed_environment(env: Mapping[str, str]) -> tuple[ReviewedVariable, ...]:
+    """Return the variables in their order, with escapes for hidden characters and stars for secrets."""
+    return tuple(
+        ReviewedVariable(escape_line(name), escape_line(_shown(name, value)), changes_execution(name))
+        for name, value in env.items()
+    )
+
+
+def changes_execution(name: str) -> bool:
+    """Tell whether a variable of this name changes which programs or code are run."""
+    upper = name.strip().upper()
+    if upper in _HARMLESS:
+        return False
+    return upper in _EXECUTION_NAMES or upper.startswith(_EXECUTION_PREFIXES)
+
+
+def escape_line(text: str) -> str:
+    """Return a text on one line, with escapes for hidden characters, tabs and line ends."""
+    return visible(text, spaces=True).replace("\t", "\\t").replace("\n", "\\n")
+
+
+def _shown(name: str, value: str) -> str:
+    # Never starred: a path could be written so that it looks like a secret.
+    if not changes_execution(name):
+        literal = _REFERENCE.sub("", value).strip()
+        if literal and (_SECRET_NAME.search(name) or _SECRET_VALUE.search(literal)):
+            return _STARS
+    return _USER_INFO.sub(rf"\1{_STARS}@", value)
