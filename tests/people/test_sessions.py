@@ -12,6 +12,7 @@ import pytest
 from toolyard.model.people import Role, User
 from toolyard.people import People
 from toolyard.people.digests import digest, is_secret
+from toolyard.people.sessions import browser_name
 
 DAY = 86_400
 
@@ -110,3 +111,52 @@ async def test_a_session_of_another_mode_opens_nothing(
     cookie = await people.begin_session(ann)
     later = make_people(mode, oidc_issuer="https://id.example", oidc_client_id="x")
     assert await later.from_cookie(cookie) is None
+
+
+# Recognising one's browsers.
+
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
+
+
+async def test_people_see_their_browsers_and_sign_out_one(people: People, ann: User, clock: Any) -> None:
+    await people.sign_out_everywhere(ann)
+    first = await people.begin_session(ann, "192.0.2.1", FIREFOX)
+    clock.now += 60
+    second = await people.begin_session(ann, "2001:db8:0:1::5", "<script>alert(1)</script>")
+    newest, oldest = await people.sessions(ann)
+    assert (oldest.network, oldest.browser) == ("192.0.2.1", "Firefox on Linux")
+    assert (newest.network, newest.browser) == ("2001:db8:0:1::/64", ""), "no text of the header is kept"
+    clock.now += 301
+    assert await people.from_cookie(first, "198.51.100.7")
+    used, _ = await people.sessions(ann)
+    assert (used.id, used.last_seen, used.network) == (oldest.id, clock.now, "198.51.100.7")
+    assert await people.end_session(ann, oldest.id)
+    assert not await people.end_session(ann, oldest.id)
+    assert await people.from_cookie(first) is None
+    assert await people.from_cookie(second)
+
+
+async def test_nobody_signs_out_a_browser_of_somebody_else(people: People, ann: User, database: Any) -> None:
+    await people.sign_out_everywhere(ann)
+    cookie = await people.begin_session(ann)
+    (theirs,) = await people.sessions(ann)
+    bob = await database.people.add_user("Bob", Role.ADMIN)
+    assert await people.sessions(bob) == []
+    assert not await people.end_session(bob, theirs.id)
+    assert await people.from_cookie(cookie)
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "name"),
+    [
+        (FIREFOX, "Firefox on Linux"),
+        ("Mozilla/5.0 (Windows NT 10.0) Chrome/126.0 Safari/537.36 Edg/126.0", "Edge on Windows"),
+        ("Mozilla/5.0 (Linux; Android 14) Chrome/126.0 Mobile Safari/537.36", "Chrome on Android"),
+        ("Mozilla/5.0 (iPhone; CPU OS 17_5 like Mac OS X) Safari/604.1", "Safari on iPhone"),
+        ("curl/8.5.0", "curl"),
+        ("anything else", ""),
+        ("", ""),
+    ],
+)
+def test_browsers_have_names_that_people_know(user_agent: str, name: str) -> None:
+    assert browser_name(user_agent) == name

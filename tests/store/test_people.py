@@ -15,6 +15,7 @@ from toolyard.model.registry import Instance
 from toolyard.people.errors import NameTaken
 from toolyard.store import Database
 from toolyard.store.errors import Conflict
+from toolyard.store.people import SqlPeople
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -220,15 +221,24 @@ async def test_a_later_invite_for_the_same_user_voids_the_earlier(database: Data
 # Failed sign-ins.
 
 
+async def test_the_oldest_attempts_are_forgotten_where_there_are_too_many(database: Database) -> None:
+    people = database.people
+    small = SqlPeople(people._workshop, people._cipher, lambda: NOW, people._signals, max_attempts=5)
+    for number in range(12):
+        await small.add_attempt(f"name {number}", NOW)
+    counted = [(await small.attempts(f"name {number}", NOW - 1)).count for number in range(12)]
+    assert counted == [0] * 7 + [1] * 5
+
+
 async def test_attempts_of_a_clock_that_was_ahead_keep_nobody_out(database: Database) -> None:
     people = database.people
     for ahead in (3_000 * DAY, 2 * 3_600.0):
         await people.add_attempt("name:ann", NOW + ahead)
     await people.add_attempt("name:ann", NOW)
-    assert await people.count_attempts("name:ann", NOW - 300) == 1
+    assert (await people.attempts("name:ann", NOW - 300)).count == 1
     # The one of a clock that was days ahead is forgotten, the other one has its time.
-    assert await people.count_attempts("name:ann", NOW + 2 * 3_600.0) == 1
-    assert await people.count_attempts("name:ann", NOW + 3_000 * DAY) == 0
+    assert (await people.attempts("name:ann", NOW + 2 * 3_600.0)).count == 1
+    assert (await people.attempts("name:ann", NOW + 3_000 * DAY)).count == 0
 
 
 async def test_attempts_are_counted_by_key_and_time(database: Database) -> None:
@@ -236,19 +246,19 @@ async def test_attempts_are_counted_by_key_and_time(database: Database) -> None:
     for at in (NOW, NOW + 1, NOW + 2):
         await people.add_attempt("name:ann", at)
     await people.add_attempt("name:bob", NOW)
-    assert await people.count_attempts("name:ann", NOW) == 3
-    assert await people.count_attempts("name:ann", NOW + 1) == 2
+    assert (await people.attempts("name:ann", NOW)).count == 3
+    assert (await people.attempts("name:ann", NOW + 1)).count == 2
     await people.add_attempt("name:bob", NOW + 1 + DAY)
-    assert await people.count_attempts("name:ann", NOW) == 2
+    assert (await people.attempts("name:ann", NOW)).count == 2
     await people.clear_attempts("name:ann")
-    assert await people.count_attempts("name:ann", NOW) == 0
-    assert await people.count_attempts("name:bob", NOW + 1 + DAY) == 1
+    assert (await people.attempts("name:ann", NOW)).count == 0
+    assert (await people.attempts("name:bob", NOW + 1 + DAY)).count == 1
 
 
 async def test_the_key_of_an_attempt_may_be_anything(database: Database, rows: Callable[[str], Any]) -> None:
     for key in ("a\0b", "\ud800", "x" * 100_000):
         await database.people.add_attempt(key, NOW)
-        assert await database.people.count_attempts(key, NOW) == 1
+        assert (await database.people.attempts(key, NOW)).count == 1
     assert all(len(row["digest"]) == 64 for row in await rows("attempts"))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from toolyard.model.people import Right
+from toolyard.model.people import Right, TokenScope
 
 SCOPE = {"rights": ["read", "call"], "servers": ["demo"], "tools": ["demo_w*"], "agents": None}
 
@@ -140,3 +141,36 @@ async def test_a_limited_token_makes_no_instance_that_it_does_not_name(team: Any
     assert (await client.ask("PATCH", one, {"slug": "two"})).status == 403
     assert (await client.ask("PATCH", one, {"slug": "one"})).status == 200
     assert [each["slug"] for each in (await ada.browser.get("/api/v1/instances")).json["items"]] == ["one"]
+
+
+async def test_tokens_expire_unless_their_owner_chooses_otherwise(open_site: Any) -> None:
+    for days in (90, 7, 0):
+        local = await open_site(people_mode="password", token_lifetime=days)
+        ann = await local.person("ann")
+
+        async def made(**more: Any) -> Any:
+            body = {"name": "x", "scope": {"rights": ["read"]}, **more}
+            answer = await ann.browser.post("/api/v1/tokens", body)  # noqa: B023 - called in this round
+            assert answer.status == 201, answer.text
+            return answer.json
+
+        token = await made()
+        if days:
+            lives = datetime.fromisoformat(token["expires_at"]) - datetime.fromisoformat(token["created_at"])
+            assert lives == timedelta(days=days)
+        else:
+            assert token["expires_at"] is None
+        assert token["expires_soon"] is (days == 7)
+        assert (await made(expires_in=None))["expires_at"] is None
+        chosen = await made(expires_in=3600)
+        assert chosen["expires_soon"]
+
+
+async def test_the_page_warns_of_tokens_that_expire_soon(open_site: Any) -> None:
+    local = await open_site(people_mode="password", token_lifetime=45)
+    ann = await local.person("ann")
+    page = (await ann.browser.get("/ui/tokens")).text
+    assert '<option value="45" selected' in page
+    assert "expires soon" not in page
+    await local.site.people.make_token(ann.user, "brief", TokenScope(frozenset({Right.READ})), 86_400.0)
+    assert "expires soon" in (await ann.browser.get("/ui/tokens")).text

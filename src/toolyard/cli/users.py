@@ -27,6 +27,7 @@ __all__ = ["command"]
 
 T = TypeVar("T")
 
+_ACTOR = "command line"
 _COLUMNS = (
     Column("name", style="cyan", whole=True),
     Column("role"),
@@ -86,12 +87,14 @@ def add(options: Options, name: str, admin: bool) -> None:
 def invite(options: Options, name: str) -> None:
     """Print a link with which somebody sets a new password. It works once, for a day; earlier ones do not.
 
-    Their old password and their sessions work until the link is used.
+    Their old password and their sessions work until the link is used. Then every browser is signed out, and
+    the sign-ins and keys that they stored for servers are removed, since whoever used the link may not be
+    them. Their pages tell them of the link, and of its use. API tokens stay unless they revoke them.
     """
 
     async def work(hall: _Hall) -> str:
         user = await hall.known(name)
-        return await hall.link(await hall.people.invite_user(user), "user.invite", user)
+        return await hall.link(await hall.people.invite_user(user, by=_ACTOR), "user.invite", user)
 
     _show_link(options, name, _with(options, work))
 
@@ -182,7 +185,7 @@ class _Hall:
             at=time.time(),
             action=action,
             actor="",
-            actor_name="command line",
+            actor_name=_ACTOR,
             target=user.id,
             details={"name": user.name},
         )

@@ -92,6 +92,12 @@ class Settings:
         None, kind.text(), "our client secret at the identity provider", secret=True
     )
 
+    token_lifetime: int = _row(
+        90,
+        kind.integer(0, 3_660),
+        "days for which a new API token works unless its owner chooses; 0: for ever",
+    )
+
     host: str = _row("127.0.0.1", kind.text(), "the address to listen on")
     port: int = _row(8420, kind.integer(0, 65535), "the port to listen on; 0 picks a free one")
     public_url: str | None = _row(None, kind.origin(), "the address under which others reach this deployment")

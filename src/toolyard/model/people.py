@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from toolyard.model.principal import Principal
 
-__all__ = ["ApiToken", "Invite", "Right", "Role", "Session", "TokenScope", "User"]
+__all__ = ["ApiToken", "Invite", "Notice", "NoticeKind", "Right", "Role", "Session", "TokenScope", "User"]
 
 
 class Role(StrEnum):
@@ -34,6 +34,24 @@ class Right(StrEnum):
     """What only admins may do. Worth something only while the owner is one."""
 
 
+class NoticeKind(StrEnum):
+    """An event that a person must learn of."""
+
+    LINK_MADE = "link_made"
+    """Somebody made a link with which the password of the account can be set."""
+    LINK_USED = "link_used"
+    """The password of the account was set with such a link."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A message that every page shows to a person until they dismiss it. ``by``: who made the link."""
+
+    kind: NoticeKind
+    at: float
+    by: str
+
+
 @dataclass(frozen=True, slots=True)
 class User:
     """A person with an account. ``id`` never changes; ``name`` is what others see, unique without case.
@@ -53,6 +71,7 @@ class User:
     last_seen: float | None = None
     verified_email: str | None = None
     """The address that the identity provider verified at the last sign-in, in lower case."""
+    notice: Notice | None = None
 
     @property
     def principal(self) -> Principal:
@@ -62,12 +81,18 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A browser that is signed in. ``id`` is public; the cookie's value is stored as a hash only."""
+    """A browser that is signed in. ``id`` is public; the cookie's value is stored as a hash only.
+
+    ``network`` is the block of addresses that it was last used from, ``browser`` a name for people.
+    """
 
     id: str
     user_id: str
     created_at: float
     expires_at: float
+    last_seen: float | None = None
+    network: str = ""
+    browser: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +123,11 @@ class ApiToken:
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """A one-time link with which somebody sets a password: the first admin, a new user, a forgotten one."""
+    """A one-time link with which somebody sets a password: the first admin, a new user, a forgotten one.
+
+    ``made_by`` names who made it, for the person whose password it sets.
+    """
 
     user_id: str
     expires_at: float
+    made_by: str = ""

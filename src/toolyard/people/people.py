@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from toolyard.config.setting_choices import PeopleMode
 from toolyard.config.settings import Settings
 from toolyard.errors import Problem
-from toolyard.model.people import ApiToken, Invite, Right, Role, Session, TokenScope, User
+from toolyard.model.people import (
+    ApiToken,
+    Invite,
+    Notice,
+    NoticeKind,
+    Right,
+    Role,
+    Session,
+    TokenScope,
+    User,
+)
 from toolyard.model.principal import LOCAL
+from toolyard.people.devices import Device
 from toolyard.people.digests import digest, is_secret, new_secret
 from toolyard.people.errors import Invalid, NameTaken, NotAllowed, SignInRefused
-from toolyard.people.limits import Limits
+from toolyard.people.limits import Limits, guest_counters, network_of, owner_counters
 from toolyard.people.names import as_name, checked_name, free_names
 from toolyard.people.newcomers import provider_account
 from toolyard.people.passwords import Passwords, check_password
@@ -55,63 +66,81 @@ class People:
 
     # Passwords.
 
-    async def sign_in(self, name: str, password: str, address: str) -> tuple[User, str]:
-        """The user and the text of a new cookie.
+    async def sign_in(
+        self, name: str, password: str, address: str, *, device: Device | None = None, user_agent: str = ""
+    ) -> tuple[User, str]:
+        """The user and the text of a new cookie. ``device``: a browser that somebody signed in with before.
 
         Raises TooManySignIns, or SignInRefused, which does not say what was wrong.
         """
         self._only_with_passwords()
-        await self._limits.check(name, address)
+        user = await self.find(name)
+        if device is not None and user is not None and device.user_id == user.id:
+            counters = owner_counters(f"device:{device.id}")
+        else:
+            counters = guest_counters(name, address)
+        await self._limits.check(counters)
         async with self._passwords.turn:
             # Again: a crowd that was let in at once must not all get a guess.
-            await self._limits.check(name, address)
-            user = await self.find(name)
+            await self._limits.check(counters)
             stored = await self._storage.password_hash(user.id if user is not None else "")
             fits = await self._passwords.verify(password, stored)
             if not fits or user is None or stored is None or user.disabled:
-                await self._limits.failed(name, address)
+                await self._limits.failed(counters)
                 raise SignInRefused("name or password is wrong", hint="check both, and try again")
             if self._passwords.is_outdated(stored):
                 await self._storage.set_password_hash(user.id, await self._passwords.hash(password))
-        await self._limits.succeeded(name, address)
-        return user, await self.begin_session(user)
+        await self._limits.succeeded(counters)
+        return user, await self.begin_session(user, address, user_agent)
 
-    async def change_password(self, user: User, old: str, new: str, address: str) -> str:
+    async def change_password(
+        self, user: User, old: str, new: str, address: str, *, user_agent: str = ""
+    ) -> str:
         """Set another password; every browser is signed out, and this one gets the cookie that is returned.
 
         Raises Invalid, SignInRefused or TooManySignIns.
         """
         self._only_with_passwords()
         check_password(new, "new_password")
-        await self._limits.check(user.name, address)
+        # Whoever is signed in is not slowed down by the failures of strangers.
+        counters = owner_counters(f"change:{user.id}")
+        await self._limits.check(counters)
         async with self._passwords.turn:
-            await self._limits.check(user.name, address)
+            await self._limits.check(counters)
             if not await self._passwords.verify(old, await self._storage.password_hash(user.id)):
-                await self._limits.failed(user.name, address)
+                await self._limits.failed(counters)
                 raise SignInRefused("the old password is wrong", hint="check it, and try again")
             hashed = await self._passwords.hash(new)
-        return await self._renewed(user, hashed)
+        await self._limits.succeeded(counters)
+        await self._storage.set_password_hash(user.id, hashed)
+        await self._storage.end_sessions(user.id)
+        return await self.begin_session(user, address, user_agent)
 
-    async def invite(self, name: str, role: Role) -> str:
+    async def invite(self, name: str, role: Role, *, by: str = "") -> str:
         """Return the text of a link for the user of this name; see ``invite_user``.
 
         Somebody new gets the role; one who exists already keeps theirs. Raises Invalid or NotAllowed.
         """
         self._only_with_passwords()
         name = checked_name(name)
-        return await self.invite_user(await self._storage.user_named(name) or await self._added(name, role))
+        user = await self._storage.user_named(name) or await self._added(name, role)
+        return await self.invite_user(user, by=by)
 
-    async def invite_user(self, user: User) -> str:
+    async def invite_user(self, user: User, *, by: str = "") -> str:
         """Return a text that works once, for a day: whoever has it sets the password of this user.
 
         It is bound to the account, and is void once the account is renamed or disabled, or gets another
-        password or another link. Raises NotAllowed.
+        password or another link. Somebody who has used the account is told on their pages, with ``by`` as the
+        one who made the link. Raises NotAllowed.
         """
         self._only_with_passwords()
         if user.id == LOCAL.id:
             raise NotAllowed(f"'{user.name}' is whoever sits at this machine, and has no password")
         text = new_secret()
-        await self._storage.put_invite(digest(text), Invite(user.id, self._clock() + INVITE_LIFE))
+        now = self._clock()
+        await self._storage.put_invite(digest(text), Invite(user.id, now + INVITE_LIFE, by))
+        if _was_used(user):
+            await self._storage.set_notice(user.id, Notice(NoticeKind.LINK_MADE, now, by))
         return text
 
     async def _added(self, name: str, role: Role) -> User:
@@ -130,8 +159,19 @@ class People:
             return None
         return await self._user_of(await self._storage.invite(digest(text), self._clock()))
 
-    async def accept(self, text: str, password: str) -> tuple[User, str]:
+    async def accept(
+        self,
+        text: str,
+        password: str,
+        *,
+        address: str = "",
+        user_agent: str = "",
+        revoke_tokens: bool = False,
+    ) -> tuple[User, str]:
         """Set the password of whom the link is for; the user and the text of a new cookie.
+
+        Whoever holds the link may not be that person. So their sessions end, the credentials that they stored
+        for servers are removed, and a notice tells them. Their tokens stay unless ``revoke_tokens``.
 
         Raises Invalid, and keeps the link; or SignInRefused.
         """
@@ -146,10 +186,16 @@ class People:
             hashed = await self._passwords.hash(password)
         invite = await self._storage.take_invite(digest(text), self._clock())
         user = await self._user_of(invite)
-        if user is None:
+        if user is None or invite is None:
             raise refused
-        cookie = await self._renewed(user, hashed)
+        used = Notice(NoticeKind.LINK_USED, self._clock(), invite.made_by) if _was_used(user) else None
+        await self._storage.reset_password(user.id, hashed, used, revoke_tokens=revoke_tokens)
+        cookie = await self.begin_session(user, address, user_agent)
         return await self._storage.user(user.id) or user, cookie
+
+    async def dismiss_notice(self, user: User) -> None:
+        """The person has read their notice."""
+        await self._storage.set_notice(user.id, None)
 
     async def _user_of(self, invite: Invite | None) -> User | None:
         user = None if invite is None else await self._storage.user(invite.user_id)
@@ -162,15 +208,16 @@ class People:
 
     # Browsers.
 
-    async def begin_session(self, user: User) -> str:
+    async def begin_session(self, user: User, address: str = "", user_agent: str = "") -> str:
         """Sign in a browser; the text of its cookie, which is nowhere else."""
         now, text = self._clock(), new_secret()
-        await self._storage.add_session(digest(text), new_session(text, user, now))
+        session = new_session(text, user, now, network_of(address), user_agent)
+        await self._storage.add_session(digest(text), session)
         await self._storage.touch_user(user.id, now)
         return text
 
-    async def from_cookie(self, text: str) -> tuple[Session, User] | None:
-        """Who is signed in with this cookie, if anybody."""
+    async def from_cookie(self, text: str, address: str | None = None) -> tuple[Session, User] | None:
+        """Who is signed in with this cookie, if anybody. ``address``: where this request comes from."""
         if not is_secret(text) or self._settings.people_mode not in _WITH_SESSIONS:
             return None
         now, key = self._clock(), digest(text)
@@ -184,8 +231,19 @@ class People:
         later = slid(session, now)
         if later is not session:
             await self._storage.extend_session(key, later.expires_at)
+        network = session.network if address is None else network_of(address)
+        if _is_stale(session.last_seen, now) or network != session.network:
+            await self._storage.touch_session(key, now, network)
         await self._touch(counted, now)
         return later, counted
+
+    async def sessions(self, user: User) -> Sequence[Session]:
+        """Return the browsers that a user is signed in with, the most recently used first."""
+        return await self._storage.sessions(user.id, self._clock())
+
+    async def end_session(self, user: User, session_id: str) -> bool:
+        """Sign out one browser of a user. False: it is not one of theirs, or was signed out before."""
+        return await self._storage.end_session_of(user.id, session_id)
 
     async def sign_out(self, text: str) -> None:
         """End the session of this cookie."""
@@ -196,6 +254,11 @@ class People:
         await self._storage.end_sessions(user.id)
 
     # Tokens.
+
+    @property
+    def token_lifetime(self) -> float | None:
+        """Seconds for which a token works if its owner chooses nothing else; None: for ever."""
+        return self._settings.token_lifetime * 86_400.0 or None
 
     async def make_token(
         self, user: User, name: str, scope: TokenScope, expires_in: float | None
@@ -306,13 +369,8 @@ class People:
                     return known
         raise NameTaken(f"every name like '{name}' is taken")
 
-    async def _renewed(self, user: User, hashed: str) -> str:
-        await self._storage.set_password_hash(user.id, hashed)
-        await self._storage.end_sessions(user.id)
-        return await self.begin_session(user)
-
     async def _touch(self, user: User, now: float) -> None:
-        if user.last_seen is None or now - user.last_seen > _TOUCH_USER:
+        if _is_stale(user.last_seen, now):
             await self._storage.touch_user(user.id, now)
 
     def _only_with_passwords(self) -> None:
@@ -321,3 +379,12 @@ class People:
                 f"passwords do not count in the mode {self._settings.people_mode}",
                 hint="set people_mode to password to use them",
             )
+
+
+def _was_used(user: User) -> bool:
+    """Tell an account that somebody has used from one that waits for its first visit."""
+    return user.has_password or user.last_seen is not None
+
+
+def _is_stale(last_seen: float | None, now: float) -> bool:
+    return last_seen is None or now - last_seen > _TOUCH_USER

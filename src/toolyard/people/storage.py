@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from toolyard.model.people import ApiToken, Invite, Role, Session, User
+from toolyard.model.people import ApiToken, Invite, Notice, Role, Session, User
 
-__all__ = ["PeopleStorage"]
+__all__ = ["Attempts", "PeopleStorage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Number of attempts in a period, and the time of the last one; 0 if there is none."""
+
+    count: int
+    latest: float
 
 
 class PeopleStorage(Protocol):
@@ -62,6 +71,18 @@ class PeopleStorage(Protocol):
         """Also voids their invite."""
         ...
 
+    async def reset_password(
+        self, user_id: str, password_hash: str, notice: Notice | None, *, revoke_tokens: bool
+    ) -> None:
+        """Set the password for whoever holds a link, who may not be the person.
+
+        In one step, also ends their sessions, removes the credentials that they stored for servers, stores
+        the notice and, if asked to, revokes their tokens.
+        """
+        ...
+
+    async def set_notice(self, user_id: str, notice: Notice | None) -> None: ...
+
     # Browsers.
 
     async def add_session(self, digest: str, session: Session) -> None: ...
@@ -75,6 +96,16 @@ class PeopleStorage(Protocol):
         ...
 
     async def end_session(self, digest: str) -> None: ...
+
+    async def sessions(self, user_id: str, now: float) -> Sequence[Session]:
+        """Those that have not ended, the most recently used first."""
+        ...
+
+    async def touch_session(self, digest: str, now: float, network: str) -> None: ...
+
+    async def end_session_of(self, user_id: str, session_id: str) -> bool:
+        """False: this user has no such session."""
+        ...
 
     async def end_sessions(self, user_id: str) -> None: ...
 
@@ -110,12 +141,12 @@ class PeopleStorage(Protocol):
 
     # Failed sign-ins.
 
-    async def count_attempts(self, key: str, since: float) -> int:
+    async def attempts(self, key: str, since: float) -> Attempts:
         """Those of the hour that begins then."""
         ...
 
     async def add_attempt(self, key: str, now: float) -> None:
-        """Also forgets attempts that are more than a day away."""
+        """Also forgets attempts that are more than a day away, and the oldest where there are too many."""
         ...
 
     async def clear_attempts(self, key: str) -> None: ...

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from toolyard.errors import Problem
-from toolyard.model.people import TokenScope
+from toolyard.model.people import ApiToken, TokenScope
 from toolyard.people.digests import is_secret, new_secret
 from toolyard.people.errors import Invalid
 
-__all__ = ["PREFIX", "check_scope", "is_token", "new_token"]
+__all__ = ["PREFIX", "check_scope", "expires_soon", "is_token", "new_token"]
 
 PREFIX = "ty_"
 """What every token begins with, so that scanners for leaked secrets find it."""
@@ -24,6 +24,11 @@ def new_token() -> str:
 def is_token(text: str) -> bool:
     """Whether a text has the form of one."""
     return text.startswith(PREFIX) and is_secret(text.removeprefix(PREFIX))
+
+
+def expires_soon(token: ApiToken, now: float, *, seconds: float = 14 * 86_400.0) -> bool:
+    """Tell whether a token that still works stops working within so many seconds."""
+    return token.expires_at is not None and now < token.expires_at < now + seconds
 
 
 def check_scope(scope: TokenScope) -> None:

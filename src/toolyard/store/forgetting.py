@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, or_, select
+from sqlalchemy import Connection, delete, exists, func, or_, select, update
 
-from toolyard.model.registry import grant_key
+from toolyard.model.registry import AuthKind, InstanceState, grant_key
 from toolyard.store.digests import digest
 from toolyard.store.tables import (
     approvals,
+    auth_choices,
     auth_grants,
     auth_pending,
     catalogues,
@@ -22,7 +23,7 @@ from toolyard.store.tables import (
     users,
 )
 
-__all__ = ["forget_grants", "forget_server", "forget_user", "instances_where"]
+__all__ = ["forget_credentials", "forget_grants", "forget_server", "forget_user", "instances_where"]
 
 _AT_ONCE = 500
 
@@ -47,13 +48,33 @@ def forget_server(connection: Connection, server_id: str) -> bool:
     return connection.execute(delete(servers).where(servers.c.id == server_id)).rowcount > 0
 
 
-def forget_user(connection: Connection, user_id: str) -> None:
-    """With everything of theirs; the audit log stays."""
+def forget_credentials(connection: Connection, user_id: str, reason: str) -> None:
+    """Remove the keys and sign-ins that a user stored for servers. Their instances stay and say why."""
+    _forget_sign_ins(connection, user_id)
+    theirs = instances.c.user_id == user_id
+    never_connected = InstanceState.PENDING.value
+    public = (
+        select(auth_choices.c.id)
+        .where(auth_choices.c.server_id == instances.c.server_id, auth_choices.c.id == instances.c.choice_id)
+        .where(auth_choices.c.kind == AuthKind.PUBLIC.value)
+    )
+    connected = theirs & (instances.c.state != never_connected) & ~exists(public)
+    asking = {"state": InstanceState.NEEDS_REAUTH.value, "reason": reason}
+    connection.execute(update(instances).where(connected).values(**asking))
+    connection.execute(update(instances).where(theirs).values(value=None))
+
+
+def _forget_sign_ins(connection: Connection, user_id: str) -> None:
     forget_grants(connection, instances_where(connection, instances.c.user_id == user_id))
     # Sign-ins to servers of a configuration file, which each person has for themselves.
     theirs = f"user:{user_id}:"
     for table in (auth_grants, auth_pending):
         connection.execute(delete(table).where(_begins(table.c.key, theirs)))
+
+
+def forget_user(connection: Connection, user_id: str) -> None:
+    """With everything of theirs; the audit log stays."""
+    _forget_sign_ins(connection, user_id)
     connection.execute(
         delete(catalogues).where(
             or_(_begins(catalogues.c.server_id, f"@{user_id}/"), catalogues.c.scope == f"principal:{user_id}")

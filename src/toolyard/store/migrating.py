@@ -14,7 +14,7 @@ from toolyard.store.errors import DatabaseNewer, DatabaseUnusable
 
 __all__ = ["HEAD", "migrate", "version"]
 
-HEAD = "0007"
+HEAD = "0008"
 """The newest revision in ``migrations/versions``."""
 
 _LOCK = 0x746F6F6C79617264

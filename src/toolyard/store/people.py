@@ -4,27 +4,44 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
+import orjson
 from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from toolyard.model.people import ApiToken, Invite, Right, Role, Session, TokenScope, User
+from toolyard.model.people import (
+    ApiToken,
+    Invite,
+    Notice,
+    NoticeKind,
+    Right,
+    Role,
+    Session,
+    TokenScope,
+    User,
+)
 from toolyard.people.errors import NameTaken
+from toolyard.people.storage import Attempts
 from toolyard.store.cipher import Cipher
 from toolyard.store.dialects import add, clash, insert
 from toolyard.store.digests import digest as digest_of
 from toolyard.store.folding import folded
-from toolyard.store.forgetting import forget_user
-from toolyard.store.signals import TOKENS, Signals
+from toolyard.store.forgetting import forget_credentials, forget_user
+from toolyard.store.signals import CREDENTIALS, SERVERS, TOKENS, Signals
 from toolyard.store.tables import api_tokens, attempts, invites, sessions, sign_ins, users
 from toolyard.store.working import Workshop
 
-__all__ = ["SqlPeople"]
+__all__ = ["MAX_ATTEMPTS", "SqlPeople"]
 
 _DAY = 86_400.0
 _COUNTED = 3_600.0
 """Seconds of failed sign-ins that count; longer than any limit looks back, and than clocks differ."""
+
+MAX_ATTEMPTS = 300_000
+"""Failed sign-ins that are stored. Checking passwords takes long enough that those of the last quarter of an
+hour, which is what counts, are never among the oldest."""
 
 _USER = (
     users.c.id,
@@ -36,6 +53,7 @@ _USER = (
     users.c.subject,
     users.c.last_seen,
     users.c.verified_email,
+    users.c.notice,
 )
 _SESSION = tuple(column.label(f"session_{column.name}") for column in sessions.c if column.name != "digest")
 _TOKEN = tuple(column.label(f"token_{column.name}") for column in api_tokens.c if column.name != "digest")
@@ -60,9 +78,16 @@ class SqlPeople:
     """A PeopleStorage. Whoever loses a right by a change is named to all replicas."""
 
     def __init__(
-        self, workshop: Workshop, cipher: Cipher, clock: Callable[[], float], signals: Signals
+        self,
+        workshop: Workshop,
+        cipher: Cipher,
+        clock: Callable[[], float],
+        signals: Signals,
+        *,
+        max_attempts: int = MAX_ATTEMPTS,
     ) -> None:
         self._workshop = workshop
+        self._max_attempts = max_attempts
         self._cipher = cipher
         self._clock = clock
         self._signals = signals
@@ -149,7 +174,8 @@ class SqlPeople:
             if disabled:
                 for table in (sessions, invites):
                     connection.execute(delete(table).where(table.c.user_id == user_id))
-                self._signals.tell(connection, TOKENS, user_id)
+                for channel in (TOKENS, CREDENTIALS):
+                    self._signals.tell(connection, channel, user_id)
 
         await self._workshop.change(work, None)
 
@@ -158,7 +184,8 @@ class SqlPeople:
 
         def work(connection: Connection) -> None:
             forget_user(connection, user_id)
-            self._signals.tell(connection, TOKENS, user_id)
+            for channel in (TOKENS, CREDENTIALS):
+                self._signals.tell(connection, channel, user_id)
 
         await self._workshop.change(work, None)
 
@@ -179,6 +206,26 @@ class SqlPeople:
             connection.execute(delete(invites).where(invites.c.user_id == user_id))
 
         await self._workshop.change(work, None)
+
+    async def reset_password(
+        self, user_id: str, password_hash: str, notice: Notice | None, *, revoke_tokens: bool
+    ) -> None:
+        """See PeopleStorage."""
+        values = {"password_hash": password_hash, "notice": _notice_text(notice)}
+
+        def work(connection: Connection) -> None:
+            connection.execute(update(users).where(users.c.id == user_id).values(**values))
+            for table in (sessions, invites, *((api_tokens,) if revoke_tokens else ())):
+                connection.execute(delete(table).where(table.c.user_id == user_id))
+            forget_credentials(connection, user_id, "your password was reset with a link")
+            for channel in (TOKENS, CREDENTIALS, SERVERS):
+                self._signals.tell(connection, channel, user_id)
+
+        await self._workshop.change(work, None)
+
+    async def set_notice(self, user_id: str, notice: Notice | None) -> None:
+        """See PeopleStorage."""
+        await self._update_user(user_id, notice=_notice_text(notice))
 
     async def _one_user(self, condition: Any) -> User | None:
         query = select(*_USER).where(condition)
@@ -213,6 +260,9 @@ class SqlPeople:
                     user_id=session.user_id,
                     created_at=session.created_at,
                     expires_at=session.expires_at,
+                    last_seen=session.last_seen,
+                    network=session.network,
+                    browser=session.browser,
                 )
             )
 
@@ -223,8 +273,7 @@ class SqlPeople:
         row = await self._row(_BY_SESSION, of=digest, now=now)
         if row is None:
             return None
-        session = Session(row.session_id, row.session_user_id, row.session_created_at, row.session_expires_at)
-        return session, _user(row)
+        return _session(row), _user(row)
 
     async def extend_session(self, digest: str, expires_at: float) -> None:
         """See PeopleStorage."""
@@ -239,6 +288,22 @@ class SqlPeople:
                 self._signals.tell(connection, TOKENS, user_id)
 
         await self._workshop.change(work, None)
+
+    async def sessions(self, user_id: str, now: float) -> Sequence[Session]:
+        """See PeopleStorage."""
+        query = select(*_SESSION).where(sessions.c.user_id == user_id, sessions.c.expires_at > now)
+        rows = await self._workshop.find(lambda connection: connection.execute(query).all(), ())
+        return sorted(map(_session, rows), key=lambda each: (-(each.last_seen or each.created_at), each.id))
+
+    async def touch_session(self, digest: str, now: float, network: str) -> None:
+        """See PeopleStorage."""
+        used = update(sessions).where(sessions.c.digest == digest)
+        await self._execute(used.values(last_seen=now, network=network))
+
+    async def end_session_of(self, user_id: str, session_id: str) -> bool:
+        """See PeopleStorage."""
+        theirs = (sessions.c.user_id == user_id) & (sessions.c.id == session_id)
+        return await self._execute(delete(sessions).where(theirs), user_id) > 0
 
     async def end_sessions(self, user_id: str) -> None:
         """See PeopleStorage."""
@@ -292,7 +357,7 @@ class SqlPeople:
 
     async def put_invite(self, digest: str, invite: Invite) -> None:
         """See PeopleStorage. Forgets invites that have run out."""
-        values = {"digest": digest, "expires_at": invite.expires_at}
+        values = {"digest": digest, "expires_at": invite.expires_at, "made_by": invite.made_by}
 
         def work(connection: Connection) -> None:
             connection.execute(delete(invites).where(invites.c.expires_at < self._clock()))
@@ -320,19 +385,22 @@ class SqlPeople:
 
     # Failed sign-ins. Their keys hold what somebody typed, so only a digest is kept.
 
-    async def count_attempts(self, key: str, since: float) -> int:
+    async def attempts(self, key: str, since: float) -> Attempts:
         """See PeopleStorage."""
         # Those of a clock that was ahead once must not keep anybody out until their time has come.
         then = attempts.c.at.between(since, since + _COUNTED)
-        query = select(func.count()).where(attempts.c.digest == digest_of(key), then)
-        return await self._workshop.read(lambda connection: connection.execute(query).scalar_one())
+        query = select(func.count(), func.max(attempts.c.at)).where(attempts.c.digest == digest_of(key), then)
+        count, latest = await self._workshop.read(lambda connection: connection.execute(query).one())
+        return Attempts(count, latest or 0.0)
 
     async def add_attempt(self, key: str, now: float) -> None:
         """See PeopleStorage."""
 
         def work(connection: Connection) -> None:
             connection.execute(delete(attempts).where(~attempts.c.at.between(now - _DAY, now + _DAY)))
-            connection.execute(attempts.insert().values(digest=digest_of(key), at=now))
+            adding = attempts.insert().values(digest=digest_of(key), at=now).returning(attempts.c.id)
+            newest = connection.execute(adding).scalar_one()
+            connection.execute(delete(attempts).where(attempts.c.id <= newest - self._max_attempts))
 
         await self._workshop.write(work)
 
@@ -362,6 +430,10 @@ class SqlPeople:
         return self._cipher.open(row.body, _sign_in_place(digest))
 
 
+def _notice_text(notice: Notice | None) -> str | None:
+    return None if notice is None else orjson.dumps(asdict(notice)).decode()
+
+
 def _sign_in_place(digest: str) -> str:
     return f"sign_ins.body:{digest}"
 
@@ -381,6 +453,26 @@ def _user(row: Any) -> User:
         subject=row.subject,
         last_seen=row.last_seen,
         verified_email=row.verified_email,
+        notice=_notice(row.notice),
+    )
+
+
+def _notice(stored: str | None) -> Notice | None:
+    if stored is None:
+        return None
+    fields = orjson.loads(stored)
+    return Notice(NoticeKind(fields["kind"]), fields["at"], fields["by"])
+
+
+def _session(row: Any) -> Session:
+    return Session(
+        id=row.session_id,
+        user_id=row.session_user_id,
+        created_at=row.session_created_at,
+        expires_at=row.session_expires_at,
+        last_seen=row.session_last_seen,
+        network=row.session_network,
+        browser=row.session_browser,
     )
 
 
@@ -399,4 +491,4 @@ def _token(row: Any) -> ApiToken:
 
 
 def _invite(row: Any) -> Invite:
-    return Invite(row.user_id, row.expires_at)
+    return Invite(row.user_id, row.expires_at, row.made_by)

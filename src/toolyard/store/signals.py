@@ -15,7 +15,7 @@ from toolyard.store.dialects import Engines
 from toolyard.store.errors import StoreError
 from toolyard.store.working import Workshop
 
-__all__ = ["CHANNEL", "CHATS", "LETTERS", "SERVERS", "STOPS", "TOKENS", "Ear", "Signals"]
+__all__ = ["CHANNEL", "CHATS", "CREDENTIALS", "LETTERS", "SERVERS", "STOPS", "TOKENS", "Ear", "Signals"]
 
 CHANNEL = "toolyard"
 """PostgreSQL's name for the one channel that carries all of ours."""
@@ -25,6 +25,8 @@ STOPS = "stops"
 """The id of a chat that somebody wants to stop."""
 TOKENS = "tokens"
 """The id of a user of whom a token, a session or the account itself is gone or counts no more."""
+CREDENTIALS = "credentials"
+"""The id of a user whose stored credentials for servers are gone."""
 SERVERS = "servers"
 """The id of a server or of an instance of the registry that changed."""
 LETTERS = "letters"

@@ -92,6 +92,7 @@ users = Table(
     Column("subject", Words(INDEXED), unique=True),
     Column("last_seen", Seconds()),
     Column("verified_email", Words(INDEXED), index=True),
+    Column("notice", Words()),
 )
 
 sessions = Table(
@@ -102,6 +103,9 @@ sessions = Table(
     _user(),
     Column("created_at", Seconds(), nullable=False),
     Column("expires_at", Seconds(), nullable=False, index=True),
+    Column("last_seen", Seconds()),
+    Column("network", Words(INDEXED), nullable=False, server_default=""),
+    Column("browser", Words(INDEXED), nullable=False, server_default=""),
     Index(None, "user_id"),
 )
 
@@ -130,6 +134,7 @@ invites = Table(
         "user_id", Words(INDEXED), ForeignKey("users.id", ondelete="CASCADE"), nullable=False, unique=True
     ),
     Column("expires_at", Seconds(), nullable=False),
+    Column("made_by", Words(INDEXED), nullable=False, server_default=""),
 )
 
 attempts = Table(

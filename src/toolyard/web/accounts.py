@@ -17,7 +17,16 @@ from toolyard.registry.errors import NotFound
 from toolyard.web.site import Site
 from toolyard.web.who import Visitor
 
-__all__ = ["Invitation", "add_user", "change_user", "delete_user", "invite_user", "list_users", "user_of"]
+__all__ = [
+    "Invitation",
+    "accept_invite",
+    "add_user",
+    "change_user",
+    "delete_user",
+    "invite_user",
+    "list_users",
+    "user_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,7 @@ async def add_user(site: Site, visitor: Visitor, name: str, role: Role, base_url
     fit = checked_name(name)
     _only_with_passwords(site)
     user = await site.database.people.add_user(fit, role)
-    invitation = await _invitation(site, user, base_url)
+    invitation = await _invitation(site, visitor, user, base_url)
     await site.changed(visitor, "user.add", user.id, name=user.name, role=user.role.value)
     return invitation
 
@@ -56,9 +65,27 @@ async def invite_user(site: Site, visitor: Visitor, user_id: str, base_url: str)
     """A new link for somebody; earlier ones are void. Raises NotFound or NotAllowed."""
     user = await user_of(site, user_id)
     _only_with_passwords(site)
-    invitation = await _invitation(site, user, base_url)
+    invitation = await _invitation(site, visitor, user, base_url)
     await site.changed(visitor, "user.invite", user.id, name=user.name)
     return invitation
+
+
+async def accept_invite(
+    site: Site, invited: User, text: str, password: str, *, address: str, user_agent: str, revoke_tokens: bool
+) -> tuple[User, str]:
+    """Set the password of an invited user; return them and the text of a cookie.
+
+    The credentials that they stored for servers are removed, here and, as far as their issuers take them
+    back, there. Raises Invalid or SignInRefused.
+    """
+    held = await site.sign_outs.held_by(site.registry, invited.principal, _files(site))
+    accepted = await site.people.accept(
+        text, password, address=address, user_agent=user_agent, revoke_tokens=revoke_tokens
+    )
+    # Connections that are open were made with the old credentials.
+    await site.parts.leave(invited.id)
+    site.sign_outs.give_back(held)
+    return accepted
 
 
 async def change_user(
@@ -127,8 +154,8 @@ def _files(site: Site) -> Iterable[Server]:
     return site.configuration.servers.values()
 
 
-async def _invitation(site: Site, user: User, base_url: str) -> Invitation:
-    text = await site.people.invite_user(user)
+async def _invitation(site: Site, visitor: Visitor, user: User, base_url: str) -> Invitation:
+    text = await site.people.invite_user(user, by=visitor.user.name)
     return Invitation(user, invite_link(base_url, text), site.clock() + INVITE_LIFE)
 
 

@@ -1,4 +1,5 @@
-"""The one cookie: it tells browsers apart, says who is signed in, and proves that a form is of our pages."""
+"""The cookie that tells browsers apart, says who is signed in, and proves that a form is of our pages; and
+the device cookie, which says who signed in with this browser before."""
 
 from __future__ import annotations
 
@@ -9,11 +10,21 @@ from typing import Any
 from starlette.requests import Request
 
 from toolyard.config.settings import Settings
+from toolyard.people.devices import Device, Devices
 from toolyard.people.digests import digest, is_secret, new_secret
 from toolyard.people.sessions import LONGEST
 from toolyard.web.passage import passage_of
 
-__all__ = ["Browser", "cookie_name", "drop_cookie", "give_cookie", "known_browser", "some_browser"]
+__all__ = [
+    "Browser",
+    "cookie_name",
+    "drop_cookie",
+    "give_cookie",
+    "give_device_cookie",
+    "known_browser",
+    "known_device",
+    "some_browser",
+]
 
 _YEAR = 365 * 86_400
 
@@ -69,19 +80,46 @@ def give_cookie(request: Request, text: str) -> None:
     _set(request, text, round(LONGEST))
 
 
+def known_device(request: Request) -> Device | None:
+    """Return the device that this browser's device cookie names."""
+    text = request.cookies.get(_device_cookie_name(request.app.state.site.settings), "")
+    return _devices(request).read(text)
+
+
+def give_device_cookie(request: Request, user_id: str) -> None:
+    """Remember that this user signed in with this browser, unless it is known already."""
+    device = known_device(request)
+    if device is None or device.user_id != user_id:
+        name = _device_cookie_name(request.app.state.site.settings)
+        _set(request, _devices(request).new(user_id), _YEAR, name)
+
+
 def drop_cookie(request: Request) -> None:
     """This browser is nobody's from now on."""
     _set(request, "", 0)
 
 
-def _set(request: Request, text: str, seconds: int) -> None:
+def _set(request: Request, text: str, seconds: int, name: str | None = None) -> None:
     settings: Settings = request.app.state.site.settings
-    parts = [f"{cookie_name(settings)}={text}", "Path=/", f"Max-Age={seconds}", "HttpOnly", "SameSite=Lax"]
+    name = name or cookie_name(settings)
+    parts = [f"{name}={text}", "Path=/", f"Max-Age={seconds}", "HttpOnly", "SameSite=Lax"]
     if _encrypted(settings):
         parts.append("Secure")
     cookies = passage_of(request.scope).cookies
-    cookies[:] = [cookie for cookie in cookies if not cookie.startswith(f"{cookie_name(settings)}=")]
+    cookies[:] = [cookie for cookie in cookies if not cookie.startswith(f"{name}=")]
     cookies.append("; ".join(parts))
+
+
+def _device_cookie_name(settings: Settings) -> str:
+    return f"{cookie_name(settings)}-device"
+
+
+def _devices(request: Request) -> Devices:
+    state = request.app.state
+    known = getattr(state, "devices", None)
+    if known is None:
+        known = state.devices = Devices(state.site.database.cipher.derive("device cookies"))
+    return known
 
 
 def _encrypted(settings: Settings) -> bool:

@@ -6,12 +6,12 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from toolyard.store.signals import SERVERS, TOKENS
+from toolyard.store.signals import CREDENTIALS, SERVERS, TOKENS
 
 if TYPE_CHECKING:
     from toolyard.web.site import Site
 
-__all__ = ["hear_servers", "hear_tokens", "mind_expiry"]
+__all__ = ["hear_credentials", "hear_servers", "hear_tokens", "mind_expiry"]
 
 _EVERY = 60.0
 """Seconds."""
@@ -24,6 +24,13 @@ async def hear_tokens(site: Site) -> None:
         async for _ in listening:
             site.mcp.forget()
             await site.mcp.app.listeners.look_again()
+
+
+async def hear_credentials(site: Site) -> None:
+    """Close a user's connections here once their stored credentials are gone, whichever process did that."""
+    async with aclosing(site.database.signals.listen(CREDENTIALS)) as listening:
+        async for user_id in listening:
+            await site.parts.leave(user_id)
 
 
 async def hear_servers(site: Site) -> None:

@@ -49,7 +49,7 @@ from toolyard.web.bodies import RequestBodies
 from toolyard.web.callers import Callers
 from toolyard.web.changes import changes_page
 from toolyard.web.chatting import Chatting
-from toolyard.web.hearing import hear_servers, hear_tokens, mind_expiry
+from toolyard.web.hearing import hear_credentials, hear_servers, hear_tokens, mind_expiry
 from toolyard.web.holdings import Holdings, Own
 from toolyard.web.live import Live
 from toolyard.web.mcp import McpDoor
@@ -151,7 +151,7 @@ class Site:
         )
         site = cls(configuration, settings, data_dir, agents, database=database, address=address)
         await site.chats.open(everybodys=True)
-        for hear in (hear_tokens, hear_servers, mind_expiry):
+        for hear in (hear_tokens, hear_credentials, hear_servers, mind_expiry):
             site.spawn(hear(site))
         for run in (site.watchers.run, site.mcp.gateway.handing.run):
             site.spawn(run())

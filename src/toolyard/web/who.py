@@ -205,7 +205,11 @@ async def _by_mode(request: Request) -> tuple[User, Browser | None]:
     if mode is PeopleMode.PROXY:
         return await site.people.from_proxy(_named_by_proxy(request)), _any_browser(request)
     browser = known_browser(request)
-    found = None if browser is None else await site.people.from_cookie(browser.text)
+    found = (
+        None
+        if browser is None
+        else await site.people.from_cookie(browser.text, passage_of(request.scope).address)
+    )
     if found is None:
         raise _away(request)
     return found[1], browser

@@ -20,6 +20,7 @@ from toolyard.web.api import (
     instances,
     models,
     servers,
+    sessions,
     status,
     tokens,
     tools,
@@ -36,5 +37,5 @@ def _operation_id(route: APIRoute) -> str:
 router = APIRouter(generate_unique_id_function=_operation_id)
 _SERVERS = (status, config_sign_ins, servers, instances, changes, tools)
 _TALKING = (agents, chats, chat_stream, chat_results, chat_export, models, approvals)
-for _each in (*_SERVERS, *_TALKING, tokens, users, audit, events, document):
+for _each in (*_SERVERS, *_TALKING, tokens, sessions, users, audit, events, document):
     router.include_router(_each.router)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.model.people import ApiToken, Right, TokenScope
+from toolyard.people.tokens import expires_soon
 from toolyard.registry.errors import NotFound
 from toolyard.web.api.door import (
     JSON,
@@ -58,7 +59,10 @@ class TokenGiven(Given):
     name: str = Field(min_length=1, max_length=100)
     scope: ScopeGiven
     expires_in: float | None = Field(
-        default=None, gt=0, le=316_224_000, description="Seconds; null: it never runs out."
+        default=None,
+        gt=0,
+        le=316_224_000,
+        description="Seconds; null: it never expires; left out: the setting `token_lifetime` decides.",
     )
 
 
@@ -80,6 +84,7 @@ class TokenShown(BaseModel):
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
+    expires_soon: bool = Field(description="Whether it stops working within two weeks.")
 
 
 class TokenMade(TokenShown):
@@ -104,7 +109,7 @@ def scope_shown(scope: TokenScope) -> ScopeShown:
     )
 
 
-def _shown(token: ApiToken) -> TokenShown:
+def _shown(token: ApiToken, now: float) -> TokenShown:
     return TokenShown(
         id=token.id,
         name=token.name,
@@ -112,13 +117,16 @@ def _shown(token: ApiToken) -> TokenShown:
         created_at=moment(token.created_at),
         expires_at=moment_or_none(token.expires_at),
         last_used_at=moment_or_none(token.last_used_at),
+        expires_soon=expires_soon(token, now),
     )
 
 
 @router.get("", responses=problems(), summary="Your tokens")
 async def list_tokens(site: Served, visitor: Reading) -> TokenList:
     """All of them. Their texts are stored as hashes only."""
-    return TokenList(items=[_shown(each) for each in await site.database.people.tokens(visitor.user.id)])
+    return TokenList(
+        items=[_shown(each, site.clock()) for each in await site.database.people.tokens(visitor.user.id)]
+    )
 
 
 @router.post("", status_code=201, responses=problems(413, 415), summary="Make a token")
@@ -130,9 +138,11 @@ async def make_token(site: Served, visitor: Person, given: TokenGiven) -> TokenM
         tools=None if given.scope.tools is None else tuple(given.scope.tools),
         agents=None if given.scope.agents is None else tuple(given.scope.agents),
     )
-    token, text = await site.people.make_token(visitor.user, given.name, scope, given.expires_in)
+    chosen = "expires_in" in given.model_fields_set
+    lifetime = given.expires_in if chosen else site.people.token_lifetime
+    token, text = await site.people.make_token(visitor.user, given.name, scope, lifetime)
     await site.changed(visitor, "token.make", token.id, name=token.name)
-    return TokenMade(**_shown(token).model_dump(), token=text)
+    return TokenMade(**_shown(token, site.clock()).model_dump(), token=text)
 
 
 @router.delete("/{id}", status_code=204, responses=problems(404), summary="Delete a token")

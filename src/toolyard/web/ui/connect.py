@@ -28,7 +28,6 @@ router = APIRouter()
 
 Me = Annotated[Visitor, Depends(person)]
 
-_LIFE = 90 * 86_400.0
 _EVERYTHING = "everything that you may use"
 
 
@@ -116,7 +115,9 @@ async def make_token(request: Request, me: Me) -> Response:
     client = _client(form.text("client"))
     wanted = _chosen(await _offers(site, me), form.text("offer"))
     try:
-        made, text = await site.people.make_token(me.user, CLIENTS[client].title, wanted.scope, _LIFE)
+        made, text = await site.people.make_token(
+            me.user, CLIENTS[client].title, wanted.scope, site.people.token_lifetime
+        )
     except Invalid as error:
         words = "; ".join(problem.message for problem in error.problems)
         return await _page(request, me, client, wanted.value, status=422, error=words)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote, urlsplit
 
@@ -26,7 +27,16 @@ from toolyard.people.errors import (
     TooManySignIns,
 )
 from toolyard.people.passwords import SHORTEST
-from toolyard.web.cookies import drop_cookie, give_cookie, known_browser, some_browser
+from toolyard.people.sessions import session_id as session_id_of
+from toolyard.web.accounts import accept_invite as accept
+from toolyard.web.cookies import (
+    drop_cookie,
+    give_cookie,
+    give_device_cookie,
+    known_browser,
+    known_device,
+    some_browser,
+)
 from toolyard.web.passage import passage_of
 from toolyard.web.ui.failing import failure_page
 from toolyard.web.ui.flash import go
@@ -76,7 +86,13 @@ async def sign_in(request: Request) -> Response:
         # Somebody signed in or out in another window; the proof in this form is of before.
         return _sign_in_page(request, to, name=name, error=_OLD_FORM, status=403)
     try:
-        user, cookie = await site.people.sign_in(name, form.text("password"), _address(request))
+        user, cookie = await site.people.sign_in(
+            name,
+            form.text("password"),
+            _address(request),
+            device=known_device(request),
+            user_agent=_user_agent(request),
+        )
     except SignInRefused as error:
         known = await site.people.find(name)
         # Of names that nobody has nothing is written down: people type passwords there.
@@ -127,7 +143,8 @@ async def return_from_provider(request: Request) -> Response:
     except ToolyardError as error:
         _note(request, "sign_in", None, outcome="refused")
         return _failed(request, error)
-    await _enter(request, user, await _site(request).people.begin_session(user))
+    people = _site(request).people
+    await _enter(request, user, await people.begin_session(user, _address(request), _user_agent(request)))
     return RedirectResponse(inner_path(to, _HOME), 303)
 
 
@@ -152,26 +169,37 @@ async def show_invite(request: Request, token: str) -> Response:
     invited = await _site(request).people.invited(token)
     if invited is None:
         return _no_invite(request)
-    return _invite_page(request, invited.name)
+    return await _invite_page(request, invited)
 
 
 @router.post("/ui/invite/{token}")
 async def accept_invite(request: Request, token: str) -> Response:
     """Set the password; the link is used up, and its owner signed in."""
     await check_form(request, known_browser(request))
-    form, people = await posted(request), _site(request).people
-    invited = await people.invited(token)
+    form, site = await posted(request), _site(request)
+    revoke_tokens = bool(form.text("revoke_tokens"))
+    invited = await site.people.invited(token)
     if invited is None:
         return _no_invite(request)
     if form.text("password") != form.text("again"):
-        return _invite_page(request, invited.name, {"again": "This is not the same as above."})
+        return await _invite_page(request, invited, {"again": "This is not the same as above."})
     try:
-        user, cookie = await people.accept(token, form.text("password"))
+        user, cookie = await accept(
+            site,
+            invited,
+            token,
+            form.text("password"),
+            address=_address(request),
+            user_agent=_user_agent(request),
+            revoke_tokens=revoke_tokens,
+        )
     except Invalid as error:
-        return _invite_page(request, invited.name, field_errors(error, _LABELS))
+        return await _invite_page(request, invited, field_errors(error, _LABELS))
     except SignInRefused:
         return _no_invite(request)
-    _note(request, "invite.accept", user, target=user.name)
+    made_by = user.notice.by if user.notice is not None else ""
+    details = {"link_made_by": made_by, "tokens_revoked": revoke_tokens}
+    _note(request, "invite.accept", user, target=user.name, details=details)
     await _enter(request, user, cookie)
     return go(_HOME, "Your password is set, and you are signed in.")
 
@@ -179,7 +207,7 @@ async def accept_invite(request: Request, token: str) -> Response:
 @router.get("/ui/account")
 async def show_account(request: Request, me: Me) -> Response:
     """Who one is here, and how one proves it."""
-    return _account_page(request)
+    return await _account_page(request, me)
 
 
 @router.post("/ui/account/password")
@@ -188,13 +216,13 @@ async def change_password(request: Request, me: Me) -> Response:
     form, people = await posted(request), _site(request).people
     old, new = form.text("old_password"), form.text("new_password")
     if new != form.text("again"):
-        return _account_page(request, {"again": "This is not the same as above."})
+        return await _account_page(request, me, {"again": "This is not the same as above."})
     try:
-        cookie = await people.change_password(me.user, old, new, me.address)
+        cookie = await people.change_password(me.user, old, new, me.address, user_agent=_user_agent(request))
     except Invalid as error:
-        return _account_page(request, field_errors(error, _LABELS))
+        return await _account_page(request, me, field_errors(error, _LABELS))
     except (SignInRefused, TooManySignIns) as error:
-        return _account_page(request, {"old_password": _sentence(error)})
+        return await _account_page(request, me, {"old_password": _sentence(error)})
     give_cookie(request, cookie)
     _note(request, "password.change", me.user, target=me.user.name)
     return go("/ui/account", "Your password is changed. Every other browser is signed out.")
@@ -207,6 +235,22 @@ async def sign_out_everywhere(request: Request, me: Me) -> Response:
     drop_cookie(request)
     _note(request, "sign_out", me.user, target="everywhere")
     return go("/ui/sign-in", "You are signed out everywhere.")
+
+
+@router.post("/ui/account/sessions/{session_id}/sign-out")
+async def sign_out_session(request: Request, me: Me, session_id: str) -> Response:
+    """Sign out one of one's own browsers."""
+    if not await _site(request).people.end_session(me.user, session_id):
+        return go("/ui/account", "This browser was signed out already.", kind="note")
+    _note(request, "sign_out", me.user, target=session_id)
+    return go("/ui/account", "The browser is signed out.")
+
+
+@router.post("/ui/account/notice")
+async def dismiss_notice(request: Request, me: Me) -> Response:
+    """Stop showing the notice."""
+    await _site(request).people.dismiss_notice(me.user)
+    return go(inner_path((await posted(request)).text("next"), _HOME))
 
 
 # Pages.
@@ -230,13 +274,15 @@ def _sign_in_page(
     )
 
 
-def _invite_page(request: Request, name: str, errors: dict[str, str] | None = None) -> Response:
+async def _invite_page(request: Request, user: User, errors: dict[str, str] | None = None) -> Response:
     return render(
         request,
         "people/invite.html",
         status=422 if errors else 200,
         form_csrf=some_browser(request).csrf,
-        name=name,
+        name=user.name,
+        is_reset=user.has_password,
+        tokens=len(await _site(request).database.people.tokens(user.id)),
         errors=errors or {},
         shortest=SHORTEST,
     )
@@ -252,11 +298,14 @@ def _no_invite(request: Request) -> Response:
     )
 
 
-def _account_page(request: Request, errors: dict[str, str] | None = None) -> Response:
+async def _account_page(request: Request, me: Visitor, errors: dict[str, str] | None = None) -> Response:
+    browser = known_browser(request)
     return render(
         request,
         "people/account.html",
         status=422 if errors else 200,
+        sessions=await _site(request).people.sessions(me.user) if me.signed_in else (),
+        this_session=session_id_of(browser.text) if browser is not None else "",
         mode=_mode(request).value,
         errors=errors or {},
         shortest=SHORTEST,
@@ -280,6 +329,7 @@ async def _enter(request: Request, user: User, cookie: str) -> None:
     if before is not None:
         await _site(request).people.sign_out(before.text)
     give_cookie(request, cookie)
+    give_device_cookie(request, user.id)
     _note(request, "sign_in", user, target=user.name)
 
 
@@ -300,7 +350,15 @@ def _oidc(request: Request) -> Oidc:
     return known
 
 
-def _note(request: Request, action: str, user: User | None, *, outcome: str = "ok", target: str = "") -> None:
+def _note(
+    request: Request,
+    action: str,
+    user: User | None,
+    *,
+    outcome: str = "ok",
+    target: str = "",
+    details: Mapping[str, object] | None = None,
+) -> None:
     _site(request).audit.note(
         AuditEntry(
             at=time.time(),
@@ -310,6 +368,7 @@ def _note(request: Request, action: str, user: User | None, *, outcome: str = "o
             target=target,
             outcome=outcome,
             address=_address(request),
+            details=details or {},
         )
     )
 
@@ -328,6 +387,10 @@ def _mode(request: Request) -> PeopleMode:
 
 def _address(request: Request) -> str:
     return passage_of(request.scope).address
+
+
+def _user_agent(request: Request) -> str:
+    return request.headers.get("user-agent", "")
 
 
 def _site(request: Request) -> Site:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from toolyard.errors import ToolyardError
 from toolyard.model.people import ApiToken, Right, TokenScope
 from toolyard.people.errors import Invalid, NotAllowed
+from toolyard.people.tokens import expires_soon
 from toolyard.registry.errors import NotFound
 from toolyard.web.site import Site
 from toolyard.web.ui.confirming import Confirm, confirm_page
@@ -77,7 +78,16 @@ class TokensPage:
     text: str | None = field(default=None, repr=False)
 
     labels = _LABELS
-    lives = tuple(_LIVES.items())
+
+    @property
+    def lives(self) -> Sequence[tuple[str, str]]:
+        """The times to choose from, with the one of the settings among them."""
+        days = self.form.expires
+        return tuple(({days: f"{days} days"} | _LIVES).items())
+
+    def expires_soon(self, token: ApiToken) -> bool:
+        """Tell whether a token needs to be replaced within the next days."""
+        return expires_soon(token, self.now)
 
 
 @router.get("/ui/tokens")
@@ -91,7 +101,7 @@ async def make_token(request: Request, me: Me) -> Response:
     """Make one. Its text is in the answer, and nowhere else."""
     site: Site = request.app.state.site
     form = await posted(request)
-    entered = _entered(form)
+    entered = _entered(form, _default_life(site))
     tools = tuple(form.words("tools")) or None
     rights = frozenset(right for right in Right if right.value in entered.rights)
     scope = TokenScope(rights, entered.servers or None, tools)
@@ -156,7 +166,7 @@ async def _tokens(
         [*configured, *own],
         rights,
         site.clock(),
-        form or TokenForm(),
+        form or TokenForm(expires=_default_life(site)),
         errors or {},
         made,
         text,
@@ -164,14 +174,18 @@ async def _tokens(
     return render(request, "tokens.html", status=status, page=page)
 
 
-def _entered(form: Posted) -> TokenForm:
-    expires = form.text("expires", "90")
+def _default_life(site: Site) -> str:
+    return str(site.settings.token_lifetime) if site.settings.token_lifetime else "never"
+
+
+def _entered(form: Posted, default: str) -> TokenForm:
+    expires = form.text("expires", default)
     return TokenForm(
         name=form.text("name"),
         rights=frozenset(form.all("rights")),
         servers=form.all("servers") if form.text("which") == "some" else (),
         tools=form.text("tools"),
-        expires=expires if expires in _LIVES else "90",
+        expires=expires if expires in _LIVES else default,
     )
 
 

@@ -1,0 +1,156 @@
+"""A link that sets the password of somebody who has an account: what its holder gets, and what the person
+learns of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+from tests.web.conftest import Answer, Client, Local, Person
+
+from toolyard.auth.records import Client as OAuthClient
+from toolyard.auth.records import Grant
+from toolyard.model.registry import Instance
+
+VALUE = "ann's key for the server"
+NEW = "a password that somebody else chose"
+
+
+@dataclass
+class Team:
+    """An admin, and Ann, who stored credentials for three servers."""
+
+    local: Local
+    root: Person
+    ann: Person
+    instances: dict[str, str]
+    """Ids by the kind of sign-in."""
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of Ann's sign-ins, to an instance and to a server of the configuration."""
+        return [f"instance:{self.instances['oauth']}", f"user:{self.ann.user.id}:files"]
+
+    async def instance(self, kind: str) -> Instance:
+        found = await self.local.site.registry.instance(self.ann.user.id, self.instances[kind])
+        return found[0]
+
+    async def grants(self) -> int:
+        return len(await self.local.site.database.auth.grants(self.keys))
+
+
+def _grant() -> Grant:
+    client = OAuthClient("https://id.example", "us", "https://us.example/callback", "dynamic")
+    return Grant(
+        server_url="http://127.0.0.1:9/mcp",
+        issuer=client.issuer,
+        client=client,
+        token_endpoint="https://id.example/token",
+        resource=None,
+        requested=(),
+        scopes=(),
+        access_token="ann's access token",
+        refresh_token=None,
+        issued_at=1.0,
+        expires_at=None,
+        wanted=(),
+    )
+
+
+@pytest.fixture
+async def two(team: Local) -> Team:
+    root, ann = await team.person("root", "admin"), await team.person("ann")
+    made: dict[str, str] = {}
+    for kind, auth in (
+        ("header", {"kind": "header", "key": "X-Key"}),
+        ("oauth", {"kind": "oauth", "client_id": "us"}),
+        ("public", {"kind": "public"}),
+    ):
+        body = {"name": kind, "url": "http://127.0.0.1:9/mcp", "private_addresses": True, "choices": [auth]}
+        server = await root.token.post("/api/v1/servers", body)
+        assert server.status == 201, server.text
+        given = {"server_id": server.json["id"], "slug": kind}
+        more = {"value": VALUE} if kind == "header" else {}
+        instance = await ann.token.post("/api/v1/instances", given | more)
+        assert instance.status == 201, instance.text
+        made[kind] = instance.json["id"]
+    here = Team(team, root, ann, made)
+    for key in here.keys:
+        await team.site.database.auth.put_grant(key, _grant())
+    return here
+
+
+async def _link(two: Team) -> str:
+    answer = await two.root.token.post(f"/api/v1/users/{two.ann.user.id}/invite")
+    assert answer.status == 200, answer.text
+    return answer.json["url"].removeprefix(two.local.url)
+
+
+async def _use(two: Team, link: str, **form: str) -> tuple[Client, Answer]:
+    """Open a link in a new browser and set a password with it."""
+    first = await two.local.client().get(link)
+    assert first.status == 200, first.text
+    browser = two.local.client(Cookie=_cookie(first), Origin=two.local.url)
+    answer = await browser.post(link, data={"password": NEW, "again": NEW, "csrf": _csrf(first), **form})
+    assert answer.status == 303, answer.text
+    browser.headers["Cookie"] = _cookie(answer)
+    return browser, first
+
+
+def _cookie(answer: Answer) -> str:
+    sent = answer.headers.getall("Set-Cookie")  # type: ignore[attr-defined]
+    (found,) = (each.partition(";")[0] for each in sent if each.startswith("toolyard="))
+    return found
+
+
+def _csrf(answer: Answer) -> str:
+    found = re.search(r'name="csrf" value="([0-9a-f]{64})"', answer.text)
+    assert found is not None
+    return found[1]
+
+
+async def test_who_sets_a_password_by_a_link_gets_none_of_the_persons_credentials(two: Team) -> None:
+    assert await two.grants() == 2
+    link = await _link(two)
+    assert (await two.instance("header")).value == VALUE, "nothing is lost before the link is used"
+    browser, _ = await _use(two, link)
+    assert (await browser.get("/api/v1/me")).json["id"] == two.ann.user.id
+    assert (await two.ann.browser.get("/api/v1/me")).status == 401, "other browsers are signed out"
+    assert await two.grants() == 0
+    assert (await two.instance("header")).value is None
+    items = (await browser.get("/api/v1/instances")).json["items"]
+    assert {each["slug"]: each["has_value"] for each in items} == dict.fromkeys(two.instances, False)
+    assert (await two.ann.token.get("/api/v1/me")).status == 200, "tokens stay unless they are revoked too"
+
+
+async def test_tokens_can_be_revoked_with_the_link(two: Team) -> None:
+    _, page = await _use(two, await _link(two), revoke_tokens="yes")
+    assert "Also revoke my API tokens (1)" in page.text
+    assert (await two.ann.token.get("/api/v1/me")).status == 401
+
+
+async def test_the_person_is_told_of_the_link_and_of_its_use_until_they_dismiss_it(two: Team) -> None:
+    assert "link" not in (await two.ann.browser.get("/ui/account")).text.partition("<main")[2]
+    link = await _link(two)
+    told = (await two.ann.browser.get("/ui/account")).text
+    assert "root made a link with which the password of your account can be set" in told
+    browser, _ = await _use(two, link)
+    for path in ("/ui/", "/ui/account"):
+        page = await browser.get(path)
+        assert "Your password was reset with a link" in page.text
+        assert "made by root" in page.text
+    dismissed = await browser.post("/ui/account/notice", data={"csrf": _csrf(page), "next": "/ui/account"})
+    assert (dismissed.status, dismissed.headers["Location"]) == (303, "/ui/account")
+    assert "reset with a link" not in (await browser.get("/ui/account")).text
+    answer = await two.root.token.get("/api/v1/audit?limit=50")
+    actions = {each["action"]: each for each in answer.json["items"]}
+    assert actions["user.invite"]["target"] == two.ann.user.id
+    assert actions["invite.accept"]["details"]["link_made_by"] == "root"
+
+
+async def test_somebody_new_is_told_nothing(two: Team) -> None:
+    made = await two.root.token.post("/api/v1/users", {"name": "new"})
+    browser, page = await _use(two, made.json["invite"]["url"].removeprefix(two.local.url))
+    assert "revoke" not in page.text
+    assert "reset with a link" not in (await browser.get("/ui/account")).text
