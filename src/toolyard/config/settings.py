@@ -159,6 +159,12 @@ class Settings:
     result_store_limit: int = _row(
         256_000_000, kind.integer(1_000_000), "bytes of such results on disk, of everyone together"
     )
+    max_connections: int = _row(
+        4_096, kind.integer(16), "connections that may be open at the same time, in all"
+    )
+    max_connections_per_address: int = _row(
+        256, kind.integer(1), "connections from one address that may be open, but for trusted proxies"
+    )
     request_memory_per_person: int = _row(
         33_554_432, kind.integer(8_388_608), "bytes of request bodies held at one time, of one person"
     )

@@ -55,6 +55,8 @@ class Nursery:
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
         self._spawned = 0
+        self._descriptors = _descriptor_limit()
+        """What children get, though this process may raise its own limit after this was made."""
 
     @property
     def is_ours(self) -> bool:
@@ -104,6 +106,7 @@ class Nursery:
         """A child leads this new process group."""
         self._groups.add(group)
         _set_marker_limit(group, marker)
+        _set_descriptor_limit(group, self._descriptors)
         self._tell(f"+{group}")
 
     def release(self, group: int) -> None:
@@ -152,6 +155,27 @@ def _set_marker_limit(pid: int, marker: str) -> None:
         limit, _ = watchdog.marker_limit(marker)
         with contextlib.suppress(OSError, ValueError):
             resource.prlimit(pid, resource.RLIMIT_RTTIME, (limit, limit))
+
+
+def _descriptor_limit() -> tuple[int, int] | None:
+    if sys.platform != "linux":
+        return None
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+def _set_descriptor_limit(pid: int, limits: tuple[int, int] | None) -> None:
+    """Give a child the limit on open files that this process had at first, where the system allows it.
+
+    A child has ours for a moment. To set it before the child starts would take Python code between fork and
+    exec, which is not safe in a process with threads.
+    """
+    if sys.platform == "linux" and limits is not None:
+        import resource
+
+        with contextlib.suppress(OSError, ValueError):
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
 
 def signal_group(group: int, number: signal.Signals) -> None:

@@ -7,6 +7,9 @@ import re
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import get_remote_addr
+
+from toolyard.web.connections import ConnectionLimits
 
 __all__ = ["HEAD_LIMIT", "HEAD_SECONDS", "PatientProtocol"]
 
@@ -14,6 +17,9 @@ HEAD_SECONDS = 20.0
 """From the first byte of a request to the end of its head."""
 HEAD_LIMIT = 64 * 1024
 """Bytes of a request line and its headers."""
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+)
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
@@ -25,7 +31,9 @@ class PatientProtocol(HttpToolsProtocol):
     itself stops reading after 64 KiB of a body that the application does not ask for.)
     """
 
+    limits: ConnectionLimits | None = None
     first_byte_seconds = 5.0
+    """From the connection to the first byte; later requests have the time of keep-alive for it."""
     head_seconds = HEAD_SECONDS
     discard_seconds = 60.0
     discard_limit = 16 * 1024 * 1024
@@ -39,14 +47,25 @@ class PatientProtocol(HttpToolsProtocol):
         """Bytes of the head, or of the body that is discarded."""
         self._in_head = False
         self._in_body = False
+        self._refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first byte."""
+        """Wait for the first byte, if there is a place for the connection."""
+        peer = get_remote_addr(transport)
+        if self.limits is not None and not self.limits.enter(self, peer[0] if peer else ""):
+            self._refused = True
+            transport.write(_FULL)
+            transport.close()
+            return
         super().connection_made(transport)
         self._close_in(self.first_byte_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
+        """Stop the clock, and give the place away."""
+        if self._refused:
+            return
+        if self.limits is not None:
+            self.limits.leave(self)
         self._stop_clock()
         super().connection_lost(exc)
 
@@ -56,6 +75,8 @@ class PatientProtocol(HttpToolsProtocol):
         if begins:
             self._stop_clock()
             self._in_head, self._arrived = True, 0
+            if self.limits is not None:
+                self.limits.busy(self)
         self._arrived += len(data)
         super().data_received(_without_upgrade(data) if self._in_head else data)
         if self.transport.is_closing():
@@ -71,6 +92,8 @@ class PatientProtocol(HttpToolsProtocol):
                 self._close()
         elif self._is_answered and self.timeout_keep_alive_task is None:
             # The end of a discarded body: uvicorn took its timer back when the rest arrived.
+            if self.limits is not None:
+                self.limits.idle(self)
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
@@ -101,9 +124,17 @@ class PatientProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Discard what is still to come of the body."""
         super().on_response_complete()
-        if self._in_body and self._is_answered:
+        if not self._is_answered or self.transport.is_closing():
+            return
+        if self._in_body:
             self._arrived = 0
             self._close_in(self.discard_seconds)
+        elif self.limits is not None and not self._in_head:
+            self.limits.idle(self)
+
+    def give_up(self) -> None:
+        """Close the connection, because another one needs its place."""
+        self._close()
 
     @property
     def _is_answered(self) -> bool:

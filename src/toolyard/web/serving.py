@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Generator
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolyard.web.connections import ConnectionLimits
 from toolyard.web.listening import Listener
 from toolyard.web.patience import PatientProtocol
 
@@ -29,14 +30,21 @@ _KEEP_ALIVE = 75
 class Running:
     """A server that answers, until ``stop`` is called."""
 
-    def __init__(self, app: ASGIApp, listener: Listener) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        listener: Listener,
+        limits: ConnectionLimits | None = None,
+        *,
+        protocol: type[PatientProtocol] = PatientProtocol,
+    ) -> None:
         self._app = app
         self._listener = listener
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._answer,
                 interface="asgi3",
-                http=PatientProtocol,
+                http=_with_limits(protocol, limits),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -135,13 +143,14 @@ async def run(
     listening: Callable[[], None],
     stopping: Callable[[], None],
     end_work: Callable[[], Awaitable[None]],
+    limits: ConnectionLimits | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; a second one hurries.
 
     ``listening`` is called once requests are answered, ``stopping`` once no more shall come. ``end_work``
     ends what open requests wait for, so that even those get an answer that would not end by themselves.
     """
-    running = Running(app, listener)
+    running = Running(app, listener, limits)
     with _on_signals(running.stop):
         await running.start()
         listening()
@@ -150,6 +159,11 @@ async def run(
         await running.finish()
         await running.end(end_work())
         await running.cancel()
+
+
+def _with_limits(protocol: type[PatientProtocol], limits: ConnectionLimits | None) -> type[PatientProtocol]:
+    """Return the protocol for one server: uvicorn makes an object of it for each connection, without more."""
+    return type(protocol.__name__, (protocol,), {"limits": limits})
 
 
 @contextlib.contextmanager

@@ -17,6 +17,8 @@ from toolyard.errors import ToolyardError
 from toolyard.model.config import Configuration
 from toolyard.people.startup import first_admin
 from toolyard.web.app import make_app
+from toolyard.web.connections import connection_limits
+from toolyard.web.descriptors import raise_descriptor_limit
 from toolyard.web.listening import Listener
 from toolyard.web.serving import run
 from toolyard.web.site import Site
@@ -72,7 +74,16 @@ async def serve(start: Start, listener: Listener, announce: Callable[[str | None
             site.spawn(_follow(site, start.config_path))
             site.spawn(_follow_agents(site, agents))
 
-        await run(make_app(site), listener, listening=listening, stopping=site.stop, end_work=site.end_work)
+        # After the site was made, which notes the limit that child processes get.
+        limits = connection_limits(start.settings, raise_descriptor_limit())
+        await run(
+            make_app(site),
+            listener,
+            listening=listening,
+            stopping=site.stop,
+            end_work=site.end_work,
+            limits=limits,
+        )
 
 
 async def _warm_models(site: Site) -> None:

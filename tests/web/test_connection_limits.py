@@ -1,0 +1,223 @@
+"""How many connections may be open, how long they may idle, and what is left for calls, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+from tests.web.conftest import Client, Local
+
+from toolyard.config import load_settings
+from toolyard.config.settings import Settings
+from toolyard.web.app import make_app
+from toolyard.web.connections import ConnectionLimits, connection_limits
+from toolyard.web.listening import bind
+from toolyard.web.patience import PatientProtocol
+from toolyard.web.serving import Running
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Peer:
+    """A client that connects from any address of loopback."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, port: int, address: str = "127.0.0.1") -> Peer:
+        return cls(*await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0)))
+
+    async def ask(self) -> int:
+        """Send a request; return the status, or 0 where the connection was closed."""
+        with contextlib.suppress(ConnectionError):
+            self._writer.write(HEALTH)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), 30)
+            status = int(head.split()[1])
+            if status == 200:
+                length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
+                await self._reader.readexactly(int(length.split()[1]))
+            return status
+        return 0
+
+    async def closed(self) -> bool:
+        """Wait until the server closes the connection without having been asked for anything."""
+        with contextlib.suppress(ConnectionError):
+            return await asyncio.wait_for(self._reader.read(), 30) == b""
+        return True
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@pytest.fixture
+async def bounded(open_site: Any) -> AsyncIterator[Any]:
+    """``await bounded(limits)``: the port of a server with these limits."""
+    running: list[Running] = []
+
+    async def start(limits: ConnectionLimits) -> int:
+        local: Local = await open_site()
+        listener = bind("127.0.0.1", 0)
+        running.append(Running(make_app(local.site), listener, limits))
+        await running[-1].start()
+        return urlsplit(listener.address).port or 0
+
+    yield start
+    for each in running:
+        await each.finish()
+        await each.cancel()
+
+
+def settings(tmp_path: Any, **chosen: Any) -> Settings:
+    return load_settings(tmp_path, env={}, overrides=chosen)
+
+
+async def test_one_address_has_so_many_connections_and_no_more(bounded: Any) -> None:
+    port = await bounded(ConnectionLimits(total=100, per_address=3))
+    first = [await Peer.open(port, "127.0.0.2") for _ in range(3)]
+    refused = await Peer.open(port, "127.0.0.2")
+    assert await refused.ask() == 503
+    other = await Peer.open(port, "127.0.0.3")
+    assert await other.ask() == 200
+    first.pop().close()
+    async with asyncio.timeout(30):
+        while (await (again := await Peer.open(port, "127.0.0.2")).ask()) != 200:
+            again.close()
+    for peer in (*first, refused, other, again):
+        peer.close()
+
+
+async def test_where_all_places_are_taken_the_longest_idle_connection_makes_room(bounded: Any) -> None:
+    port = await bounded(ConnectionLimits(total=4, per_address=100))
+    silent = [await Peer.open(port) for _ in range(2)]
+    served = [await Peer.open(port) for _ in range(2)]
+    assert [await peer.ask() for peer in served] == [200, 200]
+    newcomers = [await Peer.open(port) for _ in range(3)]
+    assert [await peer.ask() for peer in newcomers] == [200, 200, 200]
+    assert [await peer.closed() for peer in (*silent, served[0])] == [True, True, True]
+    assert await served[1].ask() == 200
+    for peer in (*silent, *served, *newcomers):
+        peer.close()
+
+
+async def test_busy_connections_make_no_room(bounded: Any) -> None:
+    limits = ConnectionLimits(total=2, per_address=100)
+    port = await bounded(limits)
+    busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+    for _, writer in busy:
+        writer.write(HEALTH[:-2])
+    async with asyncio.timeout(30):
+        while len(limits) < 2 or vars(limits)["_idle"]:
+            await asyncio.sleep(0.01)
+    refused = await Peer.open(port)
+    assert await refused.ask() == 503
+    for reader, writer in busy:
+        writer.write(HEALTH[-2:])
+        assert b" 200 " in await asyncio.wait_for(reader.readline(), 30)
+        writer.close()
+    refused.close()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "address", "bounded_alone"),
+    [
+        ({"people_mode": "none"}, "127.0.0.1", False),
+        ({"people_mode": "none"}, "::1", False),
+        ({"people_mode": "password"}, "127.0.0.1", True),
+        ({"people_mode": "password"}, "192.0.2.1", True),
+        ({"people_mode": "password", "trusted_proxies": ["192.0.2.0/24"]}, "192.0.2.1", False),
+        ({"people_mode": "password", "trusted_proxies": ["192.0.2.0/24"]}, "198.51.100.1", True),
+    ],
+)
+def test_proxies_and_the_local_user_are_bounded_by_the_total_alone(
+    tmp_path: Any, chosen: dict[str, Any], address: str, bounded_alone: bool
+) -> None:
+    limits = connection_limits(
+        settings(tmp_path, max_connections=64, max_connections_per_address=16, **chosen), None
+    )
+    taken = [limits.enter(Unused(), address) for _ in range(64)]
+    assert taken.count(True) == (16 if bounded_alone else 64)
+
+
+class Unused:
+    def give_up(self) -> None:
+        raise AssertionError("it was to stay")
+
+
+def test_ipv6_addresses_of_one_network_count_as_one() -> None:
+    limits = ConnectionLimits(total=100, per_address=2)
+    assert [limits.enter(Unused(), f"2001:db8::{n}") for n in range(3)] == [True, True, False]
+    assert limits.enter(Unused(), "2001:db8:0:1::1")
+    assert [limits.enter(Unused(), f"::ffff:192.0.2.{n}") for n in range(3)] == [True, True, True]
+
+
+def test_half_of_the_descriptors_are_left_for_calls(tmp_path: Any) -> None:
+    assert connection_limits(settings(tmp_path), 1024).total == 512
+    assert connection_limits(settings(tmp_path), 65_536).total == settings(tmp_path).max_connections
+
+
+async def test_the_first_byte_is_waited_for_a_shorter_time_than_the_rest(open_site: Any) -> None:
+    assert PatientProtocol.first_byte_seconds < PatientProtocol.head_seconds
+
+    class Hasty(PatientProtocol):
+        first_byte_seconds = 0.2
+        head_seconds = 600.0
+
+    local: Local = await open_site()
+    listener = bind("127.0.0.1", 0)
+    running = Running(make_app(local.site), listener, protocol=Hasty)
+    await running.start()
+    try:
+        port = urlsplit(listener.address).port or 0
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEALTH[:10])
+        silent = await Peer.open(port)
+        assert await silent.closed()
+        # A request that has begun is not held to that.
+        writer.write(HEALTH[10:])
+        assert b" 200 " in await asyncio.wait_for(reader.readline(), 30)
+        for each in (writer, silent):
+            each.close()
+    finally:
+        await running.finish()
+        await running.cancel()
+
+
+LIMITED = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+sys.argv[0] = "toolyard"
+runpy.run_module("toolyard", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(("soft", "hard", "addresses"), [(256, 2048, 1), (256, 2048, 8), (256, 256, 8)])
+async def test_idle_connections_of_strangers_keep_nobody_from_calling(
+    serve: Any, tiny: Any, soft: int, hard: int, addresses: int
+) -> None:
+    """A stdio server is started meanwhile, which takes descriptors too, and gets the limit that we had."""
+    program = ("-c", LIMITED.format(soft=soft, hard=hard))
+    served = await serve({"tiny": tiny}, program=program, TOOLYARD_WARM="false")
+    port = urlsplit(served.url).port or 0
+    peers: list[Peer] = []
+    for number in range(400):
+        with contextlib.suppress(OSError):
+            peers.append(await Peer.open(port, f"127.0.1.{1 + number % addresses}"))
+    client = Client(served.url)
+    try:
+        answer = await client.post("/api/v1/tools/tiny_echo/call", {"arguments": {"needed": 1}})
+        assert answer.status == 200, answer.text
+        children = psutil.Process(served.process.pid).children()
+        (child,) = [each for each in children if "tiny_server.py" in " ".join(each.cmdline())]
+        assert child.rlimit(psutil.RLIMIT_NOFILE) == (soft, hard)
+    finally:
+        await client.close()
+        for peer in peers:
+            peer.close()
