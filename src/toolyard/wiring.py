@@ -160,7 +160,7 @@ def build(
     if net is None:
         net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
         closing.append(net.close)
-    database = LazyDatabase.of(settings, data_dir)
+    database = LazyDatabase(settings, data_dir)
     closing.append(database.close)
     if auth_for is None:
         auth_for = stored_sign_ins(database, net)

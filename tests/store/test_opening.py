@@ -370,8 +370,8 @@ async def test_a_failed_migration_leaves_nothing(
     """Killed, or out of disk, half way: the next one starts at the beginning."""
     from toolyard.store import opening
 
-    def broken(connection: Any) -> None:
-        migrating.migrate(connection)
+    def broken(connection: Any, seconds: float) -> None:
+        migrating.migrate(connection, seconds)
         raise DatabaseUnavailable("the disk is full")
 
     monkeypatch.setattr(opening, "migrate", broken)

@@ -106,7 +106,7 @@ async def _signed_in(options: Options) -> AsyncGenerator[Callable[[Server], Auth
     from toolyard.wiring import stored_sign_ins
 
     settings, net = load_settings(options.folder), Net()
-    database = LazyDatabase.of(settings, options.folder)
+    database = LazyDatabase(settings, options.folder)
     auth_for = stored_sign_ins(database, net)
     try:
         yield lambda server: auth_for(server, LOCAL) if isinstance(server.transport, HttpSpec) else None

@@ -41,7 +41,7 @@ async def _logout(options: Options, chosen: Signable) -> bool:
     from toolyard.store.lazy import LazyDatabase
 
     settings = load_settings(options.folder)
-    database = LazyDatabase.of(settings, options.folder)
+    database = LazyDatabase(settings, options.folder)
     net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
     returning: list[Coroutine[Any, Any, None]] = []
     try:

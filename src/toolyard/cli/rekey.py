@@ -33,12 +33,7 @@ def command(options: Options) -> int:
     from toolyard.store import Database  # slow to load
 
     async def work() -> tuple[int, int]:
-        database = await Database.open(
-            options.folder,
-            url=settings.database_url,
-            secret_key=settings.secret_key,
-            former_key=settings.secret_key_former,
-        )
+        database = await Database.of(settings, options.folder)
         try:
             done = await database.rekeying.rekey()
         finally:

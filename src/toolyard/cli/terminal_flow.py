@@ -55,12 +55,7 @@ class TerminalFlow:
         """Raises AuthError, AuthUnavailable or StoreError; then nothing is kept."""
         name = chosen.server.id
         settings = self._settings
-        database = await Database.open(
-            self._data_dir,
-            url=settings.database_url,
-            secret_key=settings.secret_key,
-            former_key=settings.secret_key_former,
-        )
+        database = await Database.of(settings, self._data_dir)
         net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
         try:
             target = config_target(chosen.server, chosen.spec)

@@ -200,12 +200,7 @@ def _with(options: Options, work: Callable[[_Hall], Awaitable[T]]) -> T:
 
     async def run() -> T:
         settings = load_settings(options.folder)
-        database = await Database.open(
-            options.folder,
-            url=settings.database_url,
-            secret_key=settings.secret_key,
-            former_key=settings.secret_key_former,
-        )
+        database = await Database.of(settings, options.folder)
         try:
             return await work(_Hall(database, People(database.people, settings), settings))
         finally:

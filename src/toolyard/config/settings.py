@@ -106,6 +106,9 @@ class Settings:
     database_url: str | None = _row(
         None, kind.text(), "where to store; without it, SQLite in the data directory", secret=True
     )
+    database_timeout: float = _row(
+        35.0, kind.number(0), "seconds that PostgreSQL has to answer one statement; then it is unavailable"
+    )
     secret_key: str | None = _row(
         None,
         kind.text(),

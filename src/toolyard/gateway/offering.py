@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from toolyard.catalog.roster import Roster
-from toolyard.errors import ServerError
+from toolyard.errors import ServerError, ToolyardError
 from toolyard.gateway.failing import no_method
 from toolyard.gateway.gateway import OURSELVES, Gateway
 from toolyard.gateway.wellformed import implementation
@@ -194,7 +194,7 @@ class Offering:
             return _EVERYTHING
         try:
             await self.roster()
-        except ServerError:
+        except ToolyardError:
             return _EVERYTHING
         catalogue = self._catalogue()
         return _EVERYTHING if catalogue is None else _carried(catalogue.listing.capabilities)

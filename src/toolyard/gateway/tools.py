@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias, cast
 
 from toolyard.catalog.roster import Roster
-from toolyard.errors import ApprovalNeeded, ServerError, ToolRefused
+from toolyard.errors import ApprovalNeeded, ToolRefused, ToolyardError
 from toolyard.gateway.asking import Asking
 from toolyard.gateway.client import Request, as_object
 from toolyard.gateway.failing import Refusal
@@ -238,7 +238,7 @@ class Tools:
             return ()
         try:
             exposed, definition = await self._defined(name)
-        except ServerError:
+        except ToolyardError:
             return ()
         if definition is None:
             return ()

@@ -12,6 +12,7 @@ from psycopg.errors import QueryCanceled
 from toolyard.store.dialects import POSTGRESQL_SESSION, Engines
 from toolyard.store.digests import digest
 from toolyard.store.errors import DatabaseUnavailable
+from toolyard.store.postgres_connections import TimedAsyncConnection
 from toolyard.store.working import unavailable
 
 __all__ = ["AdvisoryLocks"]
@@ -40,12 +41,14 @@ class AdvisoryLocks:
             finally:
                 await connection.close()
 
-    async def _taken(self, key: str, seconds: float) -> psycopg.AsyncConnection[object]:
-        connection: psycopg.AsyncConnection[object] | None = None
+    async def _taken(self, key: str, seconds: float) -> TimedAsyncConnection:
+        connection: TimedAsyncConnection | None = None
         try:
-            connection = await psycopg.AsyncConnection.connect(autocommit=True, **self._engines.connecting)
+            limit = self._engines.limits.answer
+            connection = await TimedAsyncConnection.open(self._engines.connecting, limit)
             await connection.execute(POSTGRESQL_SESSION)
             await connection.execute("SELECT set_config(%s, %s, false)", _timeout(seconds))
+            connection.limit = limit + seconds
             await connection.execute("SELECT pg_advisory_lock(%s)", (_number(key),))
             return connection
         except BaseException as error:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
@@ -15,7 +16,7 @@ from toolyard.store.auth import SqlAuthStorage
 from toolyard.store.catalogues import SqlCatalogues
 from toolyard.store.chats import SqlChats
 from toolyard.store.cipher import Cipher
-from toolyard.store.dialects import Engines
+from toolyard.store.dialects import Engines, TimeLimits
 from toolyard.store.letters import SqlLetters
 from toolyard.store.locks import Locks, locks_for
 from toolyard.store.opening import open_database
@@ -28,6 +29,9 @@ from toolyard.store.signals import Signals
 from toolyard.store.sweeping import Sweeping
 from toolyard.store.tables import config_pins
 from toolyard.store.working import Workshop
+
+if TYPE_CHECKING:
+    from toolyard.config.settings import Settings
 
 __all__ = ["Database"]
 
@@ -62,6 +66,7 @@ class Database:
         secret_key: str | None,
         former_key: str | None = None,
         clock: Callable[[], float] = time.time,
+        limits: TimeLimits = TimeLimits(),  # noqa: B008 - frozen
     ) -> Database:
         """Open it, and make or update its tables where that is needed.
 
@@ -69,7 +74,7 @@ class Database:
         Raises DatabaseUnavailable, DatabaseUnusable, KeyMissing, KeyUnusable and WrongKey; then nothing was
         changed.
         """
-        work = asyncio.to_thread(open_database, data_dir, url, secret_key, former_key)
+        work = asyncio.to_thread(open_database, data_dir, url, secret_key, former_key, limits)
         opening = asyncio.ensure_future(work)
         try:
             engines, cipher = await asyncio.shield(opening)
@@ -77,6 +82,17 @@ class Database:
             opening.add_done_callback(_let_go)
             raise
         return cls(Workshop(engines), cipher, locks_for(engines, data_dir), clock)
+
+    @classmethod
+    async def of(cls, settings: Settings, data_dir: Path) -> Database:
+        """Open the database that a server with these settings and this data directory uses."""
+        return await cls.open(
+            data_dir,
+            url=settings.database_url,
+            secret_key=settings.secret_key,
+            former_key=settings.secret_key_former,
+            limits=TimeLimits(answer=settings.database_timeout),
+        )
 
     async def ready(self) -> None:
         """Whether it answers. Raises StoreError."""

@@ -23,6 +23,7 @@ from toolyard.store.errors import DatabaseUnusable
 __all__ = [
     "POSTGRESQL_SESSION",
     "Engines",
+    "TimeLimits",
     "add",
     "clash",
     "hint_for",
@@ -32,6 +33,7 @@ __all__ = [
     "postgresql_url",
     "rebuilding",
     "sqlite_engines",
+    "timed_out",
     "write_ahead",
     "writes_ahead",
 ]
@@ -49,6 +51,20 @@ POSTGRESQL_SESSION: LiteralString = (
     " set_config('tcp_keepalives_count', '4', false)"
 )
 """What every connection says first. A query, since poolers refuse it as an option of the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """Seconds after which a wait for the database ends with DatabaseUnavailable."""
+
+    answer: float = 35.0
+    """For one statement of PostgreSQL; longer than the ``statement_timeout`` that the server enforces."""
+    queue: float = 30.0
+    """For a free connection."""
+    heartbeat: float = 15.0
+    """Between two checks that a connection which waits for notifications still works."""
+    migration: float = 3600.0
+    """For one statement that changes tables, or waits for another replica that does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +86,7 @@ class Engines:
     """What PostgreSQL's driver wants for a connection outside of the pool."""
     pooled: MutableSet[Any] = field(default_factory=WeakSet[Any], repr=False)
     """Connections of PostgreSQL's driver that are there."""
+    limits: TimeLimits = TimeLimits()
 
     def dispose(self) -> None:
         """Close every connection."""
@@ -89,7 +106,7 @@ class Engines:
 # SQLite.
 
 
-def sqlite_engines(file: Path) -> Engines:
+def sqlite_engines(file: Path, limits: TimeLimits = TimeLimits()) -> Engines:  # noqa: B008 - frozen
     """One writer, since SQLite has one, and readers that it does not disturb. Nothing is opened yet."""
     url = URL.create("sqlite", database=str(file))
     connecting: dict[str, Any] = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
@@ -105,7 +122,7 @@ def sqlite_engines(file: Path) -> Engines:
     event.listen(writer, "connect", _prepare_writer)
     event.listen(writer, "begin", _begin_at_once)
     event.listen(reader, "connect", _prepare_reader)
-    return Engines("sqlite", reader, writer, _SQLITE_READERS, 1, str(file))
+    return Engines("sqlite", reader, writer, _SQLITE_READERS, 1, str(file), limits=limits)
 
 
 def _prepare_writer(connection: sqlite3.Connection, _record: object) -> None:
@@ -187,8 +204,10 @@ def postgresql_url(text: str) -> URL:
 _URL_HINT = "use postgresql://user:password@host/database, or set none to keep SQLite in the data directory"
 
 
-def postgresql_engines(url: URL) -> Engines:
+def postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> Engines:  # noqa: B008 - frozen
     """A pool of connections for this process. Nothing is opened yet."""
+    from toolyard.store.postgres_connections import TimedConnection  # only with that database
+
     defaults: dict[str, Any] = {
         "connect_timeout": "10",
         "application_name": "toolyard",
@@ -207,15 +226,19 @@ def postgresql_engines(url: URL) -> Engines:
     )
     pooled = WeakSet[Any]()
 
-    def keep(connection: Any, _record: object) -> None:
+    def connect(_dialect: object, _record: object, _arguments: object, params: dict[str, Any]) -> Any:
+        connection = TimedConnection.open(params, limits.answer)
         pooled.add(connection)
+        return connection
 
+    event.listen(engine, "do_connect", connect)
     event.listen(engine, "connect", _prepare_session)
-    event.listen(engine, "connect", keep)
     where = url.set(password=None, drivername="postgresql", query={}).render_as_string()
     reader = engine.execution_options(isolation_level="AUTOCOMMIT")
     connecting = {**engine.dialect.create_connect_args(engine.url)[1], **connecting}
-    return Engines("postgresql", reader, engine, _POSTGRESQL_CONNECTIONS, None, where, connecting, pooled)
+    return Engines(
+        "postgresql", reader, engine, _POSTGRESQL_CONNECTIONS, None, where, connecting, pooled, limits
+    )
 
 
 def _prepare_session(connection: Any, _record: object) -> None:
@@ -252,7 +275,18 @@ def clash(error: DBAPIError) -> Literal["unique", "reference"] | None:
 
 def passing(error: DBAPIError) -> bool:
     """Whether the same transaction, tried again at once, may well succeed: nothing of it was done."""
+    if timed_out(error):
+        return False
     return error.connection_invalidated or _code(error) in ("40001", "40P01")
+
+
+def timed_out(error: Exception) -> bool:
+    """Return whether PostgreSQL left a connection or a statement unanswered for too long."""
+    if not isinstance(error, DBAPIError) or isinstance(error.orig, sqlite3.Error):
+        return False
+    from toolyard.store.postgres_connections import is_timeout  # only with that database
+
+    return is_timeout(error.orig)
 
 
 def _code(error: Exception) -> int | str | None:

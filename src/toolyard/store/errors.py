@@ -16,6 +16,8 @@ ToolyardError
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from toolyard.errors import ToolyardError
 
 __all__ = [
@@ -39,6 +41,9 @@ class StoreError(ToolyardError):
 
 class DatabaseUnavailable(StoreError):
     """The database cannot be reached, read or written right now."""
+
+    retry_after: ClassVar[float] = 5.0
+    """Seconds after which a client may try again."""
 
 
 class DatabaseUnusable(StoreError):

@@ -19,25 +19,12 @@ FILE_NAME = "toolyard.db"
 class LazyDatabase:
     """Sign-ins and catalogues for the library and the command line. Nothing is created where nothing is."""
 
-    def __init__(
-        self, data_dir: Path | None, *, url: str | None, secret_key: str | None, former_key: str | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, data_dir: Path | None) -> None:
+        """The database is the one that a server with these settings and this data directory uses."""
+        self._settings = settings
         self._data_dir = data_dir
-        self._url = url
-        self._secret_key = secret_key
-        self._former_key = former_key
         self._database: Database | None = None
         self._opening = asyncio.Lock()
-
-    @classmethod
-    def of(cls, settings: Settings, data_dir: Path | None) -> LazyDatabase:
-        """The database that a server with these settings and this data directory uses."""
-        return cls(
-            data_dir,
-            url=settings.database_url,
-            secret_key=settings.secret_key,
-            former_key=settings.secret_key_former,
-        )
 
     async def auth(self) -> AuthStorage | None:
         """The sign-ins; None where there is no database. Raises StoreError."""
@@ -49,15 +36,13 @@ class LazyDatabase:
         StoreError."""
         async with self._opening:
             if self._database is None:
-                if self._data_dir is None or (
-                    self._url is None and not (self._data_dir / FILE_NAME).exists()
-                ):
+                if self._data_dir is None:
+                    return None
+                if self._settings.database_url is None and not (self._data_dir / FILE_NAME).exists():
                     return None
                 from toolyard.store import Database  # SQLAlchemy is slow to load
 
-                self._database = await Database.open(
-                    self._data_dir, url=self._url, secret_key=self._secret_key, former_key=self._former_key
-                )
+                self._database = await Database.of(self._settings, self._data_dir)
             return self._database
 
     async def close(self) -> None:

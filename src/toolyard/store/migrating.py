@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import cast
 
 from sqlalchemy import Connection, inspect, text
 
@@ -30,11 +31,22 @@ def version(connection: Connection) -> str | None:
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
-def migrate(connection: Connection) -> None:
+def migrate(connection: Connection, seconds: float) -> None:
     """Run what is missing, in the transaction of this connection. Those who come meanwhile wait.
 
+    With PostgreSQL a statement may take up to ``seconds`` as long as the server answers.
     Raises DatabaseNewer where the tables are of a later version, DatabaseUnusable where they are not ours.
     """
+    if connection.dialect.name == "sqlite":
+        _migrate(connection)
+        return
+    from toolyard.store.postgres_connections import TimedConnection  # only with that database
+
+    with cast(TimedConnection, connection.connection.driver_connection).allowing(seconds):
+        _migrate(connection)
+
+
+def _migrate(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         # Waiting for another replica, and changing large tables, take as long as they take.
         connection.execute(text("SELECT set_config('statement_timeout', '0', true)"))

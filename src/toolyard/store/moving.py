@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Table, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from toolyard.store.dialects import Engines
+from toolyard.store.dialects import Engines, TimeLimits
 from toolyard.store.errors import DatabaseUnusable
 from toolyard.store.opening import open_database
 from toolyard.store.tables import (
@@ -31,15 +31,22 @@ _PASSING = {attempts, auth_pending, catalogues, keys, letters, sign_ins}
 _LASTING = [table for table in metadata.sorted_tables if table not in _PASSING]
 
 
-def move(data_dir: Path, url: str, secret_key: str, former_key: str | None) -> dict[str, int]:
+def move(
+    data_dir: Path,
+    url: str,
+    secret_key: str,
+    former_key: str | None,
+    limits: TimeLimits = TimeLimits(),  # noqa: B008 - frozen
+) -> dict[str, int]:
     """Copy what the SQLite database of a folder keeps into an empty PostgreSQL; how many rows of each table.
 
     Both have the same key, so what is encrypted stays as it is. Servers that use the file wait meanwhile.
     Blocks; for a worker thread. Raises StoreError, and then nothing was copied.
     """
     with ExitStack() as closing:
-        source = _opened(closing, data_dir, None, secret_key, former_key)
-        target = _opened(closing, data_dir, url, secret_key, former_key)
+        source, target = (
+            _opened(closing, data_dir, each, secret_key, former_key, limits) for each in (None, url)
+        )
         try:
             with source.writer.begin() as held, target.writer.begin() as taking:
                 _check(taking, target)
@@ -49,9 +56,14 @@ def move(data_dir: Path, url: str, secret_key: str, former_key: str | None) -> d
 
 
 def _opened(
-    closing: ExitStack, data_dir: Path, url: str | None, secret_key: str, former_key: str | None
+    closing: ExitStack,
+    data_dir: Path,
+    url: str | None,
+    secret_key: str,
+    former_key: str | None,
+    limits: TimeLimits,
 ) -> Engines:
-    engines, _ = open_database(data_dir, url, secret_key, former_key)
+    engines, _ = open_database(data_dir, url, secret_key, former_key, limits)
     closing.callback(engines.dispose)
     return engines
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import psycopg
 
 from toolyard.store.dialects import POSTGRESQL_SESSION, Engines
+from toolyard.store.postgres_connections import TimedAsyncConnection
 from toolyard.store.signals import CHANNEL
 from toolyard.store.working import unavailable
 
@@ -22,13 +23,19 @@ class PostgresEar:
     async def hear(self, said: Callable[[str], None], again: Callable[[], None]) -> None:
         """See Ear."""
         try:
-            connection = await psycopg.AsyncConnection.connect(autocommit=True, **self._engines.connecting)
+            limits = self._engines.limits
+            connection = await TimedAsyncConnection.open(self._engines.connecting, limits.answer)
             try:
                 await connection.execute(POSTGRESQL_SESSION)
                 await connection.execute(f"LISTEN {CHANNEL}")
                 again()
-                async for notification in connection.notifies():
-                    said(notification.payload)
+                while True:
+                    connection.limit = None
+                    async for notification in connection.notifies(timeout=limits.heartbeat):
+                        said(notification.payload)
+                    # Silence looks the same whether nobody says anything or the server is frozen.
+                    connection.limit = limits.answer
+                    await connection.execute("SELECT 1")
             finally:
                 await connection.close()
         except psycopg.Error as error:

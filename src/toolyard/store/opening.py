@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from toolyard.store.cipher import Cipher
 from toolyard.store.dialects import (
     Engines,
+    TimeLimits,
     add,
     postgresql_engines,
     postgresql_url,
@@ -40,11 +41,15 @@ _SONG = b"toolyard"
 
 
 def open_database(
-    data_dir: Path, url: str | None, secret_key: str | None, former_key: str | None = None
+    data_dir: Path,
+    url: str | None,
+    secret_key: str | None,
+    former_key: str | None = None,
+    limits: TimeLimits = TimeLimits(),  # noqa: B008 - frozen
 ) -> tuple[Engines, Cipher]:
     """Everything that has to be true before the first repository is used. Blocks; for a worker thread."""
     if url is not None:
-        engines = postgresql_engines(postgresql_url(url))
+        engines = postgresql_engines(postgresql_url(url), limits)
         if secret_key is None:
             raise KeyMissing(
                 "PostgreSQL is set, but no secret key to encrypt with",
@@ -56,7 +61,7 @@ def open_database(
             _make_file(data_dir)
         except OSError as error:
             raise _unusable(data_dir, error) from None
-        engines = sqlite_engines(data_dir / FILE_NAME)
+        engines = sqlite_engines(data_dir / FILE_NAME, limits)
         cipher = Cipher(secret_key, former_key) if secret_key is not None else None
     try:
         return engines, _checked(engines, data_dir, cipher, former_key)
@@ -117,7 +122,7 @@ def _checked(engines: Engines, data_dir: Path, cipher: Cipher | None, former_key
 def _prepare(engines: Engines, cipher: Cipher) -> Cipher:
     """Make or change the tables, and leave a word by which a wrong key is known."""
     with rebuilding(engines) as connection:
-        migrate(connection)
+        migrate(connection, engines.limits.migration)
         add(connection, keys, {"id": CANARY, "body": cipher.seal(_SONG, CANARY)})
         kept = _canary(connection)
         assert kept is not None

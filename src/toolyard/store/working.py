@@ -18,7 +18,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 
 from toolyard.errors import ToolyardError
-from toolyard.store.dialects import Engines, clash, hint_for, passing
+from toolyard.store.breaker import Breaker
+from toolyard.store.dialects import Engines, clash, hint_for, passing, timed_out
 from toolyard.store.errors import Conflict, DatabaseUnavailable, StoreClosed, StoreError, Unstorable
 
 __all__ = ["Work", "Workshop"]
@@ -47,6 +48,7 @@ class Workshop:
         if engines.writers is not None:
             self._writers = ThreadPoolExecutor(engines.writers, "toolyard-write")
         self._closed = self._cut = False
+        self._breaker = Breaker()
         self.told: Callable[[Sequence[tuple[str, str]]], None] | None = None
         """Gets what was said in a transaction, in its thread, once it is on the disk."""
 
@@ -86,7 +88,7 @@ class Workshop:
         self._closed = True
         ending = asyncio.ensure_future(asyncio.to_thread(self._end))
         await asyncio.wait([ending], timeout=_LAST)
-        if not ending.done() and self.engines.kind == "postgresql":
+        if not ending.done():
             _log.warning("the database %s does not answer: its connections are cut", self.engines.where)
             self._cut = True
             self.engines.cut()
@@ -100,7 +102,26 @@ class Workshop:
     async def _run(self, threads: ThreadPoolExecutor, how: Callable[[Work[_T]], _T], work: Work[_T]) -> _T:
         if self._closed:
             raise _closed()
-        return await asyncio.get_running_loop().run_in_executor(threads, self._told, how, work)
+        submitted = threads.submit(self._told, how, work)
+        limit, expired = self.engines.limits.queue, False
+
+        def expire() -> None:
+            nonlocal expired
+            # Only work that has not begun can be cancelled; what has begun has time limits of its own.
+            expired = submitted.cancel()
+
+        timer = asyncio.get_running_loop().call_later(limit, expire)
+        try:
+            return await asyncio.wrap_future(submitted)
+        except asyncio.CancelledError:
+            if not expired:
+                raise
+            raise DatabaseUnavailable(
+                f"no connection to the database {self.engines.where} became free within {limit:g} s",
+                hint="the database is slow or overloaded: look at what it is doing",
+            ) from None
+        finally:
+            timer.cancel()
 
     def _reading(self, work: Work[_T]) -> _T:
         with self.engines.reader.connect() as connection:
@@ -130,8 +151,17 @@ class Workshop:
 
     def _told(self, how: Callable[[Work[_T]], _T], work: Work[_T]) -> _T:
         """Run it, and say in our words what went wrong."""
-        if self._cut:
-            raise _closed()
+        with self._breaker.attempt() as allowed:
+            if self._cut:
+                raise _closed()
+            if not allowed:
+                raise DatabaseUnavailable(
+                    f"the database {self.engines.where} does not answer; a new connection is being tried",
+                    hint="check that PostgreSQL runs there and is not frozen, then try again",
+                )
+            return self._tried(how, work)
+
+    def _tried(self, how: Callable[[Work[_T]], _T], work: Work[_T]) -> _T:
         for _ in range(_TRIES - 1):
             try:
                 return self._once(how, work)
@@ -160,6 +190,8 @@ class Workshop:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception, more: str = "") -> DatabaseUnavailable:
+        if timed_out(error):
+            self._breaker.trip()
         return unavailable(self.engines, error, more)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -26,11 +27,13 @@ from toolyard.model.principal import Principal
 from toolyard.people.errors import NotAllowed, NotSignedIn, ProviderFailed
 from toolyard.people.tokens import is_token
 from toolyard.policy.rules.token import covers
+from toolyard.store.errors import DatabaseUnavailable
 from toolyard.web.bodies import BodyRefused, Gone, RequestBody
 from toolyard.web.passage import passage_of
 from toolyard.web.refusals import refusal_response
 from toolyard.web.resource import ResourceServer
 from toolyard.web.who import Visitor, bearer_token, needs
+from toolyard.wire.versions import INTERNAL_ERROR
 
 if TYPE_CHECKING:
     from toolyard.web.site import Site
@@ -45,6 +48,9 @@ _SHORT = 8_192
 _FRESH = 1.0
 """Seconds for which a token that was just looked up needs no second look, nor its owner's instances."""
 _CREDENTIALS = (b"authorization", b"cookie")
+UNAVAILABLE = "Toolyard's database is not available. Try again later."
+"""Sent to callers who are not known yet: the details are in the log."""
+log = logging.getLogger("toolyard.web")
 _calling = needs(Right.CALL)
 _MODES: tuple[Mode, ...] = ("direct", "meta")
 
@@ -92,6 +98,14 @@ class McpDoor:
 
     async def admit(self, scope: Any) -> Front:
         """The front for a request. Raises TurnedAway."""
+        try:
+            return await self._admit(scope)
+        except DatabaseUnavailable as error:
+            log.warning("a request to the gateway is refused: %s", error.cause)
+            headers = {"Retry-After": f"{error.retry_after:.0f}"}
+            raise TurnedAway(503, UNAVAILABLE, headers, INTERNAL_ERROR) from None
+
+    async def _admit(self, scope: Any) -> Front:
         key = self._key(scope)
         known = None if key is None else self._admitted.get(key)
         if known is not None and known[0] > time.monotonic():

@@ -143,12 +143,7 @@ class Site:
         address: str = "",
     ) -> Site:
         """Open the database and build the rest; nothing is connected yet. Raises ToolyardError."""
-        database = await Database.open(
-            data_dir,
-            url=settings.database_url,
-            secret_key=settings.secret_key,
-            former_key=settings.secret_key_former,
-        )
+        database = await Database.of(settings, data_dir)
         site = cls(configuration, settings, data_dir, agents, database=database, address=address)
         await site.chats.open(everybodys=True)
         for hear in (hear_tokens, hear_credentials, hear_servers, mind_expiry):

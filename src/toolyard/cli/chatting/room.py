@@ -107,12 +107,7 @@ async def open_room(
 
 
 async def _database(options: Options, settings: Settings) -> Database:
-    return await Database.open(
-        options.folder,
-        url=settings.database_url,
-        secret_key=settings.secret_key,
-        former_key=settings.secret_key_former,
-    )
+    return await Database.of(settings, options.folder)
 
 
 class _Changes:

@@ -111,7 +111,7 @@ def _roster(options: Options, configuration: Configuration) -> Roster:
         raise Unreachable("a shell that completes starts nothing", server=server_id)
 
     async def stored() -> dict[str, Catalogue]:
-        file, database = SqliteStorage(folder / FILE_NAME), LazyDatabase.of(settings, folder)
+        file, database = SqliteStorage(folder / FILE_NAME), LazyDatabase(settings, folder)
         catalogues = Catalogues(nobody, common_storage(settings, file, database))
         servers = [server for server in configuration.servers.values() if server.enabled]
         found = {server.id: await catalogues.peek(server, LOCAL) for server in servers}

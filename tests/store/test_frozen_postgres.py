@@ -1,0 +1,234 @@
+"""A PostgreSQL that is frozen: every call ends with DatabaseUnavailable, and works again after the thaw."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.proxies import FreezableProxy, freezable
+
+from toolyard.model.people import Role
+from toolyard.store import Database, dialects, locks, migrating, moving
+from toolyard.store.dialects import TimeLimits
+from toolyard.store.errors import DatabaseUnavailable
+from toolyard.store.signals import SERVERS
+
+KEY = "a key for tests, long enough"
+LIMITS = TimeLimits(answer=1.0, queue=30.0, heartbeat=0.5)
+HANG_GUARD = 60
+
+
+@pytest.fixture
+async def proxied(postgres_url: str) -> AsyncIterator[tuple[FreezableProxy, str]]:
+    async with freezable(postgres_url) as found:
+        yield found
+
+
+@pytest.fixture
+def proxy(proxied: tuple[FreezableProxy, str]) -> FreezableProxy:
+    return proxied[0]
+
+
+@pytest.fixture
+def url(proxied: tuple[FreezableProxy, str]) -> str:
+    return proxied[1] + "&connect_timeout=2"
+
+
+@pytest.fixture
+async def replica(proxy: FreezableProxy, url: str, tmp_path: Path) -> AsyncIterator[Database]:
+    opened = await Database.open(tmp_path, url=url, secret_key=KEY, limits=LIMITS)
+    yield opened
+    proxy.thaw()
+    await opened.close()
+
+
+async def test_every_kind_of_statement_on_an_open_connection_ends(
+    replica: Database, proxy: FreezableProxy
+) -> None:
+    await replica.people.add_user("Ann", Role.USER)
+    proxy.freeze()
+    for work in (replica.people.users, lambda: replica.people.add_user("Bob", Role.USER), replica.ready):
+        async with asyncio.timeout(HANG_GUARD):
+            with pytest.raises(DatabaseUnavailable):
+                await work()
+    proxy.thaw()
+    async with asyncio.timeout(HANG_GUARD):
+        assert [user.name for user in await replica.people.users()] == ["Ann"]
+
+
+async def test_a_commit_that_is_not_answered_leaves_the_outcome_open(
+    replica: Database, proxy: FreezableProxy
+) -> None:
+    proxy.freeze_on = b"COMMIT\0"
+    async with asyncio.timeout(HANG_GUARD):
+        with pytest.raises(DatabaseUnavailable, match="not known whether the last change was kept"):
+            await replica.people.add_user("Ann", Role.USER)
+
+
+async def test_a_crowd_of_calls_ends_after_one_time_limit(replica: Database, proxy: FreezableProxy) -> None:
+    """Of those that queue for a connection none waits for a time limit of its own."""
+    proxy.freeze()
+    async with asyncio.timeout(HANG_GUARD):
+        outcomes = await asyncio.gather(*(replica.people.users() for _ in range(500)), return_exceptions=True)
+    assert {type(one) for one in outcomes} == {DatabaseUnavailable}
+    refused = [one for one in outcomes if "a new connection is being tried" in str(one)]
+    assert len(refused) > 400
+    proxy.thaw()
+    async with asyncio.timeout(HANG_GUARD):
+        while True:
+            try:
+                assert await replica.people.users() == []
+                break
+            except DatabaseUnavailable:
+                await asyncio.sleep(0.05)
+    assert await asyncio.gather(*(replica.people.users() for _ in range(50))) == [[]] * 50
+
+
+async def test_a_slow_statement_of_a_server_that_answers_is_ended_by_the_server(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sqlalchemy import text
+
+    short = dialects.POSTGRESQL_SESSION.replace("'30s'", "'100ms'")
+    monkeypatch.setattr(dialects, "POSTGRESQL_SESSION", short)
+    database = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
+    with pytest.raises(DatabaseUnavailable, match="statement timeout"):
+        await database._workshop.read(lambda c: c.execute(text("SELECT pg_sleep(300)")).scalar())
+    # That is no frozen server: nobody else is refused.
+    assert await asyncio.gather(*(database.people.users() for _ in range(20))) == [[]] * 20
+    await database.close()
+
+
+async def test_a_lock_between_replicas_is_not_waited_for(
+    replica: Database, proxy: FreezableProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_LONGEST_WAIT", 0.5)
+    proxy.freeze_on = b"pg_advisory_lock"
+    async with asyncio.timeout(HANG_GUARD):
+        with pytest.raises(DatabaseUnavailable, match="did not answer"):
+            async with replica.auth.refreshing("key"):
+                pass
+
+
+async def test_whoever_listens_for_other_replicas_notices_and_hears_them_again(
+    replica: Database, proxy: FreezableProxy, postgres_url: str, tmp_path: Path
+) -> None:
+    async with aclosing(replica.signals.listen(SERVERS)) as heard:
+        assert await anext(heard) == ""
+        async with asyncio.timeout(HANG_GUARD):
+            while not replica.signals.hears:
+                await asyncio.sleep(0.05)
+            proxy.freeze()
+            while replica.signals.hears:
+                await asyncio.sleep(0.05)
+            proxy.thaw()
+            while not replica.signals.hears:
+                await asyncio.sleep(0.05)
+            # Something may have been missed.
+            assert await anext(heard) == ""
+            other = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
+            await other.signals.send(SERVERS, "changed")
+            await other.close()
+            assert await anext(heard) == "changed"
+
+
+async def test_opening_ends_where_the_server_is_frozen_from_the_start(
+    proxy: FreezableProxy, url: str, tmp_path: Path
+) -> None:
+    proxy.freeze()
+    async with asyncio.timeout(HANG_GUARD):
+        with pytest.raises(DatabaseUnavailable, match="timeout"):
+            await Database.open(tmp_path, url=url, secret_key=KEY, limits=LIMITS)
+
+
+@pytest.mark.parametrize("moment", [b"set_config", b"pg_advisory_xact_lock", b"CREATE TABLE", b"COMMIT\0"])
+async def test_opening_ends_where_the_server_freezes_meanwhile(
+    proxy: FreezableProxy, url: str, tmp_path: Path, moment: bytes
+) -> None:
+    proxy.freeze_on = moment
+    async with asyncio.timeout(HANG_GUARD):
+        with pytest.raises(DatabaseUnavailable, match="did not answer within 1 s"):
+            await Database.open(tmp_path, url=url, secret_key=KEY, limits=LIMITS)
+
+
+async def test_a_migration_of_another_replica_is_waited_for_while_the_server_answers(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    limits = TimeLimits(answer=0.3, migration=30.0)
+    async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
+        await other.execute("SELECT pg_advisory_lock(%s)", (migrating._LOCK,))
+        opening = asyncio.create_task(
+            Database.open(tmp_path, url=postgres_url, secret_key=KEY, limits=limits)
+        )
+        await asyncio.wait([opening], timeout=1.5)
+        assert not opening.done()
+        await other.execute("SELECT pg_advisory_unlock(%s)", (migrating._LOCK,))
+        await (await opening).close()
+
+
+async def test_a_migration_of_another_replica_is_not_waited_for_without_end(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    limits = TimeLimits(answer=0.2, migration=0.5)
+    async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
+        await other.execute("SELECT pg_advisory_lock(%s)", (migrating._LOCK,))
+        async with asyncio.timeout(HANG_GUARD):
+            with pytest.raises(DatabaseUnavailable, match="did not answer"):
+                await Database.open(tmp_path, url=postgres_url, secret_key=KEY, limits=limits)
+
+
+async def test_moving_to_a_server_that_freezes_ends(proxy: FreezableProxy, url: str, tmp_path: Path) -> None:
+    database = await Database.open(tmp_path, url=None, secret_key=KEY)
+    await database.people.add_user("Ann", Role.USER)
+    await database.close()
+    proxy.freeze_on = b"INSERT INTO users"
+    async with asyncio.timeout(HANG_GUARD):
+        with pytest.raises(DatabaseUnavailable):
+            await asyncio.to_thread(moving.move, tmp_path, url, KEY, None, LIMITS)
+
+
+# SQLite.
+
+
+async def test_no_write_waits_in_the_queue_without_end_where_another_process_holds_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialects, "_BUSY_SECONDS", 2.0)
+    database = await Database.open(tmp_path, url=None, secret_key=KEY, limits=TimeLimits(queue=0.2))
+    other = sqlite3.connect(tmp_path / "toolyard.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    outcomes: list[Any] = await asyncio.gather(
+        *(database.people.add_user(f"user {number}", Role.USER) for number in range(20)),
+        return_exceptions=True,
+    )
+    assert {type(one) for one in outcomes} == {DatabaseUnavailable}
+    assert len([one for one in outcomes if "became free within 0.2 s" in str(one)]) == 19
+    other.execute("COMMIT")
+    other.close()
+    await database.people.add_user("Ann", Role.USER)
+    assert [user.name for user in await database.people.users()] == ["Ann"]
+    await database.close()
+
+
+async def test_work_that_begins_in_time_is_not_ended_by_the_limit_of_the_queue(tmp_path: Path) -> None:
+    database = await Database.open(tmp_path, url=None, secret_key=KEY, limits=TimeLimits(queue=0.1))
+    begun, end = threading.Event(), threading.Event()
+
+    def work(_connection: Any) -> str:
+        begun.set()
+        end.wait(30)
+        return "done"
+
+    running = asyncio.ensure_future(database._workshop.write(work))
+    assert await asyncio.to_thread(begun.wait, 30)
+    await asyncio.sleep(0.3)
+    end.set()
+    assert await running == "done"
+    await database.close()

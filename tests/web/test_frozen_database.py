@@ -1,0 +1,80 @@
+"""A PostgreSQL that stops answering, as clients of the API, the gateway and the pages see it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.proxies import FreezableProxy, freezable
+from tests.web.conftest import environment
+
+KEY = "a key for tests, long enough"
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+HANG_GUARD = 120
+
+
+@pytest.fixture
+async def frozen(postgres_url: str, open_site: Any) -> AsyncIterator[tuple[FreezableProxy, Any]]:
+    """A site with accounts, and one person, whose database has just stopped answering."""
+    async with freezable(postgres_url) as (proxy, url):
+        site = await open_site(
+            people_mode="password",
+            database_url=f"{url}&connect_timeout=2",
+            database_timeout=1,
+            secret_key=KEY,
+        )
+        person = await site.person("Ann")
+        proxy.freeze()
+        yield proxy, person
+        proxy.thaw()
+
+
+async def test_every_interface_answers_503_and_says_when_to_try_again(
+    frozen: tuple[FreezableProxy, Any],
+) -> None:
+    proxy, ann = frozen
+    async with asyncio.timeout(HANG_GUARD):
+        api = await ann.token.get("/api/v1/instances")
+        gateway = await ann.token.post("/mcp", PING)
+        page = await ann.browser.get("/ui/approvals", headers={"Accept": "text/html"})
+        ready = await ann.token.get("/readyz")
+    assert api.status == gateway.status == page.status == ready.status == 503
+    assert api.headers["Retry-After"] == gateway.headers["Retry-After"] == page.headers["Retry-After"] == "5"
+    assert api.json["type"] == "urn:toolyard:problem:database-unavailable"
+    assert "database is not available" in gateway.json["error"]["message"]
+    assert "postgres" not in gateway.text
+    assert "<html" in page.text
+    proxy.thaw()
+    async with asyncio.timeout(HANG_GUARD):
+        while (await ann.token.get("/api/v1/instances")).status != 200:
+            await asyncio.sleep(0.1)
+    assert (await ann.token.post("/mcp", PING)).status == 200
+
+
+@pytest.mark.parametrize("words", [("users", "list"), ("serve", "--port", "0")])
+async def test_commands_end_and_name_the_database(
+    postgres_url: str, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    async with freezable(postgres_url) as (proxy, url):
+        proxy.freeze_on = b"SELECT set_config"
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "toolyard", *words),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=environment(
+                tmp_path,
+                TOOLYARD_DATABASE_URL=url,
+                TOOLYARD_DATABASE_TIMEOUT="1",
+                TOOLYARD_SECRET_KEY=KEY,
+                TOOLYARD_PEOPLE_MODE="password",
+            ),
+        )
+        _, errors = await asyncio.wait_for(process.communicate(), HANG_GUARD)
+    assert process.returncode == 1
+    assert b"PostgreSQL did not answer within 1 s" in errors
+    assert b"Traceback" not in errors
