@@ -29,7 +29,7 @@ async def answer(request: web.BaseRequest) -> web.StreamResponse:
         case "/page":
             return web.Response(text="<html>", content_type="text/html")
         case "/large":
-            return web.Response(body=b'{"a":"' + b"x" * 2_000_000 + b'"}', content_type="application/json")
+            return web.Response(body=b'{"a":"' + b"x" * 300_000 + b'"}', content_type="application/json")
         case "/stream":
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
             await response.prepare(request)

@@ -493,7 +493,10 @@ async def bomb(x: Exchange) -> None:
 @mode
 async def packed(x: Exchange) -> None:
     """Allowed."""
-    await x.reply(gzip.compress(json.dumps(x.answer()).encode()), "application/json", Content_Encoding="gzip")
+    body = json.dumps(x.answer()).encode()
+    # A long run of one letter would be packed so well that it looks like a bomb.
+    packed = gzip.compress(body, 9 if len(body) < 1_000_000 else 0)
+    await x.reply(packed, "application/json", Content_Encoding="gzip")
 
 
 @mode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 import tracemalloc
 import zlib
 from collections.abc import Awaitable, Callable
@@ -87,8 +88,47 @@ async def test_a_body_that_is_not_packed_as_it_says_is_told(net: Net, kind: str)
 
 @pytest.fixture(scope="module")
 def bomb() -> bytes:
-    """Little that becomes 64 MB."""
-    return gzip.compress(bytes(64 << 20), 1)
+    """Little that becomes 64 MB: fifty times as much, which is allowed."""
+    return gzip.compress(b"".join(os.urandom(64) + bytes(8128) for _ in range(8192)), 1)
+
+
+async def test_a_body_that_unpacks_to_over_a_hundred_times_its_size_is_refused(net: Net) -> None:
+    async with talking(saying(packed(gzip.compress(bytes(64 << 20))))) as server:
+        answer = await ask(net, server.url)
+        size = 0
+        with pytest.raises(NotHttp, match="more than 100 times its size"):
+            while piece := await answer.more():
+                size += len(piece)
+    assert size <= 8 << 20
+
+
+async def test_up_to_a_megabyte_a_body_may_unpack_to_any_multiple_of_its_size(net: Net) -> None:
+    async with talking(saying(packed(gzip.compress(bytes(1 << 20))))) as server:
+        answer = await ask(net, server.url)
+        size = 0
+        while piece := await answer.more():
+            size += len(piece)
+    assert size == 1 << 20
+
+
+async def test_other_tasks_run_while_a_body_is_unpacked(net: Net, bomb: bytes) -> None:
+    turns, done = 0, asyncio.Event()
+
+    async def count() -> None:
+        nonlocal turns
+        while not done.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with talking(saying(packed(bomb))) as server:
+        answer = await ask(net, server.url)
+        counting = asyncio.create_task(count())
+        pieces = 0
+        while await answer.more():
+            pieces += 1
+        done.set()
+        await counting
+    assert turns >= pieces >= 256
 
 
 @pytest.mark.both_loops

@@ -148,7 +148,7 @@ def test_no_long_number_is_missed_wherever_it_stands(
     text = f"{before}{'7' * digits}{after}".encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec, "_PIECE", piece)
-        assert codec._may_hold_long_number(text) == (re.search(rb"[0-9]{19}", text) is not None)
+        assert codec.may_hold_long_number(text) == (re.search(rb"[0-9]{19}", text) is not None)
 
 
 def test_the_order_of_keys_is_kept() -> None:

@@ -22,7 +22,8 @@ __all__ = ["Answer", "Asker", "Document", "one_line"]
 
 _PATIENCE = 20.0
 """Seconds for one request, from the name lookup to the last byte."""
-_LARGEST = 1024 * 1024
+_LARGEST = 256 * 1024
+"""Bytes of a document. It is decoded in one step, whatever values it holds."""
 _REDIRECTS = 3
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 

@@ -16,8 +16,8 @@ from toolyard.gateway.front import Front
 from toolyard.gateway.legacy_http import NO_MESSAGE, LegacyHttp
 from toolyard.gateway.listeners import Listeners
 from toolyard.gateway.streams import Send, Stream
-from toolyard.wire.codec import decode
 from toolyard.wire.exchange import Failure, Id, Message, error_message, result_message
+from toolyard.wire.incremental import OverLimit, decode_message
 from toolyard.wire.server import Rejected, http_status, is_modern, read_modern
 from toolyard.wire.versions import INVALID_REQUEST, LEGACY, PARSE_ERROR
 
@@ -71,7 +71,10 @@ class HttpGateway:
         if not accepts(http.headers.get("accept", "*/*")):
             raise TurnedAway(406, "the client must accept application/json and text/event-stream")
         try:
-            message: object = decode(await http.body())
+            message: object = await decode_message(await http.body())
+        except OverLimit as error:
+            await http.fail(400, None, Failure(INVALID_REQUEST, f"the message {error}"))
+            return
         except ValueError:
             await http.fail(400, None, Failure(PARSE_ERROR, "Parse error"))
             return

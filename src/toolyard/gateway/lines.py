@@ -9,9 +9,10 @@ from typing import BinaryIO
 
 from toolyard.gateway.channel import Channel
 from toolyard.gateway.front import Front
-from toolyard.wire.codec import decode, encode
+from toolyard.wire.codec import encode
 from toolyard.wire.exchange import Message
 from toolyard.wire.framing import LineFramer, Oversize
+from toolyard.wire.incremental import decode_message
 
 __all__ = ["serve_lines"]
 
@@ -64,7 +65,7 @@ async def _converse(
             if not bytes(line[:1000]).strip():
                 continue
             try:
-                message = decode(line)
+                message = await decode_message(line)
             except ValueError:
                 channel.unreadable()
                 continue

@@ -10,7 +10,7 @@ from typing import Protocol
 import aiohttp
 from multidict import CIMultiDict
 
-from toolyard.net.packed import Gzip
+from toolyard.net.packed import Gzip, RatioExceeded
 
 __all__ = ["PIECE", "Answer", "NotHttp"]
 
@@ -86,10 +86,12 @@ class Answer:
         """The next piece of the body; empty once there is no more. Raises aiohttp.ClientError."""
         while True:
             if self._waits:
-                if piece := self._next():
+                piece = self._next()
+                if self._packed is not None:
+                    # One received piece unpacks to many, or to nothing at all: let other tasks run.
+                    await asyncio.sleep(0)
+                if piece:
                     return piece
-                # Very much can become nothing.
-                await asyncio.sleep(0)
             elif self._failure is not None:
                 # Another one each time: an error keeps the frames that it passed, and these keep this.
                 raise type(self._failure)(*self._failure.args)
@@ -149,6 +151,9 @@ class Answer:
         except zlib.error:
             self.close()
             raise NotHttp(_BADLY_PACKED) from None
+        except RatioExceeded as error:
+            self.close()
+            raise NotHttp(str(error)) from None
 
     def _taken(self) -> bytes:
         piece = self._pieces.popleft()

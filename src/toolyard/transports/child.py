@@ -136,6 +136,16 @@ class Child:
 
     # Its output.
 
+    def pause_output(self) -> None:
+        """Stop reading its standard output, so that the child waits once its pipe is full."""
+        if not self._output.closed:
+            self._loop.remove_reader(self._output.fileno())
+
+    def resume_output(self) -> None:
+        """Read its standard output again."""
+        if not self._output.closed:
+            self._follow(self._output, self._parent.on_output, self._parent.on_output_end)
+
     def _follow(self, pipe: IO[bytes], on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
         def read() -> None:
             try:

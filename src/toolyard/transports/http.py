@@ -26,13 +26,14 @@ from toolyard.transports.requests import (
     tells_lost_session,
     wants_session,
 )
-from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line, not_json
+from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line, unreadable
 from toolyard.wire.broken import in_place_of
 from toolyard.wire.codec import decode, encode
 from toolyard.wire.exchange import Id, Message, is_answer
 from toolyard.wire.framing import Oversize, SseEvent, SseParser
 from toolyard.wire.gather import Gather, Raw
 from toolyard.wire.headers import standard_headers
+from toolyard.wire.incremental import OverLimit, decode_message
 
 __all__ = ["HttpTransport"]
 
@@ -139,7 +140,9 @@ class HttpTransport:
     async def _take_json(self, response: Answer, id: Id) -> None:
         body = await self._read(response)
         try:
-            message = decode(body)
+            message = await decode_message(body)
+        except OverLimit as error:
+            raise BadAnswer(f"its answer {error}") from None
         except ValueError:
             raise BadAnswer(f"answered something that is not JSON: {_text(body)}") from None
         if self._session is not None and is_lost_session(message):
@@ -222,17 +225,17 @@ class HttpTransport:
         parser = SseParser(self._limit)
         try:
             while chunk := await response.more():
-                self._take_events(parser.feed(chunk), stream, id)
+                await self._take_events(parser.feed(chunk), stream, id)
                 if stream.answered:
                     return None
         except (aiohttp.ClientError, OSError) as error:
             return fault(error, self._requests.url)
         return None
 
-    def _take_events(self, events: list[SseEvent], stream: _Stream, id: Id | None) -> None:
+    async def _take_events(self, events: list[SseEvent], stream: _Stream, id: Id | None) -> None:
         # Apart from the reading, so that no event is kept while the next one is waited for.
         for event in events:
-            message = stream.take(event)
+            message = await stream.take(event)
             if message is None:
                 continue
             if id is not None and is_answer(message, id):
@@ -340,7 +343,7 @@ class _Stream:
         self.moved = False
         self.answered = False
 
-    def take(self, event: SseEvent) -> object | None:
+    async def take(self, event: SseEvent) -> object | None:
         """The message of an event, or None where it has none."""
         if event.id is not None:
             self.last_id = event.id
@@ -352,10 +355,10 @@ class _Stream:
         if not event.data or event.event != "message":
             return None
         try:
-            return decode(event.data)
-        except ValueError:
-            log.debug("an event that is not JSON: %s", bytes(event.data[:200]))
-            return in_place_of(event.data, not_json(event.data))
+            return await decode_message(event.data)
+        except ValueError as error:
+            log.debug("an event that cannot be decoded: %s", bytes(event.data[:200]))
+            return in_place_of(event.data, unreadable(event.data, error))
 
 
 def _too_long(size: int, limit: int) -> str:

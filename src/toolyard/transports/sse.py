@@ -14,12 +14,13 @@ from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, 
 from toolyard.model.server import HttpSpec
 from toolyard.net import Answer, Net, same_origin
 from toolyard.transports.requests import Requests, drain, fault, refusal, tells_lost_session
-from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line, not_json
+from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line, unreadable
 from toolyard.wire.broken import in_place_of
-from toolyard.wire.codec import decode, encode
+from toolyard.wire.codec import encode
 from toolyard.wire.exchange import Message
 from toolyard.wire.framing import Oversize, SseEvent, SseParser
 from toolyard.wire.gather import Raw
+from toolyard.wire.incremental import decode_message
 
 __all__ = ["SseTransport"]
 
@@ -70,7 +71,7 @@ class SseTransport:
         parser = SseParser(self._limit)
         try:
             while chunk := await response.more():
-                self._take_all(parser.feed(chunk))
+                await self._take_all(parser.feed(chunk))
         except ServerError as broken:
             error = broken
         except (aiohttp.ClientError, OSError) as broken:
@@ -79,12 +80,12 @@ class SseTransport:
             response.close()
             self._end(error)
 
-    def _take_all(self, events: list[SseEvent]) -> None:
+    async def _take_all(self, events: list[SseEvent]) -> None:
         # Apart from the reading, so that no event is kept while the next one is waited for.
         for event in events:
-            self._take(event)
+            await self._take(event)
 
-    def _take(self, event: SseEvent) -> None:
+    async def _take(self, event: SseEvent) -> None:
         assert self._endpoint is not None
         if isinstance(event.data, Oversize):
             raise BadAnswer(f"sent an event of {event.data.size} bytes, over the limit of {self._limit}")
@@ -95,10 +96,10 @@ class SseTransport:
                 self._endpoint.set_result(self._place(event.data))
             return
         try:
-            message = decode(event.data)
-        except ValueError:
-            log.debug("an event that is not JSON: %s", bytes(event.data[:200]))
-            message = in_place_of(event.data, not_json(event.data))
+            message = await decode_message(event.data)
+        except ValueError as error:
+            log.debug("an event that cannot be decoded: %s", bytes(event.data[:200]))
+            message = in_place_of(event.data, unreadable(event.data, error))
         if message is not None and self._receiver is not None:
             self._receiver.on_message(message)
 

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import signal
+from collections import deque
 from collections.abc import Mapping
 
 from toolyard.errors import OutcomeUnknown, Unreachable
@@ -22,12 +23,14 @@ from toolyard.transports.transport import (
     Ring,
     TransportFacts,
     in_one_line,
-    not_json,
+    unreadable,
 )
 from toolyard.wire.broken import in_place_of
 from toolyard.wire.codec import decode, encode
 from toolyard.wire.exchange import Message
 from toolyard.wire.framing import Line, LineFramer, Oversize
+from toolyard.wire.gather import Raw
+from toolyard.wire.incremental import IN_PLACE_BYTES, OverLimit, decode_message
 
 __all__ = ["StdioTransport"]
 
@@ -37,6 +40,7 @@ _EXIT_AND_EOF = 0.25
 """Seconds between the end of a child's output and its exit, in either order, before we stop waiting."""
 _AFTER_STDIN = 1.0
 _AFTER_TERM = 5.0
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class StdioTransport:
@@ -60,6 +64,8 @@ class StdioTransport:
         self._ended = asyncio.Event()
         self._eof = False
         self._patience: asyncio.TimerHandle | None = None
+        self._decoding: asyncio.Task[None] | None = None
+        """Takes lines that hold a large message; nothing is read from the child meanwhile."""
         self._gone: str | None = None
         self._marker = ""
         self._group = 0
@@ -132,6 +138,9 @@ class StdioTransport:
         self._ended.set()
         if self._patience is not None:
             self._patience.cancel()
+        if self._decoding is not None:
+            self._decoding.cancel()
+            await asyncio.gather(self._decoding, return_exceptions=True)
         if self._child is not None and self._nursery.is_ours:
             try:
                 await self._end_group(self._child)
@@ -173,13 +182,12 @@ class StdioTransport:
     # What the child tells.
 
     def on_output(self, data: bytes) -> None:
-        for line in self._framer.feed(data):
-            self._line(line)
+        self._take_lines(deque(self._framer.feed(data)))
 
     def on_output_end(self) -> None:
         self._eof = True
         if (rest := self._framer.rest()) is not None:
-            self._line(rest)
+            self._take_lines(deque((rest,)))
         self._ending()
 
     def on_errors(self, data: bytes) -> None:
@@ -198,6 +206,47 @@ class StdioTransport:
         raw = line.head if isinstance(line, Oversize) else line
         self._ring.add(str(raw, "utf-8", "replace").rstrip())
 
+    def _take_lines(self, lines: deque[Line]) -> None:
+        while lines:
+            if _is_large(lines[0]):
+                if self._child is not None:
+                    self._child.pause_output()
+                self._decoding = asyncio.get_running_loop().create_task(self._take_large_lines(lines))
+                return
+            self._line(lines.popleft())
+
+    async def _take_large_lines(self, lines: deque[Line]) -> None:
+        try:
+            while lines:
+                await self._take_line(lines.popleft())
+        finally:
+            self._decoding = None
+            if self._child is not None:
+                self._child.resume_output()
+        if self._eof or self._exited.is_set():
+            self._ending()
+
+    async def _take_line(self, line: Line) -> None:
+        # Apart from the loop, so that no line is kept while the next one is decoded.
+        if isinstance(line, Oversize) or not _is_large(line):
+            self._line(line)
+            return
+        if line[:3] == _BYTE_ORDER_MARK:
+            line = line[3:]
+        if bytes(line[:1]) not in (b"{", b"[") and not bytes(line[:1]).isspace():
+            self._skip(line, "")
+            return
+        try:
+            message = await decode_message(line)
+        except OverLimit as error:
+            self._noise += 1
+            self._end_call(line, unreadable(line, error))
+        except ValueError as error:
+            self._skip(line, unreadable(line, error))
+        else:
+            if self._receiver is not None:
+                self._receiver.on_message(message)
+
     def _line(self, line: Line) -> None:
         receiver = self._receiver
         if receiver is None:
@@ -205,37 +254,43 @@ class StdioTransport:
         if isinstance(line, Oversize):
             self._noise += 1
             cause = f"its answer is {line.size} bytes long, over the limit of {self._limit}"
-            self._unreadable(line, cause, receiver)
+            self._end_call(line, cause)
             return
         if line[:1] in (b"{", b"["):
             try:
                 message = decode(line)
-            except ValueError:
-                self._unreadable(line, not_json(line), receiver)
+            except ValueError as error:
+                self._skip(line, unreadable(line, error))
             else:
                 receiver.on_message(message)
-                return
-        elif not (line := bytes(line)).strip():
             return
-        else:
-            with contextlib.suppress(ValueError):
-                # White space before a message is allowed.
-                if line[:1].isspace() or line[:3] == b"\xef\xbb\xbf":
-                    receiver.on_message(decode(line.removeprefix(b"\xef\xbb\xbf")))
-                    return
+        if not (line := bytes(line)).strip():
+            return
+        with contextlib.suppress(ValueError):
+            # White space before a message is allowed.
+            if line[:1].isspace() or line[:3] == _BYTE_ORDER_MARK:
+                receiver.on_message(decode(line.removeprefix(_BYTE_ORDER_MARK)))
+                return
+        self._skip(line, "")
+
+    def _skip(self, line: Raw, cause: str) -> None:
+        """Count a line that is not a message, and end the call that it answers, if it does."""
+        if cause:
+            self._end_call(line, cause)
         self._noise += 1
         self._last_noise = str(line[:200], "utf-8", "replace")
         if self._noise <= 3:
             log.debug("skipped a line on standard output that is no message: %s", self._last_noise)
 
-    def _unreadable(self, line: Line, cause: str, receiver: Receiver) -> None:
+    def _end_call(self, line: Line, cause: str) -> None:
         """End the one call that an answer was for which nobody can read. Of one that broke off in the middle
         the outcome is unknown, as that of the other calls."""
-        if not self._eof and (message := in_place_of(line, cause)) is not None:
-            receiver.on_message(message)
+        message = None if self._eof else in_place_of(line, cause)
+        if message is not None and self._receiver is not None:
+            self._receiver.on_message(message)
 
     def _ending(self) -> None:
-        if self._receiver is None:
+        if self._receiver is None or self._decoding is not None:
             return
         if self._eof and self._exited.is_set():
             self._lost()
@@ -243,9 +298,12 @@ class StdioTransport:
             self._patience = asyncio.get_running_loop().call_later(_EXIT_AND_EOF, self._lost)
 
     def _lost(self) -> None:
-        receiver, self._receiver = self._receiver, None
         if self._patience is not None:
             self._patience.cancel()
+            self._patience = None
+        if self._decoding is not None:
+            return  # The end follows what is still being decoded.
+        receiver, self._receiver = self._receiver, None
         if receiver is None:
             return
         self._gone = self._epitaph()
@@ -267,3 +325,7 @@ class StdioTransport:
     def _with_last_words(self, text: str) -> str:
         words = last_words(self._ring.lines) or in_one_line(self._last_noise, 300)
         return f"{text}: {words}" if words else text
+
+
+def _is_large(line: Line) -> bool:
+    return not isinstance(line, Oversize) and len(line) > IN_PLACE_BYTES

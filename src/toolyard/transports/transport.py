@@ -10,8 +10,9 @@ from typing import Protocol
 from toolyard.errors import ServerError
 from toolyard.wire.exchange import Message
 from toolyard.wire.gather import Raw
+from toolyard.wire.incremental import OverLimit
 
-__all__ = ["MESSAGE_LIMIT", "Receiver", "Transport", "TransportFacts", "in_one_line", "not_json"]
+__all__ = ["MESSAGE_LIMIT", "Receiver", "Transport", "TransportFacts", "in_one_line", "unreadable"]
 
 MESSAGE_LIMIT = 64 * 1024 * 1024
 """The longest message, in bytes, that a transport takes in."""
@@ -25,8 +26,10 @@ def in_one_line(words: str, width: int = 200) -> str:
     return "".join(char if char.isprintable() else "\ufffd" for char in line[:width])
 
 
-def not_json(answer: Raw) -> str:
-    """What is wrong with an answer that cannot be read, with how it begins."""
+def unreadable(answer: Raw, error: ValueError) -> str:
+    """Return what is wrong with an answer that could not be decoded, with its beginning if it is not JSON."""
+    if isinstance(error, OverLimit):
+        return f"its answer {error}"
     return f"its answer is no JSON: {in_one_line(str(answer[:800], 'utf-8', 'replace'))}"
 
 

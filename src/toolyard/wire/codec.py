@@ -34,17 +34,17 @@ def decode(data: Raw) -> Any:
     escape) is read with the broken character replaced.
     """
     large = len(data) > LARGE
-    if large or not _may_hold_long_number(data):
+    if large or not may_hold_long_number(data):
         try:
             value = orjson.loads(data)
         except orjson.JSONDecodeError:
-            if b"\\u" not in bytes(data) and not (large and _may_hold_long_number(data)):
+            if b"\\u" not in bytes(data) and not (large and may_hold_long_number(data)):
                 raise ValueError("not JSON") from None
         else:
-            if not large or _is_exact(value) or not _may_hold_long_number(data):
+            if not large or _is_exact(value) or not may_hold_long_number(data):
                 return value
             del value  # It is large, and about to be made once more.
-    return _decode_exactly(data)
+    return decode_exactly(data)
 
 
 def _is_exact(value: Any) -> bool:
@@ -70,7 +70,7 @@ def _is_exact(value: Any) -> bool:
     return True
 
 
-def _may_hold_long_number(data: Raw) -> bool:
+def may_hold_long_number(data: Raw) -> bool:
     if len(data) <= _PIECE:
         return _LONG_NUMBER in bytes(data).translate(_DIGITS)
     # In pieces that stay in the processor's cache; each overlaps the next by what a number could straddle.
@@ -87,7 +87,7 @@ def _piece_may_hold_long_number(piece: bytearray) -> bool:
     return met in piece[::_STEP].translate(_DIGITS) and _LONG_NUMBER in piece.translate(_DIGITS)
 
 
-def _decode_exactly(data: Raw) -> Any:
+def decode_exactly(data: Raw) -> Any:
     text = str(data, "utf-8")
     try:
         value = json.loads(text, parse_float=_finite, parse_constant=_no_constant)
@@ -173,5 +173,5 @@ def _commas() -> Iterator[str]:
 
 def _read_again(value: object) -> Any:
     if isinstance(value, orjson.Fragment):
-        return _decode_exactly(orjson.dumps(value))
+        return decode_exactly(orjson.dumps(value))
     raise TypeError(f"{type(value).__name__} is no JSON")
