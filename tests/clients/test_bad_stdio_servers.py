@@ -17,6 +17,7 @@ import pytest
 from tests.processes import below_us, lives
 
 from toolyard.clients import Callbacks, ClientManager, Eras, connection
+from toolyard.clients.traffic import TrafficLimits
 from toolyard.errors import BadAnswer, CallTimeout, OutcomeUnknown, RpcError, ServerError, Unreachable
 from toolyard.model.server import Restart, Server, StdioSpec, Timeouts
 from toolyard.model.status import State
@@ -247,7 +248,8 @@ async def test_ten_thousand_tools_are_listed(bad: Bad, beside: Beside, within: W
 async def test_a_flood_of_notifications_does_not_drown_the_answer(bad: Bad, beside: Beside) -> None:
     heard: list[Any] = []
     callbacks = Callbacks(log=lambda server, params: heard.append(params["data"]))
-    async with beside(bad("notification-flood"), callbacks=callbacks) as manager:
+    limits = TrafficLimits(messages=20_000)
+    async with beside(bad("notification-flood"), callbacks=callbacks, traffic=limits) as manager:
         assert text_of(await manager.call("bad", "echo", {"text": "dry"})) == "dry"
         assert len(heard) == 20_000
 
@@ -626,6 +628,7 @@ async def test_closing_ends_calls_in_flight_and_those_that_wait_for_the_connect(
 
 PROGRAM = """
 import asyncio, sys, uvloop
+from toolyard.clients.traffic import TrafficLimits
 from toolyard.clients import ClientManager
 from toolyard.model.server import Server, StdioSpec
 

@@ -22,7 +22,8 @@ from toolyard.wiring import build
 
 Beside = Callable[..., AbstractAsyncContextManager[ClientManager]]
 
-_MANY = 3000
+_MANY = 300
+"""More than may wait to be answered, and in three calls fewer than a connection may receive unasked."""
 
 
 @dataclass

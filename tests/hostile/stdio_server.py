@@ -189,6 +189,12 @@ class LargeNoise(Proper):
         self.write(b" " * 17_000_000 + json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
 
+class ValueBomb(Proper):
+    def call(self, id: Any, tool: str, arguments: dict[str, Any], meta: dict[str, Any]) -> None:
+        many = b",".join([b"[]"] * 1_000_000)
+        self.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[%b]}}\n' % (id, many))
+
+
 class OnlyNoise(Proper):
     def line(self, line: bytes) -> None:
         self.write(b"Server listening on port 3000\n")

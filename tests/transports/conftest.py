@@ -17,6 +17,7 @@ from toolyard.errors import ServerError
 from toolyard.model.server import StdioSpec
 from toolyard.net import Net
 from toolyard.transports.nursery import Nursery
+from toolyard.wire.framing import Line
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +33,12 @@ class Recorder:
         self.losses: list[ServerError] = []
         self.something = asyncio.Event()
 
-    def on_message(self, message: object) -> None:
-        self.messages.append(message)
+    def accepts(self, undecoded: Line) -> bool:
+        return True
+
+    def on_message(self, message: object, size: int = 0) -> None:
+        if message is not None:
+            self.messages.append(message)
         self.something.set()
 
     def on_lost(self, error: ServerError) -> None:

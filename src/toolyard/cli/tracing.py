@@ -10,6 +10,7 @@ from typing import Any, cast
 from toolyard.errors import ServerError
 from toolyard.transports.transport import Receiver, Transport, TransportFacts
 from toolyard.wire.exchange import Message
+from toolyard.wire.framing import Line
 
 __all__ = ["Step", "Traced"]
 
@@ -65,9 +66,12 @@ class Traced:
             self._asked[message["id"]] = self._begin(str(message["method"]))
         await self._inner.send(message, headers)
 
-    def on_message(self, message: object) -> None:
+    def accepts(self, undecoded: Line) -> bool:
+        return self._receiver is not None and self._receiver.accepts(undecoded)
+
+    def on_message(self, message: object, size: int = 0) -> None:
         if self._receiver is not None:
-            self._receiver.on_message(message)
+            self._receiver.on_message(message, size)
         if isinstance(message, dict):
             self._answered(cast("dict[str, Any]", message))
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
@@ -92,6 +93,9 @@ class Connection:
         self._dead: str | None = None
         self._crashes = 0
         self._restart: asyncio.TimerHandle | None = None
+        self._floods = 0
+        self._held_until = 0.0
+        """No connect before this time, in seconds since the epoch: the server exceeded the traffic limits."""
         self._idle: asyncio.TimerHandle | None = None
         self._idle_after = stop_when_idle if server.stop_when_idle is None else server.stop_when_idle
         self._rested = 0.0
@@ -225,7 +229,7 @@ class Connection:
     def spare(self) -> bool:
         """Nobody uses it and nothing is lost with it but a record: another one can be made in its place."""
         busy = self._status.in_flight or self._owners or self._link is not None or self._restart is not None
-        return not busy and self._dead is None
+        return not busy and self._dead is None and time.time() >= self._held_until
 
     @property
     def rests_since(self) -> float | None:
@@ -263,7 +267,8 @@ class Connection:
     async def restart(self) -> None:
         """Close what is there, forget why it failed and who we were. The next call connects."""
         await self._end("was restarted")
-        self._crashes = 0
+        self._crashes = self._floods = 0
+        self._held_until = 0.0
         self._dead = None
         if self._status.state not in (State.DISABLED, State.CLOSED):
             self._status.restarts += 1
@@ -295,6 +300,9 @@ class Connection:
         if self._dead is not None:
             hint = 'restart it, or set "restart": "on-failure"'
             raise self._named(Unreachable(self._dead, hint=hint))
+        if (left := self._held_until - time.time()) > 0:
+            hint = f"it is connected again on the first call after {math.ceil(left)} s, or restart it"
+            raise self._named(Unreachable(self._status.cause or "sent too much", hint=hint))
 
     def _start(self) -> asyncio.Future[Link]:
         """The one attempt to connect that everyone waits for."""
@@ -340,6 +348,8 @@ class Connection:
             await link.ended
         except ServerError as error:
             self._failed(error)
+            if any(link.flooded for link in begun):
+                self._hold(error)
             opening.set_exception(self._named(error))
         except Exception as error:
             # The top of a task: a fault of ours must not leave anyone waiting.
@@ -415,6 +425,10 @@ class Connection:
         if self._status.state is State.CLOSED:
             return
         ready_for = time.time() - self._status.since
+        if link.flooded:
+            self._floods = 0 if ready_for > _STABLE else self._floods
+            self._hold(error)
+            return
         if not isinstance(self.server.transport, StdioSpec):
             self._set(State.IDLE, error)
             return
@@ -425,6 +439,15 @@ class Connection:
             return
         self._crashes = 0 if ready_for > _STABLE else self._crashes
         self._schedule_restart(error)
+
+    def _hold(self, error: ServerError) -> None:
+        """Stay disconnected for a while, longer each time. The next call after that connects."""
+        pauses = self._dialer.traffic.pauses
+        pause = pauses[min(self._floods, len(pauses) - 1)]
+        self._floods += 1
+        self._set(State.FAILED, error)
+        self._status.next_retry = self._held_until = time.time() + pause
+        log.error("server '%s' %s; not connected for %g s", self.server.id, self._status.cause, pause)
 
     def _schedule_restart(self, error: ServerError) -> None:
         if self._crashes >= len(_BACKOFF):

@@ -20,6 +20,7 @@ from toolyard.clients.handshake import (
     settle,
 )
 from toolyard.clients.link import Link, Patience
+from toolyard.clients.traffic import TrafficLimits
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, RpcError, ServerError, Unreachable
 from toolyard.model.principal import Principal
 from toolyard.model.server import HttpSpec, Protocol, Server, StdioSpec
@@ -48,6 +49,7 @@ class Dialer:
     net: Net | None = None
     nursery: Nursery = field(default_factory=Nursery)
     message_limit: int = MESSAGE_LIMIT
+    traffic: TrafficLimits = field(default_factory=TrafficLimits)
     memory_servers: Mapping[str, Callable[[], Transport]] = field(
         default_factory=dict[str, Callable[[], Transport]]
     )
@@ -120,7 +122,7 @@ class Dialer:
 
     def _link(self, server: Server, era: Era | None, auth: AuthProvider | None, callbacks: Callbacks) -> Link:
         speaker = Speaker(self.info, callbacks.capabilities())
-        return Link(server.id, self._transport(server, era, auth), speaker, callbacks)
+        return Link(server.id, self._transport(server, era, auth), speaker, callbacks, self.traffic)
 
     def _transport(self, server: Server, era: Era | None, auth: AuthProvider | None) -> Transport:
         if (make := self.memory_servers.get(server.id)) is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from toolyard.clients.callbacks import Callbacks, NotOffered
+from toolyard.clients.traffic import TrafficLimits, TrafficMeter
 from toolyard.content.readable import readable
 from toolyard.content.shortening import shorten
 from toolyard.errors import (
@@ -24,6 +25,7 @@ from toolyard.errors import (
     Unreachable,
 )
 from toolyard.transports.transport import Transport
+from toolyard.wire.broken import answered_id, has_method_first
 from toolyard.wire.client import Facts, Speaker
 from toolyard.wire.exchange import (
     Answer,
@@ -41,6 +43,7 @@ from toolyard.wire.exchange import (
     request,
     result_message,
 )
+from toolyard.wire.framing import Line, Oversize
 from toolyard.wire.versions import INTERNAL_ERROR, METHOD_NOT_FOUND
 
 __all__ = ["Link", "OnProgress", "Patience"]
@@ -99,7 +102,14 @@ class _Call:
 class Link:
     """Owns a transport and everything in flight on it. Made, opened and closed by one owner task."""
 
-    def __init__(self, server: str, transport: Transport, speaker: Speaker, callbacks: Callbacks) -> None:
+    def __init__(
+        self,
+        server: str,
+        transport: Transport,
+        speaker: Speaker,
+        callbacks: Callbacks,
+        limits: TrafficLimits = TrafficLimits(),  # noqa: B008 - frozen
+    ) -> None:
         self.server = server
         self.transport = transport
         self.speaker = speaker
@@ -109,6 +119,10 @@ class Link:
         """Calls that its owner has running on it."""
         self.on_told: Callable[[str, Mapping[str, Any]], None] | None = None
         self.on_over: Callable[[Link, ServerError], None] | None = None
+        self.flooded = False
+        """Whether it ended because the server exceeded the traffic limits."""
+        self._limits = limits
+        self._traffic = TrafficMeter(limits)
         self._callbacks = callbacks
         self._loop = asyncio.get_running_loop()
         self._exchange: Exchange[_Call] = Exchange()
@@ -217,11 +231,40 @@ class Link:
 
     # In.
 
-    def on_message(self, message: object) -> None:
+    def accepts(self, undecoded: Line) -> bool:
+        size = undecoded.size if isinstance(undecoded, Oversize) else len(undecoded)
+        if size <= self._limits.message_bytes:
+            return True
+        id = answered_id(undecoded)
+        accepted = self._exchange.awaits(id) if id is not None else not has_method_first(undecoded)
+        if not accepted:
+            self._counts(size)
+        return accepted
+
+    def _counts(self, size: int, *, progress: bool = False) -> bool:
+        """Count a message that answers no request. Return whether it is taken in: the connection is not over,
+        the limits are kept, and it is not too large itself."""
+        if self._over is not None:
+            return False
+        exceeded = self._traffic.count(size, self._loop.time(), progress=progress)
+        if exceeded is not None:
+            self.flooded = True
+            self.on_lost(OutcomeUnknown(exceeded))
+            return False
+        if size > self._limits.message_bytes:
+            self._stray(Stray(f"a message of {size:,} bytes that answers no request"))
+            return False
+        return True
+
+    def on_message(self, message: object, size: int = 0) -> None:
         for event in self._exchange.receive_all(message):
             if isinstance(event, Answer):
                 self._answered(event)
-            elif isinstance(event, Progressed):
+                continue
+            if not self._counts(size, progress=isinstance(event, Progressed)):
+                return
+            size = 0  # The messages of a batch share its size.
+            if isinstance(event, Progressed):
                 self._progressed(event.token, event.params)
             elif isinstance(event, Told):
                 self._told(event)

@@ -18,6 +18,7 @@ from toolyard.clients.handshake import EraMemory, Eras
 from toolyard.clients.lanes import LaneKey, Lanes
 from toolyard.clients.link import OnProgress
 from toolyard.clients.listing import Listing
+from toolyard.clients.traffic import TrafficLimits
 from toolyard.errors import ServerError, Unreachable
 from toolyard.model.principal import LOCAL, Principal
 from toolyard.model.server import Server, StdioSpec, Timeouts
@@ -70,6 +71,7 @@ class ClientManager:
         parallel: int = _PARALLEL,
         client_info: Mapping[str, Any] | None = None,
         message_limit: int = MESSAGE_LIMIT,
+        traffic: TrafficLimits = TrafficLimits(),  # noqa: B008 - frozen
         most_children: int | None = None,
         memory_servers: Mapping[str, Callable[[], Transport]] | None = None,
         built_in: Iterable[Server] = (),
@@ -78,7 +80,7 @@ class ClientManager:
         """``auth_for`` gives credentials by principal, for HTTP servers that name no auth provider.
         ``callbacks_for`` gives callbacks by principal and chat, in place of ``callbacks`` for all. A ``net``
         that is given is not closed here. ``built_in`` servers are ours: everyone can use them by their ids,
-        and no list or status speaks of them."""
+        and no list or status speaks of them. ``traffic`` bounds what a server sends without being asked."""
         self._built_in = {server.id: server for server in built_in}
         self._definitions = Definitions(servers)
         self._servers: Mapping[str, Server] = self._definitions.all
@@ -103,6 +105,7 @@ class ClientManager:
             eras=eras or Eras(),
             nursery=Nursery(most_children),
             message_limit=message_limit,
+            traffic=traffic,
             memory_servers=memory_servers or {},
             make_room=self._make_room,
         )

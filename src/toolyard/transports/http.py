@@ -33,7 +33,7 @@ from toolyard.wire.exchange import Id, Message, is_answer
 from toolyard.wire.framing import Oversize, SseEvent, SseParser
 from toolyard.wire.gather import Gather, Raw
 from toolyard.wire.headers import standard_headers
-from toolyard.wire.incremental import OverLimit, decode_message
+from toolyard.wire.incremental import IN_PLACE_BYTES, OverLimit, decode_message
 
 __all__ = ["HttpTransport"]
 
@@ -147,7 +147,7 @@ class HttpTransport:
             raise BadAnswer(f"answered something that is not JSON: {_text(body)}") from None
         if self._session is not None and is_lost_session(message):
             raise SessionLost("no longer knows our session")
-        self._deliver(message)
+        self._deliver(message, len(body))
         batch = cast("list[object]", message) if isinstance(message, list) else [message]
         if not any(is_answer(part, id) for part in batch):
             raise BadAnswer("answered the request with something else than its answer")
@@ -235,14 +235,17 @@ class HttpTransport:
     async def _take_events(self, events: list[SseEvent], stream: _Stream, id: Id | None) -> None:
         # Apart from the reading, so that no event is kept while the next one is waited for.
         for event in events:
-            message = await stream.take(event)
-            if message is None:
+            if not stream.notice(event) or self._receiver is None:
                 continue
+            data = cast("Raw", event.data)
+            if len(data) > IN_PLACE_BYTES and not self._receiver.accepts(data):
+                continue
+            message = await _decode_event(data)
             if id is not None and is_answer(message, id):
                 stream.answered = True
                 if self._session is not None and is_lost_session(message):
                     raise SessionLost("no longer knows our session")
-            self._deliver(message)
+            self._deliver(message, len(data))
 
     def _finish(self, response: Answer) -> None:
         if response.ended:
@@ -306,9 +309,9 @@ class HttpTransport:
 
     # The rest.
 
-    def _deliver(self, message: object) -> None:
+    def _deliver(self, message: object, size: int = 0) -> None:
         if self._receiver is not None:
-            self._receiver.on_message(message)
+            self._receiver.on_message(message, size)
 
     def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -343,8 +346,8 @@ class _Stream:
         self.moved = False
         self.answered = False
 
-    async def take(self, event: SseEvent) -> object | None:
-        """The message of an event, or None where it has none."""
+    def notice(self, event: SseEvent) -> bool:
+        """Remember where the stream is. Return whether the event has a message."""
         if event.id is not None:
             self.last_id = event.id
         if event.retry is not None:
@@ -352,13 +355,16 @@ class _Stream:
         self.moved = True
         if isinstance(event.data, Oversize):
             raise BadAnswer(_too_long(event.data.size, self.limit))
-        if not event.data or event.event != "message":
-            return None
-        try:
-            return await decode_message(event.data)
-        except ValueError as error:
-            log.debug("an event that cannot be decoded: %s", bytes(event.data[:200]))
-            return in_place_of(event.data, unreadable(event.data, error))
+        return bool(event.data) and event.event == "message"
+
+
+async def _decode_event(data: Raw) -> object | None:
+    """Decode a message, or return the error for the call that it answers; None where it answers none."""
+    try:
+        return await decode_message(data)
+    except ValueError as error:
+        log.debug("an event that cannot be decoded: %s", bytes(data[:200]))
+        return in_place_of(data, unreadable(data, error))
 
 
 def _too_long(size: int, limit: int) -> str:

@@ -20,7 +20,7 @@ from toolyard.wire.codec import encode
 from toolyard.wire.exchange import Message
 from toolyard.wire.framing import Oversize, SseEvent, SseParser
 from toolyard.wire.gather import Raw
-from toolyard.wire.incremental import decode_message
+from toolyard.wire.incremental import IN_PLACE_BYTES, decode_message
 
 __all__ = ["SseTransport"]
 
@@ -95,13 +95,16 @@ class SseTransport:
             if not self._endpoint.done():
                 self._endpoint.set_result(self._place(event.data))
             return
+        receiver = self._receiver
+        if receiver is None or (len(event.data) > IN_PLACE_BYTES and not receiver.accepts(event.data)):
+            return
         try:
             message = await decode_message(event.data)
         except ValueError as error:
             log.debug("an event that cannot be decoded: %s", bytes(event.data[:200]))
             message = in_place_of(event.data, unreadable(event.data, error))
-        if message is not None and self._receiver is not None:
-            self._receiver.on_message(message)
+        if self._receiver is not None:
+            self._receiver.on_message(message, len(event.data))
 
     def _place(self, data: Raw) -> URL:
         text = str(data, "utf-8", "replace").strip()

@@ -231,8 +231,13 @@ class StdioTransport:
         if isinstance(line, Oversize) or not _is_large(line):
             self._line(line)
             return
+        if bytes(line[:1]).isspace() and not bytes(line).strip():
+            return
         if line[:3] == _BYTE_ORDER_MARK:
             line = line[3:]
+        receiver = self._receiver
+        if receiver is None or not receiver.accepts(line):
+            return
         if bytes(line[:1]) not in (b"{", b"[") and not bytes(line[:1]).isspace():
             self._skip(line, "")
             return
@@ -244,8 +249,8 @@ class StdioTransport:
         except ValueError as error:
             self._skip(line, unreadable(line, error))
         else:
-            if self._receiver is not None:
-                self._receiver.on_message(message)
+            if self._receiver is receiver:
+                receiver.on_message(message, len(line))
 
     def _line(self, line: Line) -> None:
         receiver = self._receiver
@@ -253,6 +258,8 @@ class StdioTransport:
             return
         if isinstance(line, Oversize):
             self._noise += 1
+            if not receiver.accepts(line):
+                return
             cause = f"its answer is {line.size} bytes long, over the limit of {self._limit}"
             self._end_call(line, cause)
             return
@@ -262,14 +269,14 @@ class StdioTransport:
             except ValueError as error:
                 self._skip(line, unreadable(line, error))
             else:
-                receiver.on_message(message)
+                receiver.on_message(message, len(line))
             return
         if not (line := bytes(line)).strip():
             return
         with contextlib.suppress(ValueError):
             # White space before a message is allowed.
             if line[:1].isspace() or line[:3] == _BYTE_ORDER_MARK:
-                receiver.on_message(decode(line.removeprefix(_BYTE_ORDER_MARK)))
+                receiver.on_message(decode(line.removeprefix(_BYTE_ORDER_MARK)), len(line))
                 return
         self._skip(line, "")
 
@@ -286,8 +293,9 @@ class StdioTransport:
         """End the one call that an answer was for which nobody can read. Of one that broke off in the middle
         the outcome is unknown, as that of the other calls."""
         message = None if self._eof else in_place_of(line, cause)
-        if message is not None and self._receiver is not None:
-            self._receiver.on_message(message)
+        size = line.size if isinstance(line, Oversize) else len(line)
+        if self._receiver is not None and (message is not None or size > IN_PLACE_BYTES):
+            self._receiver.on_message(message, size)
 
     def _ending(self) -> None:
         if self._receiver is None or self._decoding is not None:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from toolyard.errors import ServerError
 from toolyard.wire.exchange import Message
+from toolyard.wire.framing import Line
 from toolyard.wire.gather import Raw
 from toolyard.wire.incremental import OverLimit
 
@@ -36,8 +37,13 @@ def unreadable(answer: Raw, error: ValueError) -> str:
 class Receiver(Protocol):
     """The connection's side. Called in the event loop, never blocking, never raising."""
 
-    def on_message(self, message: object) -> None:
-        """One decoded JSON value came in, of whatever shape."""
+    def on_message(self, message: object, size: int = 0) -> None:
+        """One decoded JSON value came in, of whatever shape. ``size`` is its length in bytes; None stands for
+        one that could not be decoded."""
+        ...
+
+    def accepts(self, undecoded: Line) -> bool:
+        """Return whether to decode a large message of a stream. A refused one has been counted."""
         ...
 
     def on_lost(self, error: ServerError) -> None:

@@ -158,6 +158,10 @@ class Exchange(Generic[T]):
         self._asked[self._last] = (token, method)
         return self._last
 
+    def awaits(self, id: int) -> bool:
+        """Return whether the answer to the request of that id has not come yet."""
+        return id in self._asked
+
     def forget(self, id: int) -> bool:
         """No longer wait for that answer. False if it had come, or was never asked."""
         return self._asked.pop(id, None) is not None

@@ -1,0 +1,235 @@
+"""Servers that send without being asked: over a limit they are disconnected for a while, with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import aiohttp.web
+import pytest
+
+from toolyard.clients import Callbacks, ClientManager
+from toolyard.clients.traffic import TrafficLimits, TrafficMeter
+from toolyard.errors import OutcomeUnknown, Unreachable
+from toolyard.model.server import HttpSpec, Protocol, Server, StdioSpec, Timeouts
+from toolyard.model.status import State
+
+Beside = Callable[..., AbstractAsyncContextManager[ClientManager]]
+Until = Callable[[Callable[[], bool]], Any]
+
+PATIENT = Timeouts(connect=60.0, silence=60.0, call=60.0)
+LOG = {"method": "notifications/message", "params": {"level": "info", "data": "x"}}
+TOO_MANY = "was disconnected: it sent more than 1,000 unsolicited messages within 10 s"
+TOO_MUCH = "was disconnected: it sent more than 10,000,000 bytes of unsolicited messages within 10 s"
+
+STDIO = """
+import json, sys
+kind = sys.argv[1]
+long = {"content": [{"type": "text", "text": "y" * 2_000_000}]}
+def send(**message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\\n")
+    sys.stdout.flush()
+def log(data):
+    send(method="notifications/message", params={"level": "info", "data": data})
+for line in sys.stdin:
+    message = json.loads(line)
+    id, method = message.get("id"), message.get("method")
+    if method == "initialize":
+        info = {"name": "bad", "version": "1"}
+        send(id=id, result={"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info})
+    elif method == "tools/call":
+        if kind == "large-notification":
+            log("x" * 2_000_000)
+        elif kind == "params-first":
+            params = {"data": "x" * 2_000_000}
+            print(json.dumps({"params": params, "jsonrpc": "2.0", "method": "notifications/x"}))
+        elif kind == "large-answer":
+            send(id=id, result=long)
+        elif kind == "large-answer-id-last":
+            print(json.dumps({"jsonrpc": "2.0", "result": long, "id": id}))
+        elif kind.startswith("progress-"):
+            token = message["params"]["_meta"]["progressToken"]
+            for at in range(int(kind[9:])):
+                send(method="notifications/progress", params={"progressToken": token, "progress": at})
+        send(id=id, result={"content": [{"type": "text", "text": "done"}]})
+    elif method == "notifications/initialized":
+        if kind == "pushes-many":
+            for _ in range(1001):
+                log("x")
+        elif kind == "pushes-much":
+            log("x" * 36_000_000)
+        elif kind == "pushes-answers":
+            send(id=4711, result={"content": ["x" * 36_000_000]})
+"""
+
+
+def stdio(kind: str) -> Server:
+    return Server(
+        "bad", StdioSpec(sys.executable, ("-c", STDIO, kind)), protocol=Protocol.LEGACY, timeouts=PATIENT
+    )
+
+
+async def say(manager: ClientManager) -> str:
+    return (await manager.call("bad", "say", {}))["content"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause"),
+    [("pushes-many", TOO_MANY), ("pushes-much", TOO_MUCH), ("pushes-answers", TOO_MUCH)],
+)
+async def test_a_child_that_pushes_without_a_call_is_disconnected_and_its_status_says_why(
+    kind: str, cause: str, beside: Beside, until: Until
+) -> None:
+    heard: list[Any] = []
+    callbacks = Callbacks(log=lambda _, params: heard.append(params))
+    async with beside(stdio(kind), callbacks=callbacks) as manager:
+        with contextlib.suppress(OutcomeUnknown, Unreachable):
+            await manager.facts("bad")
+        await until(lambda: manager.status("bad").state is State.FAILED)
+        status = manager.status("bad")
+        assert status.cause == cause
+        assert status.next_retry is not None
+        assert len(heard) == (1000 if kind == "pushes-many" else 0)
+        with pytest.raises(Unreachable, match="was disconnected") as refused:
+            await say(manager)
+        assert refused.value.hint is not None
+        assert "connected again on the first call after" in refused.value.hint
+
+
+async def test_a_disconnected_server_is_connected_again_after_a_pause(beside: Beside, until: Until) -> None:
+    limits = TrafficLimits(messages=10, pauses=(0.0,))
+    async with beside(stdio("pushes-many"), traffic=limits) as manager:
+        for connects in (1, 2, 3):
+            with contextlib.suppress(OutcomeUnknown, Unreachable):
+                await say(manager)
+            await until(lambda: manager.status("bad").state is State.FAILED)
+            assert manager.status("bad").connects == connects
+
+
+async def test_progress_of_a_call_has_a_limit_of_its_own(beside: Beside) -> None:
+    async with beside(stdio("progress-5000")) as manager:
+        assert await say(manager) == "done"
+        assert await say(manager) == "done"
+        with pytest.raises(OutcomeUnknown, match="more than 10,000 progress notifications within 10 s"):
+            while True:
+                await say(manager)
+
+
+@pytest.mark.parametrize("kind", ["large-notification", "params-first"])
+async def test_a_notification_over_a_megabyte_is_dropped_and_the_call_goes_on(
+    kind: str, beside: Beside
+) -> None:
+    heard: list[Any] = []
+    callbacks = Callbacks(
+        log=lambda _, params: heard.append(params), notification=lambda *told: heard.append(told)
+    )
+    async with beside(stdio(kind), callbacks=callbacks) as manager:
+        assert await say(manager) == "done"
+        assert heard == []
+        assert manager.status("bad").state is State.READY
+
+
+@pytest.mark.parametrize("kind", ["large-answer", "large-answer-id-last"])
+async def test_an_answer_over_a_megabyte_is_taken_wherever_its_id_stands(kind: str, beside: Beside) -> None:
+    async with beside(stdio(kind)) as manager:
+        for _ in range(6):
+            assert await say(manager) == "y" * 2_000_000
+
+
+# Over HTTP.
+
+
+class Pushing:
+    """A server with a stream of its own on which it pushes notifications."""
+
+    def __init__(self, pushed: bytes, times: int) -> None:
+        self.url = ""
+        self._pushed = b"data: %b\n\n" % pushed
+        self._times = times
+        self._older: aiohttp.web.StreamResponse | None = None
+        self._over = asyncio.Event()
+
+    def server(self, kind: str) -> Server:
+        spec = HttpSpec(f"{self.url}/{kind}", type="sse" if kind == "older" else "http")
+        return Server("bad", spec, protocol=Protocol.LEGACY, timeouts=PATIENT)
+
+    async def handle(self, request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
+        if request.method == "GET":
+            return await self._stream(request)
+        message = await request.json()
+        if message.get("method") == "initialize":
+            info = {"name": "bad", "version": "1"}
+            result: Any = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info}
+        elif "id" in message:
+            result = {"content": [{"type": "text", "text": "done"}]}
+        else:
+            return aiohttp.web.Response(status=202)
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        if self._older is None:
+            return aiohttp.web.json_response(answer)
+        await self._older.write(b"data: %b\n\n" % json.dumps(answer).encode())
+        return aiohttp.web.Response(status=202)
+
+    async def _stream(self, request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
+        stream = aiohttp.web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await stream.prepare(request)
+        if request.path == "/older":
+            self._older = stream
+            await stream.write(b"event: endpoint\ndata: /older\n\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(self._times):
+                await stream.write(self._pushed)
+        await self._over.wait()
+        return stream
+
+    @contextlib.asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        app = aiohttp.web.Application()
+        app.router.add_route("*", "/{kind}", self.handle)
+        runner = aiohttp.web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await aiohttp.web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        try:
+            yield
+        finally:
+            self._over.set()
+            await runner.cleanup()
+
+
+def log_of(size: int) -> bytes:
+    params = {"level": "info", "data": "x" * size}
+    return json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": params}).encode()
+
+
+@pytest.mark.parametrize("kind", ["mcp", "older"])
+@pytest.mark.parametrize(
+    ("size", "times", "cause"), [(1, 1001, TOO_MANY), (36_000_000, 1, TOO_MUCH)], ids=["many", "much"]
+)
+async def test_an_http_server_that_pushes_without_a_call_is_disconnected_and_its_status_says_why(
+    kind: str, size: int, times: int, cause: str, beside: Beside, until: Until
+) -> None:
+    pushing = Pushing(log_of(size), times)
+    callbacks = Callbacks(log=lambda *_: None, notification=lambda *_: None)
+    async with pushing.run(), beside(pushing.server(kind), callbacks=callbacks) as manager:
+        with contextlib.suppress(OutcomeUnknown, Unreachable):
+            await manager.facts("bad")
+        await until(lambda: manager.status("bad").state is State.FAILED)
+        assert manager.status("bad").cause == cause
+        with pytest.raises(Unreachable, match="was disconnected"):
+            await say(manager)
+
+
+def test_a_period_begins_anew_when_it_is_over() -> None:
+    meter = TrafficMeter(TrafficLimits(messages=2, progress=2, total_bytes=100))
+    assert [meter.count(1, now) for now in (0.0, 1.0, 11.0, 12.0)] == [None] * 4
+    assert meter.count(1, 13.0) is not None
+    assert [meter.count(1, 30.0, progress=True) for _ in range(2)] == [None] * 2
+    assert meter.count(1, 30.0) is None
+    assert "progress" in str(meter.count(1, 30.0, progress=True))
+    assert "100 bytes" in str(meter.count(101, 60.0))
