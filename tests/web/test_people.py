@@ -32,9 +32,14 @@ class Page:
 
     @property
     def csrf(self) -> str:
-        found = re.search(r'name="csrf" value="([0-9a-f]{64})"', self.text)
+        found = re.search(r'name="csrf" value="([0-9a-f]{128})"', self.text)
         assert found is not None, self.text[:2000]
         return found[1]
+
+    @property
+    def proof(self) -> str:
+        """What the page proves, without the mask that is another one on each page."""
+        return f"{int(self.csrf[:64], 16) ^ int(self.csrf[64:], 16):064x}"
 
     @property
     def to(self) -> str:
@@ -554,7 +559,7 @@ async def test_the_local_user_needs_nothing_and_forms_need_the_proof_all_the_sam
     assert (await browser.get("/ui/sign-in")).to == "/ui/"
     assert (await browser.get("/ui/sign-in/oidc")).status == 404
     again = await browser.get("/ui/account")
-    assert again.csrf == page.csrf, "one browser stays one browser"
+    assert again.proof == page.proof, "one browser stays one browser"
     assert "toolyard" not in again.cookies
 
 
@@ -664,6 +669,25 @@ async def test_without_a_sign_in_nothing_but_the_way_in_answers(team: Any, brows
         if not (away if path.startswith("/ui") else page.status == 401):
             wrong.append(f"{method} {path}: {page.status} {page.headers.get('Location', '')}")
     assert not wrong, "\n".join(wrong)
+
+
+async def test_no_two_pages_carry_the_same_proof_and_each_counts(team: Any, browse: Any) -> None:
+    """Otherwise the lengths of compressed pages would give it away, piece by piece (BREACH)."""
+    await team.person("ann")
+    browser = browse(team)
+    await browser.sign_in("ann")
+    pages = [await browser.get("/ui/account") for _ in range(5)]
+    proofs = [page.csrf for page in pages]
+    assert len({half for proof in proofs for half in (proof[:64], proof[64:])}) == 10
+    # A page that was open while Toolyard was updated carries the proof without a mask.
+    (plain,) = {page.proof for page in pages}
+    other = proofs[0][64:]
+    wrong = [plain[:-2], plain + "00", other + other, "0" * 128, "0" * 64, "ä" * 64, plain[::-1], ""]
+    for proof in wrong:
+        assert (await browser.post("/ui/account/sign-out-everywhere", csrf=proof)).status == 403, proof
+    for proof in (*proofs, plain):
+        page = await browser.post("/ui/account/password", csrf=proof, old_password="no", new_password="x")
+        assert page.status != 403
 
 
 async def test_no_form_of_any_page_counts_without_the_proof(open_site: Any, browse: Any) -> None:

@@ -3,8 +3,8 @@ the device cookie, which says who signed in with this browser before."""
 
 from __future__ import annotations
 
-import hashlib
 import hmac
+import secrets
 from typing import Any
 
 from starlette.requests import Request
@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 _YEAR = 365 * 86_400
+_PROOF_BYTES = 32
 
 
 def cookie_name(settings: Settings) -> str:
@@ -50,12 +51,27 @@ class Browser:
 
     @property
     def csrf(self) -> str:
-        """What every form of a page of ours carries, and no other page can know."""
-        return hmac.new(self._key, self.text.encode(), hashlib.sha256).hexdigest()
+        """What every form of a page of ours carries, and no other page can know; masked anew each time.
+
+        The length of a compressed page tells whether it repeats a part of the request (BREACH). With a mask
+        of its own no page has anything in common with the next.
+        """
+        mask = secrets.token_bytes(_PROOF_BYTES)
+        return (mask + _xor(mask, self._proof())).hex()
 
     def sent(self, csrf: str) -> bool:
         """Whether a form that carries this is of a page that we gave to this browser."""
-        return hmac.compare_digest(self.csrf.encode(), csrf.encode("utf-8", "surrogatepass"))
+        try:
+            given = bytes.fromhex(csrf)
+        except ValueError:
+            return False
+        if len(given) == 2 * _PROOF_BYTES:
+            given = _xor(given[:_PROOF_BYTES], given[_PROOF_BYTES:])
+        # Without a mask it is of a page that was open when Toolyard was updated to this version.
+        return hmac.compare_digest(self._proof(), given)
+
+    def _proof(self) -> bytes:
+        return hmac.digest(self._key, self.text.encode(), "sha256")
 
 
 def known_browser(request: Request) -> Browser | None:
@@ -120,6 +136,10 @@ def _devices(request: Request) -> Devices:
     if known is None:
         known = state.devices = Devices(state.site.database.cipher.derive("device cookies"))
     return known
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
 def _encrypted(settings: Settings) -> bool:

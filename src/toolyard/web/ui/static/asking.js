@@ -31,12 +31,18 @@ async function renew() {
   return proof;
 }
 
+// Each page masks the proof anew: its first half is the mask of the second, digit by digit.
+function unmasked(proof) {
+  const half = proof.length / 2;
+  return Array.from({ length: half }, (_, at) => parseInt(proof[at], 16) ^ parseInt(proof[at + half], 16)).join();
+}
+
 async function post(url, data, options) {
   const sent = () => fetch(url, { method: "POST", body: data, ...options });
   const response = await sent();
   if (response.status !== 403 && !isSignIn(response.url)) return response;
   const proof = await renew();
-  if (proof === data.get("csrf")) return response;
+  if (unmasked(proof) === unmasked(data.get("csrf") ?? "")) return response;
   data.set("csrf", proof);
   return sent();
 }
