@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+import psycopg
 
 
 def test_the_people_of_a_file_are_there_in_the_new_database(cli: Any, postgres_url: str) -> None:
@@ -15,6 +18,11 @@ def test_the_people_of_a_file_are_there_in_the_new_database(cli: Any, postgres_u
     moved = cli("move", "--json")
     assert (moved.code, moved.json["moved"]["users"]) == (0, 1)
     assert [user["name"] for user in cli("users", "list", "--json").json["items"]] == ["ann"]
+    with psycopg.connect(postgres_url) as database:
+        query = "SELECT actor_name, details FROM audit WHERE action = 'database.move'"
+        ((actor, details),) = database.execute(query).fetchall()
+    rows = sum(moved.json["moved"].values())
+    assert (actor, json.loads(details)) == ("command line", {"rows": rows})
     again = cli("move")
     assert again.code == 2
     assert "is not empty" in again.err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from typing import Any
 
 OLD, NEW = "the key that was used until now", "the key that is used from now on"
@@ -19,6 +21,10 @@ def test_the_key_is_changed_in_three_steps(cli: Any) -> None:
     done = cli("rekey", "--json")
     assert (done.code, done.json) == (0, {"encrypted": 0, "lost": 0})
     assert "secret_key_former can be unset" in cli("rekey").out
+    query = "SELECT actor_name, details FROM audit WHERE action = 'database.rekey' ORDER BY id"
+    with contextlib.closing(sqlite3.connect(cli.data / "toolyard.db")) as database:
+        entries = database.execute(query).fetchall()
+    assert entries == [("command line", '{"encrypted":0,"lost":0}')] * 2
     del cli.env["TOOLYARD_SECRET_KEY_FORMER"]
     assert [user["name"] for user in cli("users", "list", "--json").json["items"]] == ["ann"]
     cli.env["TOOLYARD_SECRET_KEY"] = OLD

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from toolyard.cli.app import COMMANDS
+from toolyard.cli.auditing import record
 from toolyard.cli.ending import Usage
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.text import print_json
@@ -37,14 +40,9 @@ def command(options: Options) -> int:
         )
     if not file.exists():
         raise Usage(f"there is nothing to move: {file} is not there", hint="name the folder with --data-dir")
-    import asyncio  # slow to load, as the store is
-
-    from toolyard.store.moving import move
-
-    work = asyncio.to_thread(
-        move, options.folder, settings.database_url, settings.secret_key, settings.secret_key_former
+    moved = run_async(
+        _move(options.folder, settings.database_url, settings.secret_key, settings.secret_key_former)
     )
-    moved = {name: count for name, count in run_async(work).items() if count}
     if options.json:
         print_json({"moved": moved})
         return 0
@@ -52,3 +50,20 @@ def command(options: Options) -> int:
     for name, count in moved.items():
         print(f"{name.replace('_', ' ')}\t{count:,}")
     return 0
+
+
+async def _move(folder: Path, url: str, secret_key: str, former_key: str | None) -> dict[str, int]:
+    """Copy everything, and record that in the new database. Return the numbers of rows by table."""
+    import asyncio  # slow to load, as the store is
+
+    from toolyard.store import Database
+    from toolyard.store.moving import move
+
+    copied = await asyncio.to_thread(move, folder, url, secret_key, former_key)
+    moved = {name: count for name, count in copied.items() if count}
+    database = await Database.open(folder, url=url, secret_key=secret_key, former_key=former_key)
+    try:
+        await record(database, "database.move", rows=sum(moved.values()))
+    finally:
+        await database.close()
+    return moved

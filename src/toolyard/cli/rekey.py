@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from toolyard.cli.app import COMMANDS
+from toolyard.cli.auditing import record
 from toolyard.cli.ending import Usage
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.problems import note
@@ -36,6 +37,7 @@ def command(options: Options) -> int:
         database = await Database.of(settings, options.folder)
         try:
             done = await database.rekeying.rekey()
+            await record(database, "database.rekey", encrypted=done.sealed, lost=done.lost)
         finally:
             await database.close()
         return done.sealed, done.lost

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from toolyard.cli.app import COMMANDS
+from toolyard.cli.auditing import ACTOR, record
 from toolyard.cli.ending import Usage
 from toolyard.cli.input.asking import ask
 from toolyard.cli.input.options import Command, Options, shared_params
@@ -27,7 +28,6 @@ __all__ = ["command"]
 
 T = TypeVar("T")
 
-_ACTOR = "command line"
 _COLUMNS = (
     Column("name", style="cyan", whole=True),
     Column("role"),
@@ -94,7 +94,7 @@ def invite(options: Options, name: str) -> None:
 
     async def work(hall: _Hall) -> str:
         user = await hall.known(name)
-        return await hall.link(await hall.people.invite_user(user, by=_ACTOR), "user.invite", user)
+        return await hall.link(await hall.people.invite_user(user, by=ACTOR), "user.invite", user)
 
     _show_link(options, name, _with(options, work))
 
@@ -177,19 +177,7 @@ class _Hall:
         return invite_link(address_of(self.settings), text)
 
     async def wrote(self, action: str, user: User) -> None:
-        import time  # the help needs none of it
-
-        from toolyard.model.audit import AuditEntry
-
-        entry = AuditEntry(
-            at=time.time(),
-            action=action,
-            actor="",
-            actor_name=_ACTOR,
-            target=user.id,
-            details={"name": user.name},
-        )
-        await self.database.audit.write(entry)
+        await record(self.database, action, user.id, name=user.name)
 
 
 def _with(options: Options, work: Callable[[_Hall], Awaitable[T]]) -> T:

@@ -114,21 +114,25 @@ async def change_user(
             hint="rename the person where the proxy knows them",
         )
     changes: dict[str, object] = {}
-    if name is not None:
-        fit = checked_name(name)
-        await people.rename(user.id, fit)
-        changes["new_name"] = fit
-    if role is not None:
-        await people.set_role(user.id, role)
-        changes["role"] = role.value
-    if disabled is not None:
-        await people.disable_user(user.id, disabled)
-        changes["disabled"] = disabled
-        if disabled:
-            await site.chats.leave(user.id)
-            await site.parts.leave(user.id)
-            await site.sign_outs.sign_out_user(site.registry, user.principal, _files(site))
-    await site.changed(visitor, "user.edit", user.id, name=user.name, **changes)
+    try:
+        if name is not None:
+            fit = checked_name(name)
+            await people.rename(user.id, fit)
+            changes["new_name"] = fit
+        if role is not None:
+            await people.set_role(user.id, role)
+            changes["role"] = role.value
+        if disabled is not None:
+            await people.disable_user(user.id, disabled)
+            changes["disabled"] = disabled
+            if disabled:
+                await site.chats.leave(user.id)
+                await site.parts.leave(user.id)
+                await site.sign_outs.sign_out_user(site.registry, user.principal, _files(site))
+    finally:
+        # Also if a later step fails: what was changed is changed.
+        if changes:
+            await site.changed(visitor, "user.edit", user.id, name=user.name, **changes)
     return await user_of(site, user_id)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from toolyard.agents.following import AgentsNow, follow_agents, read_now
 from toolyard.config.settings import Settings
 from toolyard.config.watching import ConfigBroken, watch_config
 from toolyard.errors import ToolyardError
+from toolyard.model.audit import AuditEntry
 from toolyard.model.config import Configuration
 from toolyard.people.startup import first_admin
 from toolyard.web.app import make_app
@@ -59,6 +61,12 @@ async def serve(start: Start, listener: Listener, announce: Callable[[str | None
         _take_agents(site, agents)
         public = start.settings.public_url or listener.address
         invitation = await first_admin(site.people, start.settings, public.rstrip("/"))
+        if invitation is not None:
+            await site.audit.write(
+                AuditEntry(
+                    at=time.time(), action="user.invite", actor="", actor_name="server start", target="admin"
+                )
+            )
 
         def listening() -> None:
             announce(invitation)
