@@ -19,7 +19,7 @@ from toolyard.catalog.names import Naming, Templates
 from toolyard.catalog.sqlite import FILE_NAME, SqliteEntries, SqliteStorage
 from toolyard.catalog.storage import CatalogueStorage, MemoryStorage
 from toolyard.clients import Callbacks, ClientManager
-from toolyard.clients.call import AcceptAt, Approve, CallPath, CallRules, HandlesFor
+from toolyard.clients.call import AcceptAt, Approve, BeforeCall, CallPath, CallRules, HandlesFor
 from toolyard.clients.dialing import AuthFor
 from toolyard.clients.eras import FileEras
 from toolyard.clients.fetching import Fetcher
@@ -142,6 +142,7 @@ def build(
     accept_at: AcceptAt | None = None,
     approve: Approve | None = None,
     record: Callable[[CallRecord], None] | None = None,
+    before: BeforeCall | None = None,
     on_list_changed: Callable[[str], None] | None = None,
     native: bool = False,
 ) -> Parts:
@@ -223,6 +224,7 @@ def build(
         rules,
         approve=approve,
         record=record,
+        before=before,
         handles=handles,
         locks=locks,
         accept_at=accept_at,

@@ -28,7 +28,7 @@ from toolyard.model.tool import Definition
 from toolyard.policy import Candidate, Gate, refused
 from toolyard.policy.rules.token import covers
 
-__all__ = ["AcceptAt", "Approve", "CallPath", "CallRules", "HandlesFor", "Via"]
+__all__ = ["AcceptAt", "Approve", "BeforeCall", "CallPath", "CallRules", "HandlesFor", "Via"]
 
 log = logging.getLogger("toolyard.calls")
 
@@ -61,6 +61,11 @@ _SHOWN = frozenset({Verdict.ALLOW, Verdict.ASK})
 _UNKNOWN = "the outcome is unknown: it may have been executed, so look before you call it again"
 
 
+BeforeCall: TypeAlias = Callable[[str, str, Caller], Awaitable[None]]
+"""Called with a tool's id, its exposed name and the caller when a call is allowed and not yet made. Raises a
+ToolyardError to prevent it."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallRules:
     """The settings of the call path."""
@@ -80,6 +85,7 @@ class CallPath:
         *,
         approve: Approve | None = None,
         record: Callable[[CallRecord], None] | None = None,
+        before: BeforeCall | None = None,
         handles: HandlesFor | None = None,
         locks: Locks = Locks(),  # noqa: B008 - frozen
         accept_at: AcceptAt | None = None,
@@ -91,6 +97,7 @@ class CallPath:
         self._rules = rules
         self._approve = approve
         self._record = record
+        self._before = before
         self._handles_for = handles or _memory
         self._handles: OrderedDict[str, Handles] = OrderedDict()
         self._gates = GatesOf(rules.write_tools)
@@ -255,6 +262,8 @@ class CallPath:
                 raise Unreachable(error.cause, server=error.server, hint=error.hint) from error.__cause__
             tool = definition.id
             await self._decide(server, definition, name, arguments or {}, caller)
+            if self._before is not None:
+                await self._before(tool, name, caller)
             if via is not None:
                 raw = await via(server, definition, arguments or {}, _repeatable(server, definition))
             else:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from toolyard.model.decision import WriteTools
 
-__all__ = ["LogFormat", "LogLevel", "PeopleMode", "PinTools", "Registration", "WriteTools"]
+__all__ = ["AuditMode", "LogFormat", "LogLevel", "PeopleMode", "PinTools", "Registration", "WriteTools"]
 
 
 class PeopleMode(StrEnum):
@@ -20,6 +20,15 @@ class PeopleMode(StrEnum):
     """Users have passwords here."""
     OIDC = "oidc"
     """An identity provider signs users in."""
+
+
+class AuditMode(StrEnum):
+    """When the entry of a tool call is written to the audit log."""
+
+    BATCHED = "batched"
+    """After the call, with others. Once a batch could not be written, calls are refused."""
+    STRICT = "strict"
+    """One entry before the call, which is not made where that fails, and one after it."""
 
 
 class Registration(StrEnum):

@@ -17,6 +17,7 @@ from toolyard.config import model_entries
 from toolyard.config import setting_kinds as kind
 from toolyard.config.model_entries import ModelEntry
 from toolyard.config.setting_choices import (
+    AuditMode,
     LogFormat,
     LogLevel,
     PeopleMode,
@@ -119,6 +120,11 @@ class Settings:
         None, kind.text(), "the key until now, where secret_key is a new one; see toolyard rekey", secret=True
     )
 
+    audit: AuditMode = _row(
+        AuditMode.BATCHED,
+        kind.choice(AuditMode),
+        "when a tool call is written to the audit log: in batches, or before it is made too",
+    )
     audit_days: int = _row(
         90, kind.integer(0), "days for which entries of the audit log are kept; 0 keeps them for ever"
     )

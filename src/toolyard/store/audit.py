@@ -15,8 +15,9 @@ from sqlalchemy import func, select
 
 from toolyard.model.audit import AuditEntry
 from toolyard.store.columns import clean_text
-from toolyard.store.errors import StoreError
+from toolyard.store.errors import AuditUnavailable, StoreError
 from toolyard.store.gathering import Gathering
+from toolyard.store.repeated_warning import RepeatedWarning
 from toolyard.store.tables import audit
 from toolyard.store.working import Workshop
 
@@ -49,8 +50,34 @@ class SqlAudit:
         self._one_writes = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._failure: str | None = None
+        self._warning = RepeatedWarning(_log)
         self._hurry = asyncio.Event()
         self._changes: Gathering[AuditEntry, None] = Gathering(self._write_changes, lambda _: 1)
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last batch could not be written. It is tried again every second."""
+        return self._failure is not None
+
+    def check(self) -> None:
+        """Raise AuditUnavailable while entries cannot be written."""
+        if self._failure is not None:
+            raise AuditUnavailable(
+                f"the call was not made, since the audit log cannot be written: {self._failure}",
+                hint="calls are made again as soon as a write works: make room on the disk, or look at the"
+                " database",
+            )
+
+    async def require(self, entry: AuditEntry) -> None:
+        """Write an entry before what it is about is done. Raises AuditUnavailable."""
+        try:
+            await self.write(entry)
+        except StoreError as error:
+            raise AuditUnavailable(
+                f"the call was not made, since the audit log cannot be written: {error.cause}",
+                hint=error.hint,
+            ) from error
 
     def note(self, entry: AuditEntry) -> None:
         """See Audit. Call it from the event loop."""
@@ -126,7 +153,8 @@ class SqlAudit:
                     await self._write_some()
                 pause = _SOON
             except StoreError as error:
-                _log.warning("the audit log waits with %d entries: %s", len(self._waiting), error.cause)
+                self._failure = error.cause
+                self._warning.warn(f"the audit log waits with {len(self._waiting)} entries: {error.cause}")
                 pause = _PAUSE
                 if self._closed:
                     await asyncio.sleep(_SOON)
@@ -151,6 +179,8 @@ class SqlAudit:
         rows = [_row(entry) for entry in entries]
         if rows:
             await self._workshop.write(lambda connection: connection.execute(audit.insert(), rows))
+            self._failure = None
+            self._warning.clear("the audit log can be written again")
 
 
 def _loss(count: int) -> list[AuditEntry]:

@@ -3,6 +3,7 @@
 ToolyardError
 └── StoreError
     ├── DatabaseUnavailable      the database cannot be reached, read or written right now
+    │   └── AuditUnavailable     the audit log cannot be written, so a call was not made
     ├── DatabaseUnusable         a URL, folder or file that can be no database of ours
     │   └── DatabaseNewer        its tables were made by a later version of Toolyard
     ├── KeyMissing               there is no key to encrypt with, or to read what is stored
@@ -21,6 +22,7 @@ from typing import ClassVar
 from toolyard.errors import ToolyardError
 
 __all__ = [
+    "AuditUnavailable",
     "Conflict",
     "DatabaseNewer",
     "DatabaseUnavailable",
@@ -44,6 +46,10 @@ class DatabaseUnavailable(StoreError):
 
     retry_after: ClassVar[float] = 5.0
     """Seconds after which a client may try again."""
+
+
+class AuditUnavailable(DatabaseUnavailable):
+    """The audit log cannot be written. Nothing was done."""
 
 
 class DatabaseUnusable(StoreError):

@@ -42,6 +42,8 @@ async def ready(request: Request) -> Response:
     except (ToolyardError, TimeoutError):
         # What exactly is wrong is in the log: anyone may ask here.
         return PlainTextResponse("the database does not answer\n", 503)
+    if site.audit_failing:
+        return PlainTextResponse("the audit log cannot be written\n", 503)
     return PlainTextResponse("ready\n")
 
 

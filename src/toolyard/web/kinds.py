@@ -66,6 +66,7 @@ KINDS: dict[type[ToolyardError], Kind] = {
     people.ProviderFailed: Kind(502, "provider-failed", "The identity provider failed"),
     # What is ours.
     store.DatabaseUnavailable: Kind(503, "database-unavailable", "The database does not answer"),
+    store.AuditUnavailable: Kind(503, "audit-unavailable", "The audit log cannot be written"),
     store.StoreError: Kind(500, "store-error", "What is stored cannot be used"),
     ToolyardError: Kind(400, "error", "This cannot be done"),
 }

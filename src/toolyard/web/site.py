@@ -19,7 +19,7 @@ from toolyard.agents.models.models import Models
 from toolyard.auth.flow import Flow
 from toolyard.auth.target import Ourselves
 from toolyard.clients.connection import unused
-from toolyard.config.setting_choices import PeopleMode, Registration
+from toolyard.config.setting_choices import AuditMode, PeopleMode, Registration
 from toolyard.config.settings import Settings
 from toolyard.content.keeping import Bounds
 from toolyard.gateway.approving import Approvals
@@ -170,6 +170,7 @@ class Site:
             accept_at=lambda server: self.page_url + changes_page(server),
             approve=self.approvals,
             record=self._called,
+            before=self._before_call,
             callbacks_for=asked_in_chats(lambda: self.chats.questions, sampling=sampling),
             on_list_changed=self._list_changed,
             native=True,
@@ -370,20 +371,44 @@ class Site:
         """Whom the calls are for that the running task makes from now on."""
         self._visiting.set(visitor)
 
+    @property
+    def audit_failing(self) -> bool:
+        """Whether calls are refused because the audit log cannot be written."""
+        return self._audited and self.audit.failing
+
+    @property
+    def _audited(self) -> bool:
+        """With one local user nobody but them would read the log."""
+        return self.settings.people_mode is not PeopleMode.NONE
+
+    async def _before_call(self, tool: str, name: str, caller: Caller) -> None:
+        if not self._audited:
+            return
+        if self.settings.audit is AuditMode.BATCHED:
+            self.audit.check()
+            return
+        agent = caller.agent.id if caller.agent is not None else None
+        details = {"name": name, "agent": agent}
+        await self.audit.require(self._entry("tool.call.start", caller.principal.id, tool, "", details))
+
     def _called(self, record: CallRecord) -> None:
         self.metrics.called(record)
+        details = {"name": record.name, "agent": record.agent, "seconds": round(record.seconds, 3)}
+        self.audit.note(self._entry("tool.call", record.principal, record.tool, record.outcome, details))
+
+    def _entry(
+        self, action: str, actor: str, target: str, outcome: str, details: dict[str, Any]
+    ) -> AuditEntry:
         visitor = self._visiting.get()
-        self.audit.note(
-            AuditEntry(
-                at=time.time(),
-                action="tool.call",
-                actor=record.principal,
-                actor_name=visitor.user.name if visitor is not None else "",
-                target=record.tool,
-                outcome=record.outcome,
-                address=visitor.address if visitor is not None else "",
-                details={"name": record.name, "agent": record.agent, "seconds": round(record.seconds, 3)},
-            )
+        return AuditEntry(
+            at=time.time(),
+            action=action,
+            actor=actor,
+            actor_name=visitor.user.name if visitor is not None else "",
+            target=target,
+            outcome=outcome,
+            address=visitor.address if visitor is not None else "",
+            details=details,
         )
 
     async def changed(self, visitor: Visitor, action: str, target: str, **details: object) -> None:

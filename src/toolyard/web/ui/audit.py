@@ -28,6 +28,7 @@ _ACTIONS = (
     "invite.accept",
     "password.change",
     "tool.call",
+    "tool.call.start",
     "server.add",
     "server.edit",
     "server.enable",
