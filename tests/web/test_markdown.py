@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.web.ui import highlighting, markdown_blocks
-from toolyard.web.ui.highlighting import highlighted, language_of
-from toolyard.web.ui.markdown import markdown
-from toolyard.web.ui.markdown_blocks import Blocks, blocks_of
+from toolyard.web.rendering import highlighting, markdown_blocks
+from toolyard.web.rendering.highlighting import highlighted, language_of
+from toolyard.web.rendering.markdown import markdown
+from toolyard.web.rendering.markdown_blocks import Blocks, blocks_of
 
 ATTACKS = Path(__file__).with_name("markdown_attacks.txt").read_text("utf-8").split("\n%%%\n")
 TAGS = {

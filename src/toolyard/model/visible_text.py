@@ -31,6 +31,7 @@ _HIDDEN = (
 )
 _SPACES = r"\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _ANY_HIDDEN = re.compile(_HIDDEN)
+_ASCII_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _HIDDEN_OR_SPACE = re.compile(rf"{_HIDDEN}|[{_SPACES}]")
 
 
@@ -39,8 +40,9 @@ def visible(text: object, *, spaces: bool = False) -> str:
 
     ``spaces`` also escapes spaces that look like the ordinary one, for text that must be read to the letter.
     """
-    pattern = _HIDDEN_OR_SPACE if spaces else _ANY_HIDDEN
-    return pattern.sub(_escape, str(text).replace("\r\n", "\n"))
+    plain = str(text).replace("\r\n", "\n")
+    pattern = _ASCII_HIDDEN if plain.isascii() else _HIDDEN_OR_SPACE if spaces else _ANY_HIDDEN
+    return pattern.sub(_escape, plain)
 
 
 def _escape(found: re.Match[str]) -> str:

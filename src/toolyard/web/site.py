@@ -56,6 +56,7 @@ from toolyard.web.mcp import McpDoor
 from toolyard.web.metrics import Metrics
 from toolyard.web.passage import passage_of
 from toolyard.web.records import Costs, ServerRecord, records_of
+from toolyard.web.rendering.renderer import MarkdownRenderer
 from toolyard.web.watchers import Watchers
 from toolyard.web.who import Visitor
 from toolyard.wiring import Parts, asked_in_chats, build
@@ -130,6 +131,7 @@ class Site:
         self._ending: asyncio.Task[None] | None = None
         self._visiting: ContextVar[Visitor | None] = ContextVar("visiting", default=None)
         self.costs = Costs()
+        self.markdown = MarkdownRenderer()
         self.live: Live[Caller, ServerRecord] = Live(self._look)
 
     @classmethod
@@ -205,6 +207,7 @@ class Site:
         await self.mcp.close()
         await self.parts.close()
         await self.chats.models.close()
+        await self.markdown.close()
 
     # Who calls, what they have, and who we are.
 

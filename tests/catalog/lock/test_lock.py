@@ -357,3 +357,28 @@ def test_the_lock_says_nothing_about_instances(tmp_path: Path) -> None:
     mine = contents(definition("a"), server="@ann/desk")
     assert LockKeeper(tmp_path / "mcp.lock").reasons(mine) == {}
     assert json.loads((tmp_path / "mcp.lock").read_text())["version"] == 1
+
+
+def test_a_deep_definition_is_written_once_and_not_once_for_each_level(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from toolyard.catalog.lock import diff
+
+    real, written = diff._written, 0  # pyright: ignore[reportPrivateUsage]
+
+    def counted(value: object) -> str:
+        nonlocal written
+        text = real(value)
+        written += len(text)
+        return text
+
+    monkeypatch.setattr(diff, "_written", counted)
+    before: dict[str, Any] = {"end": "a"}
+    after: dict[str, Any] = {"end": "b"}
+    for _ in range(40):
+        before, after = {"in": before, "text": "x" * 1_000}, {"in": after, "text": "x" * 1_000}
+    assert diff.differences(before, after) == [
+        f'- {"in." * 40}end: "a"',
+        f'+ {"in." * 40}end: "b"',
+    ]
+    assert written < 4 * 40 * 1_100

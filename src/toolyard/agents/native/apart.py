@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
@@ -22,18 +23,25 @@ __all__ = ["Apart"]
 _LIFE = 120
 """Seconds after which the program ends itself, should we be gone."""
 _LARGEST = 64 * 1024 * 1024
-_BEGIN = "import importlib, sys; sys.path.insert(0, sys.argv[1]); importlib.import_module(sys.argv[2]).main()"
+_BEGIN = (
+    "import importlib, os, sys; sys.path[:0] = sys.argv[1].split(os.pathsep); "
+    "importlib.import_module(sys.argv[2]).main()"
+)
 
 
 class Apart:
     """A program, a module with ``main``, while it is used: ``async with Apart("matching") as program``."""
 
-    def __init__(self, module: str) -> None:
-        self._module = f"{__name__.rpartition('.')[0]}.{module}"
+    def __init__(self, module: str, *, installed: bool = False) -> None:
+        """``module`` is one of this package, or a full name. ``installed``: it uses installed packages."""
+        self._module = module if "." in module else f"{__name__.rpartition('.')[0]}.{module}"
+        self._installed = installed
         self._process: Process | None = None
 
     async def __aenter__(self) -> Apart:
         where = str(Path(toolyard.__file__).parent.parent)
+        if self._installed:
+            where = os.pathsep.join((where, *filter(None, sys.path)))
         command = (sys.executable, "-I", "-S", "-c", _BEGIN, where, self._module, str(_LIFE))
         self._process = await asyncio.create_subprocess_exec(
             *command,

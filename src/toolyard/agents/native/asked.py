@@ -15,9 +15,11 @@ __all__ = ["serve"]
 _MEMORY = 1024 * 1024 * 1024
 
 
-def serve(answer: Callable[[bytes], bytes]) -> None:
-    """Answer until nobody asks any more. What is stuck is ended by the system after so many seconds."""
-    _bound(int(sys.argv[-1]))
+def serve(answer: Callable[[bytes], bytes], *, files: int = 3) -> None:
+    """Answer until nobody asks any more. What is stuck is ended by the system after so many seconds.
+
+    ``files`` is how many can be open; by default no more than the standard streams."""
+    _bound(int(sys.argv[-1]), files)
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     while line := stdin.readline(32):
         length = int(line)
@@ -30,16 +32,15 @@ def serve(answer: Callable[[bytes], bytes]) -> None:
         stdout.flush()
 
 
-def _bound(seconds: int) -> None:
+def _bound(seconds: int, files: int) -> None:
     if sys.platform == "win32":
         return
     import resource  # not on every system
 
-    # It needs no further file; those that it has open it keeps.
     for what, most in (
         (resource.RLIMIT_AS, _MEMORY),
         (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_NOFILE, 3),
+        (resource.RLIMIT_NOFILE, files),
     ):
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(what, (most, most))

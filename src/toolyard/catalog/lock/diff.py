@@ -72,10 +72,13 @@ def _side(sign: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _walk(before: object, after: object, place: str, depth: int) -> Iterator[str]:
-    if _written(before) == _written(after):
+    if depth < _DEPTH and isinstance(before, Mapping) and isinstance(after, Mapping):
+        # Not compared as a whole first: each level would write everything below it once more.
+        yield from _keys(cast("JsonObject", before), cast("JsonObject", after), place, depth)
+    elif _written(cast("object", before)) == _written(after):
         # As JSON, where 1 is not true.
         return
-    if isinstance(before, str) and isinstance(after, str) and "\n" in before + after:
+    elif isinstance(before, str) and isinstance(after, str) and "\n" in before + after:
         lines = text_difference(before, after)
         yield f"~ {place}:" if lines else f"~ {place}: only the ends of its lines"
         yield from (f"    {line}" for line in lines)
@@ -83,8 +86,6 @@ def _walk(before: object, after: object, place: str, depth: int) -> Iterator[str
         one, other = _windows(before, after)
         yield f"- {place}: {_shown(one)}"
         yield f"+ {place}: {_shown(other)}"
-    elif depth < _DEPTH and isinstance(before, Mapping) and isinstance(after, Mapping):
-        yield from _keys(cast("JsonObject", before), cast("JsonObject", after), place, depth)
     else:
         yield f"- {place}: {_shown(cast('object', before))}"
         yield f"+ {place}: {_shown(cast('object', after))}"

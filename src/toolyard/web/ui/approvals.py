@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, cast
@@ -73,10 +74,11 @@ async def show_approvals(request: Request, me: Me) -> Response:
     """Everything that somebody can say yes to, or take back."""
     site: Site = request.app.state.site
     stored, titles = site.database.approvals, _Titles(site, me)
-    waiting = [
-        Waiting(each, Frame.to_approve(each.arguments), await titles.of(each.chat_id))
-        for each in await stored.waiting(me.user.id)
-    ]
+    waiting: list[Waiting] = []
+    for each in await stored.waiting(me.user.id):
+        waiting.append(Waiting(each, Frame.to_approve(each.arguments), await titles.of(each.chat_id)))
+        # Arguments may be long: others get their turn between any two.
+        await asyncio.sleep(0)
     granted = [
         Granted(each, bounds(each, await titles.of(each.chat_id)))
         for each in await stored.grants(me.user.id, site.clock())

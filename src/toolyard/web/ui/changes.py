@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -104,7 +105,7 @@ async def show_file_changes(request: Request, me: AnAdmin, server_id: str) -> Re
         problem = error
     where = site.parts.locks.file
     whom = f"for everyone, in {where.path}" if where is not None and where.holds else "for everyone"
-    return _shown(
+    return await _shown(
         request, server.label or server.id, f"/ui/admin/mcp/files/{server.id}", whom, changes, problem
     )
 
@@ -132,7 +133,7 @@ async def show_server_changes(request: Request, me: AnAdmin, server_id: str) -> 
     site: Site = request.app.state.site
     server = await site.registry.server(server_id)
     changes = await changes_for_everyone(site, server)
-    return _shown(
+    return await _shown(
         request, server.name, f"/ui/admin/mcp/{server.id}", "for everybody’s instances of it", changes
     )
 
@@ -163,7 +164,9 @@ async def show_instance_changes(request: Request, me: Owner, instance_id: str) -
     changes = await changes_in_instance(site, instance)
     whom = "for this instance of yours alone"
     everyone = f"/ui/admin/mcp/{registered.id}/changes" if me.is_admin else ""
-    return _shown(request, instance.name, f"/ui/mcp/{instance.id}", whom, changes, asked.error, everyone)
+    return await _shown(
+        request, instance.name, f"/ui/mcp/{instance.id}", whom, changes, asked.error, everyone
+    )
 
 
 @router.post("/ui/mcp/{instance_id}/changes")
@@ -190,7 +193,7 @@ def _file_server(site: Site, server_id: str) -> Server:
     return server
 
 
-def _shown(
+async def _shown(
     request: Request,
     name: str,
     back: str,
@@ -199,7 +202,11 @@ def _shown(
     problem: ToolyardError | None = None,
     everyone: str = "",
 ) -> Response:
-    shown = [ChangeShown(change, diff_lines(change.diff())) for change in changes[:_AT_ONCE]]
+    shown: list[ChangeShown] = []
+    for change in changes[:_AT_ONCE]:
+        shown.append(ChangeShown(change, diff_lines(change.diff())))
+        # Definitions are long, and there may be many.
+        await asyncio.sleep(0)
     more = len(changes) - len(shown)
     return render(request, "changes.html", page=ChangesPage(name, back, whom, shown, problem, more, everyone))
 

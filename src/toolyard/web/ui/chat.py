@@ -15,8 +15,8 @@ from toolyard.registry.errors import NotFound
 from toolyard.web.problems import describe
 from toolyard.web.site import Site
 from toolyard.web.ui.chat_doing import DEEDS, Filled, Went, filled_in
-from toolyard.web.ui.chat_page import chat_view, frame_of, settings_of, show_chat
-from toolyard.web.ui.chat_parts import question_part, turn_part
+from toolyard.web.ui.chat_page import chat_view, frame_of, settings_of, show_chat, turns_html
+from toolyard.web.ui.chat_parts import question_part
 from toolyard.web.ui.flash import Flash, go
 from toolyard.web.ui.forms import Posted, posted
 from toolyard.web.ui.render import part, render, wants_part
@@ -49,7 +49,7 @@ async def show_earlier(request: Request, me: Me, chat_id: str, before: int) -> R
     chat = await site.chats.get(me.user.id, chat_id)
     view, earlier = await chat_view(site, chat, before)
     frame = frame_of(me, chat)
-    turns = Markup("\n").join(turn_part(turn, frame) for turn in view.turns)
+    turns = await turns_html(site, view.turns, frame)
     return render(request, "chat_earlier.html", chat=chat, turns=turns, earlier=earlier)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
 from toolyard.model.chat import Event
+from toolyard.web.rendering.markdown_blocks import Blocks
 from toolyard.web.ui.chat_parts import (
     Frame,
     block_part,
@@ -20,7 +21,6 @@ from toolyard.web.ui.chat_parts import (
 )
 from toolyard.web.ui.chat_turns import Answer, Card, Item, Question, Turn
 from toolyard.web.ui.chat_view import ChatView
-from toolyard.web.ui.markdown_blocks import Blocks
 from toolyard.web.ui.saying import one_line, visible
 
 __all__ = ["TURNS", "Change", "Following"]
@@ -114,7 +114,7 @@ class Following:
             yield _put(now.key, item_part(now, self._frame), f"{turn.key}-items")
             return
         yield from self._in_thoughts(old, now)
-        growing = self._answers.get(now.key) or _Growing(now.key, old.text)
+        growing = self._answers.get(now.key) or _Growing(now.key, old.text, self._frame)
         self._answers[now.key] = growing
         yield from growing.add(now.text[len(old.text) :])
         if now.whole:
@@ -136,8 +136,9 @@ class Following:
 class _Growing:
     """The text of an answer on the page: which blocks are there, and how far the last one is."""
 
-    def __init__(self, key: str, text: str) -> None:
+    def __init__(self, key: str, text: str, frame: Frame) -> None:
         self._key = key
+        self._frame = frame
         self._blocks = Blocks()
         self._blocks.add(text)
         self._made_at = 0
@@ -168,7 +169,7 @@ class _Growing:
         return self._block(len(self._blocks.finished), self._blocks.tail)
 
     def _block(self, number: int, text: str, *, done: bool = False) -> Change:
-        html = block_part(self._key, number, text)
+        html = block_part(self._key, number, text, self._frame)
         change = _put(f"{self._key}-b{number}", html, f"{self._key}-text")
         return {**change, "done": True} if done else change
 

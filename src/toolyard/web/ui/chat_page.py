@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -13,10 +14,12 @@ from starlette.responses import Response
 from toolyard.agents.models.choice import ModelChoice
 from toolyard.model.agent import Agent
 from toolyard.model.chat import Chat, Event, Kind
+from toolyard.web.rendering.renderer import DeferredMarkdown
 from toolyard.web.site import Site
 from toolyard.web.ui.chat_console import Console
 from toolyard.web.ui.chat_doing import Filled
 from toolyard.web.ui.chat_parts import Frame, turn_part
+from toolyard.web.ui.chat_turns import Turn
 from toolyard.web.ui.chat_view import ChatView
 from toolyard.web.ui.render import render
 from toolyard.web.who import Visitor
@@ -30,6 +33,7 @@ __all__ = [
     "frame_of",
     "settings_of",
     "show_chat",
+    "turns_html",
 ]
 
 _TURNS = 40
@@ -109,7 +113,7 @@ async def show_chat(
     frame = frame_of(me, chat, filled)
     page = ChatPage(
         chat,
-        Markup("\n").join(turn_part(turn, frame) for turn in view.turns),
+        await turns_html(site, view.turns, frame),
         max(view.last, chat.last if chat is not None and before is None else 0),
         view.state if before is None else "idle",
         earlier,
@@ -120,6 +124,16 @@ async def show_chat(
         filled.console or _console(site, chat, query),
     )
     return render(request, "chat.html", status=status, page=page)
+
+
+async def turns_html(site: Site, turns: Sequence[Turn], frame: Frame) -> Markup:
+    """Return the HTML of turns. Others get a turn of the event loop between any two."""
+    deferred = DeferredMarkdown(site.markdown)
+    parts: list[str] = []
+    for turn in turns:
+        parts.append(turn_part(turn, replace(frame, to_html=deferred)))
+        await asyncio.sleep(0)
+    return Markup("\n".join(await deferred.fill(parts)))
 
 
 def frame_of(me: Visitor, chat: Chat | None, filled: Filled | None = None) -> Frame:

@@ -4,7 +4,7 @@ the page and the stream show the same."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import cast
@@ -13,10 +13,10 @@ from markupsafe import Markup
 
 from toolyard.agents.chat.argument_review import key_summary, short_values_first
 from toolyard.config.addresses import url_fault
+from toolyard.web.rendering.highlighting import highlighted
+from toolyard.web.rendering.markdown import markdown
+from toolyard.web.rendering.markdown_blocks import blocks_of
 from toolyard.web.ui.chat_turns import Answer, Card, Item, Note, Outcome, Question, Turn
-from toolyard.web.ui.highlighting import highlighted
-from toolyard.web.ui.markdown import markdown
-from toolyard.web.ui.markdown_blocks import blocks_of
 from toolyard.web.ui.render import part
 from toolyard.web.ui.saying import host_of, one_line, pretty_json, visible
 from toolyard.web.ui.tool_form import ToolForm
@@ -37,6 +37,7 @@ PICTURES = frozenset(
 )
 """What pages show as pictures."""
 _TEMPLATE = "chat_parts.html"
+_BLOCK = Markup('<div class="block" id="{}-b{}">{}</div>')
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Frame:
     csrf: str
     forms: Mapping[str, ToolForm] = field(default_factory=dict[str, ToolForm])
     """Of questions whose form was sent and is shown again, by the question's key."""
+    to_html: Callable[[str], Markup] = markdown
+    """Renders the Markdown of an answer."""
     picture: str = ""
     """Where the pictures are of a chat that there is not; empty: where results are."""
 
@@ -131,7 +134,7 @@ def item_part(item: Item, frame: Frame) -> Markup:
     inner = item_parts(item, frame)
     if isinstance(item, Answer):
         blocks = Markup("\n").join(
-            block_part(item.key, number, text) for number, text in enumerate(blocks_of(item.text))
+            block_part(item.key, number, text, frame) for number, text in enumerate(blocks_of(item.text))
         )
         return part(_TEMPLATE, "answer", item, inner[f"{item.key}-think"], blocks)
     if isinstance(item, Card):
@@ -166,6 +169,6 @@ def question_part(question: Question, frame: Frame) -> Markup:
     return part(_TEMPLATE, "question", question, frame, form)
 
 
-def block_part(key: str, number: int, text: str) -> Markup:
-    """One block of an answer."""
-    return part(_TEMPLATE, "block", key, number, markdown(text))
+def block_part(key: str, number: int, text: str, frame: Frame) -> Markup:
+    """One block of an answer. An answer may have thousands, so this is not a macro of a template."""
+    return _BLOCK.format(key, number, frame.to_html(text))

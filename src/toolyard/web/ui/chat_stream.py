@@ -17,6 +17,7 @@ from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.model.chat import PIECES, Chat, Event
 from toolyard.web.api.chat_stream import HEARTBEAT, batches
 from toolyard.web.api.events import STREAM, may_still
+from toolyard.web.rendering.renderer import DeferredMarkdown
 from toolyard.web.site import Site
 from toolyard.web.ui.chat_changes import Change, Following
 from toolyard.web.ui.chat_parts import Frame
@@ -47,9 +48,11 @@ async def stream_page(
     site: Site = request.app.state.site
     seen = max(after, last_event_id or 0)
     shown = ChatView.of(await site.chats.latest(me.user.id, chat_id, before=seen + 1, limit=1))
-    following = Following(Frame(chat_id, me.csrf), ChatView(shown.turns, max(shown.last, seen)))
+    deferred = DeferredMarkdown(site.markdown)
+    frame = Frame(chat_id, me.csrf, to_html=deferred)
+    following = Following(frame, ChatView(shown.turns, max(shown.last, seen)))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    stream = _counted(request.app.state, _stream(site, me, chat_id, following, request))
+    stream = _counted(request.app.state, _stream(site, me, chat_id, following, deferred, request))
     return StreamingResponse(stream, media_type=STREAM, headers=headers)
 
 
@@ -69,7 +72,12 @@ def _open(state: State) -> int:
 
 
 async def _stream(
-    site: Site, me: Visitor, chat_id: str, following: Following, request: Request
+    site: Site,
+    me: Visitor,
+    chat_id: str,
+    following: Following,
+    deferred: DeferredMarkdown,
+    request: Request,
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 1000\n\n"
     checked = time.monotonic()
@@ -82,7 +90,7 @@ async def _stream(
             if not events:
                 yield b": still here\n\n"
                 continue
-            changes = following.changes(events)
+            changes = await _rendered(following.changes(events), deferred)
             if any("state" in change for change in changes):
                 changes += _about(await site.chats.get(me.user.id, chat_id))
             yield _sent(changes, following.last)
@@ -90,6 +98,14 @@ async def _stream(
                 await asyncio.sleep(_BREATH * (1 + _open(request.app.state) / _CROWD))
     except NoSuchChat:
         yield b"event: gone\ndata: {}\n\n"
+
+
+async def _rendered(changes: list[Change], deferred: DeferredMarkdown) -> list[Change]:
+    pages = await deferred.fill([change.get("html", "") for change in changes])
+    return [
+        {**change, "html": html} if "html" in change else change
+        for change, html in zip(changes, pages, strict=True)
+    ]
 
 
 def _about(chat: Chat) -> list[Change]:

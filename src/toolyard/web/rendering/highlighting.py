@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -59,6 +60,8 @@ def highlighted(code: str, language: str) -> str:
     """HTML of the code. The text is the same, whatever the language."""
     if not language or len(code) > _LONGEST:
         return html.escape(code, quote=False)
+    if language == "json":
+        return _highlighted_json(code)
     lexer, spans = _lexer(language), list[str]()
     ends = time.thread_time() + _LEAST_SECONDS + _SECONDS * len(code)
     for kind, text in lexer.get_tokens(code):
@@ -66,6 +69,25 @@ def highlighted(code: str, language: str) -> str:
         if time.thread_time() > ends:
             return html.escape(code, quote=False)
     return "".join(spans)
+
+
+def _highlighted_json(code: str) -> str:
+    """Colour JSON in one pass. Pages show much of it, and a lexer takes ten times as long."""
+    spans: list[str] = []
+    at = 0
+    for found in _JSON.finditer(code):
+        name = found.lastgroup or ""
+        escaped = html.escape(found[0], quote=False)
+        spans += (html.escape(code[at : found.start()], quote=False), _JSON_SPAN.format(name, escaped))
+        at = found.end()
+    return "".join((*spans, html.escape(code[at:], quote=False)))
+
+
+_JSON = re.compile(
+    r"""(?P<nt>"(?:[^"\\]|\\.)*+"(?=\s*:))|(?P<s2>"(?:[^"\\]|\\.)*+")"""
+    r"|(?P<mf>-?\d++(?:\.\d++(?:[eE][+-]?\d++)?|[eE][+-]?\d++))|(?P<mi>-?\d++)|(?P<kc>\b(?:true|false|null)\b)"
+)
+_JSON_SPAN = f'<span class="{CLASS_PREFIX}{{}}">{{}}</span>'
 
 
 @cache

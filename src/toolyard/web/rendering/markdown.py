@@ -22,10 +22,10 @@ from markdown_it.utils import OptionsDict
 from markupsafe import Markup
 from pygments.token import STANDARD_TYPES
 
-from toolyard.web.ui.highlighting import CLASS_PREFIX, highlighted, language_of
-from toolyard.web.ui.saying import visible
+from toolyard.model.visible_text import visible
+from toolyard.web.rendering.highlighting import CLASS_PREFIX, highlighted, language_of
 
-__all__ = ["markdown", "parser"]
+__all__ = ["as_written", "markdown", "parser"]
 
 _DEEPEST = 40
 """Levels. What is nested deeper is shown as it was written."""
@@ -47,11 +47,11 @@ def markdown(text: str) -> Markup:
     """The HTML of one text, or of one block of it. Never raises, whatever the text is."""
     shown = visible(text)
     if len(shown) > _LONGEST and not shown.lstrip().startswith(("```", "~~~")):
-        return _as_written(shown)
+        return as_written(shown)
     tokens = parser().parse(shown)
     if any(token.level >= _DEEPEST for token in tokens):
         # The parser leaves out what is deeper, and nobody shall hide anything.
-        return _as_written(shown)
+        return as_written(shown)
     made = cast("str", parser().renderer.render(tokens, parser().options, {}))
     # Once more: entities may have stood for what cannot be seen.
     return Markup(visible(_cleaner().clean(made)))
@@ -95,8 +95,9 @@ def _cleaner() -> nh3.Cleaner:
     )
 
 
-def _as_written(text: str) -> Markup:
-    return Markup('<pre tabindex="0"><code>{}</code></pre>').format(text)
+def as_written(text: str) -> Markup:
+    """Return a text as preformatted HTML, where it is not rendered."""
+    return Markup('<pre tabindex="0"><code>{}</code></pre>').format(visible(text))
 
 
 # What the parser's tokens become.

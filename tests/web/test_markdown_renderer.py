@@ -1,0 +1,136 @@
+"""Long Markdown is rendered by a child process, within limits, and once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from toolyard.model.chat import Chat, Kind, NewEvent, TurnState
+from toolyard.web.rendering import renderer as markdown_renderer
+from toolyard.web.rendering.markdown import as_written, markdown
+from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
+
+LONG = "A **strong** word.\n" * 200
+SLOW = "- a\n" * 40_000
+"""Takes seconds."""
+
+
+@pytest.fixture
+async def renderer() -> AsyncGenerator[MarkdownRenderer]:
+    made = MarkdownRenderer(page_seconds=60, batch_seconds=60)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that were rendered in this process."""
+    texts: list[str] = []
+
+    def counted(text: str) -> Any:
+        texts.append(text)
+        return markdown(text)
+
+    monkeypatch.setattr(markdown_renderer, "markdown", counted)
+    return texts
+
+
+async def test_long_texts_are_rendered_by_the_child_and_kept(
+    renderer: MarkdownRenderer, in_process: list[str]
+) -> None:
+    code = "```python\nx = 1\n```\n" * 100
+    for _ in range(2):
+        assert await renderer.render([LONG, code, LONG]) == [markdown(LONG), markdown(code), markdown(LONG)]
+        assert renderer.sent == 2
+    assert in_process == []
+
+
+async def test_short_texts_need_no_child(renderer: MarkdownRenderer, in_process: list[str]) -> None:
+    for _ in range(2):
+        assert await renderer.render(["*a*", "*b*"]) == [markdown("*a*"), markdown("*b*")]
+    assert (renderer.sent, in_process) == (0, ["*a*", "*b*"])
+
+
+async def test_many_short_texts_go_to_the_child(renderer: MarkdownRenderer, in_process: list[str]) -> None:
+    texts = [f"Number *{number}*." for number in range(500)]
+    assert await renderer.render(texts) == [markdown(text) for text in texts]
+    assert (renderer.sent, in_process) == (500, [])
+
+
+async def test_a_text_that_takes_too_long_is_shown_as_written_and_not_tried_again(
+    in_process: list[str],
+) -> None:
+    renderer = MarkdownRenderer(batch_seconds=0.01, page_seconds=60)
+    try:
+        for _ in range(2):
+            assert await renderer.render([SLOW]) == [as_written(SLOW)]
+            assert renderer.sent == 1
+        assert in_process == []
+    finally:
+        await renderer.close()
+
+
+async def test_a_slow_text_does_not_take_others_with_it() -> None:
+    renderer = MarkdownRenderer(batch_seconds=1.0, batch_characters=1_000_000, page_seconds=120)
+    try:
+        slow = "[" * 7_900 + "\n\n" + ("[" * 7_900 + "\n\n") * 20
+        shown = await renderer.render([LONG, slow])
+        assert shown == [markdown(LONG), as_written(slow)]
+    finally:
+        await renderer.close()
+
+
+async def test_a_page_has_a_budget(in_process: list[str]) -> None:
+    renderer = MarkdownRenderer(page_characters=len(LONG) + 10, page_seconds=60, batch_seconds=60)
+    try:
+        other = LONG.replace("word", "text")
+        assert await renderer.render([LONG, other]) == [markdown(LONG), as_written(other)]
+        assert (renderer.sent, in_process) == (1, [])
+    finally:
+        await renderer.close()
+
+
+async def test_a_child_that_is_gone_is_replaced(renderer: MarkdownRenderer) -> None:
+    assert await renderer.render([LONG]) == [markdown(LONG)]
+    child: Any = renderer._child  # pyright: ignore[reportPrivateUsage]
+    child._process.kill()
+    await child._process.wait()
+    assert await renderer.render([LONG + "x"]) == [markdown(LONG + "x")]
+
+
+async def test_no_more_is_kept_than_the_cache_may_hold() -> None:
+    renderer = MarkdownRenderer(cache_characters=1_000)
+    for number in range(100):
+        await renderer.render([f"*{number}*"])
+    cached = renderer._cached  # pyright: ignore[reportPrivateUsage]
+    assert 0 < sum(len(text) + len(html) for text, html in cached.items()) <= 1_000
+    assert "*99*" in cached
+
+
+async def test_placeholders_cannot_be_forged_by_a_text(renderer: MarkdownRenderer) -> None:
+    deferred = DeferredMarkdown(renderer)
+    first, second = deferred("*one*"), deferred("a \x000\x00 b")
+    (page,) = await deferred.fill([f"{first}|{second}"])
+    assert page.count("<em>one</em>") == 1
+    assert r"\u00000\u0000" in page
+
+
+async def test_the_page_of_a_chat_is_rendered_apart(open_site: Any, in_process: list[str]) -> None:
+    local = await open_site({})
+    site = local.site
+    answers = [f"{number} {LONG}" for number in range(5)]
+    await site.database.chats.create(Chat("c0", "local", "long", 1.0, 1.0))
+    for answer in answers:
+        user = NewEvent(Kind.USER, {"text": "go", "model": None, "agent": None, "again": None})
+        said = NewEvent(Kind.SAID, {"text": answer, "reasoning": "", "model": "x", "calls": 0}, "step-1")
+        end = NewEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 1.0})
+        assert await site.database.chats.claim("c0", "nobody", TurnState.IDLE, [user], new_turn=True)
+        await site.database.chats.append("c0", "nobody", [said, end], then=TurnState.IDLE)
+    for _ in range(2):
+        page = await local.client().get("/ui/chat/c0")
+        assert page.status == 200
+        assert page.text.count("<strong>strong</strong>") == 1_000
+        assert site.markdown.sent == 5
+    assert in_process == []
