@@ -1,0 +1,175 @@
+"""A server attacks every page by its texts, in a real browser: nothing runs, loads or takes over the page."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Error, Page, Route, expect
+from tests.conftest import Programs
+from tests.servers.hostile_texts_server import ATTACK
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(300)]
+
+SERVER = Path(__file__).parent.parent / "servers" / "hostile_texts_server.py"
+WATCH = """
+window.violations = [];
+addEventListener("securitypolicyviolation", event => window.violations.push(event.violatedDirective));
+"""
+PAGES = (
+    "/ui/",
+    "/ui/chat",
+    "/ui/chat?run&tool=evil_show",
+    "/ui/approvals",
+    "/ui/agents",
+    "/ui/connect",
+    "/ui/mcp",
+    "/ui/tokens",
+    "/ui/servers/evil",
+    "/ui/admin/mcp",
+    "/ui/admin/mcp/files/evil",
+    "/ui/admin/mcp/files/evil/contents",
+    "/ui/admin/mcp/files/evil/changes",
+    "/ui/admin/mcp/files/evil/tool?name=show",
+    "/ui/admin/mcp/files/evil/tool?name=ask",
+    "/ui/admin/audit",
+)
+
+
+HOSTILE = ("/ui/chat/", "/ui/approvals", "/ui/servers/evil", "/ui/admin/mcp/files/evil")
+"""Pages that show the server's texts."""
+
+
+class Api:
+    """The API of the server under test."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __call__(self, path: str, body: object = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/api/v1{path}", data, headers)
+        try:
+            answer = urllib.request.urlopen(request, timeout=60).read()
+        except urllib.error.HTTPError as error:
+            answer = error.read()
+        return json.loads(answer or b"null")
+
+    def run(self, chat: str, tool: str, until: str) -> None:
+        """Run a tool in a chat, and wait for an event of a kind."""
+        self(f"/chats/{chat}/runs", {"name": tool, "arguments": {"text": ATTACK}})
+        for _ in range(300):
+            found = self(f"/chats/{chat}/events?limit=1000")["items"]
+            if any(each["kind"] == until for each in found):
+                return
+            time.sleep(0.1)
+        raise AssertionError(found)
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    data, programs = tmp_path_factory.mktemp("hostile"), Programs()
+    entry = {"command": sys.executable, "args": ["-I", str(SERVER)]}
+    (data / "mcp.json").write_text(json.dumps({"mcpServers": {"evil": entry}}))
+    (data / "toolyard.toml").write_text('write_tools = "ask"\n')
+    served = programs(sys.executable, "-m", "toolyard", "--data-dir", data, "serve", "--port", "{port}")
+    yield Api(served.url)
+    programs.stop()
+
+
+@pytest.fixture(scope="module")
+def chats(api: Api) -> list[str]:
+    """A chat for each way in which the server's texts get into one."""
+    made: list[str] = []
+    for tool, until in (("show", "end"), ("fail", "end"), ("ask", "question"), ("write", "ask")):
+        made.append(api("/chats", {})["id"])
+        api.run(made[-1], f"evil_{tool}", until)
+    return made
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+async def test_no_page_runs_loads_or_gives_way_to_a_servers_texts(
+    chromium: Browser, api: Api, chats: list[str], width: int
+) -> None:
+    api("/tools/evil_write/call", {"arguments": {ATTACK: ATTACK}})
+    context = await chromium.new_context(base_url=api.url, viewport={"width": width, "height": 844})
+    context.set_default_timeout(60_000)
+    await context.add_init_script(WATCH)
+    elsewhere: list[str] = []
+    said: list[str] = []
+
+    async def watch(route: Route) -> None:
+        if route.request.url.startswith((api.url, "data:image/")):
+            await route.continue_()
+        else:
+            elsewhere.append(route.request.url)
+            await route.abort()
+
+    await context.route("**/*", watch)
+    page = await context.new_page()
+    page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("popup", lambda popup: said.append(f"popup: {popup.url}"))
+    page.on("console", lambda each: said.append(each.text) if each.type in ("error", "warning") else None)
+    try:
+        for path in (*PAGES, *(f"/ui/chat/{chat}" for chat in chats)):
+            answer = await page.goto(path)
+            assert answer is not None
+            assert answer.status == 200, path
+            await _looked_at(page, width, path)
+            if path.startswith(HOSTILE) and not path.endswith("/changes"):
+                assert "onerror=" in await page.inner_text("main"), path
+            assert (said, elsewhere) == ([], []), path
+    finally:
+        await context.close()
+
+
+async def _looked_at(page: Page, width: int, path: str) -> None:
+    await expect(page.locator("[data-load][aria-busy]")).to_have_count(0)
+    await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    await page.evaluate("for (const each of document.images) each.loading = 'eager'")
+    assert await page.evaluate("window.ran") is None, path
+    assert await page.evaluate("window.violations") == [], path
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
+    links = await page.evaluate("[...document.links].map(each => each.href)")
+    assert [link for link in links if not link.startswith(("http:", "https:", "mailto:"))] == [], path
+    frames = await page.evaluate("document.querySelectorAll('iframe, object, embed, base').length")
+    assert frames == 0, path
+
+
+async def test_media_opened_by_themselves_run_nothing(chromium: Browser, api: Api, chats: list[str]) -> None:
+    events = api(f"/chats/{chats[0]}/events?limit=1000")["items"]
+    (result,) = [each for each in events if each["kind"] == "result"]
+    media = result["body"]["media"]
+    assert [each["mime"] for each in media] == ["image/svg+xml", "image/png", "text/html"]
+    context = await chromium.new_context(base_url=api.url)
+    elsewhere: list[str] = []
+
+    async def watch(route: Route) -> None:
+        if not route.request.url.startswith(api.url):
+            elsewhere.append(route.request.url)
+        await route.continue_()
+
+    await context.route("**/*", watch)
+    page = await context.new_page()
+    try:
+        for number in range(len(media)):
+            try:
+                await page.goto(f"/api/v1/chats/{chats[0]}/results/{result['seq']}/media/{number}")
+            except Error as error:
+                # It is saved, not shown.
+                if "Download is starting" not in str(error):
+                    raise
+                continue
+            assert await page.evaluate("window.ran") is None, media[number]
+        assert elsewhere == []
+    finally:
+        await context.close()
