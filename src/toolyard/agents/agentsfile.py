@@ -8,7 +8,8 @@ from pathlib import Path
 
 from toolyard.agents.frontmatter import Matter, read_matter
 from toolyard.agents.sections import Section, split
-from toolyard.errors import AgentsError, Problem
+from toolyard.config.files import decode, read_bytes
+from toolyard.errors import AgentsError, ConfigError, Problem
 from toolyard.model.agent import Agent
 
 __all__ = ["AgentsFile", "agent_id", "agents_path", "parse_agents", "read_agents"]
@@ -55,9 +56,9 @@ def agents_path(chosen: Path | None, data_dir: Path) -> Path | None:
 def read_agents(path: Path) -> AgentsFile:
     """The agents of a file. Raises AgentsError, also where it cannot be read."""
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise AgentsError([Problem(f"cannot be read: {error}", str(path))]) from None
+        text = decode(read_bytes(path), str(path))
+    except ConfigError as error:
+        raise AgentsError([Problem(f"cannot be read: {error.problems[0].message}", str(path))]) from None
     return parse_agents(text, str(path))
 
 

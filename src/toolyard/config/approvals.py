@@ -16,11 +16,15 @@ from types import MappingProxyType
 
 from toolyard.config.atomic import editing, write_private
 from toolyard.config.documents import JsonValue
-from toolyard.config.files import decode
+from toolyard.config.files import decode, read_bytes
 from toolyard.config.reader import read_json
 from toolyard.errors import ConfigError, Problem
 
 __all__ = ["Approval", "Approvals", "approvals_file", "digest", "key_of", "read_approvals", "remember"]
+
+
+_MAX_RECORD_BYTES = 256 * 1024 * 1024
+"""The record holds the text of every approved file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def read_approvals(data_dir: Path) -> Approvals:
     if not path.exists():
         return Approvals()
     try:
-        root = read_json(decode(path.read_bytes(), str(path)), file=str(path)).root
+        root = read_json(decode(read_bytes(path, most=_MAX_RECORD_BYTES), str(path)), file=str(path)).root
         return Approvals(MappingProxyType(_entries(root)))
     except (ConfigError, OSError) as error:
         reason = error.problems[0].message if isinstance(error, ConfigError) else str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 import time
 from collections.abc import Generator
@@ -13,10 +14,11 @@ from pathlib import Path
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["editing", "write_private", "write_whole"]
+__all__ = ["editing", "write_new", "write_private", "write_whole"]
 
 _PATIENCE = 10.0
 _LOOK_AGAIN = 0.02
+_MAX_LINKS = 40
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -27,16 +29,23 @@ def write_private(path: Path, content: bytes) -> None:
 def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write ``content`` so that a reader sees the old file or the new one, and nothing between.
 
-    A link is followed, so that it stays a link. Raises OSError where the folder cannot be written.
+    A link is followed, so that it stays a link, unless another user made it. A file that is replaced keeps
+    its owner, and its permissions as far as ``mode`` allows. Raises OSError where the folder cannot be
+    written, and where something else than a file is there.
     """
-    target = Path(os.path.realpath(path))
+    target = _followed(path)
     target.parent.mkdir(parents=True, exist_ok=True)
+    before = _regular_file(target)
+    if before is not None:
+        mode &= stat.S_IMODE(before.st_mode) | stat.S_IRUSR | stat.S_IWUSR
     temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
+            if before is not None:
+                _take_over(file.fileno(), before, mode)
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException:
@@ -44,6 +53,17 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
             os.unlink(temporary)
         raise
     _keep_names(target.parent)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Create a file that only its owner can read. Raises FileExistsError where anything has that name, even a
+    link that leads nowhere."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    _keep_names(path.parent)
 
 
 @contextmanager
@@ -64,6 +84,43 @@ def editing(path: Path) -> Generator[None]:
         yield
     finally:
         os.close(held)
+
+
+def _followed(path: Path) -> Path:
+    """Return the file that a path leads to. Raises PermissionError for a link that another user made: in a
+    folder that several users can write to, it could lead to any file of ours."""
+    for _ in range(_MAX_LINKS):
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            break
+        if not stat.S_ISLNK(found.st_mode):
+            break
+        if sys.platform != "win32" and found.st_uid not in (0, os.geteuid()):
+            raise PermissionError(errno.EPERM, "this link belongs to another user", str(path))
+        path = path.parent / os.readlink(path)
+    return Path(os.path.realpath(path))
+
+
+def _regular_file(target: Path) -> os.stat_result | None:
+    """Return the status of the file that is replaced; None where there is none. Raises OSError for a folder,
+    a pipe or a device."""
+    try:
+        found = os.lstat(target)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "this is not a regular file", str(target))
+    return found
+
+
+def _take_over(handle: int, before: os.stat_result, mode: int) -> None:
+    if sys.platform == "win32":
+        return
+    if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+        with suppress(OSError):
+            os.fchown(handle, before.st_uid, before.st_gid)
+    os.fchmod(handle, mode)
 
 
 def _lock(held: int, folder: str) -> None:

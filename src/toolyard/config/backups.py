@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from toolyard.config.atomic import write_private
+from toolyard.config.atomic import write_new
 
 __all__ = ["keep_backup"]
 
@@ -15,8 +14,11 @@ def keep_backup(target: Path, content: bytes, now: datetime | None = None) -> Pa
     """Write it beside the file, readable by its owner only. Raises OSError where that cannot be done."""
     name = f"{target.name}.bak-{now or datetime.now(UTC):%Y%m%d%H%M%S}"
     backup, number = target.with_name(name), 1
-    while os.path.lexists(backup):
-        number += 1
-        backup = target.with_name(f"{name}-{number}")
-    write_private(backup, content)
-    return backup
+    while True:
+        try:
+            write_new(backup, content)
+        except FileExistsError:
+            number += 1
+            backup = target.with_name(f"{name}-{number}")
+        else:
+            return backup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import stat
 from pathlib import Path
 
@@ -28,7 +29,11 @@ def read_bytes(path: Path, *, missing: str | None = None, most: int = MAX_BYTES)
         if not stat.S_ISREG(status.st_mode):
             hint = "copy it into a file, or pass it in TOOLYARD_CONFIG_JSON"
             raise _error(path, "expected a regular file, found a pipe, socket or device", hint)
-        with path.open("rb") as file:
+        # It may have become a pipe since: opening one must not wait for somebody who writes into it.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise _error(path, "the file was replaced while it was opened", "run the command again")
             content = file.read(most + 1)
     except OSError as error:
         raise _os_error(path, error, missing) from error

@@ -11,11 +11,14 @@ from pathlib import Path
 from toolyard.catalog.lock.pins import Lock
 from toolyard.catalog.lock.server_json import as_json, broken, from_json, loads, object_at
 from toolyard.config.atomic import editing, write_whole
+from toolyard.config.files import decode, read_bytes
+from toolyard.errors import ConfigError
 
 __all__ = ["FILE_NAME", "VERSION", "editing", "lock_path", "read_lock", "write_lock"]
 
 FILE_NAME = "mcp.lock"
 VERSION = 1
+_MAX_LOCK_BYTES = 256 * 1024 * 1024
 _MARKERS = ("<<<<<<< ", "=======", ">>>>>>> ", "||||||| ")
 
 
@@ -28,11 +31,15 @@ def read_lock(path: Path) -> Lock | None:
     """What the file says; None where there is none. Raises ConfigError for one that cannot be believed."""
     file = str(path)
     try:
-        text = path.read_text("utf-8")
+        path.stat()
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         broken(file, f"the lock cannot be read: {error}")
+    try:
+        text = decode(read_bytes(path, most=_MAX_LOCK_BYTES), file)
+    except ConfigError as error:
+        broken(file, f"the lock cannot be read: {error.problems[0].message}")
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith(_MARKERS):
             broken(file, "a conflict marker: the file was merged halfway", line=number)
