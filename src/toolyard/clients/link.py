@@ -109,6 +109,8 @@ class Link:
         speaker: Speaker,
         callbacks: Callbacks,
         limits: TrafficLimits = TrafficLimits(),  # noqa: B008 - frozen
+        *,
+        questions_per_minute: int = 120,
     ) -> None:
         self.server = server
         self.transport = transport
@@ -128,6 +130,8 @@ class Link:
         self._exchange: Exchange[_Call] = Exchange()
         self._questions: dict[Id, asyncio.Task[None]] = {}
         self._replies: deque[Message] = deque()
+        self._asked_at: deque[float] = deque(maxlen=questions_per_minute)
+        """When the server asked its last questions, on the clock of the loop."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._over: ServerError | None = None
         self.ended: asyncio.Future[ServerError] = self._loop.create_future()
@@ -337,11 +341,22 @@ class Link:
             self._reply(result_message(event.id, {}))
         elif len(self._questions) >= _QUESTIONS or event.id in self._questions:
             self._reply(error_message(event.id, INTERNAL_ERROR, "too many requests at the same time"))
+        elif self._asks_too_often():
+            self._reply(error_message(event.id, INTERNAL_ERROR, "too many requests in one minute"))
         else:
             self._hold_clocks()
             task = self.spawn(self._answer(event))
             self._questions[event.id] = task
             task.add_done_callback(lambda _: self._question_done(event.id))
+
+    def _asks_too_often(self) -> bool:
+        """Count one more question. A server that cancels its own questions could otherwise ask without end,
+        and each may reach a person or cost a model request."""
+        now, times = self._loop.time(), self._asked_at
+        if len(times) == times.maxlen and now - times[0] < 60:
+            return True
+        times.append(now)
+        return False
 
     def _reply(self, message: Message) -> None:
         """Answer at once, on one connection at most: a server that asks without end, and takes no answer,

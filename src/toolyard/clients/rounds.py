@@ -13,6 +13,8 @@ from toolyard.errors import BadAnswer
 __all__ = ["Rounds"]
 
 _MOST = 16
+_MAX_INPUTS = 16
+"""Inputs that a server may ask for in one round."""
 
 
 class Rounds:
@@ -49,6 +51,8 @@ class Rounds:
         requests, state = result.get("inputRequests"), result.get("requestState")
         if isinstance(requests, dict) and requests:
             asked = cast("dict[str, Any]", requests)
+            if len(asked) > _MAX_INPUTS:
+                raise BadAnswer(f"asked for {len(asked)} inputs at once; at most {_MAX_INPUTS} are answered")
             answers = await asyncio.gather(*(self._answer(method, name, one) for name, one in asked.items()))
             more["inputResponses"] = dict(zip(asked, answers, strict=True))
         if isinstance(state, str):

@@ -215,3 +215,45 @@ def test_whatever_a_server_wants_sampled_is_read_as_texts() -> None:
     )
     assert (request.system, request.temperature) == (None, None)
     assert Sampling.of({"messages": "nonsense"}).messages == ()
+
+
+FLOOD = {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "flood_server.py")]}
+
+
+async def test_a_server_that_asks_many_questions_at_once_gets_few_of_them_shown(opened: Opening) -> None:
+    house = await opened(servers={"s": FLOOD}, rules={"question_seconds": 0.5, "open_questions": 4})
+    chat = await house.chat()
+    events = await house.say(chat, 'call s_flood {"times": 40, "at_once": true}', "then", "results?")
+    assert len(only(events, Kind.QUESTION)) == 4
+    assert only(events, Kind.SAID)[-1]["text"] == "40", "the others were cancelled, not left without answer"
+
+
+async def test_a_server_that_asks_again_and_again_is_ignored_after_a_while(opened: Opening) -> None:
+    house = await opened(servers={"s": FLOOD}, rules={"question_seconds": 0.05, "questions_per_call": 3})
+    chat = await house.chat()
+    events = await house.say(chat, 'call s_flood {"times": 10}', "then", "results?")
+    assert len(only(events, Kind.QUESTION)) == 3
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "file:///etc/passwd",
+        "https://accounts.example.com@evil.example/",
+        "https://accounts.example.com\\@evil.example/",
+        "https://a b.example/",
+        "https://example.com/" + "x" * 5_000,
+    ],
+)
+def test_nobody_is_sent_to_an_address_that_reads_like_another(url: str) -> None:
+    assert elicitation({"mode": "url", "message": "Sign in", "url": url}) is None
+
+
+def test_letters_of_another_alphabet_in_a_host_are_shown_encoded() -> None:
+    shown = elicitation(
+        {"mode": "url", "message": "Sign in", "url": "https://p\u0430ypal.example:8443/x?y=\u00e9"}
+    )
+    assert shown is not None
+    assert shown["url"].startswith("https://xn--pypal-4ve.example:8443/x?y=")

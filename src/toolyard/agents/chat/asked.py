@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import orjson
 
 from toolyard.agents.chat.cleaning import clean, fits_in_json
-from toolyard.config.addresses import url_fault
+from toolyard.config.addresses import host_in_ascii, url_fault
 from toolyard.model.tool import JsonObject
 
 __all__ = ["LONGEST_REQUEST", "Sampling", "elicitation"]
@@ -26,8 +27,8 @@ def elicitation(params: JsonObject) -> dict[str, Any] | None:
     """The part of a QUESTION event that an elicitation makes; None for one that nobody could be shown."""
     told = clean(_text(params.get("message"))[:_MESSAGE])
     if params.get("mode", "form") == "url":
-        url = _text(params.get("url"))
-        return {"kind": "url", "message": told, "url": url} if _is_web(url) else None
+        url = _web_address(_text(params.get("url")))
+        return None if url is None else {"kind": "url", "message": told, "url": url}
     schema = _object(params.get("requestedSchema"))
     if not schema or not fits_in_json(schema) or len(orjson.dumps(schema)) > _SCHEMA:
         return None
@@ -76,9 +77,19 @@ def _words(content: object) -> str:
     return _text(held.get("text")) or f"({_text(held.get('type'))[:40] or 'nothing'})"
 
 
-def _is_web(url: str) -> bool:
-    """Whether it is an address that everybody reads alike: browsers take a backslash for a slash."""
-    return len(url) <= _URL and url_fault(url) is None
+def _web_address(url: str) -> str | None:
+    """Return an address that everybody reads alike, with its host as browsers resolve it; None where there is
+    none. Browsers take a backslash for a slash, a user name looks like a host, and letters of another
+    alphabet look like Latin ones."""
+    if len(url) > _URL or url_fault(url) is not None:
+        return None
+    parts = urlsplit(url)
+    host = host_in_ascii(parts.hostname or "")
+    if "@" in parts.netloc or host is None:
+        return None
+    if parts.netloc.isascii():
+        return url
+    return parts._replace(netloc=host if parts.port is None else f"{host}:{parts.port}").geturl()
 
 
 def _text(value: object) -> str:

@@ -48,6 +48,10 @@ class Flight:
     scribe: Scribe
     sample: Sampler | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
+    open: set[str] = field(default_factory=set[str])
+    """Questions that wait for an answer."""
+    asked: list[str] = field(default_factory=list[str])
+    """All questions of this call."""
 
 
 _CURRENT: ContextVar[Flight | None] = ContextVar("toolyard-flight", default=None)
@@ -111,7 +115,7 @@ class Questions:
         """Whose question it is: that of the call it comes in, else that of the last call that this person has
         under way there. The call's id only where it can be no other's."""
         current = _CURRENT.get()
-        if current is not None and current in self._flights:
+        if current is not None and current in self._flights and current.server_id in (None, server_id):
             return current, current.call_id
         found = [
             flight
@@ -125,7 +129,21 @@ class Questions:
 
     async def _ask(self, flight: Flight, call_id: str | None, asked: JsonObject) -> Mapping[str, Any]:
         """What the person answered; that it was cancelled where they did not in time, or the call is over."""
+        rules = self._rules
+        if len(flight.asked) >= rules.questions_per_call or len(flight.open) >= rules.open_questions:
+            log.warning("a question of %s is not asked: there are too many of them", flight.label)
+            return CANCELLED
         id = secrets.token_hex(8)
+        flight.asked.append(id)
+        flight.open.add(id)
+        try:
+            return await self._put(flight, call_id, asked, id)
+        finally:
+            flight.open.discard(id)
+
+    async def _put(
+        self, flight: Flight, call_id: str | None, asked: JsonObject, id: str
+    ) -> Mapping[str, Any]:
         blank = {"schema": None, "url": None, "request": None}
         body = {**blank, "id": id, "call": call_id, "server": flight.label, **asked}
         try:

@@ -23,6 +23,10 @@ class ChatRules:
     """Calls of one answer that are made; the rest are answered with an error."""
     question_seconds: float = 600.0
     """How long a server that asks the person something waits for them."""
+    questions_per_call: int = 20
+    """Questions, model requests included, that a server may ask during one call."""
+    open_questions: int = 4
+    """Questions of one call that may wait for an answer at the same time."""
 
     @classmethod
     def of(cls, settings: Settings) -> ChatRules:

@@ -1,0 +1,53 @@
+"""Servers that ask without end, whatever answers them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from toolyard import Callbacks, Toolyard
+from toolyard.clients.link import Link, Patience
+from toolyard.clients.rounds import Rounds
+from toolyard.errors import BadAnswer
+
+SERVER = Path(__file__).parents[1] / "servers" / "flood_server.py"
+PER_MINUTE = 120
+
+
+async def test_a_server_that_asks_in_a_loop_is_refused_after_its_share_of_a_minute(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def elicit(server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        asked.append(server)
+        return {"action": "decline"}
+
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(SERVER)]}
+    yard = Toolyard.open(
+        {"mcpServers": {"s": entry}}, data_dir=tmp_path, callbacks=Callbacks(elicitation=elicit)
+    )
+    async with yard:
+        result = await yard.call("s_flood", {"times": PER_MINUTE + 80})
+    assert PER_MINUTE <= len(asked) < PER_MINUTE + 80
+    assert result.text == str(len(asked))
+
+
+async def test_a_round_that_asks_for_very_many_inputs_is_not_answered() -> None:
+    asked: list[str] = []
+
+    async def elicit(server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        asked.append(server)
+        return {"action": "decline"}
+
+    class Asking:
+        async def request(self, *_: Any, **options: Any) -> dict[str, Any]:
+            one = {"method": "elicitation/create", "params": {}}
+            return {"resultType": "input_required", "inputRequests": {str(n): one for n in range(1000)}}
+
+    rounds = Rounds("s", Callbacks(elicitation=elicit))
+    with pytest.raises(BadAnswer, match="1000 inputs at once"):
+        await rounds.request(cast("Link", Asking()), "tools/call", {}, Patience(1.0, 1.0))
+    assert asked == []
