@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth.errors import AuthUnavailable, NeverSignedIn, SignInEnded, TokenRefused
+from toolyard.auth.errors import AnswerRejected, AuthUnavailable, NeverSignedIn, SignInEnded, TokenRefused
 from toolyard.auth.records import Client, Grant
 from toolyard.auth.storage import MemoryAuthStorage
 
@@ -356,3 +356,34 @@ async def test_a_wrong_secret_in_the_configuration_costs_no_sign_in(world: Any) 
     assert "clientSecret" in (error.hint or "")
     await world.call(world.provider(world.target(client_id="mine", client_secret="the-right-one")))
     assert len(world.urls) == 1
+
+
+YEAR = 366 * 86_400.0
+
+
+async def test_a_token_stored_while_the_clock_was_a_year_ahead_is_refreshed(world: Any) -> None:
+    world.clock.now += YEAR
+    await world.call(world.provider())
+    world.clock.now -= YEAR
+    await world.call(world.provider(person=False))
+    assert len(await refreshes(world)) == 1
+
+
+async def test_a_clock_set_back_does_not_postpone_refreshes(world: Any) -> None:
+    await world.call(world.provider())
+    await world.change(token_trouble=[503])
+    provider = world.provider(person=False)
+    world.clock.now += YEAR
+    await world.call(provider)
+    world.clock.now -= YEAR - 3550
+    await world.call(provider)
+    assert len(await refreshes(world)) == 2
+
+
+async def test_a_sign_in_begun_while_the_clock_was_ahead_cannot_be_finished(world: Any) -> None:
+    flow = world.flow()
+    world.clock.now += YEAR
+    started = await flow.begin("key", world.target())
+    world.clock.now -= YEAR
+    with pytest.raises(AnswerRejected, match="too long ago"):
+        await flow.take({"state": started.state})

@@ -528,3 +528,19 @@ async def test_what_waits_for_the_second_step_is_encrypted(
     assert digest(state).encode() in kept
     for secret in (state, nonce, browser, "/ui/x", REDIRECT):
         assert secret.encode() not in kept
+
+
+async def test_the_keys_of_an_identity_provider_are_read_again_after_the_clock_was_set_back(
+    forger: Any, clock: Any
+) -> None:
+    from toolyard.people.provider import Provider
+
+    net = Net()
+    try:
+        provider = Provider(forger.issuer, "toolyard", None, net, clock)
+        first = await provider.keys()
+        assert await provider.keys() is first
+        clock.now -= 366 * 86_400.0
+        assert await provider.keys() is not first
+    finally:
+        await net.close()

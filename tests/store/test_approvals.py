@@ -244,3 +244,13 @@ await told()
         await one.tell()
         await two.tell()
         assert int(await one.line()) + int(await two.line()) == 20
+
+
+async def test_a_standing_approval_given_while_the_clock_was_ahead_does_not_count(database: Database) -> None:
+    ahead = 366 * 86_400.0
+    await granted(database, grant(created_at=ahead, expires_at=ahead + 3600.0))
+    assert len(await database.approvals.grants("local", ahead + 1)) == 1
+    assert await database.approvals.grants("local", 200.0) == []
+    assert (
+        await database.approvals.use("local", "files/delete", "hash-1", lambda _: True, None, 200.0) is None
+    )

@@ -113,3 +113,18 @@ async def test_two_replicas_do_not_sweep_at_once(postgres_url: str, tmp_path: Pa
 
 def approval(id: str, at: float) -> Approval:
     return Approval(id, "local", "s/put", "s_put", "hash", {}, "it writes", at)
+
+
+async def test_nothing_is_deleted_for_a_day_after_the_clock_was_set(reopen: Open) -> None:
+    now, elapsed = NOW, 0.0
+    database = await reopen(clock=lambda: now)
+    sweeper = sweeping.Sweeping(database._workshop, lambda: now, monotonic=lambda: elapsed)
+    await noted(database, 1.0, 80.0)
+    now, elapsed = NOW + 366 * DAY, 60.0
+    assert await sweeper.sweep(90) == 0
+    elapsed += DAY - 1
+    now += DAY - 1
+    assert await sweeper.sweep(90) == 0
+    assert await count(database, audit) == 3
+    elapsed += 2
+    assert await sweeper.sweep(90) == 3

@@ -28,6 +28,7 @@ from toolyard.auth.scopes import choose_scopes
 from toolyard.auth.storage import AuthStorage
 from toolyard.auth.target import Ourselves, Target
 from toolyard.auth.token_endpoint import granted, request_tokens
+from toolyard.model.clock import is_recent
 from toolyard.net import Net
 
 __all__ = ["Flow", "Started"]
@@ -120,7 +121,7 @@ class Flow:
             raise AnswerRejected("this sign-in is unknown or was finished before", hint="begin it again")
         if not hmac.compare_digest(pending.owner.encode(), owner.encode()):
             raise AnswerRejected("this sign-in was begun by somebody else", hint="begin it again")
-        if self._clock() - pending.began_at > _LONGEST:
+        if not is_recent(pending.began_at, self._clock(), _LONGEST):
             raise AnswerRejected("this sign-in was begun too long ago", hint="begin it again")
         return pending
 

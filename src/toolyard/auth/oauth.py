@@ -32,6 +32,7 @@ from toolyard.auth.scopes import challenged_scopes
 from toolyard.auth.storage import AuthStorage
 from toolyard.auth.target import Ourselves, Target
 from toolyard.auth.tokens import Keeper, can_renew
+from toolyard.model.clock import is_recent
 from toolyard.net import Net
 
 __all__ = ["Authorize", "OAuthProvider"]
@@ -168,7 +169,7 @@ class OAuthProvider:
             return
 
     def _is_new(self, grant: Grant) -> bool:
-        return grant.serial == self._made and self._clock() - grant.issued_at < _NEW
+        return grant.serial == self._made and is_recent(grant.issued_at, self._clock(), _NEW)
 
     # With a person.
 
@@ -226,7 +227,7 @@ class OAuthProvider:
 
     def _check_attempts(self) -> None:
         now = self._clock()
-        self._attempts = [then for then in self._attempts if now - then < _WINDOW]
+        self._attempts = [then for then in self._attempts if is_recent(then, now, _WINDOW)]
         if len(self._attempts) >= _ATTEMPTS:
             raise TooManyAttempts(
                 f"the server still refuses after {_ATTEMPTS} sign-ins",

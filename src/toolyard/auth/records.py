@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal
 
+from toolyard.model.clock import is_future
+
 __all__ = ["AuthMethod", "Client", "Grant", "Pending", "issuer_digest", "new_serial"]
 
 
@@ -88,7 +90,9 @@ class Grant:
 
     def valid(self, now: float) -> bool:
         """Whether the access token has not run out."""
-        return bool(self.access_token) and (self.expires_at is None or now < self.expires_at)
+        if self.expires_at is None:
+            return bool(self.access_token)
+        return bool(self.access_token) and now < self.expires_at and not is_future(self.issued_at, now)
 
     def fresh(self, now: float) -> bool:
         """Whether it is not about to run out either: a minute, or a fifth of a short life."""

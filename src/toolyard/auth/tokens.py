@@ -72,7 +72,7 @@ class Keeper:
         if not can_renew(grant, self._target):
             if not grant.valid(now) and not 0 <= now - self._looked < _ABSENT:
                 grant = await self.reread()
-        elif now >= self._not_before:
+        elif not 0 < self._not_before - now <= _PAUSE:
             grant = await self._renewed(grant, now)
         return grant
 

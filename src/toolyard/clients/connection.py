@@ -102,6 +102,7 @@ class Connection:
         """When the last call ended, on the clock of the event loop."""
         self._auth: AuthProvider | None = None
         self._status = unused(server, principal)
+        self._state_since = time.monotonic()
 
     # What others call.
 
@@ -424,7 +425,7 @@ class Connection:
         self._link = None
         if self._status.state is State.CLOSED:
             return
-        ready_for = time.time() - self._status.since
+        ready_for = time.monotonic() - self._state_since
         if link.flooded:
             self._floods = 0 if ready_for > _STABLE else self._floods
             self._hold(error)
@@ -558,6 +559,7 @@ class Connection:
     def _set(self, state: State, error: ServerError | None = None) -> None:
         status = self._status
         status.state, status.since = state, time.time()
+        self._state_since = time.monotonic()
         if error is not None:
             hush(error, self._secrets)
             status.cause, status.reason, status.hint = error.cause, error.kind, error.hint

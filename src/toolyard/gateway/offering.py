@@ -15,6 +15,7 @@ from toolyard.gateway.gateway import OURSELVES, Gateway
 from toolyard.gateway.wellformed import implementation
 from toolyard.model.call import Caller
 from toolyard.model.catalog import Catalogue
+from toolyard.model.clock import is_future
 from toolyard.model.server import Server, Trust
 from toolyard.model.tool import Definition
 from toolyard.policy.patterns import Patterns, patterns
@@ -46,8 +47,8 @@ class Offering:
         self.caller = caller
         self.principal = caller.principal
         self.only = only
-        self._asked = 0.0
-        """When servers were last asked what they have."""
+        self._asked = -_AGAIN
+        """When servers were last asked what they have, on the monotonic clock."""
         self._patterns = _patterns(caller)
         self._named: tuple[Mapping[str, Definition], Mapping[str, bool]] = ({}, {})
 
@@ -61,13 +62,12 @@ class Offering:
             for server in self.parts.manager.visible(principal).values()
             if server.enabled and only in (None, server.id)
         ]
-        now = time.time()
-        old = [server for server in wanted if not self._is_fresh(server, roster, now)]
+        old = [server for server in wanted if not self._is_fresh(server, roster)]
         if old:
             rosters = self.parts.rosters
             ask = rosters.current if patient or only is not None else rosters.soon
             roster = await ask(principal, only=[server.id for server in old])
-            self._asked = time.time()
+            self._asked = time.monotonic()
         if only is not None and only not in roster.catalogues and only in roster.failures:
             raise roster.failures[only]
         return roster
@@ -92,17 +92,19 @@ class Offering:
         id = self.principal.id
         return self.parts.rosters.late.any(id) or bool(self.gateway.shelves.waiting(id))
 
-    def _is_fresh(self, server: Server, roster: Roster, now: float) -> bool:
+    def _is_fresh(self, server: Server, roster: Roster) -> bool:
         """Whether what is known of a server need not be asked for again. One that says that its list is old
         at once, as the default of a library does, is asked as often as configured; one that cannot be
         listed, not by everyone who comes."""
         catalogue = roster.catalogues.get(server.id)
         if catalogue is None:
-            return server.id in roster.failures and now - self._asked < _AGAIN
+            return server.id in roster.failures and time.monotonic() - self._asked < _AGAIN
         ttl = catalogue.listing.ttl
         life = server.cache_ttl if not ttl else min(ttl, server.cache_ttl)
-        fetched = catalogue.fetched_at
-        return now - fetched < life and self.gateway.changed.get(server.id, 0.0) < fetched
+        now, fetched = time.time(), catalogue.fetched_at
+        changed = self.gateway.changed.get(server.id, 0.0)
+        # Times in the future were noted before the clock was set back, and say nothing about the order.
+        return 0 <= now - fetched < life and (changed < fetched or is_future(changed, now))
 
     def servers(self) -> list[Server]:
         """Those that this caller reaches, in the order of their ids."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from toolyard.gateway.failing import Refusal
+from toolyard.model.clock import is_recent
 from toolyard.wire.codec import decode, encode
 from toolyard.wire.versions import INVALID_PARAMS
 
@@ -58,7 +59,7 @@ class Sealer:
         except (InvalidTag, ValueError, AttributeError, binascii.Error):
             raise Refusal(INVALID_PARAMS, "requestState is not what was given for this request") from None
         found = decode(opened)
-        if found["until"] < self._clock():
+        if not is_recent(found["until"] - LIFE, self._clock(), LIFE):
             raise Refusal(INVALID_PARAMS, "requestState has expired; make the request anew")
         return found["content"]
 

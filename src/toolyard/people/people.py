@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from toolyard.config.setting_choices import PeopleMode
 from toolyard.config.settings import Settings
 from toolyard.errors import Problem
+from toolyard.model.clock import is_future, is_recent
 from toolyard.model.people import (
     ApiToken,
     Invite,
@@ -198,7 +199,9 @@ class People:
         await self._storage.set_notice(user.id, None)
 
     async def _user_of(self, invite: Invite | None) -> User | None:
-        user = None if invite is None else await self._storage.user(invite.user_id)
+        if invite is None or is_future(invite.expires_at - INVITE_LIFE, self._clock()):
+            return None
+        user = await self._storage.user(invite.user_id)
         return None if user is None or user.disabled else user
 
     async def has_admin(self) -> bool:
@@ -225,6 +228,8 @@ class People:
         if found is None:
             return None
         session, user = found
+        if is_future(session.created_at, now):
+            return None
         counted = standing(user, self._settings)
         if counted is None:
             return None
@@ -297,7 +302,7 @@ class People:
         counted = standing(user, self._settings)
         if counted is None:
             return None
-        if token.last_used_at is None or now - token.last_used_at > _TOUCH_TOKEN:
+        if token.last_used_at is None or not is_recent(token.last_used_at, now, _TOUCH_TOKEN):
             await self._storage.touch_token(token.id, now)
         await self._touch(counted, now)
         return token, counted
@@ -387,4 +392,4 @@ def _was_used(user: User) -> bool:
 
 
 def _is_stale(last_seen: float | None, now: float) -> bool:
-    return last_seen is None or now - last_seen > _TOUCH_USER
+    return last_seen is None or not is_recent(last_seen, now, _TOUCH_USER)

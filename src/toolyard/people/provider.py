@@ -15,6 +15,7 @@ from toolyard.auth.metadata import text, texts
 from toolyard.auth.reach import Reach
 from toolyard.config.addresses import url_fault
 from toolyard.errors import ToolyardError
+from toolyard.model.clock import is_recent
 from toolyard.net import Net
 from toolyard.people.errors import ProviderFailed, SignInRefused
 from toolyard.people.id_token import read_keys
@@ -79,14 +80,15 @@ class Provider:
 
     async def metadata(self) -> Metadata:
         """What it says of itself, from memory where that is fresh."""
-        if self._metadata is None or self._clock() - self._metadata[1] > _FRESH:
+        if self._metadata is None or not is_recent(self._metadata[1], self._clock(), _FRESH):
             return await self._asking.join(self._ask)
         return self._metadata[0]
 
     async def keys(self, *, again: bool = False) -> KeySet:
         """Its keys; ``again`` asks anew, unless that was done a moment ago."""
         metadata = await self.metadata()
-        if self._keys is None or self._clock() - self._keys[1] > (_KEYS_AGAIN if again else _FRESH):
+        fresh = _KEYS_AGAIN if again else _FRESH
+        if self._keys is None or not is_recent(self._keys[1], self._clock(), fresh):
             return await self._asking_keys.join(lambda: self._ask_keys(metadata))
         return self._keys[0]
 

@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.model.approval import Approval, Grant
+from toolyard.model.clock import CLOCK_SKEW_SECONDS
 from toolyard.model.tool import JsonObject
 from toolyard.store.columns import LONG, clean_text
 from toolyard.store.dialects import clash
@@ -137,7 +138,9 @@ def _owned(table: Any, owner: str, row_id: str) -> Any:
 
 def _counting(owner: str, now: float) -> Any:
     left = or_(grants.c.uses.is_(None), grants.c.uses > 0)
-    return and_(grants.c.owner == owner, grants.c.expires_at > now, left)
+    # A grant that was given "in the future" would outlive its hour by as much as the clock was ahead.
+    given = grants.c.created_at <= now + CLOCK_SKEW_SECONDS
+    return and_(grants.c.owner == owner, grants.c.expires_at > now, given, left)
 
 
 def _tool(tool: str) -> str:

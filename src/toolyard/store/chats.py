@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, or_, select, update
+from sqlalchemy import Connection, and_, delete, func, or_, select, update
 
 from toolyard.agents.chat.errors import ChatError
 from toolyard.model.chat import Chat, Event, NewEvent, TurnState
@@ -187,7 +187,8 @@ class SqlChats:
         """See ChatStore."""
 
         def work(connection: Connection) -> Sequence[Any]:
-            since = (now(connection, self._clock()) - chats.c.beat_at).label("since")
+            # A beat in the future is from before the clock was set: its runner is as silent as an old one.
+            since = func.abs(now(connection, self._clock()) - chats.c.beat_at).label("since")
             running = chats.c.state == TurnState.RUNNING.value
             query = CHATS.add_columns(chats.c.runner, since).where(chats.c.runner.is_not(None), running)
             return connection.execute(query.order_by(chats.c.id)).all()

@@ -7,6 +7,8 @@ more, and for the audit log. Chats, tokens and instances stay until somebody del
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +31,8 @@ from toolyard.store.working import Workshop
 
 __all__ = ["Sweeping"]
 
+log = logging.getLogger("toolyard.store")
+
 _DAY = 86_400.0
 _BATCH = 1_000
 _PAUSE = 0.1
@@ -40,13 +44,28 @@ _LOCK = 0x746F6F6C79617265
 class Sweeping:
     """Deletes rows that are of no use to anybody."""
 
-    def __init__(self, workshop: Workshop, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        workshop: Workshop,
+        clock: Callable[[], float],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._workshop = workshop
         self._clock = clock
+        self._monotonic = monotonic
+        self._offset = clock() - monotonic()
+        self._paused_until = 0.0
 
     async def sweep(self, audit_days: int) -> int:
         """Delete all that is due; how many entries of the audit log that were. Those of so many days stay, of
-        0 all. Ends early where another process is at it. Raises StoreError."""
+        0 all. Ends early where another process is at it. Raises StoreError.
+
+        Deletes nothing for a day after the clock was set: a clock that is wrong by years would make
+        everything due, and what was deleted does not come back when it is corrected.
+        """
+        if self._clock_was_set():
+            return 0
         await self._workshop.write(self._others)
         forgotten, after = 0, 0 if audit_days else None
         while after is not None:
@@ -56,6 +75,14 @@ class Sweeping:
             forgotten += count
             await asyncio.sleep(_PAUSE if after is not None else 0)
         return forgotten
+
+    def _clock_was_set(self) -> bool:
+        now = self._monotonic()
+        offset = self._clock() - now
+        if abs(offset - self._offset) > _DAY:
+            log.warning("the clock was set by more than a day: nothing is deleted for a day")
+            self._offset, self._paused_until = offset, now + _DAY
+        return now < self._paused_until
 
     def _others(self, connection: Connection) -> None:
         if not _alone(connection):
@@ -89,12 +116,12 @@ def _due(now: float) -> list[tuple[Table, ColumnElement[bool]]]:
         return ~at.between(now - _DAY, ahead)
 
     return [
-        (sessions, sessions.c.expires_at < now),
+        (sessions, (sessions.c.expires_at < now) | (sessions.c.created_at > ahead)),
         (invites, invites.c.expires_at < now),
         (attempts, of_a_day(attempts.c.at)),
         (sign_ins, of_a_day(sign_ins.c.at)),
         (auth_pending, of_a_day(auth_pending.c.began_at)),
-        (grants, grants.c.expires_at <= now),
+        (grants, (grants.c.expires_at <= now) | (grants.c.created_at > ahead)),
         (approvals, approvals.c.chat_id.is_(None) & (approvals.c.asked_at < month)),
         (results, results.c.expires_at <= now),
         (letters, of_a_day(letters.c.sent_at)),

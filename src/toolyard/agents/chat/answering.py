@@ -16,6 +16,7 @@ from toolyard.agents.chat.standing import Standing
 from toolyard.agents.chat.turn import Desk
 from toolyard.model.approval import Approval, Grant
 from toolyard.model.chat import Chat, Kind, NewEvent
+from toolyard.model.clock import is_recent
 from toolyard.model.tool import JsonObject
 
 __all__ = ["Answering"]
@@ -65,7 +66,7 @@ class Answering:
             approval = await self._desk.approvals.find(chat.owner, id)
             if approval is None or approval.answered_at is None:
                 return
-            if self._desk.clock() - approval.answered_at < _TELLING:
+            if is_recent(approval.answered_at, self._desk.clock(), _TELLING):
                 return
             await self._desk.store.remark(chat.id, [_told(approval, approval.yes is True, None)])
         await self._running.go_on(chat)

@@ -64,7 +64,7 @@ class Housekeeping:
     async def recover(self) -> None:
         """End every turn that nobody works on any more. Raises what the store raises."""
         gone: set[str] = set()
-        patient = self._desk.clock() < self._patient_until
+        patient = 0 < self._patient_until - self._desk.clock() <= _LATE
 
         def left(runner: str, seconds: float) -> bool:
             # Ours, and nobody here works on it: its end could not be written.

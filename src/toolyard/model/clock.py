@@ -1,0 +1,22 @@
+"""Ages of stored times, for clocks that can be set.
+
+A time that lies in the future was written while the clock was wrong. Nothing is known about its age, so it is
+never treated as recent: otherwise it would stay valid for as long as the clock was ahead.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CLOCK_SKEW_SECONDS", "is_future", "is_recent"]
+
+CLOCK_SKEW_SECONDS = 300.0
+"""How far the clocks of two machines may differ."""
+
+
+def is_future(at: float, now: float) -> bool:
+    """Return whether a time lies further ahead than clocks differ."""
+    return at > now + CLOCK_SKEW_SECONDS
+
+
+def is_recent(at: float, now: float, seconds: float) -> bool:
+    """Return whether ``at`` is less than ``seconds`` ago, and not in the future."""
+    return not is_future(at, now) and now - at < seconds
