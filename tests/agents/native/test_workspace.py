@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -300,3 +302,43 @@ def test_a_folder_that_is_swapped_under_a_walk_is_not_entered(tree: Any) -> None
                 (tree.root / "b").symlink_to(tree.outside)
     assert "a/first.txt" in seen
     assert not [path for path in seen if path.startswith("b/")]
+
+
+STORM = """
+import os, sys
+root, outside = sys.argv[1:]
+place, spare = os.path.join(root, "swap"), os.path.join(root, "spare")
+print("ready", flush=True)
+while True:
+    os.rename(place, spare)
+    os.symlink(outside, place)
+    os.unlink(place)
+    os.mkfifo(place)
+    os.unlink(place)
+    os.rename(spare, place)
+"""
+
+
+def test_a_storm_of_renames_by_another_process_leads_nowhere_and_keeps_nobody_waiting(tree: Any) -> None:
+    (tree.root / "swap" / "deep").mkdir(parents=True)
+    for name in ("secret.txt", "deep/secret.txt"):
+        (tree.root / "swap" / name).write_text("harmless\n")
+    command = [sys.executable, "-I", "-S", "-c", STORM, str(tree.root), str(tree.outside)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as storm:
+        assert storm.stdout is not None
+        storm.stdout.readline()
+        try:
+            for _ in range(100):
+                for path in (".", "swap", "swap/secret.txt", "swap/deep", "swap/deep/secret.txt"):
+                    assert tree.canary not in everything(tree.workspace, path)
+        finally:
+            storm.kill()
+
+
+def test_a_huge_sparse_file_is_read_within_its_time(tree: Any) -> None:
+    file = tree.write("huge.txt", "first line\n" * 20_000)
+    with file.open("r+b") as stream:
+        stream.truncate(1 << 40)
+    assert "first line" in str(view(tree.workspace, "huge.txt", 1, 1, 1000, Leash(60)))
+    with pytest.raises(NativeFailure):
+        view(tree.workspace, "huge.txt", 30_000, 10, 1000, Leash(0.2))
