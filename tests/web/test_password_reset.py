@@ -105,7 +105,7 @@ def _cookie(answer: Answer) -> str:
 
 
 def _csrf(answer: Answer) -> str:
-    found = re.search(r'name="csrf" value="([0-9a-f]{64})"', answer.text)
+    found = re.search(r'name="csrf" value="([^"]+)"', answer.text)
     assert found is not None
     return found[1]
 
