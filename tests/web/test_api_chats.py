@@ -55,7 +55,7 @@ async def test_a_chat_is_begun_and_found_again(yard: Any) -> None:
     assert {name: chat[name] for name in body} == body
     assert (chat["state"], chat["turn"], chat["last"]) == ("idle", 0, 0)
     assert (await ada.get(answer.headers["location"])).json == chat
-    assert (await ada.get("/api/v1/chats")).json == {"items": [chat], "next_before": None}
+    assert (await ada.get("/api/v1/chats")).json == {"items": [chat], "next_before": None, "notice": None}
 
 
 async def test_chats_come_page_by_page_and_none_twice(yard: Any) -> None:

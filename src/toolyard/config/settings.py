@@ -180,6 +180,13 @@ class Settings:
     request_memory: int = _row(
         268_435_456, kind.integer(8_388_608), "bytes of request bodies held at one time, of everyone together"
     )
+    chat_limit: int = _row(10_000, kind.integer(0), "chats that one person may have; 0: any number")
+    chat_bytes_limit: int = _row(
+        1_000_000_000, kind.integer(0), "bytes that one person's chats may use; 0: any number"
+    )
+    chat_bytes_limit_all: int = _row(
+        20_000_000_000, kind.integer(0), "bytes that everybody's chats may use together; 0: any number"
+    )
     max_stdio_servers: int = _row(64, kind.integer(1), "stdio servers that may run at the same time")
     max_steps: int = _row(30, kind.integer(1), "model requests in one chat turn, where the agent sets none")
     turn_token_budget: int = _row(

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
+from sqlalchemy import Connection, LargeBinary, bindparam, cast, delete, func, or_, select, update
 
-from toolyard.agents.chat.errors import ChatError, NoSuchChat, NotHeld
+from toolyard.agents.chat.errors import ChatError, ChatQuotaExceeded, NoSuchChat, NotHeld
 from toolyard.model.chat import PIECES, Event, TurnState
+from toolyard.store.chat_quota import ChatQuota, chat_usage
 from toolyard.store.chat_rows import Line
 from toolyard.store.manyrows import insert_many, update_many
 from toolyard.store.tables import chat_events, chats
@@ -57,6 +58,8 @@ class _Row:
     runner: str | None
     updated_at: float
     stop_asked: bool
+    owner: str
+    bytes: int
 
     def values(self) -> dict[str, Any]:
         return {
@@ -67,6 +70,7 @@ class _Row:
             "runner": self.runner,
             "updated_at": self.updated_at,
             "stop_asked": self.stop_asked,
+            "bytes": self.bytes,
         }
 
 
@@ -91,17 +95,27 @@ _LOCKED = (
         chats.c.runner,
         chats.c.updated_at,
         chats.c.stop_asked,
+        chats.c.owner,
+        chats.c.bytes,
     )
     .where(chats.c.id.in_(bindparam("ids", expanding=True)))
     .order_by(chats.c.id)
     .with_for_update()
 )
-_REPLACE = delete(chat_events).where(
+_REPLACED = (
     chat_events.c.chat_id == bindparam("of"),
     chat_events.c.seq >= bindparam("from_turn"),
     chat_events.c.seq < bindparam("before"),
     chat_events.c.part == bindparam("of_part"),
     or_(*(chat_events.c.kind == kind.value for kind in sorted(PIECES))),
+)
+_REPLACE = delete(chat_events).where(*_REPLACED)
+# Pieces hold text only, never a kept result.
+_REPLACED_BYTES = select(
+    func.coalesce(func.sum(func.length(cast(chat_events.c.body, LargeBinary))), 0)
+).where(*_REPLACED)
+_REPLACED_BYTES_POSTGRESQL = select(func.coalesce(func.sum(func.octet_length(chat_events.c.body)), 0)).where(
+    *_REPLACED
 )
 
 
@@ -113,15 +127,17 @@ def now(connection: Connection, clock: float) -> Any:
 
 
 def write(
-    connection: Connection, requests: Sequence[Request], clock: float
+    connection: Connection, requests: Sequence[Request], clock: float, quota: ChatQuota
 ) -> list[Written | ChatError | None]:
     """What came of each: its events, why it may not append, or None where a chat could not be taken."""
     found = connection.execute(_LOCKED, {"ids": sorted({request.chat_id for request in requests})})
     rows = {row.id: _Row(row.id, TurnState(row.state), *row[2:]) for row in found}
     batch = _Batch(rows)
-    outcomes = [_one(batch, request) for request in requests]
+    outcomes = [_within(connection, quota, batch, request) or _one(batch, request) for request in requests]
     if batch.inserted:
         insert_many(connection, chat_events, batch.inserted)
+    for replaced in batch.replaced:
+        batch.rows[replaced["of"]].bytes -= _replaced_bytes(connection, replaced)
     if batch.replaced:
         connection.execute(_REPLACE, batch.replaced)
     if batch.touched:
@@ -130,6 +146,26 @@ def write(
         beating = update(chats).where(chats.c.id.in_(sorted(batch.taken)))
         connection.execute(beating.values(beat_at=now(connection, clock)))
     return outcomes
+
+
+def _within(
+    connection: Connection, quota: ChatQuota, batch: _Batch, request: Request
+) -> ChatQuotaExceeded | None:
+    """Why a turn may not begin, if a limit is reached."""
+    row = batch.rows.get(request.chat_id)
+    if not request.new_turn or row is None:
+        return None
+    try:
+        quota.check(chat_usage(connection, row.owner))
+    except ChatQuotaExceeded as error:
+        return error
+    return None
+
+
+def _replaced_bytes(connection: Connection, replaced: dict[str, Any]) -> int:
+    sqlite = connection.dialect.name == "sqlite"
+    query = _REPLACED_BYTES if sqlite else _REPLACED_BYTES_POSTGRESQL
+    return int(connection.execute(query, replaced).scalar_one())
 
 
 def _one(batch: _Batch, request: Request) -> Written | ChatError | None:
@@ -160,7 +196,9 @@ def _append(batch: _Batch, row: _Row, request: Request) -> Written:
         row.turn = after + 1
     events: list[Event] = []
     for seq, line in enumerate(request.lines, after + 1):
-        batch.inserted.append(line.row(row.id, seq, row.turn, request.at))
+        inserted = line.row(row.id, seq, row.turn, request.at)
+        row.bytes += len(inserted["body"].encode()) + len(inserted["kept"] or b"")
+        batch.inserted.append(inserted)
         events.append(line.event(row.id, seq, row.turn, request.at))
         if line.part and line.kind not in PIECES:
             replaced = {"of": row.id, "from_turn": row.turn, "before": seq, "of_part": line.part}

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, and_, delete, func, or_, select, update
 
 from toolyard.agents.chat.errors import ChatError
 from toolyard.model.chat import Chat, Event, NewEvent, TurnState
+from toolyard.store.chat_quota import ChatQuota, ChatUsage, chat_usage
 from toolyard.store.chat_reading import latest_of, matching, read_events, read_kept
 from toolyard.store.chat_rows import CHATS, Line, chat_from, chat_values, event_from
 from toolyard.store.chat_waiting import Waiting
@@ -37,7 +38,14 @@ _log = logging.getLogger(__name__)
 class SqlChats:
     """A ChatStore."""
 
-    def __init__(self, workshop: Workshop, signals: Signals, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        workshop: Workshop,
+        signals: Signals,
+        clock: Callable[[], float],
+        quota: ChatQuota = ChatQuota(),  # noqa: B008 - frozen
+    ) -> None:
+        self.quota = quota
         self._workshop = workshop
         self._signals = signals
         self._clock = clock
@@ -54,7 +62,7 @@ class SqlChats:
     # Chats.
 
     async def create(self, chat: Chat) -> None:
-        """See ChatStore. Raises Conflict where there is one with that id."""
+        """See ChatStore. Raises Conflict where there is one with that id, and ChatQuotaExceeded."""
         adding = chats.insert().values(
             id=chat.id,
             owner=chat.owner,
@@ -66,7 +74,16 @@ class SqlChats:
             stop_asked=False,
             **chat_values(chat),
         )
-        await self._workshop.write(lambda connection: connection.execute(adding))
+
+        def work(connection: Connection) -> None:
+            self.quota.check(chat_usage(connection, chat.owner), new_chat=True)
+            connection.execute(adding)
+
+        await self._workshop.write(work)
+
+    async def usage(self, owner: str) -> ChatUsage:
+        """How much a person's chats use. Raises StoreError."""
+        return await self._workshop.read(lambda connection: chat_usage(connection, owner))
 
     async def get(self, owner: str, chat_id: str) -> Chat | None:
         """See ChatStore."""
@@ -163,7 +180,7 @@ class SqlChats:
         clock = self._clock()
 
         def work(connection: Connection) -> list[Written | ChatError | None]:
-            outcomes = write(connection, requests, clock)
+            outcomes = write(connection, requests, clock, self.quota)
             for ids in _texts(_changed(requests, outcomes)):
                 self._signals.tell(connection, CHANGED, ids, here=False)
             return outcomes

@@ -14,6 +14,7 @@ from toolyard.store.approvals import SqlApprovals
 from toolyard.store.audit import SqlAudit
 from toolyard.store.auth import SqlAuthStorage
 from toolyard.store.catalogues import SqlCatalogues
+from toolyard.store.chat_quota import ChatQuota
 from toolyard.store.chats import SqlChats
 from toolyard.store.cipher import Cipher
 from toolyard.store.dialects import Engines, TimeLimits
@@ -86,13 +87,17 @@ class Database:
     @classmethod
     async def of(cls, settings: Settings, data_dir: Path) -> Database:
         """Open the database that a server with these settings and this data directory uses."""
-        return await cls.open(
+        database = await cls.open(
             data_dir,
             url=settings.database_url,
             secret_key=settings.secret_key,
             former_key=settings.secret_key_former,
             limits=TimeLimits(answer=settings.database_timeout),
         )
+        database.chats.quota = ChatQuota(
+            settings.chat_limit, settings.chat_bytes_limit, settings.chat_bytes_limit_all
+        )
+        return database
 
     async def ready(self) -> None:
         """Whether it answers. Raises StoreError."""

@@ -15,7 +15,7 @@ from toolyard.store.errors import DatabaseNewer, DatabaseUnusable
 
 __all__ = ["HEAD", "migrate", "version"]
 
-HEAD = "0008"
+HEAD = "0009"
 """The newest revision in ``migrations/versions``."""
 
 _LOCK = 0x746F6F6C79617264

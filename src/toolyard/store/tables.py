@@ -322,6 +322,8 @@ chats = Table(
     Column("runner", Words(INDEXED), index=True),
     Column("beat_at", Seconds()),
     Column("stop_asked", Boolean, nullable=False),
+    # Of its events, as they are stored.
+    Column("bytes", BigInteger, nullable=False, server_default="0"),
     Index(None, "owner"),
 )
 

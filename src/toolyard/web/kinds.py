@@ -41,6 +41,7 @@ KINDS: dict[type[ToolyardError], Kind] = {
     people.TooManySignIns: Kind(429, "too-many-sign-ins", "Too many sign-ins"),
     chat.NoSuchChat: Kind(404, "not-found", "There is no such thing"),
     chat.ChatBusy: Kind(409, "chat-busy", "The chat is busy"),
+    chat.ChatQuotaExceeded: Kind(409, "chat-quota-exceeded", "The space for chats is used up"),
     chat.ChatError: Kind(409, "chat-refused", "This cannot be done with the chat as it is"),
     lock.Outdated: Kind(409, "outdated", "It is not what it was"),
     lock.LockBroken: Kind(409, "lock-broken", "The lock cannot be used"),

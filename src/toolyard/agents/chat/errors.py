@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolyard.errors import ToolyardError
 
-__all__ = ["ChatBusy", "ChatError", "ChatRefused", "NoSuchChat", "NotHeld"]
+__all__ = ["ChatBusy", "ChatError", "ChatQuotaExceeded", "ChatRefused", "NoSuchChat", "NotHeld"]
 
 
 class ChatError(ToolyardError):
@@ -21,6 +21,10 @@ class ChatBusy(ChatError):
 
 class ChatRefused(ChatError):
     """What was asked for cannot be done with this chat as it is."""
+
+
+class ChatQuotaExceeded(ChatError):
+    """The person's chats, or everybody's, use all the space that they may."""
 
 
 class NotHeld(ChatError):

@@ -131,6 +131,9 @@ class ChatPage(BaseModel):
 
     items: list[ChatShown]
     next_before: str | None = Field(description="Give it as `before` for older ones; null: that was all.")
+    notice: str | None = Field(
+        default=None, description="A warning, once the space for chats is almost used up."
+    )
 
 
 class TurnBegun(BaseModel):

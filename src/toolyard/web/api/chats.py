@@ -57,12 +57,15 @@ async def list_chats(
     found = await site.chats.list(visitor.user.id, words=q or None, before=place, limit=limit + 1)
     shown = found[:limit]
     more = len(found) > limit
+    stored = site.database.chats
     return ChatPage(
-        items=[chat_shown(each) for each in shown], next_before=_after(shown[-1]) if more else None
+        items=[chat_shown(each) for each in shown],
+        next_before=_after(shown[-1]) if more else None,
+        notice=stored.quota.notice(await stored.usage(visitor.user.id)),
     )
 
 
-@router.post("", status_code=201, responses=problems(404, 413, 415), summary="Begin a chat")
+@router.post("", status_code=201, responses=problems(404, 409, 413, 415), summary="Begin a chat")
 async def create_chat(site: Served, visitor: Chatting, given: ChatGiven, response: Response) -> ChatShown:
     """A chat in which nothing was said yet."""
     agent = _agent(site, visitor, given.agent)
