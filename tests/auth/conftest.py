@@ -81,6 +81,8 @@ class World:
 
     def target(self, private_addresses: bool | None = None, **oauth: Any) -> Target:
         key = oauth.pop("private_key", None)
+        if key is not None or "client_secret" in oauth:
+            oauth.setdefault("issuer", self.origins["as1"])
         return Target(self.mcp, OAuthSpec(**oauth), private_addresses, key)
 
     async def browse(self, url: str) -> AuthorizationResponse:

@@ -114,7 +114,12 @@ async def test_a_person_signs_in_refreshes_and_steps_up(resource: Resource, net:
 
 @pytest.mark.slow
 async def test_a_program_signs_in_by_itself(resource: Resource, net: Net) -> None:
-    oauth = OAuthSpec(client_id="robot", client_secret="robot-secret", grant="client_credentials")
+    oauth = OAuthSpec(
+        client_id="robot",
+        client_secret="robot-secret",
+        grant="client_credentials",
+        issuer=resource.issuer,
+    )
     provider = OAuthProvider(
         Target(resource.url, oauth),
         net=net,

@@ -225,7 +225,8 @@ def test_the_port_that_the_entry_names_is_listened_on(cli: Any, guarded: Any, st
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", free_port()))
         port = probe.getsockname()[1]
-        oauth = {"callbackPort": port, "clientId": "mine", "clientSecret": "s"}
+        issuer = json.loads(fetch(f"{guarded.url}/control"))["as1"]
+        oauth = {"callbackPort": port, "clientId": "mine", "clientSecret": "s", "issuer": issuer}
         cli.write({"mcpServers": {"guarded": {"url": f"{guarded.url}/mcp", "oauth": oauth}}})
         configure(guarded, '{"entered": {"mine": "s"}}')
         taken = cli("login", "guarded", "--no-browser")
@@ -237,6 +238,43 @@ def test_the_port_that_the_entry_names_is_listened_on(cli: Any, guarded: Any, st
     assert URL(url).query["client_id"] == "mine"
     fetch(url)
     assert login.end()[0] == 0
+
+
+# The issuer of a client secret.
+
+
+@pytest.fixture
+def secretive(cli: Any, guarded: Any) -> str:
+    """An entry with a client secret, and the issuer that its server names."""
+    oauth = {"clientId": "mine", "clientSecret": "s", "grant": "client_credentials"}
+    cli.write({"mcpServers": {"guarded": {"url": f"{guarded.url}/mcp", "oauth": oauth}}})
+    configure(guarded, '{"entered": {"mine": "s"}}')
+    return json.loads(fetch(f"{guarded.url}/control"))["as1"]
+
+
+def test_a_script_confirms_the_issuer_by_naming_it(cli: Any, guarded: Any, secretive: str) -> None:
+    assert '"issuer": "https://…"' in cli("check").out
+    refused = cli("login", "guarded")
+    assert refused.code == 5
+    assert f"toolyard login guarded --issuer {secretive}" in refused.err
+    assert secretive in cli("servers").out + cli("doctor", "guarded").out
+    wrong = cli("login", "guarded", "--issuer", "https://login.example")
+    assert wrong.code == 5
+    assert '"grant_type"' not in fetch(f"{guarded.url}/log")
+    assert cli("login", "guarded", "--issuer", secretive).code == 0
+    assert cli("call", "guarded_whoami").code == 0
+    assert f'"issuer": "{secretive}"' in cli("check").out
+
+
+@pytest.mark.parametrize("answer", ["n", "y"])
+def test_a_person_is_asked_about_the_issuer(
+    cli: Any, guarded: Any, secretive: str, terminal: Any, answer: str
+) -> None:
+    shown = terminal("login", "guarded", COLUMNS="2000")
+    shown.wait_for(f"signs in at {secretive}. Send the client secret")
+    shown.type(f"{answer}\n")
+    assert shown.end() == (0 if answer == "y" else 5)
+    assert ('"grant_type"' in fetch(f"{guarded.url}/log")) == (answer == "y")
 
 
 # Pasting.
@@ -392,7 +430,12 @@ def test_a_server_that_needs_no_sign_in_is_said_to_need_none(cli: Any, hostile_h
         (
             {
                 "url": "http://x/",
-                "oauth": {"clientId": "a", "clientSecret": "b", "grant": "client_credentials"},
+                "oauth": {
+                    "clientId": "a",
+                    "clientSecret": "b",
+                    "grant": "client_credentials",
+                    "issuer": "https://login.example",
+                },
             },
             "signs in by itself",
         ),

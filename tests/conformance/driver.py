@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -20,7 +21,9 @@ from yarl import URL
 
 from toolyard import Callbacks, RpcError, Toolyard, ToolyardError
 from toolyard.auth.authorization_response import AuthorizationResponse
+from toolyard.auth.errors import IssuerUnconfirmed
 from toolyard.auth.oauth import OAuthProvider
+from toolyard.auth.provider import Challenge
 from toolyard.auth.storage import MemoryAuthStorage
 from toolyard.auth.target import Ourselves, Target
 from toolyard.model.server import OAuthSpec
@@ -36,6 +39,24 @@ async def authorize(url: str) -> AuthorizationResponse:
         return AuthorizationResponse.parse(response.headers["Location"])
 
 
+class Operator(OAuthProvider):
+    """Confirms the issuer of the client that a scenario gives, as the operator would."""
+
+    async def challenged(self, challenge: Challenge) -> bool:
+        try:
+            return await super().challenged(challenge)
+        except IssuerUnconfirmed as error:
+            self._target = replace(self._target, oauth=replace(self._target.oauth, issuer=error.issuer))
+            return await super().challenged(challenge)
+
+
+class OneDocument(Ourselves):
+    """The suite expects one fixed document."""
+
+    def document_for(self, issuer: str) -> str | None:
+        return self.document_url
+
+
 def provider(url: str, context: Mapping[str, Any], net: Net) -> OAuthProvider:
     scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
     oauth = OAuthSpec(
@@ -44,10 +65,10 @@ def provider(url: str, context: Mapping[str, Any], net: Net) -> OAuthProvider:
         legacy_discovery="2025-03-26" in scenario,
         grant="client_credentials" if "client-credentials" in scenario else "authorization_code",
     )
-    ourselves = Ourselves(REDIRECT, document_url="https://conformance-test.local/client-metadata.json")
+    ourselves = OneDocument(REDIRECT, document_url="https://conformance-test.local/client-metadata.json")
     target = Target(url, oauth, private_key=context.get("private_key_pem"))
     storage = MemoryAuthStorage()
-    return OAuthProvider(target, net=net, storage=storage, ourselves=ourselves, authorize=authorize)
+    return Operator(target, net=net, storage=storage, ourselves=ourselves, authorize=authorize)
 
 
 def example(schema: Mapping[str, Any]) -> Any:

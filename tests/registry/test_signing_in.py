@@ -18,6 +18,7 @@ from toolyard.auth.errors import (
     ClientForgotten,
     DiscoveryFailed,
     IssuerMismatch,
+    IssuerUnconfirmed,
     PkceMissing,
     RegistrationFailed,
     TokenRefused,
@@ -309,7 +310,10 @@ async def test_one_registration_serves_all_instances(office: Any) -> None:
 
 async def test_what_the_admin_entered_is_used(office: Any) -> None:
     await office.program.set(entered={"mine": "its-secret"})
-    choice = ChoiceDraft("oauth", registration="entered", client_id="mine", client_secret="its-secret")
+    issuer = office.program.origins["as1"]
+    choice = ChoiceDraft(
+        "oauth", registration="entered", client_id="mine", client_secret="its-secret", issuer=issuer
+    )
     instance = await office.instance(choice)
     assert (await office.sign_in(instance)).state is READY
     [token] = await office.program.log("token")
@@ -358,12 +362,30 @@ async def test_dynamic_or_nothing(office: Any) -> None:
 
 async def test_an_entered_client_is_not_shown_to_another_authorization_server(office: Any) -> None:
     await office.program.set(entered={"mine": "s"})
-    choice = ChoiceDraft("oauth", registration="entered", client_id="mine", client_secret="s")
+    issuer = office.program.origins["as1"]
+    choice = ChoiceDraft("oauth", registration="entered", client_id="mine", client_secret="s", issuer=issuer)
     instance = await office.instance(choice)
     await office.sign_in(instance)
     await office.program.change(servers=["as2"])
     with pytest.raises(RegistrationFailed, match="belongs to"):
         await office.sign_ins.begin(office.ann.id, instance.id, "b")
+
+
+async def test_a_client_secret_waits_until_the_admin_names_the_issuer(office: Any) -> None:
+    await office.program.set(entered={"mine": "s"})
+    choice = ChoiceDraft("oauth", registration="entered", client_id="mine", client_secret="s")
+    instance = await office.instance(choice)
+    with pytest.raises(IssuerUnconfirmed):
+        await office.sign_ins.begin(office.ann.id, instance.id, "b")
+    state, reason = await office.state(instance)
+    issuer = office.program.origins["as1"]
+    assert (state, issuer in reason) == (PENDING, True)
+    assert not await office.program.log("token")
+    server = (await office.registry.instance(office.ann.id, instance.id))[1]
+    named = replace(choice, id=server.choices[0].id, client_secret=None, issuer=issuer)
+    draft = ServerDraft(server.name, server.url, private_addresses=True, choices=(named,))
+    await office.registry.edit_server(server.id, draft)
+    assert (await office.sign_in(instance)).state is READY
 
 
 # Scopes.

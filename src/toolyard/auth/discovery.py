@@ -11,6 +11,7 @@ from toolyard.auth.errors import AuthUnavailable, DiscoveryFailed, IssuerMismatc
 from toolyard.auth.metadata import ResourceMetadata, ServerMetadata, text
 from toolyard.auth.provider import Challenge, parse_challenge
 from toolyard.auth.reach import read_url
+from toolyard.auth.records import same_issuer
 from toolyard.auth.target import Target
 from toolyard.net import same_origin
 
@@ -50,7 +51,10 @@ async def discover(
         if target.oauth.legacy_discovery:
             return Found(await _legacy(asker, target), target.oauth.resource, None)
         raise _not_compliant(target, resource)
-    named = sorted(resource.authorization_servers, key=lambda issuer: issuer != prefer)
+    named = sorted(
+        resource.authorization_servers,
+        key=lambda issuer: prefer is None or not same_issuer(issuer, prefer),
+    )
     server = await _first_usable(asker, named)
     return Found(server, target.oauth.resource or resource.resource, resource.scopes_supported)
 
@@ -158,7 +162,7 @@ async def _ask_server(asker: Asker, issuer: str) -> ServerMetadata | None:
             continue
         if answer.status == 200 and answer.document is not None:
             named = text(answer.document, "issuer")
-            if named is not None and _same_issuer(named, issuer):
+            if named is not None and same_issuer(named, issuer):
                 return ServerMetadata.read(answer.document, named, asker.reach)
             wrong = wrong or IssuerMismatch(
                 f"the metadata of the authorization server {issuer} names another issuer",
@@ -176,14 +180,6 @@ def _server_places(issuer: URL) -> list[str]:
     origin, path = str(issuer.origin()), issuer.raw_path.rstrip("/")
     places = [f"{origin}{_SERVER}{path}", f"{origin}{_OPENID}{path}"]
     return [*places, f"{origin}{path}{_OPENID}"] if path else places
-
-
-def _same_issuer(named: str, asked: str) -> bool:
-    """Identical, except that an origin may stand with or without its slash: common servers write the one
-    here and the other there, and both are the same URL."""
-    if named == asked:
-        return True
-    return named.rstrip("/") == asked.rstrip("/") and asked.count("/") <= 3 and named.count("/") <= 3
 
 
 async def _legacy(asker: Asker, target: Target) -> ServerMetadata:

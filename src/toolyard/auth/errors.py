@@ -11,7 +11,8 @@ SignInNeeded
     │   └── AddressNotAllowed    an address that it names may not be used
     ├── PkceMissing              the authorization server does not offer PKCE with S256
     ├── RegistrationFailed       we got no client id
-    │   └── WrongAuthorizationServer   the client id that was entered belongs to another one
+    │   ├── WrongAuthorizationServer   the client id that was entered belongs to another one
+    │   └── IssuerUnconfirmed    nobody confirmed that the entered secret may be sent there (``issuer``)
     ├── AnswerRejected           the answer to the sign-in cannot be trusted or matched
     ├── AuthorizationDenied      the authorization server or the person said no (``code``)
     ├── TokenRefused             the token endpoint said no (``code``)
@@ -34,6 +35,7 @@ __all__ = [
     "ClientForgotten",
     "DiscoveryFailed",
     "IssuerMismatch",
+    "IssuerUnconfirmed",
     "NeverSignedIn",
     "PkceMissing",
     "RegistrationFailed",
@@ -120,6 +122,16 @@ class WrongAuthorizationServer(RegistrationFailed):
     """The client id that the operator entered belongs to another authorization server."""
 
     kind = "wrong_authorization_server"
+
+
+class IssuerUnconfirmed(RegistrationFailed):
+    """A client secret or key was entered, and nobody confirmed the issuer that the server names."""
+
+    kind = "issuer_unconfirmed"
+
+    def __init__(self, cause: str, *, issuer: str, hint: str | None = None) -> None:
+        super().__init__(cause, hint=hint)
+        self.issuer = issuer
 
 
 class AnswerRejected(AuthError):

@@ -153,10 +153,17 @@ class Flow:
         await self._bind(target.url, client)
         return grant
 
+    async def find_issuer(self, key: str, target: Target) -> str:
+        """Return the issuer that the server names. Raises AuthError or AuthUnavailable."""
+        asker = Asker(self._net, target.reach)
+        found = await self._discover(asker, key, target, await probe(asker, target))
+        return found.server.issuer
+
     async def _discover(self, asker: Asker, key: str, target: Target, challenge: Challenge | None) -> Found:
         # What is there and cannot be read is replaced by what comes of this.
         kept = (await self._storage.grants((key,))).get(key)
-        return await discover(asker, target, challenge, prefer=kept.issuer if kept is not None else None)
+        prefer = target.oauth.issuer or (kept.issuer if kept is not None else None)
+        return await discover(asker, target, challenge, prefer=prefer)
 
     async def _exchange(self, pending: Pending, code: str) -> Grant:
         asker = Asker(self._net, Reach(pending.server_url, pending.private_addresses))

@@ -9,7 +9,7 @@ from typing import Literal
 
 from toolyard.model.clock import is_future
 
-__all__ = ["AuthMethod", "Client", "Grant", "Pending", "issuer_digest", "new_serial"]
+__all__ = ["AuthMethod", "Client", "Grant", "Pending", "issuer_digest", "new_serial", "same_issuer"]
 
 
 def issuer_digest(issuer: str) -> str:
@@ -20,6 +20,14 @@ def issuer_digest(issuer: str) -> str:
 def new_serial() -> str:
     """A name for one state of a grant."""
     return secrets.token_hex(8)
+
+
+def same_issuer(one: str, other: str) -> bool:
+    """Compare two issuers. They must be identical, except that an origin may have a slash at its end or not:
+    common servers write the one in one place and the other in another, and both are the same URL."""
+    if one == other:
+        return True
+    return one.rstrip("/") == other.rstrip("/") and one.count("/") <= 3 and other.count("/") <= 3
 
 
 AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]

@@ -11,10 +11,15 @@ import orjson
 
 from toolyard.auth.asking import Answer, Asker, Document, one_line
 from toolyard.auth.discovery import Found
-from toolyard.auth.errors import AuthUnavailable, RegistrationFailed, WrongAuthorizationServer
+from toolyard.auth.errors import (
+    AuthUnavailable,
+    IssuerUnconfirmed,
+    RegistrationFailed,
+    WrongAuthorizationServer,
+)
 from toolyard.auth.metadata import ServerMetadata, text
 from toolyard.auth.reach import is_local, read_url
-from toolyard.auth.records import AuthMethod, Client
+from toolyard.auth.records import AuthMethod, Client, same_issuer
 from toolyard.auth.storage import AuthStorage
 from toolyard.auth.target import Ourselves, Target
 from toolyard.model.registry import Registration
@@ -91,14 +96,23 @@ async def _forgotten(asker: Asker, server: ServerMetadata, kept: Client) -> bool
 async def _entered(
     storage: AuthStorage, target: Target, ourselves: Ourselves, server: ServerMetadata, client_id: str
 ) -> Client:
-    bound = await storage.bound_issuer(target.url, client_id)
-    if bound is not None and bound != server.issuer:
+    oauth = target.oauth
+    expected = oauth.issuer or await storage.bound_issuer(target.url, client_id)
+    if expected is not None and not same_issuer(expected, server.issuer):
         raise WrongAuthorizationServer(
             f"the server now signs in at {server.issuer}, but the client id that was entered "
-            f"belongs to {bound}",
-            hint="if the move is right, enter a client id of the new authorization server",
+            f"belongs to {expected}",
+            hint="if the move is right, enter a client id of the new authorization server, and its issuer",
         )
-    oauth = target.oauth
+    if expected is None and target.has_secret:
+        # Whoever runs the server, or speaks in its place, chooses the issuer that it names.
+        raise IssuerUnconfirmed(
+            f"the server signs in at {server.issuer}, which nobody confirmed: the client secret or key is not"
+            " sent there",
+            issuer=server.issuer,
+            hint="if you registered the client there, add it to the server's entry:"
+            f' "issuer": "{server.issuer}"; for a server of a file, `toolyard login` asks as well',
+        )
     method: AuthMethod = "none"
     if oauth.client_secret is not None:
         method = _secret_method(server)

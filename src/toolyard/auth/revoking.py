@@ -51,12 +51,13 @@ async def _revoke(asker: Asker, grant: Grant, target: Target, now: float) -> boo
         return False
     endpoint = asker.reach.endpoint(named, _WHAT)
     client = up_to_date(grant.client, target)
+    key = target.private_key if target.trusts(grant.issuer) else None
     done = True
     # The refresh token first: with it most authorization servers take back all that came of it.
     for kind, token in (("refresh_token", grant.refresh_token), ("access_token", grant.access_token)):
         if token:
             form = {"token": token, "token_type_hint": kind}
-            body, headers = signed_form(client, form, now, target.private_key)
+            body, headers = signed_form(client, form, now, key)
             answer = await asker.post(endpoint, _WHAT, body, FORM, headers)
             done = done and answer.status == 200
     return done

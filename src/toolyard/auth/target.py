@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from toolyard.auth.reach import Reach
-from toolyard.auth.records import Client, issuer_digest
+from toolyard.auth.records import Client, issuer_digest, same_issuer
 from toolyard.model.registry import Registration
 from toolyard.model.server import OAuthSpec
 
@@ -23,6 +23,16 @@ class Target:
     """The text of ``oauth.private_key_file``, in PEM; this room reads no files."""
     registration: Registration = Registration.AUTO
     """How the operator wants us to get a client id."""
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether the operator entered something that proves who we are: a client secret or a private key."""
+        oauth = self.oauth
+        return bool(oauth.client_secret or oauth.private_key_file or self.private_key)
+
+    def trusts(self, issuer: str) -> bool:
+        """Return whether the entry lets an issuer have its client secret; one that names none does."""
+        return self.oauth.issuer is None or same_issuer(self.oauth.issuer, issuer)
 
     @property
     def reach(self) -> Reach:
@@ -62,7 +72,9 @@ class Ourselves:
 
 
 def up_to_date(client: Client, target: Target) -> Client:
-    """The operator may have entered another secret since."""
-    if client.origin == "entered" and client.client_id == target.oauth.client_id:
+    """The operator may have entered another secret since; it is not for an issuer that the entry does not
+    name."""
+    ours = client.origin == "entered" and client.client_id == target.oauth.client_id
+    if ours and target.trusts(client.issuer):
         return replace(client, secret=target.oauth.client_secret)
     return client

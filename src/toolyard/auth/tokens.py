@@ -167,6 +167,10 @@ async def renew(
 
 
 async def _ask(asker: Asker, target: Target, kept: Grant, now: float) -> Tokens:
+    if kept.client.origin == "entered" and not target.trusts(kept.issuer):
+        raise SignInEnded(
+            f"the sign-in is of {kept.issuer}, and the entry names another issuer now", hint="sign in again"
+        )
     client = up_to_date(kept.client, target)
     form = {"grant_type": "client_credentials"}
     if target.oauth.grant == "client_credentials":

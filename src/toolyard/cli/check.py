@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from toolyard.cli.app import COMMANDS
-from toolyard.cli.findings import Findings, examine_catalogues, examine_files
+from toolyard.cli.findings import (
+    Findings,
+    examine_catalogues,
+    examine_files,
+    examine_issuers,
+    unnamed_issuers,
+)
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.problems import place_of, problem_json, show_finding
 from toolyard.cli.output.style import paint
 from toolyard.cli.output.text import count, print_json
 from toolyard.cli.running import only_look, run_async
 from toolyard.config.settings import Settings
-from toolyard.errors import Problem
+from toolyard.errors import Problem, ToolyardError
 from toolyard.model.config import Configuration
+from toolyard.model.server import HttpSpec
 
 if TYPE_CHECKING:
     from toolyard.catalog.roster import Roster
@@ -37,6 +45,7 @@ def command(options: Options) -> int:
     found = examine_files(options)
     if found.configuration is not None and found.settings is not None:
         examine_catalogues(found, run_async(_stored(found.configuration, found.settings, found.folder)))
+        examine_issuers(found, run_async(_bound(found.configuration, found.settings, found.folder)))
     found.problems.sort(key=_place)
     found.notes.sort(key=_place)
     if options.json:
@@ -49,6 +58,25 @@ def command(options: Options) -> int:
 async def _stored(configuration: Configuration, settings: Settings, folder: Path) -> Roster:
     async with only_look(configuration, settings, folder) as yard:
         return yard.known()
+
+
+async def _bound(configuration: Configuration, settings: Settings, folder: Path) -> dict[str, str]:
+    """Return the issuers that earlier sign-ins bound to entered clients, by server id."""
+    from toolyard.store.lazy import LazyDatabase
+
+    database, bound = LazyDatabase.of(settings, folder), dict[str, str]()
+    try:
+        # Trouble with the database is told by those who need it.
+        with suppress(ToolyardError):
+            if (storage := await database.auth()) is not None:
+                for server in unnamed_issuers(configuration):
+                    spec, oauth = server.transport, server.oauth
+                    if isinstance(spec, HttpSpec) and oauth is not None and oauth.client_id is not None:
+                        issuer = await storage.bound_issuer(spec.url, oauth.client_id)
+                        bound |= {server.id: issuer} if issuer is not None else {}
+    finally:
+        await database.close()
+    return bound
 
 
 def _place(problem: Problem) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ from toolyard.registry.shared_redirect import shared_in_files, sharing_redirect
 if TYPE_CHECKING:
     from toolyard.catalog.roster import Roster
 
-__all__ = ["Findings", "examine_catalogues", "examine_files"]
+__all__ = ["Findings", "examine_catalogues", "examine_files", "examine_issuers", "unnamed_issuers"]
 
 
 @dataclass(slots=True)
@@ -136,6 +136,31 @@ def examine_catalogues(found: Findings, roster: Roster) -> None:
         told = validate_tools(agent, known, prefixes)
         found.problems += told.errors
         found.notes += told.warnings
+
+
+def unnamed_issuers(configuration: Configuration) -> list[Server]:
+    """Return the servers with a client secret or key whose entry does not name its issuer."""
+    return [
+        server
+        for server in configuration.servers.values()
+        if server.enabled
+        and server.oauth is not None
+        and server.oauth.issuer is None
+        and (server.oauth.client_secret or server.oauth.private_key_file)
+    ]
+
+
+def examine_issuers(found: Findings, bound: Mapping[str, str]) -> None:
+    """Propose the issuer of each client secret. ``bound`` are those that earlier sign-ins used, by server."""
+    for server in unnamed_issuers(found.configuration) if found.configuration is not None else ():
+        issuer = bound.get(server.id)
+        message = "its client secret or key is sent to no issuer until one is confirmed"
+        if issuer is not None:
+            message = f"its client secret or key is sent to {issuer}, as at an earlier sign-in"
+        hint = f'add "issuer": "{issuer or "https://…"}" under its \'oauth\''
+        if issuer is None:
+            hint += f", or run `toolyard login {server.id}`, which shows the one that the server names"
+        found.notes.append(_about(server, message, hint))
 
 
 def _unused(entry: Server | Bundle, names: list[str]) -> Iterator[Problem]:

@@ -38,6 +38,9 @@ _SECONDS = 300.0
 @click.option("--no-browser", is_flag=True, help="Only print the address; open no browser.")
 @click.option("--scope", "scopes", metavar="S", multiple=True, help="Ask for this scope. May be repeated.")
 @click.option(
+    "--issuer", metavar="URL", help="Confirm this issuer: the client secret of the entry may be sent there."
+)
+@click.option(
     "--timeout",
     metavar="S",
     type=Seconds(),
@@ -46,30 +49,55 @@ _SECONDS = 300.0
 )
 @click.pass_obj
 def command(
-    options: Options, server: str, paste: bool, no_browser: bool, scopes: tuple[str, ...], timeout: float
+    options: Options,
+    server: str,
+    paste: bool,
+    no_browser: bool,
+    scopes: tuple[str, ...],
+    issuer: str | None,
+    timeout: float,
 ) -> int:
     """Sign in to SERVER by OAuth, in your browser. What comes of it is kept, encrypted, in the data
     directory, and used by every command and the library from then on.
 
     The browser comes back to this machine. If it runs on another one, paste the address that it ends on, or
     the code that it shows.
+
+    A client secret or key of the entry is sent only to an issuer that is known: from the entry, from an
+    earlier sign-in, or because you confirm it, here or with --issuer. A server with the grant
+    client_credentials signs in by itself once its issuer is confirmed.
     """
     configuration = load_config(options.config, data_dir=options.folder)
     chosen = signable(configuration, server)
     if chosen.server.disabled_reason is not None:
         raise Usage(f"server '{server}' is disabled: {chosen.server.disabled_reason}")
-    if chosen.server.oauth is not None and chosen.server.oauth.grant == "client_credentials":
+    oauth = chosen.server.oauth
+    if oauth is not None and oauth.grant == "client_credentials" and oauth.issuer is not None:
         raise Usage(f"server '{server}' signs in by itself", hint="just use it: `toolyard servers`")
+    if issuer is not None:
+        chosen = _with_issuer(chosen, issuer)
     if scopes:
-        chosen = _with_scopes(chosen, scopes)
+        chosen = _with_oauth(chosen, scopes=scopes)
     return run_async(_login(options, chosen, paste=paste, browser=not no_browser, seconds=timeout))
 
 
-def _with_scopes(chosen: Signable, scopes: tuple[str, ...]) -> Signable:
+def _with_issuer(chosen: Signable, issuer: str) -> Signable:
+    from toolyard.auth.records import same_issuer  # not for the help
+
+    oauth = chosen.server.oauth
+    if oauth is not None and oauth.issuer is not None and not same_issuer(oauth.issuer, issuer):
+        raise Usage(
+            f"the entry of server '{chosen.server.id}' names the issuer {oauth.issuer}",
+            hint="change it there if that is wrong",
+        )
+    return _with_oauth(chosen, issuer=issuer)
+
+
+def _with_oauth(chosen: Signable, **changes: Any) -> Signable:
     from toolyard.model.server import OAuthSpec  # not for the help
 
     oauth = chosen.server.oauth or OAuthSpec()
-    return replace(chosen, server=replace(chosen.server, oauth=replace(oauth, scopes=scopes)))
+    return replace(chosen, server=replace(chosen.server, oauth=replace(oauth, **changes)))
 
 
 async def _login(options: Options, chosen: Signable, *, paste: bool, browser: bool, seconds: float) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from yarl import URL
 
 from toolyard.auth.authorization_response import AuthorizationResponse
-from toolyard.auth.errors import AuthError, ClientForgotten
+from toolyard.auth.errors import AuthError, ClientForgotten, IssuerUnconfirmed
 from toolyard.auth.flow import Flow, Started
 from toolyard.auth.lazy import LazyAuthStorage
 from toolyard.auth.loopback import CallbackListener
@@ -22,7 +22,7 @@ from toolyard.auth.scopes import asked_before
 from toolyard.auth.storage import AuthStorage
 from toolyard.auth.target import Ourselves, Target
 from toolyard.cli.browsing import open_browser
-from toolyard.cli.input.asking import line_while_running
+from toolyard.cli.input.asking import ask_while_running, line_while_running
 from toolyard.cli.input.pasting import WrongPaste, read_pasted
 from toolyard.cli.output.problems import note, show_error
 from toolyard.cli.output.style import is_terminal, paint
@@ -60,6 +60,9 @@ class TerminalFlow:
         try:
             target = config_target(chosen.server, chosen.spec)
             storage = LazyAuthStorage.over(database.auth)
+            if target.oauth.grant == "client_credentials":
+                flow = Flow(net, storage, Ourselves("http://127.0.0.1/callback"))
+                return await self._by_itself(flow, storage, config_key(chosen.server, LOCAL), target, name)
             async with _way_back(target.oauth.callback_port or _usual_port(target.url), paste=paste) as back:
                 flow = Flow(net, storage, Ourselves(back.redirect_uri))
                 person = _Person(name, back, browser=browser, seconds=seconds, quiet=self._quiet)
@@ -71,12 +74,40 @@ class TerminalFlow:
             await net.close()
             await database.close()
 
+    async def _by_itself(
+        self, flow: Flow, storage: AuthStorage, key: str, target: Target, name: str
+    ) -> Grant:
+        """Obtain tokens with the client's own credentials, once the issuer is confirmed."""
+        try:
+            return await flow.obtain(key, target)
+        except IssuerUnconfirmed as error:
+            await _confirm(storage, target, name, error)
+        return await flow.obtain(key, target)
+
+
+async def _confirm(storage: AuthStorage, target: Target, name: str, error: IssuerUnconfirmed) -> None:
+    """Ask the person at the terminal about the issuer, and store a yes. Raises the error after a no."""
+    error.hint = f"if you registered the client there: `toolyard login {name} --issuer {error.issuer}`"
+    if not is_terminal(sys.stdin):
+        raise error
+    question = (
+        f"server '{one_line(name)}' signs in at {one_line(error.issuer)}. Send the client secret or key of"
+        " its entry there?"
+    )
+    if not await ask_while_running(question):
+        raise error
+    await storage.bind(target.url, target.oauth.client_id or "", error.issuer)
+
 
 async def _through(flow: Flow, storage: AuthStorage, key: str, target: Target, person: _Person) -> Grant:
     for last in (False, True):
         kept = (await storage.grants((key,))).get(key)
         more = asked_before(kept, target.oauth.scopes)
-        started = await flow.begin(key, target, more_scopes=more)
+        try:
+            started = await flow.begin(key, target, more_scopes=more)
+        except IssuerUnconfirmed as error:
+            await _confirm(storage, target, person.server, error)
+            started = await flow.begin(key, target, more_scopes=more)
         try:
             answer = await person.answer(started)
         except BaseException:
@@ -125,7 +156,7 @@ class _Person:
     """Sends the person at the terminal to an address, and waits for the answer."""
 
     def __init__(self, server: str, back: _Back, *, browser: bool, seconds: float, quiet: bool) -> None:
-        self._server = server
+        self.server = server
         self._back = back
         self._browser = browser
         self._seconds = seconds
@@ -146,7 +177,7 @@ class _Person:
     def _show(self, started: Started) -> None:
         # As browsers read it, letters that look like others spelt out.
         host = URL(started.url).raw_host or ""
-        self._say(f"Sign in to '{one_line(self._server)}' at {paint(one_line(host), 'bold', sys.stderr)}:")
+        self._say(f"Sign in to '{one_line(self.server)}' at {paint(one_line(host), 'bold', sys.stderr)}:")
         # Alone on its line, whole, and also for programs: it must be copied.
         print(f"\n{started.url}\n", file=sys.stderr, flush=True)
         if self._browser and open_browser(started.url):

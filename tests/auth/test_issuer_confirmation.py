@@ -1,0 +1,107 @@
+"""An entered client secret or key is sent only to an issuer that the operator or an earlier sign-in named."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from toolyard import State, Toolyard
+from toolyard.auth.errors import IssuerUnconfirmed, SignInEnded, WrongAuthorizationServer
+from toolyard.auth.revoking import revoke
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.parametrize("issuer", [None, "https://login.example"])
+async def test_starting_sends_no_secret_to_the_issuer_that_a_hostile_server_names(
+    listening: Any, no_proxies: None, issuer: str | None
+) -> None:
+    url = listening(sys.executable, "-I", ROOT / "tests/oauth/hostile.py", "{port}").url
+    oauth = {"grant": "client_credentials", "clientId": "robot", "clientSecret": "robot-secret"}
+    if issuer is not None:
+        oauth["issuer"] = issuer
+    entry = {"type": "http", "url": f"{url}/mcp", "oauth": oauth}
+    async with Toolyard.open({"mcpServers": {"s": entry}}) as yard:
+        await yard.tools()
+        [status] = yard.servers()
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/log") as response:
+        assert await response.json() == []
+    assert status.state is State.NEEDS_AUTH
+    assert url in (status.cause or "")
+
+
+SECRETS: list[dict[str, Any]] = [
+    {"client_secret": "s"},
+    {"private_key_file": "key.pem"},
+    {"client_secret": "s", "grant": "client_credentials"},
+    {"private_key": "pem", "grant": "client_credentials"},
+]
+
+
+def words(secret: dict[str, Any]) -> str:
+    return "+".join(secret)
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=words)
+async def test_an_issuer_that_nobody_confirmed_is_asked_for_nothing(
+    world: Any, secret: dict[str, Any]
+) -> None:
+    target = world.target(client_id="mine", issuer=None, **secret)
+    flow = world.flow()
+    begin = flow.obtain if secret.get("grant") else flow.begin
+    with pytest.raises(IssuerUnconfirmed) as caught:
+        await begin("k", target)
+    assert caught.value.issuer == world.origins["as1"]
+    for what in ("token", "authorize", "look", "register"):
+        assert not await world.log(what)
+
+
+async def test_the_issuer_that_the_entry_names_is_used(world: Any) -> None:
+    await world.set(entered={"mine": "s"}, servers=["as2", "as1"])
+    issuer = world.origins["as1"]
+    target = world.target(client_id="mine", client_secret="s", grant="client_credentials", issuer=issuer)
+    assert (await world.flow().obtain("k", target)).issuer == issuer
+    assert not await world.log("token", "as2")
+
+
+async def test_an_issuer_that_the_entry_does_not_name_gets_no_secret(world: Any) -> None:
+    await world.set(entered={"mine": "s"}, servers=["as2"])
+    issuer = world.origins["as1"]
+    target = world.target(client_id="mine", client_secret="s", grant="client_credentials", issuer=issuer)
+    with pytest.raises(WrongAuthorizationServer):
+        await world.flow().obtain("k", target)
+    assert not await world.log("token")
+
+
+async def test_an_issuer_that_an_earlier_sign_in_bound_is_taken_over(world: Any) -> None:
+    await world.set(entered={"mine": "s"})
+    await world.storage.bind(world.mcp, "mine", world.origins["as1"])
+    target = world.target(client_id="mine", client_secret="s", issuer=None)
+    await world.call(world.provider(target))
+    assert [entry["method"] for entry in await world.log("token")] == ["client_secret_basic"]
+
+
+async def test_a_client_id_without_a_secret_needs_no_confirmation(world: Any) -> None:
+    await world.set(entered={"mine": None})
+    await world.call(world.provider(world.target(client_id="mine")))
+
+
+async def test_a_refresh_and_a_revocation_send_no_secret_to_an_issuer_that_the_entry_no_longer_names(
+    world: Any,
+) -> None:
+    await world.set(entered={"mine": "s"})
+    issuer = world.origins["as1"]
+    target = world.target(client_id="mine", client_secret="s", issuer=issuer)
+    await world.call(world.provider(target))
+    grant = await world.storage.grant(world.mcp)
+    moved = replace(target, oauth=replace(target.oauth, issuer="https://login.example"))
+    await world.run_out(4000)
+    assert isinstance(await world.failure(world.provider(moved, person=False)), SignInEnded)
+    assert [entry["grant_type"] for entry in await world.log("token")] == ["authorization_code"]
+    await revoke(world.net, grant, moved, clock=world.clock)
+    assert {entry["method"] for entry in await world.log("revoke")} == {"none"}
