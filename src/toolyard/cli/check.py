@@ -64,7 +64,7 @@ async def _bound(configuration: Configuration, settings: Settings, folder: Path)
     """Return the issuers that earlier sign-ins bound to entered clients, by server id."""
     from toolyard.store.lazy import LazyDatabase
 
-    database, bound = LazyDatabase.of(settings, folder), dict[str, str]()
+    database, bound = LazyDatabase(settings, folder), dict[str, str]()
     try:
         # Trouble with the database is told by those who need it.
         with suppress(ToolyardError):
