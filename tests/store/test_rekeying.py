@@ -106,3 +106,23 @@ async def test_what_no_key_opens_is_counted_and_left(reopen: Open, grant: Grant)
     after = await reopen(secret_key=NEW)
     with pytest.raises(Unreadable):
         await after.auth.grant("one")
+
+
+@pytest.mark.usefixtures("full")
+async def test_a_replica_with_the_former_key_alone_stops_encrypting_and_is_not_ready(
+    reopen: Open, grant: Grant
+) -> None:
+    old, between = await reopen(), await reopen(**BETWEEN)
+    await old.ready()
+    # Until the end of the rotation both work, and what the old key encrypts is encrypted anew.
+    await old.auth.put_grant("two", grant)
+    await between.rekeying.rekey()
+    await between.ready()
+    with pytest.raises(WrongKey):
+        await old.ready()
+    with pytest.raises(WrongKey, match="nothing was stored"):
+        await old.auth.put_grant("three", grant)
+    after = await reopen(secret_key=NEW)
+    await after.ready()
+    assert await after.auth.grant("two") == grant
+    assert await after.auth.grant("three") is None

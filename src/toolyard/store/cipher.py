@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from toolyard.store.errors import KeyUnusable, Unreadable
+from toolyard.store.errors import KeyUnusable, Unreadable, WrongKey
 
 __all__ = ["MIN_KEY", "Cipher"]
 
@@ -27,16 +27,26 @@ class Cipher:
         """``former`` opens what it sealed, and seals nothing. Raises KeyUnusable where a key is too short."""
         self._aead = _aead(key, "the secret key")
         self._former = None if former is None else _aead(former, "the former secret key")
+        self._retired = False
         self._root = HKDF(SHA256(), 32, salt=None, info=b"toolyard derived 1").derive(
             key.encode(errors="surrogatepass")
         )
+
+    def retire(self) -> None:
+        """From now on seal nothing: the database has another key."""
+        self._retired = True
 
     def derive(self, purpose: str) -> bytes:
         """32 bytes that only those know who have the key: others for each purpose, the same everywhere."""
         return HKDF(SHA256(), 32, salt=None, info=purpose.encode()).derive(self._root)
 
     def seal(self, secret: bytes, place: str) -> bytes:
-        """Encrypt for one place."""
+        """Encrypt for one place. Raises WrongKey where the key was replaced."""
+        if self._retired:
+            raise WrongKey(
+                "nothing was stored: the database was encrypted with a new secret key",
+                hint="restart this process with the new TOOLYARD_SECRET_KEY",
+            )
         nonce = os.urandom(_NONCE)
         return b"".join((_VERSION, nonce, self._aead.encrypt(nonce, secret, place.encode())))
 

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import text
-
 from toolyard.store.approvals import SqlApprovals
 from toolyard.store.audit import SqlAudit
 from toolyard.store.auth import SqlAuthStorage
@@ -18,9 +16,10 @@ from toolyard.store.chat_quota import ChatQuota
 from toolyard.store.chats import SqlChats
 from toolyard.store.cipher import Cipher
 from toolyard.store.dialects import Engines, TimeLimits
+from toolyard.store.errors import WrongKey
 from toolyard.store.letters import SqlLetters
 from toolyard.store.locks import Locks, locks_for
-from toolyard.store.opening import open_database
+from toolyard.store.opening import check_key, open_database
 from toolyard.store.people import SqlPeople
 from toolyard.store.pins import SqlPins
 from toolyard.store.registry import SqlRegistry
@@ -100,8 +99,16 @@ class Database:
         return database
 
     async def ready(self) -> None:
-        """Whether it answers. Raises StoreError."""
-        await self._workshop.read(lambda connection: connection.execute(text("SELECT 1")).scalar())
+        """Whether it answers, and still has our key. Raises StoreError.
+
+        After ``toolyard rekey`` a process that has only the former key must not encrypt anything more with
+        it: nobody could read that once the former key is unset.
+        """
+        try:
+            await self._workshop.read(lambda connection: check_key(connection, self.cipher))
+        except WrongKey:
+            self.cipher.retire()
+            raise
 
     async def close(self) -> None:
         """Finish what was begun, write down what was noted, and let go of everything."""

@@ -31,7 +31,7 @@ from toolyard.store.migrating import HEAD, migrate, version
 from toolyard.store.tables import keys
 from toolyard.store.working import unavailable
 
-__all__ = ["CANARY", "FILE_NAME", "open_database"]
+__all__ = ["CANARY", "FILE_NAME", "check_key", "open_database"]
 
 _LOCK_FILE = "toolyard.db.lock"
 _LONGEST_WAIT = 60.0
@@ -135,6 +135,12 @@ def _canary(connection: Connection) -> bytes | None:
     if not inspect(connection).has_table("keys"):
         return None
     return connection.execute(select(keys.c.body).where(keys.c.id == CANARY)).scalar()
+
+
+def check_key(connection: Connection, cipher: Cipher) -> None:
+    """Raise WrongKey where the database has been encrypted with another key since it was opened."""
+    canary = connection.execute(select(keys.c.body).where(keys.c.id == CANARY)).scalar_one()
+    _check(cipher, canary)
 
 
 def _check(cipher: Cipher, canary: bytes) -> None:
