@@ -1,20 +1,26 @@
 # syntax=docker/dockerfile:1
 # Toolyard in a container: `docker build -t toolyard .`, then see compose.yaml.
 
-FROM python:3.13-slim-trixie AS build
+# For a build that can be repeated, give the image with its digest: --build-arg PYTHON_IMAGE=python@sha256:…
+ARG PYTHON_IMAGE=python:3.13-slim-trixie
+
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /build
-COPY requirements/run.txt requirements/run.txt
+COPY requirements/run.txt requirements/build.txt requirements/
 RUN python -m venv /opt/toolyard \
-    && /opt/toolyard/bin/pip install --no-cache-dir --require-hashes -r requirements/run.txt
+    && /opt/toolyard/bin/pip install --no-cache-dir --require-hashes -r requirements/run.txt \
+    && python -m venv /build/backend \
+    && /build/backend/bin/pip install --no-cache-dir --require-hashes -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
-RUN /opt/toolyard/bin/pip install --no-cache-dir --no-deps .
+RUN /build/backend/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /build/wheel . \
+    && /opt/toolyard/bin/pip install --no-cache-dir --no-deps /build/wheel/*.whl
 
-FROM python:3.13-slim-trixie
-# tini takes in the orphans of children; node brings npx, which many stdio servers are started with.
+FROM ${PYTHON_IMAGE}
+# Node brings npx, which many stdio servers are started with.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends tini nodejs npm \
+    && apt-get install -y --no-install-recommends nodejs npm \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 toolyard \
     && useradd --create-home --uid 10001 --gid 10001 toolyard \
@@ -34,5 +40,6 @@ VOLUME /data
 EXPOSE 8420
 HEALTHCHECK --interval=15s --timeout=3s --start-period=20s --retries=3 \
     CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8420/healthz', timeout=2)"]
-ENTRYPOINT ["tini", "--", "toolyard"]
+# No init of another program before it: that would keep the secrets of the environment where servers can read them.
+ENTRYPOINT ["toolyard"]
 CMD ["serve"]

@@ -18,15 +18,15 @@ help:
 
 # uv comes by pip where it is missing.
 UV := $(shell command -v uv 2>/dev/null || echo $(PYTHON) -m uv)
-UV_READY = command -v uv >/dev/null || $(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install -q uv || $(PYTHON) -m pip install -q --break-system-packages uv
+UV_READY = command -v uv >/dev/null || $(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install -q --require-hashes -r requirements/uv.txt || $(PYTHON) -m pip install -q --break-system-packages --require-hashes -r requirements/uv.txt
 
-.venv/.run: requirements/run.txt pyproject.toml
+.venv/.run: requirements/run.txt requirements/build.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Toolyard needs Python 3.11 or newer, which $(PYTHON) is not: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@$(UV_READY)
 	@test -x .venv/bin/python || $(UV) venv -q --python $(PYTHON) .venv
-	$(UV) pip install -q --python .venv/bin/python --require-hashes -r requirements/run.txt
-	$(UV) pip install -q --python .venv/bin/python --no-deps -e .
+	$(UV) pip install -q --python .venv/bin/python --require-hashes -r requirements/run.txt -r requirements/build.txt
+	$(UV) pip install -q --python .venv/bin/python --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv/.dev: .venv/.run requirements/dev.txt
@@ -156,7 +156,8 @@ lock:
 	@$(UV_READY)
 	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml --extra chat -o requirements/run.txt
 	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header pyproject.toml --extra local --group dev -o requirements/dev.txt
-	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/legacy-servers.in -o requirements/legacy-servers.txt
+	$(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/build.in -c requirements/dev.txt -o requirements/build.txt
+	for each in uv legacy-servers; do $(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/$$each.in -o requirements/$$each.txt || exit 1; done
 	for peer in $(BENCH_PEERS); do $(UV) pip compile -q --generate-hashes --universal --no-annotate --no-header requirements/bench-$$peer.in -o requirements/bench-$$peer.txt || exit 1; done
 
 clean:

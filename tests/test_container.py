@@ -72,3 +72,37 @@ def test_the_health_check_asks_a_server_that_runs_as_the_image_runs_it(
     assert subprocess.run(words, timeout=30).returncode == 0
     served.stop()
     assert subprocess.run(words, timeout=30, stderr=subprocess.DEVNULL).returncode != 0
+
+
+def test_everything_that_pip_installs_in_the_image_is_pinned_by_hash() -> None:
+    commands = re.findall(r"pip (?:install|wheel) (.+?)(?: \\)?$", DOCKERFILE.read_text(), re.MULTILINE)
+    assert len(commands) == 4
+    for words in commands:
+        ours = "--no-deps" in words and ("--no-build-isolation" in words or words.endswith(".whl"))
+        assert "--require-hashes" in words or ours, words
+
+
+def test_the_base_images_can_be_given_by_digest() -> None:
+    images = re.findall(r"^FROM (\S+)", DOCKERFILE.read_text(), re.MULTILINE)
+    assert set(images) == {"${PYTHON_IMAGE}"}
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    assert services["database"]["image"].startswith("${POSTGRES_IMAGE:-")
+    assert services["toolyard"]["build"]["args"]["PYTHON_IMAGE"].startswith("${PYTHON_IMAGE:-")
+
+
+def test_the_container_writes_to_its_data_alone_and_has_limits() -> None:
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    ours = services["toolyard"]
+    assert ours["read_only"] is True
+    assert ours["tmpfs"] == ["/tmp"]
+    assert ours["cap_drop"] == ["ALL"]
+    assert ours["environment"]["HOME"].startswith("/data/")
+    for service in services.values():
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["mem_limit"]
+        assert service["pids_limit"] > 0
+
+
+def test_no_other_program_keeps_the_environment_of_the_container() -> None:
+    """An init program before ours would show it to every server in /proc/1/environ."""
+    assert 'ENTRYPOINT ["toolyard"]' in DOCKERFILE.read_text()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 from tests.conftest import ROOT
@@ -11,7 +13,7 @@ from tests.conftest import ROOT
 
 def test_a_python_that_is_too_old_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     """An environment of it would be found and used by the next try, with a better one."""
-    for name in ("Makefile", "pyproject.toml", "requirements/run.txt"):
+    for name in ("Makefile", "pyproject.toml", "requirements/run.txt", "requirements/build.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     make = ["make", "-C", str(tmp_path), "setup", "PYTHON=false"]
@@ -21,3 +23,31 @@ def test_a_python_that_is_too_old_is_told_and_leaves_nothing(tmp_path: Path) -> 
         "Toolyard needs Python 3.11 or newer, which false is not: make PYTHON=python3.11 setup" in done.stdout
     )
     assert not (tmp_path / ".venv").exists()
+
+
+def test_everything_that_is_installed_is_pinned_by_hash(tmp_path: Path) -> None:
+    """Or is our own package, built with a backend that is there already."""
+    for name in ("Makefile", "pyproject.toml", "requirements"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / name)
+    make = ["make", "-n", "-C", str(tmp_path), "setup", ".venv/.dev", ".envs/legacy/.done"]
+    done = subprocess.run(make, capture_output=True, text=True, timeout=60, check=True)
+    installs = re.findall(r"pip install (.+?)(?= \|\||$)", done.stdout, re.MULTILINE)
+    assert len(installs) >= 5
+    for words in installs:
+        assert "--require-hashes -r requirements/" in words or words.endswith(
+            "--no-deps --no-build-isolation -e ."
+        )
+
+
+def test_the_locked_build_backend_is_that_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    named = (ROOT / "requirements/build.in").read_text().splitlines()
+    assert set(project["build-system"]["requires"]) <= set(named)
+    locked = (ROOT / "requirements/build.txt").read_text()
+    assert re.search(r"^hatchling==\S+ \\\n +--hash=sha256:", locked, re.MULTILINE)
+    assert re.search(r"^editables==", locked, re.MULTILINE)
+    recipe = subprocess.run(
+        ["make", "-n", "lock"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "-o requirements/build.txt" in recipe

@@ -11,6 +11,7 @@ import click
 
 from toolyard.cli.ending import Usage, ended, ended_by_system, interrupted, show_usage_error
 from toolyard.cli.hardening import protect_process
+from toolyard.cli.init_process import fork_from_init
 from toolyard.cli.input.options import Options, remote_params, shared_params
 from toolyard.cli.streams import prepare_streams
 from toolyard.errors import ToolyardError
@@ -154,4 +155,5 @@ def main() -> None:
     """The entry point."""
     prepare_streams()
     protect_process()
+    fork_from_init()
     sys.exit(run(sys.argv[1:]))
