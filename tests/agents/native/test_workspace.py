@@ -342,3 +342,27 @@ def test_a_huge_sparse_file_is_read_within_its_time(tree: Any) -> None:
     assert "first line" in str(view(tree.workspace, "huge.txt", 1, 1, 1000, Leash(60)))
     with pytest.raises(NativeFailure):
         view(tree.workspace, "huge.txt", 30_000, 10, 1000, Leash(0.2))
+
+
+@pytest.mark.parametrize("name", ["secret.key", "toolyard.db"])
+def test_a_hard_link_to_a_file_of_the_data_directory_is_not_read(tmp_path: Path, name: str) -> None:
+    root, data = tmp_path / "work", tmp_path / "data"
+    root.mkdir()
+    data.mkdir()
+    (data / name).write_text("the key\n")
+    os.link(data / name, root / "notes.txt")
+    workspace = Workspace(root, data)
+    with pytest.raises(NativeFailure, match="is not part of the workspace"):
+        view(workspace, "notes.txt", 1, 10, 1000, Leash(60))
+    assert lines_of(workspace, Hits("notes.txt", [1])) == []
+
+
+def test_other_hard_links_are_read(tmp_path: Path) -> None:
+    """Package stores and worktrees are made of them."""
+    root, data = tmp_path / "work", tmp_path / "data"
+    root.mkdir()
+    data.mkdir()
+    (data / "secret.key").write_text("the key\n")
+    (root / "one.txt").write_text("shared\n")
+    os.link(root / "one.txt", root / "two.txt")
+    assert lines_of(Workspace(root, data), Hits("two.txt", [1])) == ["two.txt:1: shared"]

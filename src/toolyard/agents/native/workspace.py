@@ -70,7 +70,7 @@ class Opened:
 
 class Workspace:
     """Opens what lies in a folder. ``hidden`` is one that is never opened, wherever it lies: the data
-    directory."""
+    directory. Its files are not opened by another name (a hard link) either."""
 
     def __init__(self, root: Path, hidden: Path | None = None) -> None:
         self.root = root
@@ -123,7 +123,21 @@ class Workspace:
         if info.st_dev in self._pseudo:
             return True
         hidden = self._hidden_id()
-        return hidden is not None and (info.st_dev, info.st_ino) == hidden
+        if hidden is not None and (info.st_dev, info.st_ino) == hidden:
+            return True
+        return stat.S_ISREG(info.st_mode) and info.st_nlink > 1 and self._is_hidden_file(info)
+
+    def _is_hidden_file(self, info: os.stat_result) -> bool:
+        """Compare with each file of the data directory. They all lie in the folder itself; links in package
+        stores and worktrees lead elsewhere and can be read."""
+        if self._hidden is None:
+            return False
+        try:
+            with os.scandir(self._hidden) as entries:
+                same = [entry for entry in entries if entry.inode() == info.st_ino]
+                return any(entry.stat(follow_symlinks=False).st_dev == info.st_dev for entry in same)
+        except OSError:
+            return False
 
     def _hidden_id(self) -> tuple[int, int] | None:
         if self._hidden is None:
