@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -303,3 +304,30 @@ def test_settings_are_found_in_the_data_directory_that_the_environment_names(
 ) -> None:
     write(tmp_path / "toolyard.toml", "port = 7\n")
     assert load_settings(env={"TOOLYARD_DATA_DIR": str(tmp_path)}).port == 7
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
+def test_a_data_directory_that_everyone_can_write_to_is_refused(data_dir: Path, mode: int) -> None:
+    data_dir.mkdir(exist_ok=True)
+    data_dir.chmod(mode)
+    (problem,) = problems(data_dir, env={})
+    assert problem.file == str(data_dir)
+    assert f"mode {mode:o}" in problem.message
+    assert f"chmod o-w {data_dir}" in str(problem.hint)
+    assert load_settings(data_dir, env={"TOOLYARD_DATA_DIR_SHARED": "1"}).hints == ()
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o770, 0o2775])
+def test_a_data_directory_that_a_group_can_write_to_is_accepted(data_dir: Path, mode: int) -> None:
+    """Containers that run with any user id depend on it."""
+    data_dir.mkdir(exist_ok=True)
+    data_dir.chmod(mode)
+    assert load_settings(data_dir, env={}).hints == ()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_a_data_directory_of_another_user_is_remarked_on(data_dir: Path) -> None:
+    data_dir.mkdir(exist_ok=True)
+    os.chown(data_dir, 12345, 12345)
+    (hint,) = load_settings(data_dir, env={}).hints
+    assert "belongs to another user (id 12345)" in hint.message

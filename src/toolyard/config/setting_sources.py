@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from toolyard.config.data_dir import default_data_dir
+from toolyard.config.data_dir import SHARED_VARIABLE, default_data_dir, owner_hint, writable_problem
 from toolyard.config.files import decode, read_bytes
 from toolyard.config.model_entries import provider_fault
 from toolyard.config.setting_kinds import Fault, Unfit
@@ -23,6 +23,7 @@ __all__ = ["load_settings"]
 _ROWS = {row.name: row for row in SETTINGS}
 _NOT_SETTINGS = {
     "TOOLYARD_DATA_DIR",
+    SHARED_VARIABLE,
     "TOOLYARD_CONFIG_PATH",
     "TOOLYARD_CONFIG_JSON",
     "TOOLYARD_REMOTE_TOKEN",
@@ -46,6 +47,7 @@ def load_settings(
     env = os.environ if env is None else env
     folder = default_data_dir(env) if data_dir is None else Path(os.path.abspath(data_dir))
     work = _Collector()
+    work.check_folder(folder, env)
     work.take_file(folder / "toolyard.toml", folder)
     work.take_environment(env)
     work.take_overrides(overrides or {})
@@ -61,6 +63,12 @@ class _Collector:
     origins: dict[str, str] = field(default_factory=dict[str, str])
     problems: list[Problem] = field(default_factory=list[Problem])
     hints: list[Problem] = field(default_factory=list[Problem])
+
+    def check_folder(self, folder: Path, env: Mapping[str, str]) -> None:
+        if (problem := writable_problem(folder, env)) is not None:
+            self.problems.append(problem)
+        if (hint := owner_hint(folder)) is not None:
+            self.hints.append(hint)
 
     def take_file(self, path: Path, folder: Path) -> None:
         if not os.path.lexists(path):
