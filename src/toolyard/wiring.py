@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from toolyard.clients.eras import FileEras
 from toolyard.clients.fetching import Fetcher
 from toolyard.clients.manager import CallbacksFor
 from toolyard.clients.rosters import Rosters
+from toolyard.config.fingerprint_key import fingerprint_key
 from toolyard.config.settings import Settings
 from toolyard.content import Limits
 from toolyard.content.keeping import Bounds
@@ -179,6 +181,7 @@ def build(
     own = _native(settings, data_dir, net) if native else None
     if own is not None:
         closing.append(own.close)
+    key = cache(partial(fingerprint_key, settings.secret_key, data_dir))
     manager = ClientManager(
         configuration.servers.values(),
         callbacks=callbacks,
@@ -186,7 +189,7 @@ def build(
         auth_providers=auth_providers,
         auth_for=auth_for,
         net=net,
-        eras=None if data_dir is None else FileEras(data_dir / "eras.json"),
+        eras=None if data_dir is None else FileEras(data_dir / "eras.json", key),
         most_children=settings.max_stdio_servers,
         on_told=told,
         memory_servers=None if own is None else {own.server.id: own.transport},
@@ -210,6 +213,7 @@ def build(
         check=_header_marks,
         met=locks.met,
         recheck=locks.recheck,
+        key=key,
     )
     naming = Naming(Templates(settings.naming_template, settings.instance_naming_template))
     rosters = Rosters(manager, catalogues, naming, None if own is None else {own.server.id: own.catalogue})

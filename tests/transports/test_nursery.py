@@ -167,6 +167,23 @@ async def test_an_environment_is_small_and_the_servers_own_wins() -> None:
     assert not any("TOKEN" in name or "KEY" in name or "SECRET" in name for name in BASE_VARIABLES)
 
 
+async def test_proxies_are_passed_on_without_their_passwords() -> None:
+    inherited = {
+        "HTTP_PROXY": "http://me:secret@proxy.example:3128",
+        "https_proxy": "me:sec/ret@proxy.example:3128",
+        "ALL_PROXY": "socks5h://proxy.example",
+        "NO_PROXY": "localhost,.example",
+    }
+    assert child_environment({}, inherited) == {
+        "HTTP_PROXY": "http://proxy.example:3128",
+        "https_proxy": "proxy.example:3128",
+        "ALL_PROXY": "socks5h://proxy.example",
+        "NO_PROXY": "localhost,.example",
+    }
+    own = {"HTTP_PROXY": "http://its:own@proxy.example"}
+    assert child_environment(own, inherited)["HTTP_PROXY"] == own["HTTP_PROXY"]
+
+
 async def test_a_process_is_named_by_its_start_and_not_by_its_number_alone() -> None:
     assert watchdog.start_time(os.getpid()) != ""
     assert watchdog.start_time(os.getpid()) == watchdog.start_time(os.getpid())

@@ -89,9 +89,11 @@ class Catalogues:
         recheck: Met | None = None,
         clock: Callable[[], float] = time.time,
         capacity: int = _CAPACITY,
+        key: Callable[[], bytes] = bytes,
     ) -> None:
         """``clock`` is in seconds since the epoch; ``capacity`` is how many catalogues stay in memory.
-        ``recheck`` is told of a listing each time that a copy in memory is used."""
+        ``recheck`` is told of a listing each time that a copy in memory is used. ``key`` gives the key of
+        the hashes that stand for entries in ``storage``."""
         self._fetch = fetch
         self._storage = storage
         self._check = check
@@ -99,6 +101,7 @@ class Catalogues:
         self._recheck = recheck
         self._clock = clock
         self._capacity = capacity
+        self._key = key
         self._held: OrderedDict[Key, Catalogue] = OrderedDict()
         self._began: dict[Key, int] = {}
         """How often a server's list had changed when what is held of it was asked for."""
@@ -303,7 +306,7 @@ class Catalogues:
     def _entry(self, server: Server) -> str:
         known = self._entries.get(server.id)
         if known is None or known[0] is not server:
-            known = self._entries[server.id] = (server, entry_hash(server))
+            known = self._entries[server.id] = (server, entry_hash(server, self._key()))
         return known[1]
 
     def _inspect(self, server: Server) -> Inspect | None:

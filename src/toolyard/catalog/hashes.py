@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Mapping
 from hashlib import sha256
@@ -31,8 +32,8 @@ def definition_hash(definition: Definition) -> str:
     )
 
 
-def entry_hash(server: Server) -> str:
-    """SHA-256 over the part of a server's entry that can change which tools it has.
+def entry_hash(server: Server, key: bytes = b"") -> str:
+    """HMAC-SHA-256 over the part of a server's entry that can change which tools it has, secrets included.
 
     Timeouts, labels, filters and trust are not in it: changing them keeps the stored catalogue.
     """
@@ -52,7 +53,7 @@ def entry_hash(server: Server) -> str:
             "cwd": server.transport.cwd,
         }
     oauth = server.oauth
-    return _hash(
+    text = _canonical(
         {
             "id": server.id,
             "type": server.transport.type,
@@ -67,10 +68,14 @@ def entry_hash(server: Server) -> str:
             },
         }
     )
+    return hmac.digest(key, text, "sha256").hex()
 
 
 def _hash(value: Mapping[str, Any]) -> str:
+    return sha256(_canonical(value)).hexdigest()
+
+
+def _canonical(value: Mapping[str, Any]) -> bytes:
     # The standard library and not orjson: lock files outlive versions, and the way a float is written by
     # orjson is its own affair, while the standard library's is that of Python itself.
-    text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return sha256(text.encode("ascii")).hexdigest()
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":")).encode("ascii")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
-import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 from toolyard.clients.handshake import Era
+from toolyard.config.atomic import write_private
 
 __all__ = ["FileEras"]
 
@@ -19,15 +21,20 @@ _ERAS = ("modern", "legacy", "sse")
 class FileEras:
     """What is in the file is a hint: a lost or broken file costs a probe and nothing else."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, key: Callable[[], bytes] = bytes) -> None:
+        """``key`` gives the key of the hashes by which servers are named in the file."""
         self._path = path
+        self._key = key
         self._known: dict[str, Era] | None = None
 
     def recall(self, key: str) -> Era | None:
-        return self._load().get(key)
+        return self._load().get(self._name(key))
+
+    def _name(self, key: str) -> str:
+        return hmac.digest(self._key(), key.encode(), "sha256").hex()
 
     def remember(self, key: str, era: Era | None) -> None:
-        known = self._load()
+        known, key = self._load(), self._name(key)
         if known.get(key) == era:
             return
         known.pop(key, None)
@@ -46,12 +53,6 @@ class FileEras:
         return self._known
 
     def _save(self, known: dict[str, Era]) -> None:
-        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                fresh.write_text(json.dumps(known))
-                fresh.replace(self._path)
-            finally:
-                # Still there only where the disk is full, or the folder became unwritable.
-                fresh.unlink(missing_ok=True)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(self._path, json.dumps(known).encode())

@@ -30,12 +30,18 @@ BASE_VARIABLES = (
 )
 # fmt: on
 """What a child inherits. Nothing else leaks in; a server's own ``env`` is laid over it."""
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def child_environment(extra: Mapping[str, str], inherited: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a child: the small base, with ``extra`` over it."""
+    """The environment of a child: the small base, with ``extra`` over it. Proxies are passed on without user
+    and password."""
     source = os.environ if inherited is None else inherited
     base = {name: source[name] for name in BASE_VARIABLES if name in source}
+    for name, value in base.items():
+        if name.lower() in _PROXIES:
+            scheme, separator, rest = value.rpartition("://")
+            base[name] = scheme + separator + rest.rpartition("@")[2]
     return {**base, **extra}
 
 

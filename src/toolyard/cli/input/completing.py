@@ -95,6 +95,7 @@ def _roster(options: Options, configuration: Configuration) -> Roster:
     from toolyard.catalog.roster import Roster
     from toolyard.catalog.sqlite import FILE_NAME, SqliteStorage
     from toolyard.config import load_settings
+    from toolyard.config.fingerprint_key import fingerprint_key
     from toolyard.errors import Unreachable
     from toolyard.model.catalog import Catalogue, Listing
     from toolyard.model.principal import LOCAL, Principal
@@ -112,7 +113,11 @@ def _roster(options: Options, configuration: Configuration) -> Roster:
 
     async def stored() -> dict[str, Catalogue]:
         file, database = SqliteStorage(folder / FILE_NAME), LazyDatabase(settings, folder)
-        catalogues = Catalogues(nobody, common_storage(settings, file, database))
+        catalogues = Catalogues(
+            nobody,
+            common_storage(settings, file, database),
+            key=lambda: fingerprint_key(settings.secret_key, folder),
+        )
         servers = [server for server in configuration.servers.values() if server.enabled]
         found = {server.id: await catalogues.peek(server, LOCAL) for server in servers}
         await database.close()

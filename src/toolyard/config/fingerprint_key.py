@@ -1,0 +1,48 @@
+"""The key of fingerprints: hashes over entries of servers, which may hold secrets.
+
+Fingerprints are stored beside what is known of a server. Without a key, a reader of that storage could test
+guesses of the secrets against them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["FILE_NAME", "fingerprint_key"]
+
+FILE_NAME = "fingerprint.key"
+_PURPOSE = b"toolyard fingerprints 1"
+
+
+def fingerprint_key(secret_key: str | None, data_dir: Path | None) -> bytes:
+    """Derive it from the secret key, so that replicas agree; without one, read it from the data directory.
+
+    A missing file is written. Where that is impossible the key is random: what was stored is then not found.
+    """
+    if secret_key is not None:
+        return hmac.digest(secret_key.encode(errors="surrogatepass"), _PURPOSE, "sha256")
+    if data_dir is not None:
+        with suppress(OSError):
+            return _read_or_write(data_dir / FILE_NAME)
+    return secrets.token_bytes(32)
+
+
+def _read_or_write(path: Path) -> bytes:
+    with suppress(FileNotFoundError):
+        return path.read_bytes()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(32))
+        # Unlike a rename, this keeps the file of a process that was quicker.
+        with suppress(FileExistsError):
+            os.link(fresh, path)
+    finally:
+        fresh.unlink()
+    return path.read_bytes()
