@@ -12,6 +12,7 @@ from toolyard.model.server import Trust
 
 __all__ = ["Handles", "Kept", "handle_of"]
 
+_PIECE = 1_000_000
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
@@ -57,4 +58,11 @@ class Handles(Protocol):
 def handle_of(kept: Kept) -> str:
     """The handle that follows from what is kept, so that a repeated call reads the same in a prompt."""
     whose = "\0".join((kept.trust.value, kept.server, "")).encode("utf-8", "surrogatepass")
-    return f"r{sha256(whose + pack(kept.body, kept.mime)).hexdigest()[:20]}"
+    digest = sha256(whose)
+    if isinstance(kept.body, bytes):
+        digest.update(pack(kept.body, kept.mime))
+    else:
+        # In pieces: a thread that hashes a long text lets others run in between.
+        for start in range(0, len(kept.body), _PIECE):
+            digest.update(pack(kept.body[start : start + _PIECE], ""))
+    return f"r{digest.hexdigest()[:20]}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import binascii
 from dataclasses import replace
 from hashlib import sha256
 
+from toolyard.content.base64data import decode_base64
 from toolyard.content.blocks import Part
 from toolyard.content.handles import Handles, Kept, handle_of
 from toolyard.content.limits import Limits
@@ -47,6 +47,6 @@ def _is_apart(block: Block, limits: Limits) -> bool:
 
 
 def _kept(media: Media, trust: Trust, server: str) -> tuple[Kept, Media]:
-    data = binascii.a2b_base64(media.data)
+    data = decode_base64(media.data)
     kept = Kept(data, trust, server, media.mime)
     return kept, replace(media, handle=handle_of(kept), digest=sha256(data).hexdigest()[:_DIGEST])

@@ -15,10 +15,14 @@ from toolyard.content.fencing import fence, fence_length
 from toolyard.content.handles import Kept
 from toolyard.content.jsonpath import Missing, PathError, find
 from toolyard.content.readable import readable
+from toolyard.content.valuecount import has_more_values
 from toolyard.model.server import Trust
 
 __all__ = ["Part", "Unreadable", "read_lines", "read_path", "read_range"]
 
+_LONGEST_JSON = 8_000_000
+_MOST_VALUES = 200_000
+"""Characters and values of JSON in which a path is looked up: decoding more would stop everything else."""
 _LINE = 400
 _AROUND = 120
 _LINES = 100
@@ -57,6 +61,10 @@ def read_range(kept: Kept, offset: int, length: int) -> Part:
 def read_path(kept: Kept, path: str, offset: int, length: int) -> Part:
     """What stands at a path in the text's JSON, as JSON. Raises Unreadable."""
     text = _text(kept)
+    if len(text) > _LONGEST_JSON:
+        raise Unreadable(f"the result is longer than {_LONGEST_JSON:,} characters: read a range of it")
+    if has_more_values(text, _MOST_VALUES):
+        raise Unreadable(f"the result has more than {_MOST_VALUES:,} values: read a range of it")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

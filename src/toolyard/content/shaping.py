@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from toolyard.content.fencing import fence, fence_length
 from toolyard.content.handles import Handles, Kept, handle_of
 from toolyard.content.limits import Limits
 from toolyard.content.media import keep_media
 from toolyard.content.misfit import misfit
+from toolyard.content.readable import is_large
 from toolyard.content.redaction import redact
 from toolyard.content.shortening import by_handle, shorten
 from toolyard.content.view import NO_OUTPUT, View, read
@@ -22,6 +23,8 @@ from toolyard.model.tool import JsonObject
 
 __all__ = ["shape", "shape_and_keep"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _TRUSTED = Trust.TRUSTED
 _NO_ERROR = (None, False)
 _LONG = 100_000
@@ -66,18 +69,23 @@ async def shape_and_keep(
     quick = _quick(raw, limits, trust, promised)
     if quick is not None:
         return quick
-    view, handle = read(raw), None
+    # Other tasks run while a thread handles a large result: all that it calls is written in short steps.
+    run = asyncio.to_thread if is_large(raw) else _at_once
+    view, handle = await run(read, raw), None
     if media:
         view = await keep_media(view, limits, trust, server, handles)
     if view.is_error and len(view.text) > _LONG:
-        view = await asyncio.to_thread(_checked, view, raw, secrets, promised)
-    else:
-        view = _checked(view, raw, secrets, promised)
+        run = asyncio.to_thread
+    view = await run(_checked, view, raw, secrets, promised)
     if len(view.text) > _room(limits, trust, server):
         kept = Kept(view.text, trust, server)
-        handle = handle_of(kept)
+        handle = await run(handle_of, kept)
         await handles.keep(handle, kept)
-    return _shape(raw, view, limits, trust, server, handle)
+    return await run(_shape, raw, view, limits, trust, server, handle)
+
+
+async def _at_once(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    return function(*arguments, **options)
 
 
 def _quick(raw: object, limits: Limits, trust: Trust, promised: Mapping[str, Any] | None) -> Result | None:

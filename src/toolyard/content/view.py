@@ -13,6 +13,8 @@ from toolyard.model.tool import JsonObject
 __all__ = ["NO_OUTPUT", "View", "read"]
 
 NO_OUTPUT = "(no output)"
+MAX_BLOCKS = 1_000
+"""Blocks of a result that are read one by one: each costs time again wherever the result is shown."""
 
 
 class View(NamedTuple):
@@ -47,7 +49,7 @@ def _parts(raw: JsonObject) -> tuple[list[Part], tuple[str, ...]]:
     content = raw.get("content")
     if content:
         if isinstance(content, list):
-            return [read_block(block) for block in cast(list[object], content)], ()
+            return _blocks(cast(list[object], content))
         text = readable(content)
         return [Part(Text(text), text)], ("content is no list",)
     structured: object = raw.get("structuredContent")
@@ -55,6 +57,17 @@ def _parts(raw: JsonObject) -> tuple[list[Part], tuple[str, ...]]:
         return [], ()
     text = readable(structured)
     return [Part(Text(text), text)], ()
+
+
+def _blocks(content: list[object]) -> tuple[list[Part], tuple[str, ...]]:
+    """Read the blocks; of very many the first ones, and the others as one text of JSON."""
+    parts = [read_block(block) for block in content[:MAX_BLOCKS]]
+    rest = content[MAX_BLOCKS:]
+    if not rest:
+        return parts, ()
+    text = readable(rest)
+    told = f"content has {len(content):,} blocks; those after the first {MAX_BLOCKS:,} are shown as JSON"
+    return [*parts, Part(Text(text), text)], (told,)
 
 
 def _joined(parts: Iterable[Part]) -> str:

@@ -12,6 +12,8 @@ __all__ = ["says", "shortened", "weight"]
 _LONG = 2_000
 """Characters from which on a text is worth shortening."""
 _LEAST = 1_000
+_LONGEST_JSON = 250_000
+"""Characters of a text that is compared as JSON: decoding a longer one could take seconds."""
 _DEPTH = 64
 _VALUE = 4
 
@@ -38,6 +40,8 @@ def says(text: str, value: object) -> bool:
     """Whether a text holds all that a structured content does: it is its only value, or its JSON."""
     if isinstance(value, dict) and list(cast("dict[str, Any]", value).values()) == [text]:
         return True
+    if len(text) > _LONGEST_JSON:
+        return False
     try:
         return json.loads(text) == value
     except (ValueError, RecursionError):
