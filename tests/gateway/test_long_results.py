@@ -16,7 +16,7 @@ from tests.web.conftest import Local
 from toolyard.meta.surface import no_result
 from toolyard.model.people import Right, TokenScope
 
-LONG = 300_000
+LONG = 150_000
 MADE_UP = "toolyard://results/r0123456789abcdef0123"
 
 
@@ -123,7 +123,7 @@ async def test_a_large_file_is_read_by_its_link(
     reply = await here.call("file", {"size": LONG})
     said, about, link = reply.result["content"]
     assert said["text"] == "see"
-    assert re.search(r"large://f: application/zip, 300,000 bytes, sha256 [0-9a-f]{16};", about["text"])
+    assert re.search(r"large://f: application/zip, 150,000 bytes, sha256 [0-9a-f]{16};", about["text"])
     assert (link["mimeType"], link["size"]) == ("application/zip", LONG)
     whole = await read(here, link["uri"])
     assert (whole["blob"], whole["mimeType"]) == (data(LONG), "application/zip")
