@@ -628,6 +628,7 @@ PUBLIC = {
     "/static",
     "/api/v1/openapi.json",
     "/oauth/client.json",
+    "/oauth/client/{digest}.json",
     "/.well-known/oauth-protected-resource",
     "/.well-known/oauth-protected-resource/{path:path}",
     "/ui/sign-in",
