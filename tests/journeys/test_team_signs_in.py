@@ -252,12 +252,15 @@ async def test_a_person_connects_two_accounts_loses_one_and_repairs_it(
     if town.registration == "entered":
         await choice.get_by_label("Client id").fill("toolyard")
         await choice.get_by_label("Client secret").fill("entered-by-the-admin")
-        await choice.get_by_text("For a client id entered by hand").click()
-        await choice.get_by_label("Issuer", exact=True).fill(town.issuer)
     await admin.page.get_by_label("Let it be on private addresses").check()
     await admin.page.get_by_role("button", name="Add server").click()
     await expect(admin.page.get_by_role("heading", name="Guarded")).to_be_visible()
     assert "entered-by-the-admin" not in await admin.page.content()
+    if town.registration == "entered":
+        # The secret is sent nowhere before the admin confirms the issuer that the server names.
+        await expect(admin.page.get_by_text(f"This server names {town.issuer}")).to_be_visible()
+        await admin.page.get_by_role("button", name="Confirm issuer").click()
+        await expect(admin.page.get_by_text(f"may now be sent to {town.issuer}")).to_be_visible()
 
     # The admin invites somebody, whose link is shown once.
     await admin.page.goto("/ui/admin/people")

@@ -106,8 +106,13 @@ CASES = {
     ("POST", "/ui/admin/mcp/files/{server_id}/changes"): Case({"change": KEY}, of_files=True),
     ("POST", "/ui/admin/mcp/files/{server_id}/tool"): Case({"path": "x"}, of_files=True, query="?name=count"),
 }
-COVERED = {("POST", "/ui/admin/mcp/{server_id}/changes")}
-"""Accepts by the same service as the API, and needs somebody's instance: see ``test_changes.py``."""
+COVERED = {
+    ("POST", "/ui/admin/mcp/{server_id}/changes"),
+    ("POST", "/api/v1/servers/{id}/issuer"),
+    ("POST", "/ui/admin/mcp/{server_id}/choices/{choice_id}/issuer"),
+}
+"""Routes that need more than an admin, each with its audit entry in a test of its own: the first needs
+somebody's instance (``test_changes.py``), the others an authorization server (``test_confirm_issuer.py``)."""
 
 
 def admin_routes(local: Local) -> set[tuple[str, str]]:

@@ -24,7 +24,7 @@ from toolyard.auth.storage import AuthStorage
 from toolyard.auth.target import Ourselves, Target
 from toolyard.model.registry import Registration
 
-__all__ = ["client_document", "client_for"]
+__all__ = ["client_document", "client_for", "confirmed_issuer"]
 
 _LOOK = 5.0
 """Seconds for a look at the authorization endpoint."""
@@ -93,11 +93,20 @@ async def _forgotten(asker: Asker, server: ServerMetadata, kept: Client) -> bool
 # Entered by the operator.
 
 
+async def confirmed_issuer(storage: AuthStorage, target: Target) -> str | None:
+    """Return the issuer that may be sent the entered secret: the one that the entry names, or the one that
+    an earlier sign-in or the operator bound to the client id. None if there is none yet."""
+    oauth = target.oauth
+    if oauth.issuer is not None or oauth.client_id is None:
+        return oauth.issuer
+    return await storage.bound_issuer(target.url, oauth.client_id)
+
+
 async def _entered(
     storage: AuthStorage, target: Target, ourselves: Ourselves, server: ServerMetadata, client_id: str
 ) -> Client:
     oauth = target.oauth
-    expected = oauth.issuer or await storage.bound_issuer(target.url, client_id)
+    expected = await confirmed_issuer(storage, target)
     if expected is not None and not same_issuer(expected, server.issuer):
         raise WrongAuthorizationServer(
             f"the server now signs in at {server.issuer}, but the client id that was entered "
@@ -111,7 +120,8 @@ async def _entered(
             " sent there",
             issuer=server.issuer,
             hint="if you registered the client there, add it to the server's entry:"
-            f' "issuer": "{server.issuer}"; for a server of a file, `toolyard login` asks as well',
+            f' "issuer": "{server.issuer}"; for a server of a file, `toolyard login` asks as well,'
+            " for one of the registry an admin confirms it on its page",
         )
     method: AuthMethod = "none"
     if oauth.client_secret is not None:

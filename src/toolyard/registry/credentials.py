@@ -13,13 +13,14 @@ from toolyard.auth.oauth import OAuthProvider
 from toolyard.auth.storage import AuthStorage
 from toolyard.auth.target import Ourselves, Target
 from toolyard.model.principal import LOCAL, Principal
-from toolyard.model.registry import grant_key
+from toolyard.model.registry import AuthChoice, RegistryServer, grant_key
 from toolyard.model.server import HttpSpec, OAuthSpec, Server
 from toolyard.net import Net
+from toolyard.registry.core import oauth_spec
 from toolyard.registry.noting import InstanceNotes, Noting
 from toolyard.registry.registry import Registry
 
-__all__ = ["Credentials", "can_sign_in", "config_key", "config_target", "has_authorization"]
+__all__ = ["Credentials", "can_sign_in", "choice_target", "config_key", "config_target", "has_authorization"]
 
 _NOWHERE = Ourselves("http://127.0.0.1/callback")
 """Connections never send a person anywhere."""
@@ -106,6 +107,12 @@ def config_target(server: Server, spec: HttpSpec) -> Target:
                 f"the private key file {place} cannot be read: {words}", hint="check privateKeyFile"
             ) from None
     return Target(spec.url, oauth, server.private_addresses, key)
+
+
+def choice_target(server: RegistryServer, choice: AuthChoice) -> Target:
+    """Return the sign-in target of one choice of a registry server."""
+    oauth = oauth_spec(choice)
+    return Target(server.url, oauth, server.private_addresses, registration=choice.registration)
 
 
 def can_sign_in(server: Server, principal: Principal) -> bool:

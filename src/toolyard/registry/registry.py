@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from toolyard.config.settings import Settings
-from toolyard.model.registry import AuthKind, Instance, InstanceState, RegistryServer
+from toolyard.errors import Problem
+from toolyard.model.registry import AuthChoice, AuthKind, Instance, InstanceState, RegistryServer
 from toolyard.model.server import Server
 from toolyard.model.status import State, Status
 from toolyard.registry.checking import checked_instance, checked_server, moves_host
 from toolyard.registry.core import core_server, preview_server
 from toolyard.registry.drafts import InstanceDraft, ServerDraft
-from toolyard.registry.errors import NotFound, Taken
+from toolyard.registry.errors import Invalid, NotFound, Taken
 from toolyard.registry.slugs import propose, unique
 from toolyard.registry.storage import RegistryStorage
 
@@ -76,6 +77,21 @@ class Registry:
     async def enable_server(self, server_id: str, enabled: bool) -> RegistryServer:
         """Switch a server on or off for everybody. Nothing else changes. Raises NotFound."""
         server = replace(await self.server(server_id), enabled=enabled, updated_at=self._clock())
+        await self._save_server(server)
+        return server
+
+    async def set_issuer(self, seen: RegistryServer, choice: AuthChoice, issuer: str) -> RegistryServer:
+        """Store the confirmed issuer of a choice.
+
+        ``seen`` and ``choice`` are the entry for which it was confirmed. Raises NotFound, or Invalid if the
+        address or the choice has been edited since.
+        """
+        server = await self.server(seen.id)
+        if server.url != seen.url or server.choice(choice.id) != choice:
+            hint = "check the entry, then confirm again"
+            raise Invalid([Problem("the entry was edited meanwhile", path="choice_id", hint=hint)])
+        choices = tuple(replace(each, issuer=issuer) if each == choice else each for each in server.choices)
+        server = replace(server, choices=choices, updated_at=self._clock())
         await self._save_server(server)
         return server
 

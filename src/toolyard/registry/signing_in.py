@@ -11,7 +11,7 @@ from toolyard.auth.flow import Flow
 from toolyard.auth.records import Grant, Pending
 from toolyard.auth.scopes import asked_before
 from toolyard.auth.storage import AuthStorage
-from toolyard.auth.target import Ourselves, Target
+from toolyard.auth.target import Ourselves
 from toolyard.errors import Problem
 from toolyard.model.registry import (
     AuthChoice,
@@ -22,7 +22,7 @@ from toolyard.model.registry import (
     instance_of,
 )
 from toolyard.registry.checking import moves_host
-from toolyard.registry.core import oauth_spec
+from toolyard.registry.credentials import choice_target
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.registry.registry import Registry
 
@@ -53,12 +53,7 @@ class SignIns:
         try:
             started = await self._flow.begin(
                 key,
-                Target(
-                    server.url,
-                    oauth_spec(choice),
-                    server.private_addresses,
-                    registration=choice.registration,
-                ),
+                choice_target(server, choice),
                 more_scopes=asked_before(kept, choice.scopes),
                 owner=owner_of(user_id, browser),
                 ourselves=ourselves,

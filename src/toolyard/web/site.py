@@ -41,6 +41,7 @@ from toolyard.registry import Registry
 from toolyard.registry.config_sign_ins import ConfigSignIns
 from toolyard.registry.credentials import Credentials
 from toolyard.registry.errors import NotFound
+from toolyard.registry.issuer_confirmation import IssuerConfirmation
 from toolyard.registry.signing_in import SignIns
 from toolyard.registry.signing_out import SignOuts
 from toolyard.store import Database
@@ -109,6 +110,7 @@ class Site:
         flow = Flow(self.net, database.auth, self.ourselves(settings.public_url or address))
         self.sign_ins = SignIns(flow, self.registry, database.auth)
         self.config_sign_ins = ConfigSignIns(flow, database.auth)
+        self.issuers = IssuerConfirmation(flow, self.registry, database.auth)
         self.sign_outs = SignOuts(database.auth, self.net, self.spawn)
         self.page_url = (settings.public_url or address).rstrip("/")
         """Where pages are, for links that are not followed from a page."""

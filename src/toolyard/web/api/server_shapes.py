@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -9,11 +10,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.model.registry import AuthChoice, RegistryServer
 from toolyard.registry.drafts import ChoiceDraft, ServerDraft
+from toolyard.registry.issuer_confirmation import ClientIssuer
 from toolyard.web.api.door import PLAIN, WEB_ADDRESS, Given, moment
 from toolyard.web.api.previews import PreviewShown
 from toolyard.web.who import Visitor
 
-__all__ = ["ServerChanges", "ServerGiven", "ServerList", "ServerShown", "server_shown"]
+__all__ = [
+    "IssuerGiven",
+    "IssuerList",
+    "ServerChanges",
+    "ServerGiven",
+    "ServerList",
+    "ServerShown",
+    "issuer_list",
+    "server_shown",
+]
 
 Name = Annotated[
     str, Field(min_length=1, max_length=80, examples=["GitHub"], json_schema_extra={"pattern": PLAIN})
@@ -168,6 +179,32 @@ def _kept(choice: AuthChoice) -> ChoiceGiven:
     )
 
 
+class IssuerGiven(Given):
+    """The issuer of a sign-in choice, as an admin confirms it."""
+
+    choice_id: str = Field(min_length=1, max_length=128, description="The choice with the client secret.")
+    issuer: str = Field(
+        min_length=1,
+        max_length=2048,
+        examples=["https://login.example.com"],
+        description="The issuer that the server names. It is compared with what the server names now.",
+    )
+
+
+class IssuerShown(BaseModel):
+    """The issuer that a server names for a client secret, which no admin has confirmed yet."""
+
+    choice_id: str
+    issuer: str | None = Field(description="null: it was not found, see `error`.")
+    error: str | None = Field(description="Why it was not found.")
+
+
+class IssuerList(BaseModel):
+    """The issuers to confirm, one for each choice."""
+
+    items: list[IssuerShown]
+
+
 class ChoiceShown(BaseModel):
     """One way of signing in."""
 
@@ -233,6 +270,21 @@ def server_shown(server: RegistryServer, visitor: Visitor, count: int | None) ->
         instance_count=count if visitor.is_admin else None,
         created_at=moment(server.created_at),
         updated_at=moment(server.updated_at),
+    )
+
+
+def issuer_list(found: Sequence[ClientIssuer]) -> IssuerList:
+    """Return the issuers of registry choices as the API shows them."""
+    return IssuerList(
+        items=[
+            IssuerShown(
+                choice_id=each.choice.id,
+                issuer=each.issuer or None,
+                error=None if each.error is None else each.error.cause,
+            )
+            for each in found
+            if each.choice is not None
+        ]
     )
 
 

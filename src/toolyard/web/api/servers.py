@@ -9,7 +9,16 @@ from fastapi import APIRouter, Depends, Query, Response
 from toolyard.model.registry import RegistryServer
 from toolyard.web.api.door import JSON, Admin, Id, Reading, Served, problems, produces
 from toolyard.web.api.previews import PreviewShown, preview_shown
-from toolyard.web.api.server_shapes import ServerChanges, ServerGiven, ServerList, ServerShown, server_shown
+from toolyard.web.api.server_shapes import (
+    IssuerGiven,
+    IssuerList,
+    ServerChanges,
+    ServerGiven,
+    ServerList,
+    ServerShown,
+    issuer_list,
+    server_shown,
+)
 from toolyard.web.preview import preview
 from toolyard.web.who import Visitor
 
@@ -40,6 +49,13 @@ async def preview_server(site: Served, visitor: Admin, id: Id) -> PreviewShown:
     """Connect and list tools, resources and prompts now, with your own sign-in where you have an instance
     that is ready. Where that fails, `error` says why, in full."""
     return preview_shown(await preview(site, visitor, await site.registry.server(id)))
+
+
+@router.get("/{id}/issuer", responses=problems(404), summary="The issuers that wait for a confirmation")
+async def list_issuers(site: Served, visitor: Admin, id: Id) -> IssuerList:
+    """Ask the server which issuers it names, for each client secret that has no confirmed issuer. No
+    credentials are sent."""
+    return issuer_list(await site.issuers.unconfirmed(await site.registry.server(id)))
 
 
 # Changing.
@@ -91,6 +107,18 @@ async def disable_server(site: Served, visitor: Admin, id: Id) -> ServerShown:
     """Nobody can use it until it is switched on again; nothing is lost."""
     server = await site.registry.enable_server(id, False)
     await site.changed(visitor, "server.disable", id, name=server.name)
+    return await _shown(site, visitor, server)
+
+
+@router.post(
+    "/{id}/issuer", responses=problems(404, 413, 415, 424, 502, 504), summary="Confirm the issuer of a server"
+)
+async def confirm_server_issuer(site: Served, visitor: Admin, id: Id, given: IssuerGiven) -> ServerShown:
+    """Allow the client secret of a choice to be sent to the issuer that the server names. If the server now
+    names another issuer, nothing is stored (422)."""
+    server = await site.issuers.confirm(id, given.choice_id, given.issuer)
+    details = {"choice": given.choice_id, "issuer": given.issuer}
+    await site.changed(visitor, "server.confirm_issuer", id, name=server.name, **details)
     return await _shown(site, visitor, server)
 
 

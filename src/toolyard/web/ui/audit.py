@@ -35,6 +35,7 @@ _ACTIONS = (
     "server.disable",
     "server.delete",
     "server.restart",
+    "server.confirm_issuer",
     "instance.create",
     "instance.edit",
     "instance.filter",

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolyard.auth.errors import AuthError, AuthUnavailable
 from toolyard.catalog.lock import Change
 from toolyard.errors import ServerError
 from toolyard.model.registry import RegistryServer
 from toolyard.model.server import HttpSpec, Server
-from toolyard.registry.errors import NotFound
+from toolyard.registry.credentials import can_sign_in
+from toolyard.registry.errors import Invalid, NotFound
+from toolyard.registry.issuer_confirmation import ClientIssuer
 from toolyard.web.changes import changes_for_everyone, changes_known, looked_at
 from toolyard.web.config_sign_in import sign_in_word
 from toolyard.web.preview import preview
 from toolyard.web.records import ServerRecord, config_record
 from toolyard.web.site import Site
 from toolyard.web.ui.asking import ask_now
+from toolyard.web.ui.flash import go
+from toolyard.web.ui.forms import field_errors, posted
 from toolyard.web.ui.render import render, wants_part
 from toolyard.web.ui.tool_rows import ToolRow, plain_row, tool_rows
 from toolyard.web.who import Visitor, admin
@@ -32,6 +39,7 @@ router = APIRouter()
 Me = Annotated[Visitor, Depends(admin)]
 
 _WITH_SCHEMAS = 300
+_CONFIRM_LABELS = {"issuer": "The issuer shown", "choice_id": "This way to sign in"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,20 @@ class Contents:
     error: ServerError | None = None
     changes: Sequence[Change] = ()
     """What was not accepted."""
+    unconfirmed: Sequence[ClientIssuer] = ()
+    """Issuers that the server names for client secrets, which no admin has confirmed yet."""
+    file_issuer: ClientIssuer | None = None
+    """The issuer of the client id in a file's entry."""
+    redirect_uri: str = ""
+    """The redirect address of ``file_issuer``, if people sign in here."""
+
+    @property
+    def issuer_line(self) -> str:
+        """The line that confirms the issuer in the operator's file; empty if there is none to confirm."""
+        found = self.file_issuer
+        if found is None or found.confirmed or not found.issuer:
+            return ""
+        return f'"issuer": {json.dumps(found.issuer)}'
 
     @property
     def tokens(self) -> int:
@@ -101,7 +123,9 @@ async def show_contents(request: Request, me: Me, server_id: str) -> Response:
     """The same with what the server has, fetched now: the script takes that part of it."""
     site: Site = request.app.state.site
     page = await _page(site, server_id)
-    seen = await preview(site, me, page.server)
+    seen, unconfirmed = await asyncio.gather(
+        preview(site, me, page.server), site.issuers.unconfirmed(page.server)
+    )
     aside = await looked_at(site, page.server, seen)
     review = f"{page.at}/changes"
     schemas = len(seen.tools) <= _WITH_SCHEMAS
@@ -122,10 +146,29 @@ async def show_contents(request: Request, me: Me, server_id: str) -> Response:
         seen.instructions,
         seen.error,
         await changes_for_everyone(site, page.server),
+        unconfirmed,
     )
     if wants_part(request):
         return render(request, "server_contents.html", contents=contents)
     return render(request, "server.html", page=await _page(site, server_id, contents))
+
+
+@router.post("/ui/admin/mcp/{server_id}/choices/{choice_id}/issuer")
+async def confirm_issuer(request: Request, me: Me, server_id: str, choice_id: str) -> Response:
+    """Store the issuer that the page showed, if the server still names it."""
+    site: Site = request.app.state.site
+    issuer = (await posted(request)).text("issuer")
+    at = f"/ui/admin/mcp/{server_id}"
+    try:
+        server = await site.issuers.confirm(server_id, choice_id, issuer)
+    except Invalid as error:
+        return go(at, " ".join(field_errors(error, _CONFIRM_LABELS).values()), kind="bad")
+    except (AuthError, AuthUnavailable) as error:
+        return go(at, f"Nothing was stored: {error.cause}.", kind="bad", hint=error.hint)
+    await site.changed(
+        me, "server.confirm_issuer", server.id, name=server.name, choice=choice_id, issuer=issuer
+    )
+    return go(at, f"Client secrets of “{server.name}” may now be sent to {issuer}.")
 
 
 @router.get("/ui/admin/mcp/files/{server_id}")
@@ -140,7 +183,9 @@ async def show_file_contents(request: Request, me: Me, server_id: str) -> Respon
     """The same with what it has, fetched now."""
     site: Site = request.app.state.site
     page = await _file_page(site, me, server_id)
-    asked = await ask_now(site, me.principal, page.server)
+    asked, issuer = await asyncio.gather(
+        ask_now(site, me.principal, page.server), site.issuers.of_file_server(page.server, me.principal)
+    )
     contents = Contents(page.at, asked.seconds, error=asked.error)
     if asked.catalogue is not None:
         listing = asked.catalogue.listing
@@ -157,6 +202,11 @@ async def show_file_contents(request: Request, me: Me, server_id: str) -> Respon
             instructions=listing.instructions,
             changes=await changes_known(site, me, page.server),
         )
+    if issuer is not None:
+        interactive = issuer.issuer and can_sign_in(page.server, me.principal)
+        ourselves = site.ourselves(site.base_url(request))
+        address = ourselves.redirect_for(issuer.issuer) if interactive else ""
+        contents = replace(contents, file_issuer=issuer, redirect_uri=address)
     if wants_part(request):
         return render(request, "server_contents.html", contents=contents)
     page = await _file_page(site, me, server_id, contents)

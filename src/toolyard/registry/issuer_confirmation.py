@@ -1,0 +1,142 @@
+"""Confirmation of the issuers to which entered client secrets may be sent.
+
+A server names its authorization server itself, so a hostile one can name its own. An admin therefore confirms
+the issuer before the entered secret is sent there. Discovery reads public metadata and sends no credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from toolyard.auth.errors import AuthError, AuthUnavailable, DiscoveryFailed
+from toolyard.auth.flow import Flow
+from toolyard.auth.records import same_issuer
+from toolyard.auth.registration import confirmed_issuer
+from toolyard.auth.storage import AuthStorage
+from toolyard.auth.target import Target
+from toolyard.errors import Problem
+from toolyard.model.principal import Principal
+from toolyard.model.registry import AuthChoice, AuthKind, RegistryServer
+from toolyard.model.server import HttpSpec, OAuthSpec, Server
+from toolyard.registry.credentials import choice_target, config_key, has_authorization
+from toolyard.registry.errors import Invalid
+from toolyard.registry.fields import issuer_fault
+from toolyard.registry.registry import Registry
+
+__all__ = ["ClientIssuer", "IssuerConfirmation"]
+
+DISCOVERY_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClientIssuer:
+    """The issuer of an entered client. ``issuer`` is empty if discovery failed, and ``error`` says why."""
+
+    issuer: str = ""
+    confirmed: bool = False
+    error: AuthError | AuthUnavailable | None = None
+    choice: AuthChoice | None = None
+    """The sign-in choice of a registry server; None for a server of the operator's files."""
+
+
+class IssuerConfirmation:
+    """Finds the issuers that servers name, and stores those that an admin confirms."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        registry: Registry,
+        storage: AuthStorage,
+        *,
+        discovery_seconds: float = DISCOVERY_SECONDS,
+    ) -> None:
+        self._flow = flow
+        self._registry = registry
+        self._storage = storage
+        self._discovery_seconds = discovery_seconds
+
+    async def unconfirmed(self, server: RegistryServer) -> list[ClientIssuer]:
+        """Return the issuer that the server names for each choice whose secret has no confirmed issuer."""
+        waiting = [each for each in server.choices if await self._needs_confirmation(server, each)]
+        return await asyncio.gather(
+            *(self._look_up(_key(server), choice_target(server, each), each) for each in waiting)
+        )
+
+    async def confirm(self, server_id: str, choice_id: str, issuer: str) -> RegistryServer:
+        """Store the issuer of a choice, if the server still names it.
+
+        Raises NotFound, Invalid if there is nothing to confirm or the server names another issuer, AuthError
+        or AuthUnavailable if discovery fails.
+        """
+        server = await self._registry.server(server_id)
+        choice = server.choice(choice_id)
+        if choice is None:
+            raise _invalid("choice_id", "is not a choice of this server", "reload the server's page")
+        if choice.issuer is not None and same_issuer(choice.issuer, issuer):
+            return server
+        if not await self._needs_confirmation(server, choice):
+            raise _invalid(
+                "choice_id",
+                "has no client secret that waits for an issuer",
+                "change the issuer in the server's form",
+            )
+        found = await self._find(_key(server), choice_target(server, choice))
+        if not same_issuer(found, issuer):
+            raise _invalid(
+                "issuer",
+                f"is {issuer}, but the server now names {found}; nothing was stored",
+                "confirm it only if you registered the client there",
+            )
+        return await self._registry.set_issuer(server, choice, found)
+
+    async def of_file_server(self, server: Server, principal: Principal) -> ClientIssuer | None:
+        """Return the issuer of the client in a file's entry, or None if the entry has no client id."""
+        spec, oauth = server.transport, server.oauth or OAuthSpec()
+        if not isinstance(spec, HttpSpec) or not server.enabled or oauth.client_id is None:
+            return None
+        if spec.auth_provider_id is not None or has_authorization(spec):
+            return None
+        target = Target(spec.url, oauth, server.private_addresses)
+        if (known := await confirmed_issuer(self._storage, target)) is not None:
+            return ClientIssuer(known, confirmed=True)
+        return await self._look_up(config_key(server, principal), target) if target.has_secret else None
+
+    async def _needs_confirmation(self, server: RegistryServer, choice: AuthChoice) -> bool:
+        target = choice_target(server, choice)
+        if choice.kind is not AuthKind.OAUTH or target.oauth.client_id is None or not target.has_secret:
+            return False
+        return await confirmed_issuer(self._storage, target) is None
+
+    async def _look_up(self, key: str, target: Target, choice: AuthChoice | None = None) -> ClientIssuer:
+        try:
+            return ClientIssuer(await self._find(key, target), choice=choice)
+        except (AuthError, AuthUnavailable) as error:
+            return ClientIssuer(error=error, choice=choice)
+
+    async def _find(self, key: str, target: Target) -> str:
+        try:
+            async with asyncio.timeout(self._discovery_seconds):
+                issuer = await self._flow.find_issuer(key, target)
+        except TimeoutError:
+            raise AuthUnavailable(
+                f"the authorization server was not found within {self._discovery_seconds:g} s",
+                hint="try again later",
+            ) from None
+        # Letters of other alphabets look like Latin ones, so a person could not compare the address.
+        fault = issuer_fault(issuer) or (None if issuer.isascii() else "holds characters outside ASCII")
+        if fault is not None:
+            raise DiscoveryFailed(
+                f"the issuer that the server names {fault}",
+                hint="if you registered the client there, enter its address by hand",
+            )
+        return issuer
+
+
+def _key(server: RegistryServer) -> str:
+    """Return a grant key that nobody signs in with, so that no earlier sign-in influences discovery."""
+    return f"registry:{server.id}"
+
+
+def _invalid(path: str, message: str, hint: str) -> Invalid:
+    return Invalid([Problem(message, path=path, hint=hint)])
