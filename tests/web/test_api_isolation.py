@@ -16,6 +16,7 @@ from toolyard.model.agent import Agent
 
 ADMINS_ONLY = {
     *("add_server", "edit_server", "delete_server", "enable_server", "disable_server", "preview_server"),
+    *("list_issuers", "confirm_server_issuer"),
     *("restart_server", "list_users", "add_user", "get_user", "edit_user", "delete_user", "invite_user"),
     *("list_audit", "export_audit", "list_server_changes", "accept_server_changes"),
 }

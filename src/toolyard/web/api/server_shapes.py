@@ -182,6 +182,12 @@ def _kept(choice: AuthChoice) -> ChoiceGiven:
 class IssuerGiven(Given):
     """The issuer of a sign-in choice, as an admin confirms it."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"choice_id": "5f0c1d2e3a4b5c6d", "issuer": "https://login.example.com"}]
+        }
+    )
+
     choice_id: str = Field(min_length=1, max_length=128, description="The choice with the client secret.")
     issuer: str = Field(
         min_length=1,
