@@ -24,6 +24,7 @@ ADMINS_ONLY = {
 ANOTHERS = {
     *("get_instance", "edit_instance", "delete_instance", "enable_instance", "disable_instance"),
     *("test_instance", "connect_instance", "list_instance_tools", "delete_token"),
+    "end_session",
     *("list_instance_changes", "accept_instance_changes"),
     *("get_tool", "explain_tool", "call_tool", "sign_in_to_server", "sign_out_of_server"),
     *("get_chat", "edit_chat", "delete_chat", "list_chat_tools", "list_chat_events", "stream_chat"),
@@ -35,9 +36,11 @@ OWN = {
     *("get_status", "list_servers", "get_server", "list_instances", "propose_slug", "create_instance"),
     *("list_tools", "list_tokens", "make_token", "get_me", "stream_events"),
     *("list_chats", "create_chat", "list_models", "list_approvals", "list_grants"),
-    *("list_agents", "list_agent_tools"),
+    *("list_agents", "list_agent_tools", "list_sessions", "end_sessions"),
 }
 """They work, and show nothing of anybody else."""
+BROWSERS_ONLY = {"delete_token", "make_token", "list_sessions", "end_session", "end_sessions"}
+"""403 for every token."""
 BODIES: dict[str, Any] = {
     "add_server": {"name": "N", "url": "https://x.example"},
     "edit_server": {"name": "N"},
@@ -106,6 +109,7 @@ class World:
     server: str
     instance: str
     token: str
+    session: str
     talk: Talk
 
     @property
@@ -114,7 +118,7 @@ class World:
         bob, talk = self.bob, self.talk
         secrets = [talk.chat, talk.asking, talk.approval, talk.grant, talk.question, PLANS]
         secrets += ["bobs-own", "Bob's connection", SECRET, "bob@work"]
-        return [self.instance, self.token, bob.user.id, *secrets]
+        return [self.instance, self.token, self.session, bob.user.id, *secrets]
 
     def path(self, template: str, *, missing: bool = False) -> str:
         if "/servers/" in template:
@@ -123,6 +127,8 @@ class World:
             known = self.instance
         elif "/tokens/" in template:
             known = self.token
+        elif "/sessions/" in template:
+            known = self.session
         elif "/agents/" in template:
             return template.replace("{id}", AGENT.id)
         elif "/chats/" in template:
@@ -160,7 +166,8 @@ async def world(open_site: Any, demo: Any, hostile_http: Any) -> World:
     token = (await bob.token.get("/api/v1/tokens")).json["items"][0]["id"]
     tools = await bob.token.get("/api/v1/tools")
     assert "mcp_bobs-own__echo" in tools.text, "Bob's things must be alive, or the walk proves nothing"
-    return World(team, root, ada, bob, server, instance, token, await Talk.begin(bob.token))
+    session = (await bob.browser.get("/api/v1/sessions")).json["items"][0]["id"]
+    return World(team, root, ada, bob, server, instance, token, session, await Talk.begin(bob.token))
 
 
 async def operations(client: Any) -> list[tuple[str, str, str]]:
@@ -182,7 +189,10 @@ async def test_every_operation_is_in_one_list(team: Any) -> None:
 async def test_a_walk_over_every_route_reaches_nothing_of_anybody_else(world: World, way: str) -> None:
     client = getattr(world.ada, way)
     before = await kept_by_bob(world)
-    for name, method, template in await operations(client):
+    # Signing out everywhere ends the walk of a browser.
+    for name, method, template in sorted(
+        await operations(client), key=lambda each: each[0] == "end_sessions"
+    ):
         body = BODIES.get(name)
         if name == "create_instance":
             body = {"server_id": world.server, "value": "hers"}
@@ -195,16 +205,16 @@ async def test_a_walk_over_every_route_reaches_nothing_of_anybody_else(world: Wo
         if name in ADMINS_ONLY:
             assert answer.status == 403, told
         elif name in ANOTHERS:
-            expected = 403 if name == "delete_token" and way == "token" else 404
+            expected = 403 if name in BROWSERS_ONLY and way == "token" else 404
             assert answer.status == expected, told
             unknown = await client.ask(method, world.path(template, missing=True), body)
             assert unknown.status == answer.status, told
             there = answer.text.replace("mcp_bobs-own__echo", "X")
             assert there == unknown.text.replace("mcp_bobs-0wn__echo", "X"), told
-        elif name == "make_token" and way == "token":
+        elif name in BROWSERS_ONLY and way == "token":
             assert answer.status == 403, told
         else:
-            assert answer.status in (200, 201), told
+            assert answer.status in (200, 201, 204), told
         assert not shown(world, answer.text.replace("mcp_bobs-own__echo", "")), told
     assert await kept_by_bob(world) == before
 
@@ -244,6 +254,7 @@ async def first_events(client: Any) -> str:
 async def kept_by_bob(world: World) -> Any:
     bob = world.bob.token
     me = (await bob.get("/api/v1/me")).json
+    sessions = [each["id"] for each in (await world.bob.browser.get("/api/v1/sessions")).json["items"]]
     mine = (await bob.get("/api/v1/instances")).json["items"]
     tokens = [each["id"] for each in (await bob.get("/api/v1/tokens")).json["items"]]
     tools = [each["name"] for each in (await bob.get("/api/v1/tools")).json["items"]]
@@ -251,4 +262,4 @@ async def kept_by_bob(world: World) -> Any:
     chats = [(await bob.get(f"/api/v1/chats/{each}")).json for each in (talk.chat, talk.asking)]
     waiting = [(await bob.get(f"/api/v1/{each}")).json for each in ("approvals", "grants", "chats")]
     own = [{**each, "status": None, "updated_at": None} for each in mine]
-    return me, own, tokens, tools, chats, waiting
+    return me, sessions, own, tokens, tools, chats, waiting

@@ -26,7 +26,7 @@ expected-statuses = ["2xx", "3xx", "4xx", 502, 504]
 include-operation-id = [
     "add_server", "edit_server", "create_instance", "edit_instance", "add_user", "edit_user", "make_token",
     "create_chat", "edit_chat", "send_message", "run_chat_tool", "answer_question",
-    "accept_server_changes", "accept_instance_changes",
+    "accept_server_changes", "accept_instance_changes", "confirm_server_issuer",
 ]
 checks.positive_data_acceptance.expected-statuses = ["2xx", 401, 403, 404, 409, 422]
 """

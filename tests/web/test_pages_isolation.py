@@ -41,8 +41,8 @@ def filled(path: str, world: World, *, missing: bool) -> str:
 
 
 def words_of(answer: Any, asked: str) -> str:
-    """What a page says, without the address that was asked for, which it repeats."""
-    text = str(answer.text)
+    """What a page says, without the address that it repeats and without the masked CSRF value."""
+    text = re.sub(r'(csrf" (?:value|content)=")[^"]+', r"\1…", str(answer.text))
     for part in re.split(r"[/?=]", asked):
         text = text.replace(part, "…") if len(part) > 12 else text
     return text
