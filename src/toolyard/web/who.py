@@ -25,6 +25,7 @@ __all__ = [
     "bearer",
     "bearer_token",
     "check_form",
+    "forget_identity",
     "identify",
     "is_page",
     "needs",
@@ -142,6 +143,13 @@ async def recognise(request: Request) -> Visitor:
     if known is None:
         known = request.state.visitor = await _arrive(request)
     return known
+
+
+def forget_identity(request: Request) -> None:
+    """Drop the cached user of a request, so that the next look-up asks the database again."""
+    for name in ("visitor", "identity"):
+        if hasattr(request.state, name):
+            delattr(request.state, name)
 
 
 async def identify(request: Request) -> Visitor:

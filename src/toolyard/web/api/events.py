@@ -17,7 +17,7 @@ from toolyard.web.api.status import status_of
 from toolyard.web.live import Change
 from toolyard.web.records import ServerRecord
 from toolyard.web.site import Site
-from toolyard.web.who import Visitor, needs
+from toolyard.web.who import Visitor, forget_identity, needs
 
 __all__ = ["STREAM", "may_still", "router"]
 
@@ -58,7 +58,7 @@ async def _events(site: Site, visitor: Visitor, request: Request) -> AsyncGenera
 async def may_still(request: Request) -> bool:
     """Whether a sign-in or token still counts: a stream outlives many a sign-out. Where that cannot be looked
     up, it does not: who listens connects again."""
-    del request.state.visitor
+    forget_identity(request)
     try:
         await needs(Right.READ)(request)
     except (ToolyardError, HTTPException):
