@@ -219,7 +219,8 @@ async def asks(client: Modern, http: aiohttp.ClientSession, arguments: dict[str,
         return question(reply)[1] if asked else reply.result
     message = client.message("tools/call", {"name": WRITE, "arguments": arguments})
     async with http.post(client.url, json=message, headers=client.head("tools/call")) as response:
-        answer = await _next(response)
+        streamed = response.content_type == "text/event-stream"
+        answer = await _next(response) if streamed else await response.json()
         return answer.get("params") or answer["result"]
 
 

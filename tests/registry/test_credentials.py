@@ -350,7 +350,10 @@ async def test_a_program_signs_in_with_the_key_file_beside_its_entry(office: Any
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     await office.program.set(entered={"robot": ""})
-    oauth = OAuthSpec(client_id="robot", grant="client_credentials", private_key_file="key.pem")
+    issuer = office.program.origins["as1"]
+    oauth = OAuthSpec(
+        client_id="robot", grant="client_credentials", private_key_file="key.pem", issuer=issuer
+    )
     server = Server(
         "r",
         HttpSpec(office.program.mcp),

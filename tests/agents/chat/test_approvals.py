@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ async def test_a_yes_makes_the_call_and_the_turn_goes_on(house: House, model: Mo
     again = await house.chats.send(ME, chat.id, PUT)
     await house.waits(chat, again)
     assert house.calls() == ['put {"text": "a"}']
-    assert await house.database.approvals.grants(ME, 0.0) == []
+    assert await house.database.approvals.grants(ME, time.time()) == []
 
 
 async def test_a_no_is_told_to_the_model_and_the_turn_goes_on(house: House) -> None:
@@ -108,7 +109,7 @@ async def test_a_yes_can_reach_further_and_be_taken_back(house: House) -> None:
     assert len(house.calls()) == 3
     # Another chat has to ask.
     await asked(house, PUT)
-    [grant] = await house.database.approvals.grants(ME, 0.0)
+    [grant] = await house.database.approvals.grants(ME, time.time())
     assert await house.database.approvals.revoke(ME, grant.id)
     await house.waits(chat, await house.chats.send(ME, chat.id, 'call s_put {"text": "d"}'))
 
@@ -139,7 +140,7 @@ async def test_a_tool_that_changed_since_the_yes_is_not_called(opened: Opening, 
         for each in await house.database.approvals.waiting(ME)
         if each.id == only(waiting, Kind.ASK)[0]["approval"]
     ]
-    grants = await house.database.approvals.grants(ME, 0.0)
+    grants = await house.database.approvals.grants(ME, time.time())
     assert approval.definition_hash not in {grant.definition_hash for grant in grants}
 
 
@@ -179,7 +180,7 @@ async def test_a_turn_that_waits_can_be_stopped(house: House) -> None:
     assert await house.database.approvals.waiting(ME) == []
     with pytest.raises(ChatRefused):
         await house.chats.answer(ME, only(events, Kind.ASK)[0]["approval"], yes=True)
-    assert await house.database.approvals.grants(ME, 0.0) == []
+    assert await house.database.approvals.grants(ME, time.time()) == []
     await house.say(chat, "go on")
 
 
