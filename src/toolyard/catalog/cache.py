@@ -32,7 +32,7 @@ _LARGE_BODY = 128 * 1024
 _PUBLIC = "public"
 _SHARED = "shared"
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolyard.catalog.cache")
 _T = TypeVar("_T")
 
 

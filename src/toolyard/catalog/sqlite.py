@@ -58,7 +58,7 @@ CREATE TABLE IF NOT EXISTS pins (
 """
 """Beside the listings and not among them: forgetting a listing must not forget what was accepted."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolyard.catalog.sqlite")
 _T = TypeVar("_T")
 
 

@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS result (
 )
 """
 _T = TypeVar("_T")
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolyard.content.resultstore")
 
 
 class ResultStore(Results):

@@ -40,7 +40,7 @@ Mode: TypeAlias = Literal["direct", "meta"]
 
 CALL = "tools_call"
 """The meta tool that calls another."""
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolyard.meta.surface")
 _FOUND = 10
 _LISTED = 64
 _READ = 16_000

@@ -36,7 +36,7 @@ _LAST_ID = 2**63 - 1
 _LAST = 10.0
 """Seconds that closing gives to entries which are still waiting."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolyard.store.audit")
 
 
 class SqlAudit:

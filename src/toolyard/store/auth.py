@@ -22,7 +22,7 @@ from toolyard.store.working import Workshop
 
 __all__ = ["SqlAuthStorage"]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolyard.store.auth")
 _R = TypeVar("_R", Pending, Grant, Client)
 
 _FORGOTTEN_AFTER = 86_400.0

@@ -21,7 +21,7 @@ _KEEP_SECONDS = 90 * 86_400.0
 _AHEAD_SECONDS = 86_400.0
 """Entries so far ahead are of a clock that was wrong, and would stand in the way of those to come."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolyard.store.catalogues")
 
 
 class SqlCatalogues:

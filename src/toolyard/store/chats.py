@@ -32,7 +32,7 @@ _IDS = 6_000
 _PAUSE = 1.0
 """Seconds between tries to see who shall stop, while the database is away."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolyard.store.chats")
 
 
 class SqlChats:

@@ -15,7 +15,7 @@ __all__ = ["FILE_NAME", "make_key", "read_key"]
 
 FILE_NAME = "secret.key"
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolyard.store.keyfile")
 
 
 def make_key(path: Path) -> None:

@@ -14,7 +14,7 @@ from toolyard.store.lazy import LazyDatabase
 
 __all__ = ["LazyCatalogues", "LazyEntries", "common_storage"]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolyard.store.lazy_catalogues")
 
 
 class LazyCatalogues:

@@ -19,7 +19,7 @@ __all__ = ["SqlLetters"]
 _LIFE = 900.0
 """Seconds after which a letter is thrown away that nobody took: whoever it was for is gone."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolyard.store.letters")
 
 
 class SqlLetters:

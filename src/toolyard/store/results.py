@@ -20,7 +20,7 @@ from toolyard.store.working import Workshop
 __all__ = ["SqlResults"]
 
 _T = TypeVar("_T")
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolyard.store.results")
 
 
 class SqlResults(Results):

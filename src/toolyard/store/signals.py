@@ -39,7 +39,7 @@ _LONGEST = 7_000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolyard.store.signals")
 
 
 class Ear(Protocol):

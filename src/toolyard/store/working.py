@@ -34,7 +34,7 @@ _TRIES = 3
 _LAST = 10.0
 """Seconds that closing gives to work that was begun."""
 _SAID = "toolyard.said"
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("toolyard.store.working")
 _CONFLICTS = {"unique": "there is one like it already", "reference": "what this belongs to is gone"}
 
 
