@@ -126,7 +126,7 @@ setup: .venv/.run
 # What it keeps is in .data; it begins with two small servers of ours, and asks before a tool may write.
 run: setup
 	@mkdir -p .data
-	@test -e .data/mcp.json || .venv/bin/python -c "from toolyard.cli.demo import first_config; print(first_config(), end='')" > .data/mcp.json
+	@test -e .data/mcp.json || .venv/bin/python -c "from toolyard.cli.commands.demo import first_config; print(first_config(), end='')" > .data/mcp.json
 	@test -e .data/toolyard.toml || echo 'write_tools = "ask"' > .data/toolyard.toml
 	@exec .venv/bin/toolyard serve --data-dir .data --config .data/mcp.json
 

@@ -28,10 +28,10 @@ from harness.machine import describe
 from harness.processes import ROOT, Missing, Worker, worker
 from harness.report import replace_between, table
 from toolyard.catalog.search import SearchIndex, brief
-from toolyard.catalog.tokens import estimate_tokens
+from toolyard.catalog.token_estimate import estimate_tokens
 from toolyard.meta import META_TOOLS, Budgets
-from toolyard.meta.slimming import slim
-from toolyard.model.tool import Definition
+from toolyard.meta.compact_schema import slim
+from toolyard.types.tool import Definition
 
 DOCS = ROOT / "docs" / "benchmarks.md"
 START, END = "<!-- bench/search.py: start -->", "<!-- bench/search.py: end -->"

@@ -29,10 +29,10 @@ import psutil
 from harness.machine import describe
 from harness.processes import ROOT
 from harness.report import replace_between
-from toolyard.config.settings import Settings
-from toolyard.model.people import Role
+from toolyard.config.settings.table import Settings
 from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
 from toolyard.store import Database
+from toolyard.types.account import Role
 
 DOCS = ROOT / "docs" / "benchmarks.md"
 START, END = "<!-- bench/web.py: start -->", "<!-- bench/web.py: end -->"

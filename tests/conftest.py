@@ -66,7 +66,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
     # A list waits two seconds for servers that start, which is not enough for a process on a busy machine.
     # Tests of what happens then make it short again.
-    if (latecomers := sys.modules.get("toolyard.clients.latecomers")) is not None:
+    if (latecomers := sys.modules.get("toolyard.clients.deferred_listings")) is not None:
         vars(latecomers)["PATIENCE"] = 30.0
 
 

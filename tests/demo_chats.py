@@ -6,14 +6,14 @@ import base64
 import itertools
 import time
 
-from toolyard.agents.chat.keeping import result_event
+from toolyard.agents.chat.result_event import result_event
 from toolyard.cli.playground_server import bars
-from toolyard.model.approval import Approval, Grant
-from toolyard.model.chat import Chat, Event, Kind, NewEvent, TurnState
-from toolyard.model.result import Media, Result, Text
-from toolyard.model.tool import JsonObject
 from toolyard.store import Database
-from toolyard.web.ui.chat_example import example_events
+from toolyard.types.approval import Approval, Grant
+from toolyard.types.chat import Chat, Event, Kind, NewEvent, TurnState
+from toolyard.types.result import Media, Result, Text
+from toolyard.types.tool import JsonObject
+from toolyard.web.ui.chat.example import example_events
 
 RUNNER = "nobody"
 QUESTION = "Is Friday too full? Draw my week."

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from tests.demo_chats import fill_chats, fill_shown
 
-from toolyard.config.settings import Settings
-from toolyard.model.audit import AuditEntry
-from toolyard.model.people import Right, TokenScope
-from toolyard.model.registry import InstanceState
-from toolyard.people import People
+from toolyard.accounts import People
+from toolyard.config.settings.table import Settings
 from toolyard.registry import Registry
-from toolyard.registry.drafts import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.store import Database
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.audit import AuditEntry
+from toolyard.types.registry import InstanceState
 
 ROOT = Path(__file__).parent.parent
 OAUTH = ChoiceDraft("oauth")

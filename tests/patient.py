@@ -7,9 +7,9 @@ many things at once that is not enough to begin to speak with one.
 from __future__ import annotations
 
 from toolyard.cli import main
-from toolyard.clients import latecomers
+from toolyard.clients import deferred_listings
 
 if __name__ == "__main__":
-    assert latecomers.PATIENCE == 2.0
-    latecomers.PATIENCE = 60.0
+    assert deferred_listings.PATIENCE == 2.0
+    deferred_listings.PATIENCE = 60.0
     main()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 def with_tables(folder: Path) -> Path:
     """Leave a database in this folder, unless it has one: its tables are empty, and no key is its own yet."""
-    from toolyard.store.opening import FILE_NAME
+    from toolyard.store.sql.open import FILE_NAME
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = folder / FILE_NAME
@@ -25,7 +25,7 @@ def with_tables(folder: Path) -> Path:
 
 @cache
 def _empty() -> bytes:
-    from toolyard.store.opening import FILE_NAME, open_database
+    from toolyard.store.sql.open import FILE_NAME, open_database
 
     with tempfile.TemporaryDirectory() as made:
         engines, _ = open_database(Path(made), None, "a key for tests, long enough")

@@ -1,4 +1,4 @@
-"""Imports point one way: a room may import only rooms that stand before it."""
+"""Imports point one way: a package imports only packages that stand before it in ``PACKAGES``."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "toolyard"
 
-ROOMS = [
+PACKAGES = [
     "errors",
-    "model",
+    "types",
     "config",
-    "catalog",
     "policy",
-    "content",
+    "results",
+    "catalog",
     "net",
     "auth",
-    "wire",
+    "protocol",
     "transports",
     "clients",
     "meta",
     "agents",
-    "people",
+    "accounts",
     "registry",
     "store",
-    "wiring",
+    "core",
     "yard",
     "yard_sync",
     "adapters",
@@ -33,19 +33,24 @@ ROOMS = [
     "web",
     "cli",
 ]
-SAME_ROW = {("yard", "yard_sync"), ("yard", "adapters"), ("adapters", "yard")}
-DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc"}
+LIBRARY_INTERFACE = {("yard", "yard_sync"), ("yard", "adapters"), ("adapters", "yard")}
+"""The library is three packages that may import each other."""
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+MAX_LINES = 800
+MAX_MODULES_IN_A_FOLDER = 32
+"""Twenty-five modules and ``__init__.py``."""
 
 
 def modules() -> list[Path]:
     return sorted(SRC.rglob("*.py"))
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(SRC).parts[0].removesuffix(".py")
 
 
-def imported_rooms(path: Path) -> list[tuple[int, str]]:
+def imported_packages(path: Path) -> list[tuple[int, str]]:
+    """Return the line and package of each import of this project, type-checking imports included."""
     found: list[tuple[int, str]] = []
     for node in ast.walk(ast.parse(path.read_text())):
         names: list[str] = []
@@ -54,36 +59,39 @@ def imported_rooms(path: Path) -> list[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
             module = node.module or ""
-            plain = [f"toolyard.{a.name}" for a in node.names if a.name != "__version__"]
-            names = plain if module == "toolyard" else [module]
+            submodules = [f"toolyard.{a.name}" for a in node.names if a.name != "__version__"]
+            names = submodules if module == "toolyard" else [module]
         found += [(node.lineno, name.split(".")[1]) for name in names if name.startswith("toolyard.")]
     return found
 
 
-def faults(path: Path) -> Iterator[str]:
-    """What is wrong with the imports of a module."""
-    room = room_of(path)
-    if room in ("__init__", "__main__"):
+def import_violations(path: Path) -> Iterator[str]:
+    package = package_of(path)
+    if package in ("__init__", "__main__"):
         return
-    if room not in ROOMS:
-        yield f"{path} is in no room of the design"
+    if package not in PACKAGES:
+        yield f"{path} is not in a known package"
         return
-    for line, target in imported_rooms(path):
-        if target not in ROOMS:
-            yield f"{path}:{line} imports toolyard.{target}, which is no room"
-        elif ROOMS.index(target) > ROOMS.index(room) and (room, target) not in SAME_ROW:
-            yield f"{path}:{line}: {room} may not import {target}"
+    for line, target in imported_packages(path):
+        if target not in PACKAGES:
+            yield f"{path}:{line} imports toolyard.{target}, which is not a known package"
+        elif PACKAGES.index(target) > PACKAGES.index(package) and (package, target) not in LIBRARY_INTERFACE:
+            yield f"{path}:{line}: {package} may not import {target}"
 
 
-def test_a_room_imports_only_rooms_above_it() -> None:
-    assert len(modules()) > 500
-    assert [fault for path in modules() for fault in faults(path)] == []
+def test_a_package_imports_only_packages_before_it() -> None:
+    assert len(modules()) > 200
+    assert [violation for path in modules() for violation in import_violations(path)] == []
 
 
-def test_no_module_is_a_drawer() -> None:
-    assert [path for path in modules() if path.stem in DRAWERS] == []
+def test_no_module_has_a_vague_name() -> None:
+    assert [path for path in modules() if path.stem in VAGUE_NAMES] == []
 
 
-def test_files_fit_in_the_head() -> None:
-    """What second idea moved in?"""
-    assert [path for path in modules() if len(path.read_text().splitlines()) > 600] == []
+def test_modules_stay_short() -> None:
+    assert [path for path in modules() if len(path.read_text().splitlines()) > MAX_LINES] == []
+
+
+def test_folders_stay_small() -> None:
+    folders = {path.parent for path in modules()} - {SRC / "store" / "migrations" / "versions"}
+    assert [folder for folder in folders if len(list(folder.glob("*.py"))) > MAX_MODULES_IN_A_FOLDER] == []

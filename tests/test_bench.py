@@ -15,7 +15,7 @@ import mcp
 import pytest
 
 from toolyard.clients import ClientManager
-from toolyard.model.server import HttpSpec, Server, StdioSpec
+from toolyard.types.server import HttpSpec, Server, StdioSpec
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
 sys.path.append(str(BENCH))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from toolyard.agents.chat.keeping import result_event
-from toolyard.model.chat import Chat, Kind, NewEvent, TurnState
-from toolyard.model.principal import LOCAL
-from toolyard.model.result import Result
+from toolyard.agents.chat.result_event import result_event
 from toolyard.store import Database
+from toolyard.types.chat import Chat, Kind, NewEvent, TurnState
+from toolyard.types.principal import LOCAL
+from toolyard.types.result import Result
 
 __all__ = ["fill"]
 

@@ -18,10 +18,10 @@ import psutil
 
 from harness.asking import Peer
 from harness.processes import BENCH, ROOT, worker
-from toolyard.config.settings import Settings
-from toolyard.model.people import Right, Role, TokenScope
-from toolyard.people import People
+from toolyard.accounts import People
+from toolyard.config.settings.table import Settings
 from toolyard.store import Database
+from toolyard.types.account import Right, Role, TokenScope
 
 __all__ = ["GATEWAYS", "direct", "toolyard"]
 

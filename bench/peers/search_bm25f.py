@@ -13,7 +13,7 @@ from typing import Any
 
 from peers.search_driver import LIMIT, drive, parameters, words
 from peers.search_fts5 import STOPPED
-from toolyard.catalog.search.stems import stem
+from toolyard.catalog.search.stemmer import stem
 
 FIELDS = {
     # weight, and how much a long text is held against a word of it

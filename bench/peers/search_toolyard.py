@@ -6,7 +6,7 @@ from typing import Any
 
 from peers.search_driver import LIMIT, drive
 from toolyard.catalog.search import SearchIndex
-from toolyard.model.tool import Definition
+from toolyard.types.tool import Definition
 
 
 class Ours:

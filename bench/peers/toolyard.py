@@ -7,7 +7,7 @@ from typing import Any
 
 from peers.driver import Target, drive
 from toolyard.clients import ClientManager
-from toolyard.model.server import HttpSpec, Server, StdioSpec
+from toolyard.types.server import HttpSpec, Server, StdioSpec
 
 
 def server(index: int, target: Target) -> Server:

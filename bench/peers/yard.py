@@ -7,8 +7,8 @@ from typing import Any
 
 from peers.driver import Target, drive
 from toolyard import Toolyard
-from toolyard.model.agent import Agent
-from toolyard.model.call import CallRecord
+from toolyard.types.agent import Agent
+from toolyard.types.call import CallRecord
 
 TTL = 3600
 

@@ -9,7 +9,7 @@ for line in Path(__file__).with_name('modules.map').read_text().splitlines():
     for item in rest.split():
         a,_,b=item.partition('='); b=b or a
         rows[f'toolyard.{old}.{a}']=f'toolyard.{new}.{b}'
-rows['toolyard.wiring']='toolyard.core.composition'
+rows['toolyard.core.composition']='toolyard.core.composition'
 have={'toolyard.'+str(p.relative_to(root))[:-3].replace('/','.') for p in root.rglob('*.py') if p.name!='__init__.py' and 'migrations' not in p.parts}
 for m in sorted(have-set(rows)): print('UNMAPPED',m,file=sys.stderr)
 for m in sorted(set(rows)-have): print('GONE',m,file=sys.stderr)

@@ -2,7 +2,7 @@
 
 A row has three columns, separated by tabs: kind, old, new.
 
-- ``name``: an address such as ``toolyard.clients.lanes:Lanes.find`` and the new bare name. References come from
+- ``name``: an address such as ``toolyard.clients.dedicated_connections:Lanes.find`` and the new bare name. References come from
   the type checker, so that methods of the same name in other classes are left alone.
 - ``module``: two dotted paths. Files move, imports and textual mentions follow.
 
@@ -27,7 +27,7 @@ from lsp import LanguageServer
 from symbols import NotFoundError, Place
 
 ROOT = Path(__file__).resolve().parents[2]
-MARK = "MOVED__"
+MARK = ""
 """Stands in rewritten import lines until the end, so that the textual pass leaves them alone."""
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".html", ".js", ".txt", ".yaml", ".json", ".svg", ".tsv", ".css", ".in"}
 Edit = tuple[int, int, str, str]

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
         ToolyardError,
         Unreachable,
     )
-    from toolyard.model.result import Result
-    from toolyard.model.server import Timeouts
-    from toolyard.model.status import State, Status
-    from toolyard.model.tool import Tool
+    from toolyard.types.result import Result
+    from toolyard.types.server import Timeouts
+    from toolyard.types.status import State, Status
+    from toolyard.types.tool import Tool
     from toolyard.yard import Toolyard
 
 __version__ = "0.1.0"
@@ -62,11 +62,11 @@ __all__ = [
 _HOMES = {
     "Toolyard": "toolyard.yard",
     "Callbacks": "toolyard.clients",
-    "Result": "toolyard.model.result",
-    "Timeouts": "toolyard.model.server",
-    "State": "toolyard.model.status",
-    "Status": "toolyard.model.status",
-    "Tool": "toolyard.model.tool",
+    "Result": "toolyard.types.result",
+    "Timeouts": "toolyard.types.server",
+    "State": "toolyard.types.status",
+    "Status": "toolyard.types.status",
+    "Tool": "toolyard.types.tool",
     "discover_config_path": "toolyard.config",
     "load_config": "toolyard.config",
     "parse_config": "toolyard.config",

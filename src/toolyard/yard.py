@@ -10,31 +10,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
-from toolyard.agents.agentsfile import agent_id, agents_path, read_agents
+from toolyard.agents.definitions.agents_md import agent_id, agents_path, read_agents
 from toolyard.auth import AuthProvider
 from toolyard.catalog.lock import Change, LockKeeper
-from toolyard.catalog.lock.locks import Locks
-from toolyard.catalog.roster import Roster
-from toolyard.catalog.tokens import estimate_definition
+from toolyard.catalog.lock.combined_locks import Locks
+from toolyard.catalog.token_estimate import estimate_definition
+from toolyard.catalog.tool_listing import Roster
 from toolyard.clients import Callbacks
-from toolyard.clients.call import Approve
-from toolyard.clients.link import OnProgress
+from toolyard.clients.call_path import Approve
+from toolyard.clients.session import OnProgress
 from toolyard.config import default_data_dir, load_config, load_settings, parse_config
-from toolyard.config.settings import Settings
-from toolyard.content import Limits, failed
+from toolyard.config.settings.table import Settings
+from toolyard.core.composition import build
 from toolyard.errors import AgentsError, Problem, ToolyardError, Unreachable
 from toolyard.meta import META_TOOLS, RESULT_READ, Mode
-from toolyard.model.agent import Agent
-from toolyard.model.call import Caller, CallRecord
-from toolyard.model.config import Configuration
-from toolyard.model.decision import Decision, Surface
-from toolyard.model.principal import LOCAL
-from toolyard.model.result import Result
-from toolyard.model.server import Timeouts, Trust
-from toolyard.model.status import Status
-from toolyard.model.tool import Definition, Tool
 from toolyard.policy import refused, select_bundles
-from toolyard.wiring import build
+from toolyard.results import Limits, failed
+from toolyard.types.agent import Agent
+from toolyard.types.call import Caller, CallRecord
+from toolyard.types.config import Configuration
+from toolyard.types.decision import Decision, Surface
+from toolyard.types.principal import LOCAL
+from toolyard.types.result import Result
+from toolyard.types.server import Timeouts, Trust
+from toolyard.types.status import Status
+from toolyard.types.tool import Definition, Tool
 
 if TYPE_CHECKING:
     from toolyard.yard_sync import SyncToolyard
@@ -209,8 +209,10 @@ class Toolyard:
                 made[name] if name in offer.direct else _tool(name, meta[name]) for name in sorted(shown)
             ]
             return tools if server is None else [tool for tool in tools if tool.server == server]
-        from toolyard.catalog.views.view import Provider as Api  # loaded by those who talk to a model
-        from toolyard.catalog.views.view import view
+        from toolyard.catalog.schemas.provider_schema import (
+            Provider as Api,  # loaded by those who talk to a model
+        )
+        from toolyard.catalog.schemas.provider_schema import view
 
         return [
             view(shown[name], name, Api(provider)).tool
@@ -412,8 +414,10 @@ class Toolyard:
         return server
 
     def _undone(self, name: str, arguments: Mapping[str, Any], provider: Provider) -> Mapping[str, Any]:
-        from toolyard.catalog.views.view import Provider as Api  # loaded by those who talk to a model
-        from toolyard.catalog.views.view import view
+        from toolyard.catalog.schemas.provider_schema import (
+            Provider as Api,  # loaded by those who talk to a model
+        )
+        from toolyard.catalog.schemas.provider_schema import view
 
         definition = META_TOOLS.get(name) or self.known().tools.get(name)
         return arguments if definition is None else view(definition, name, Api(provider)).arguments(arguments)

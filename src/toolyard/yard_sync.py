@@ -11,12 +11,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from toolyard.catalog.lock import Change
-from toolyard.catalog.roster import Roster
+from toolyard.catalog.tool_listing import Roster
 from toolyard.errors import Unreachable
-from toolyard.model.decision import Decision
-from toolyard.model.result import Result
-from toolyard.model.status import Status
-from toolyard.model.tool import Tool
+from toolyard.types.decision import Decision
+from toolyard.types.result import Result
+from toolyard.types.status import Status
+from toolyard.types.tool import Tool
 from toolyard.yard import Toolyard
 
 __all__ = ["SyncToolyard"]

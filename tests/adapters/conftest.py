@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from toolyard import Toolyard
-from toolyard.cli.demo import demo_config
+from toolyard.cli.commands.demo import demo_config
 
 SERVERS = Path(__file__).parents[1] / "servers"
 AGENTS = """\

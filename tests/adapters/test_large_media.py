@@ -11,10 +11,10 @@ from pydantic_ai.messages import BinaryContent
 from pydantic_ai.models.test import TestModel
 
 from toolyard.adapters.anthropic import _block
-from toolyard.adapters.calling import Call
 from toolyard.adapters.openai import _chat_pictures, _responses_output
+from toolyard.adapters.parallel_calls import Call
 from toolyard.adapters.pydantic_ai import YardToolset
-from toolyard.model.result import Media, Result, Text
+from toolyard.types.result import Media, Result, Text
 
 SMALL = Media("image", "image/png", "aGk=", 2)
 CALL = Call("1", "t", "{}")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.agents.agentsfile import AgentsFile, agent_id, parse_agents
+from toolyard.agents.definitions.agents_md import AgentsFile, agent_id, parse_agents
 from toolyard.errors import AgentsError, Problem
-from toolyard.model.agent import Agent
+from toolyard.types.agent import Agent
 
 EXAMPLE = """\
 # Our agents

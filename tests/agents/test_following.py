@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolyard.agents.following import AgentsNow, follow_agents, read_now
+from toolyard.agents.definitions.watch import AgentsNow, follow_agents, read_now
 
 GOOD = "## Reader\n---\ntools: [a]\n---\nRead.\n"
 BROKEN = "## Reader\n---\ntools: all\n---\nRead.\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.agents.known import ToolFindings, validate_tools
-from toolyard.model.agent import Agent
+from toolyard.agents.definitions.pattern_check import ToolFindings, validate_tools
+from toolyard.types.agent import Agent
 
 KNOWN = ("grep", "repo_search", "view_file", "web_fetch")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.agents.toollist import ToolList, read_tools
+from toolyard.agents.definitions.tool_patterns import ToolList, read_tools
 
 patterns = st.from_regex(r"!?[A-Za-z0-9_*-]{1,12}", fullmatch=True)
 

@@ -12,14 +12,14 @@ from tests.conftest import ROOT, Programs
 from yarl import URL
 
 from toolyard.auth.authorization_response import AuthorizationResponse
-from toolyard.auth.flow import Flow
-from toolyard.auth.oauth import OAuthProvider
+from toolyard.auth.oauth_provider import OAuthProvider
+from toolyard.auth.sign_in_flow import Flow
+from toolyard.auth.sign_in_target import Ourselves, Target
 from toolyard.auth.storage import MemoryAuthStorage
-from toolyard.auth.target import Ourselves, Target
 from toolyard.errors import ServerError
-from toolyard.model.server import HttpSpec, OAuthSpec
 from toolyard.net import Net
-from toolyard.transports.requests import Requests, body_excerpt, refusal
+from toolyard.transports.http_requests import Requests, body_excerpt, refusal
+from toolyard.types.server import HttpSpec, OAuthSpec
 
 REDIRECT = "http://127.0.0.1:4999/callback"
 

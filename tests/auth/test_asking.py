@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from toolyard.auth.asking import Asker, one_line
+from toolyard.auth.address_policy import Reach
 from toolyard.auth.errors import AddressNotAllowed, AuthUnavailable
-from toolyard.auth.reach import Reach
+from toolyard.auth.oauth_http import Asker, one_line
 from toolyard.net import Net
 
 HERE = "http://127.0.0.1:1/mcp"

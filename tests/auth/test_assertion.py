@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, utils
 
-from toolyard.auth.assertion import client_assertion
+from toolyard.auth.client_assertion import client_assertion
 from toolyard.auth.errors import RegistrationFailed
 
 

@@ -15,9 +15,9 @@ from toolyard.auth.errors import (
     AuthUnavailable,
     TokenRefused,
 )
-from toolyard.auth.flow import Flow
 from toolyard.auth.provider import parse_challenge
 from toolyard.auth.records import issuer_digest
+from toolyard.auth.sign_in_flow import Flow
 from toolyard.errors import SignInNeeded
 
 Query = Callable[[str], dict[str, str]]

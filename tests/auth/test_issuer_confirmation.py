@@ -12,7 +12,7 @@ import pytest
 
 from toolyard import State, Toolyard
 from toolyard.auth.errors import IssuerUnconfirmed, SignInEnded, WrongAuthorizationServer
-from toolyard.auth.revoking import revoke
+from toolyard.auth.revocation import revoke
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from toolyard.auth.errors import AuthUnavailable
-from toolyard.auth.loopback import CallbackListener
+from toolyard.auth.loopback_redirect import CallbackListener
 from toolyard.errors import ToolyardError
 
 

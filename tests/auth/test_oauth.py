@@ -20,10 +20,10 @@ from toolyard.auth.errors import (
     SignInEnded,
     TooManyAttempts,
 )
-from toolyard.auth.oauth import OAuthProvider
+from toolyard.auth.oauth_provider import OAuthProvider
 from toolyard.auth.provider import parse_challenge
 from toolyard.errors import SignInNeeded
-from toolyard.model.status import State
+from toolyard.types.status import State
 
 Query = Callable[[str], dict[str, str]]
 

@@ -16,12 +16,12 @@ from aiohttp import web
 from tests.oauth.person import agree
 
 from toolyard.auth.authorization_response import AuthorizationResponse
-from toolyard.auth.oauth import OAuthProvider
+from toolyard.auth.oauth_provider import OAuthProvider
+from toolyard.auth.sign_in_target import Ourselves, Target
 from toolyard.auth.storage import MemoryAuthStorage
-from toolyard.auth.target import Ourselves, Target
-from toolyard.model.server import HttpSpec, OAuthSpec
 from toolyard.net import Net
-from toolyard.transports.requests import Requests, body_excerpt
+from toolyard.transports.http_requests import Requests, body_excerpt
+from toolyard.types.server import HttpSpec, OAuthSpec
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"

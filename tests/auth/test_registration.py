@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.auth.conftest import REDIRECT
 
+from toolyard.auth.client_registration import client_document
 from toolyard.auth.errors import (
     AuthUnavailable,
     ClientForgotten,
@@ -16,8 +17,7 @@ from toolyard.auth.errors import (
     WrongAuthorizationServer,
 )
 from toolyard.auth.records import issuer_digest
-from toolyard.auth.registration import client_document
-from toolyard.model.registry import Registration
+from toolyard.types.registry import Registration
 
 DOCUMENT = "https://toolyard.example/client.json"
 

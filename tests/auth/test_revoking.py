@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth import revoking
+from toolyard.auth import revocation
 from toolyard.auth.records import Grant
-from toolyard.auth.revoking import revoke
+from toolyard.auth.revocation import revoke
 from toolyard.errors import SignInNeeded
 
 
@@ -85,7 +85,7 @@ async def test_a_bad_address_for_it_is_no_reason_not_to_sign_in(world: Any) -> N
 
 async def test_it_ends_where_the_other_side_does_not(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     grant = await signed_in(world)
-    monkeypatch.setattr(revoking, "_SECONDS", 0.2)
+    monkeypatch.setattr(revocation, "_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -13,9 +13,9 @@ from yarl import URL
 
 from toolyard import Toolyard
 from toolyard.auth.authorization_response import AuthorizationResponse
-from toolyard.auth.oauth import OAuthProvider
+from toolyard.auth.oauth_provider import OAuthProvider
+from toolyard.auth.sign_in_target import Ourselves, Target
 from toolyard.auth.storage import MemoryAuthStorage
-from toolyard.auth.target import Ourselves, Target
 from toolyard.net import Net
 
 PROGRAM = Path(__file__).parent.parent / "oauth/sdk_server.py"

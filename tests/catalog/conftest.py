@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from toolyard.model.catalog import Listing
-from toolyard.model.principal import Principal
-from toolyard.model.server import HttpSpec, Server
+from toolyard.types.catalog import Listing
+from toolyard.types.principal import Principal
+from toolyard.types.server import HttpSpec, Server
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from toolyard.catalog.cache import Catalogues
-from toolyard.catalog.sqlite import FILE_NAME, SqliteStorage
+from toolyard.catalog.sqlite_storage import FILE_NAME, SqliteStorage
 from toolyard.catalog.storage import CatalogueStorage, Key, MemoryStorage, Stored
 from toolyard.errors import SignInNeeded, Unreachable
-from toolyard.model.catalog import Catalogue, Listing, Scope
-from toolyard.model.principal import LOCAL, Principal
-from toolyard.model.server import HttpSpec, Server, StdioSpec, Trust
+from toolyard.types.catalog import Catalogue, Listing, Scope
+from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.server import HttpSpec, Server, StdioSpec, Trust
 
 ANN, BOB = Principal("ann"), Principal("bob")
 DAY = 86_400.0

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.codec import decode, depth_known, encode
-from toolyard.model.catalog import Listing, Scope
+from toolyard.catalog.listing_codec import decode, depth_known, encode
+from toolyard.types.catalog import Listing, Scope
 
 numbers = (
     st.integers()

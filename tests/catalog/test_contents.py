@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from toolyard.catalog.codec import encode
-from toolyard.catalog.contents import judge_body
-from toolyard.model.catalog import Listing
+from toolyard.catalog.listing_codec import encode
+from toolyard.catalog.listing_contents import judge_body
+from toolyard.types.catalog import Listing
 
 LARGE = encode(
     Listing(tools=tuple({"name": f"tool{n}", "inputSchema": {}, "x": "y" * 100} for n in range(9000)))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.codec import depth_known, encode
-from toolyard.catalog.definitions import MAX_DEPTH, MAX_NAME, judge
-from toolyard.model.catalog import Listing
+from toolyard.catalog.listing_codec import depth_known, encode
+from toolyard.catalog.tool_validation import MAX_DEPTH, MAX_NAME, judge
+from toolyard.types.catalog import Listing
 
 SCHEMA: dict[str, Any] = {"type": "object"}
 

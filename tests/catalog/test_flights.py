@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from toolyard.catalog.flights import Flights
+from toolyard.catalog.single_flight import Flights
 
 
 class Work:

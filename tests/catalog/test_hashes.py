@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.catalog.hashes import definition_hash, entry_hash
-from toolyard.model.server import HttpSpec, OAuthSpec, Protocol, Server, StdioSpec, Timeouts, Trust
-from toolyard.model.tool import Definition
+from toolyard.types.server import HttpSpec, OAuthSpec, Protocol, Server, StdioSpec, Timeouts, Trust
+from toolyard.types.tool import Definition
 
 BASE = Definition(
     "repo",
@@ -84,7 +84,7 @@ def test_the_hash_is_that_of_a_text_which_never_changes() -> None:
 def test_another_process_with_another_hash_seed_gets_the_same_hash() -> None:
     program = (
         "from toolyard.catalog.hashes import definition_hash\n"
-        "from toolyard.model.tool import Definition\n"
+        "from toolyard.types.tool import Definition\n"
         "print(definition_hash(Definition('s', 'n', None, 'ü\\ud800', {'b': 1.5e300, 'a': [{}]})))"
     )
     printed = {

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from toolyard.catalog.hints import MAX_TTL, Hints, effective_ttl
-from toolyard.model.catalog import Scope
+from toolyard.catalog.cache_hints import MAX_TTL, Hints, effective_ttl
+from toolyard.types.catalog import Scope
 
 
 @pytest.mark.parametrize(

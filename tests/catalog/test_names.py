@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.names import RESERVED, Group, Naming, Reason, Target, Templates
+from toolyard.catalog.exposed_names import RESERVED, Group, Naming, Reason, Target, Templates
 from toolyard.errors import ConfigError
 
 SOUND = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -161,7 +161,7 @@ def test_an_unchanged_set_of_tools_is_not_named_again() -> None:
 
 def test_another_process_gives_the_same_names() -> None:
     program = (
-        "from toolyard.catalog.names import *\n"
+        "from toolyard.catalog.exposed_names import *\n"
         "groups = [Group('a', 'a', ('b_c', 'x'*80, 'grep')), Group('a_b', 'a_b', ('c', 'ü'))]\n"
         "print(list(Naming(Templates(server='{server}_{tool}')).names(groups).targets.items()))"
     )

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from toolyard.catalog.cache import Catalogues
-from toolyard.catalog.names import Group, Naming
-from toolyard.catalog.sqlite import FILE_NAME, SqliteStorage
-from toolyard.model.catalog import Listing
-from toolyard.model.principal import LOCAL, Principal
-from toolyard.model.server import Server, StdioSpec
+from toolyard.catalog.exposed_names import Group, Naming
+from toolyard.catalog.sqlite_storage import FILE_NAME, SqliteStorage
+from toolyard.types.catalog import Listing
+from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.server import Server, StdioSpec
 
 COUNT = 10_000
 SERVER = Server("large", StdioSpec("server"))

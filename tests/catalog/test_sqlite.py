@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from toolyard.catalog.sqlite import FILE_NAME, SqliteStorage
+from toolyard.catalog.sqlite_storage import FILE_NAME, SqliteStorage
 from toolyard.catalog.storage import Key, Stored
 
 KEY = Key("repo", "entry", "public")
@@ -23,7 +23,7 @@ STORED = Stored(KEY, "hash", 1_800_000_000.0, 60.0, b"body")
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from toolyard.catalog.sqlite import SqliteStorage
+from toolyard.catalog.sqlite_storage import SqliteStorage
 from toolyard.catalog.storage import Key, Stored
 
 async def main(path, name, rounds):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolyard.catalog.sqlite import FILE_NAME, SqliteStorage
+from toolyard.catalog.sqlite_storage import FILE_NAME, SqliteStorage
 from toolyard.catalog.storage import CatalogueStorage, Key, MemoryStorage, Stored
 
 KEY = Key("repo", "entry", "principal:ann")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.tokens import estimate_definition, estimate_tokens
-from toolyard.model.tool import Definition
+from toolyard.catalog.token_estimate import estimate_definition, estimate_tokens
+from toolyard.types.tool import Definition
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.cli.ending import Usage
+from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.arguments import coerce_words, needs_schema, read_object
 
 SCHEMA: dict[str, Any] = {

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from toolyard.config import load_config, load_settings
-from toolyard.config.settings import Settings
-from toolyard.model.principal import LOCAL
-from toolyard.web.site import Site
+from toolyard.config.settings.table import Settings
+from toolyard.types.principal import LOCAL
+from toolyard.web.services import Site
 
 pytestmark = pytest.mark.timeout(400)
 KEY = "a secret key that is long enough for this"

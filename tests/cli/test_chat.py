@@ -253,7 +253,7 @@ def _children(pid: int) -> list[int]:
 
 
 def test_the_list_of_exit_codes_is_what_the_code_has() -> None:
-    from toolyard.cli.chatting.once import CODES
-    from toolyard.model.chat import Ending
+    from toolyard.cli.chat.single_turn import CODES
+    from toolyard.types.chat import Ending
 
     assert set(CODES) == set(Ending)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.cli.chatting.forms import Unfit, fields_of, read_field
+from toolyard.cli.chat.elicitation_forms import Unfit, fields_of, read_field
 
 
 def field(schema: Any, *, required: bool = False) -> Any:

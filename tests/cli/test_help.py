@@ -90,7 +90,7 @@ def test_no_command_loads_rich_for_a_pipe_or_the_core_for_its_help() -> None:
     script = (
         "import sys\nfrom importlib import import_module\n"
         f"for name in {[*COMMANDS]!r}:\n"
-        "    import_module('toolyard.cli.' + ('import_' if name == 'import' else name))\n"
+        "    import_module('toolyard.cli.commands.' + ('import_' if name == 'import' else name))\n"
         "print(*sys.modules)"
     )
     done = subprocess.run(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mcp_types import methods
 
-from toolyard.cli.demo import first_config
+from toolyard.cli.commands.demo import first_config
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"

@@ -21,8 +21,8 @@ import pytest
 
 from toolyard.clients import ClientManager
 from toolyard.errors import ServerError
-from toolyard.model.server import HttpSpec, InstanceSpec, Protocol, Server, StdioSpec, Timeouts
-from toolyard.model.status import State, Status
+from toolyard.types.server import HttpSpec, InstanceSpec, Protocol, Server, StdioSpec, Timeouts
+from toolyard.types.status import State, Status
 
 
 @pytest.fixture(autouse=True)

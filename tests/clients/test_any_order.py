@@ -19,8 +19,8 @@ from tests.processes import below_us
 
 from toolyard.clients import ClientManager
 from toolyard.errors import ServerError
-from toolyard.model.server import Restart, Server, StdioSpec, Timeouts
-from toolyard.model.status import State
+from toolyard.types.server import Restart, Server, StdioSpec, Timeouts
+from toolyard.types.status import State
 
 pytestmark = pytest.mark.slow
 

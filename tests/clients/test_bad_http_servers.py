@@ -26,8 +26,8 @@ from toolyard.errors import (
     Throttled,
     Unreachable,
 )
-from toolyard.model.server import HttpSpec, Protocol, Server, Timeouts
-from toolyard.model.status import State
+from toolyard.types.server import HttpSpec, Protocol, Server, Timeouts
+from toolyard.types.status import State
 
 from .conftest import PATIENT
 

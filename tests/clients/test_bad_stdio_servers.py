@@ -17,13 +17,13 @@ import pytest
 from tests.processes import below_us, lives
 
 from toolyard.clients import Callbacks, ClientManager, Eras, connection
-from toolyard.clients.traffic import TrafficLimits
+from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.errors import BadAnswer, CallTimeout, OutcomeUnknown, RpcError, ServerError, Unreachable
-from toolyard.model.server import Restart, Server, StdioSpec, Timeouts
-from toolyard.model.status import State
-from toolyard.transports import stdio
 from toolyard.transports.memory import MemoryTransport
+from toolyard.transports.stdio import transport
 from toolyard.transports.transport import Ring
+from toolyard.types.server import Restart, Server, StdioSpec, Timeouts
+from toolyard.types.status import State
 
 Bad = Callable[..., Server]
 Beside = Callable[..., AbstractAsyncContextManager[ClientManager]]
@@ -349,7 +349,7 @@ async def test_a_server_that_ends_in_the_middle_of_calls_leaves_their_outcome_un
     says: Says,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stdio, "_AFTER_TERM", 0.3)
+    monkeypatch.setattr(transport, "_AFTER_TERM", 0.3)
     async with beside(bad(mode)) as manager:
         await manager.list_tools("bad")
         with within(3):
@@ -573,7 +573,7 @@ async def test_what_a_server_started_goes_with_it(
     until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stdio, "_AFTER_TERM", 0.3)
+    monkeypatch.setattr(transport, "_AFTER_TERM", 0.3)
     async with beside(bad("family")) as manager:
         await manager.call("bad", "echo")
         family = [*journal.starts(), *journal.processes()]
@@ -587,7 +587,7 @@ async def test_what_a_server_started_goes_with_it(
 async def test_callers_are_told_in_time_however_long_the_server_takes_to_go(
     bad: Bad, beside: Beside, within: Within, says: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stdio, "_AFTER_TERM", 4)
+    monkeypatch.setattr(transport, "_AFTER_TERM", 4)
     async with beside(bad("stubborn-and-silent", timeouts=Timeouts(0.5, 1, 1))) as manager:
         before = below_us()
         with pytest.raises(Unreachable) as caught:
@@ -628,9 +628,9 @@ async def test_closing_ends_calls_in_flight_and_those_that_wait_for_the_connect(
 
 PROGRAM = """
 import asyncio, sys, uvloop
-from toolyard.clients.traffic import TrafficLimits
+from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.clients import ClientManager
-from toolyard.model.server import Server, StdioSpec
+from toolyard.types.server import Server, StdioSpec
 
 async def main():
     good = StdioSpec(sys.executable, ("-I", "-S", sys.argv[1], "good"))

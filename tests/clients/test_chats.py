@@ -15,15 +15,15 @@ import pytest
 
 from toolyard.clients import Callbacks, ClientManager
 from toolyard.clients import manager as managing
-from toolyard.config.settings import Settings
+from toolyard.config.settings.table import Settings
+from toolyard.core.composition import Parts, build
 from toolyard.errors import SignInNeeded
-from toolyard.model.call import Caller
-from toolyard.model.config import Configuration
-from toolyard.model.decision import WriteTools
-from toolyard.model.principal import LOCAL, Principal
-from toolyard.model.server import Server, StdioSpec
-from toolyard.model.status import State
-from toolyard.wiring import Parts, build
+from toolyard.types.call import Caller
+from toolyard.types.config import Configuration
+from toolyard.types.decision import WriteTools
+from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.server import Server, StdioSpec
+from toolyard.types.status import State
 
 ANN = Principal("ann")
 USUAL = Caller(ANN)

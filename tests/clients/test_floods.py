@@ -15,10 +15,10 @@ import pytest
 
 from toolyard.catalog.storage import MemoryStorage
 from toolyard.clients import ClientManager
-from toolyard.config.settings import Settings
-from toolyard.model.config import Configuration
-from toolyard.model.server import HttpSpec, Protocol, Server, Timeouts
-from toolyard.wiring import build
+from toolyard.config.settings.table import Settings
+from toolyard.core.composition import build
+from toolyard.types.config import Configuration
+from toolyard.types.server import HttpSpec, Protocol, Server, Timeouts
 
 Beside = Callable[..., AbstractAsyncContextManager[ClientManager]]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from toolyard.clients import gates as preparing
-from toolyard.clients.gates import GatesOf
-from toolyard.model.agent import Agent
-from toolyard.model.call import Caller
-from toolyard.model.decision import Surface, WriteTools
-from toolyard.model.people import Right, TokenScope
-from toolyard.model.principal import Principal
-from toolyard.model.server import Bundle, HttpSpec, Server
-from toolyard.model.status import State
+from toolyard.clients import policy_cache as preparing
+from toolyard.clients.policy_cache import GatesOf
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.agent import Agent
+from toolyard.types.call import Caller
+from toolyard.types.decision import Surface, WriteTools
+from toolyard.types.principal import Principal
+from toolyard.types.server import Bundle, HttpSpec, Server
+from toolyard.types.status import State
 
 SERVER = Server("one", HttpSpec("https://one.example/mcp"))
 OTHER = Server("two", HttpSpec("https://two.example/mcp"))

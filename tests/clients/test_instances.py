@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from toolyard.clients import call as calling
-from toolyard.clients import rosters as keeping
-from toolyard.config.settings import Settings
+from toolyard.clients import call_path as calling
+from toolyard.clients import tool_directory as keeping
+from toolyard.config.settings.table import Settings
+from toolyard.core.composition import Parts, build
 from toolyard.errors import RpcError, ServerError, ToolRefused, ToolyardError, Unreachable
-from toolyard.model.agent import Agent
-from toolyard.model.call import Caller, CallRecord
-from toolyard.model.config import Configuration
-from toolyard.model.decision import Surface, Verdict, WriteTools
-from toolyard.model.principal import LOCAL, Principal
-from toolyard.model.server import HttpSpec, Server
-from toolyard.model.status import State
-from toolyard.wiring import Parts, build
+from toolyard.types.agent import Agent
+from toolyard.types.call import Caller, CallRecord
+from toolyard.types.config import Configuration
+from toolyard.types.decision import Surface, Verdict, WriteTools
+from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.server import HttpSpec, Server
+from toolyard.types.status import State
 
 ANN = Caller(Principal("ann"))
 BOB = Caller(Principal("bob"))

@@ -16,11 +16,11 @@ from toolyard.auth.provider import Challenge
 from toolyard.clients import ClientManager
 from toolyard.clients import manager as managing
 from toolyard.errors import ServerError, Unreachable
-from toolyard.model.principal import LOCAL, Principal
-from toolyard.model.server import HttpSpec, InstanceSpec, Provenance, Server, StdioSpec
-from toolyard.model.status import State
 from toolyard.net import Net
-from toolyard.net.origin import Origin
+from toolyard.net.http1.pool import Origin
+from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.server import HttpSpec, InstanceSpec, Provenance, Server, StdioSpec
+from toolyard.types.status import State
 
 Until = Callable[..., Awaitable[None]]
 

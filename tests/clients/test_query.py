@@ -15,10 +15,10 @@ import aiohttp.web
 import pytest
 
 from toolyard.clients import ClientManager
-from toolyard.clients.dialing import fingerprint
-from toolyard.clients.secrecy import secrets_of
+from toolyard.clients.connector import fingerprint
+from toolyard.clients.server_secrets import secrets_of
 from toolyard.errors import ServerError, Unreachable
-from toolyard.model.server import HttpSpec, Protocol, Server, Timeouts
+from toolyard.types.server import HttpSpec, Protocol, Server, Timeouts
 
 Until = Callable[..., Awaitable[None]]
 

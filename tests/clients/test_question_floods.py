@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from toolyard import Callbacks, Toolyard
-from toolyard.clients.link import Link, Patience
-from toolyard.clients.rounds import Rounds
+from toolyard.clients.input_required import Rounds
+from toolyard.clients.session import Link, Patience
 from toolyard.errors import BadAnswer
 
 SERVER = Path(__file__).parents[1] / "servers" / "flood_server.py"

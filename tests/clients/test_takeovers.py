@@ -11,8 +11,8 @@ import pytest
 
 from toolyard.clients import ClientManager
 from toolyard.errors import HttpStatus, RpcError, Throttled
-from toolyard.model.server import HttpSpec, Server, Timeouts
-from toolyard.model.status import State
+from toolyard.types.server import HttpSpec, Server, Timeouts
+from toolyard.types.status import State
 
 Refusal = Callable[[], aiohttp.web.Response]
 

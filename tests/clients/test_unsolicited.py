@@ -14,10 +14,10 @@ import aiohttp.web
 import pytest
 
 from toolyard.clients import Callbacks, ClientManager
-from toolyard.clients.traffic import TrafficLimits, TrafficMeter
+from toolyard.clients.unsolicited_traffic import TrafficLimits, TrafficMeter
 from toolyard.errors import OutcomeUnknown, Unreachable
-from toolyard.model.server import HttpSpec, Protocol, Server, StdioSpec, Timeouts
-from toolyard.model.status import State
+from toolyard.types.server import HttpSpec, Protocol, Server, StdioSpec, Timeouts
+from toolyard.types.status import State
 
 Beside = Callable[..., AbstractAsyncContextManager[ClientManager]]
 Until = Callable[[Callable[[], bool]], Any]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolyard.config import parse_config
-from toolyard.config.addresses import url_fault, without_secrets, without_user
+from toolyard.config.value_checks import url_fault, without_secrets, without_user
 from toolyard.errors import Problem
 
 Problems = Callable[..., list[Problem]]

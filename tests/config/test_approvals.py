@@ -10,7 +10,7 @@ import pytest
 
 from toolyard.config import Approval, Approvals, Configuration, approve, read_approvals, review
 from toolyard.errors import ConfigError
-from toolyard.model.server import StdioSpec
+from toolyard.types.server import StdioSpec
 
 Load = Callable[..., Configuration]
 Write = Callable[[Path, object], Path]

@@ -7,7 +7,7 @@ import pytest
 
 from toolyard.config import parse_config
 from toolyard.errors import Problem
-from toolyard.model.server import HttpSpec, Protocol, StdioSpec, Timeouts, Trust
+from toolyard.types.server import HttpSpec, Protocol, StdioSpec, Timeouts, Trust
 
 Problems = Callable[..., list[Problem]]
 

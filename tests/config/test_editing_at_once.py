@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from toolyard.config import atomic, plan_import, read_approvals, write_import
-from toolyard.config.approvals import approvals_file, remember
-from toolyard.config.atomic import editing
-from toolyard.config.exporting.writing import plan_entry, write_entry
+from toolyard.config import file_writer, plan_import, read_approvals, write_import
+from toolyard.config.exporters.client_files import plan_entry, write_entry
+from toolyard.config.file_approvals import approvals_file, remember
+from toolyard.config.file_writer import editing
 from toolyard.errors import ConfigError
 
 _MOMENT = 0.3
@@ -33,7 +33,7 @@ def beside(file: Path, others: bytes, work: Callable[[], Any]) -> Future[Any]:
 def test_who_does_not_come_to_an_end_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(atomic, "_PATIENCE", 0.1)
+    monkeypatch.setattr(file_writer, "_PATIENCE", 0.1)
     with (
         editing(tmp_path / "mcp.json"),
         pytest.raises(TimeoutError, match="another program has been writing there"),

@@ -12,11 +12,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from toolyard.config.exporting.errors import EditRefused
-from toolyard.config.exporting.members import comments, drop_member, put_member
-from toolyard.config.exporting.targets import path_in
-from toolyard.config.exporting.writing import Change, plan_entry, write_entry
-from toolyard.config.reader import read_json
+from toolyard.config.exporters.client_files import Change, plan_entry, write_entry
+from toolyard.config.exporters.errors import EditRefused
+from toolyard.config.exporters.json_members import comments, drop_member, put_member
+from toolyard.config.exporters.targets import path_in
+from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError
 
 PATH = ("mcpServers", "toolyard")

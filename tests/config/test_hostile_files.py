@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from toolyard.agents.agentsfile import read_agents
+from toolyard.agents.definitions.agents_md import read_agents
 from toolyard.catalog.lock import read_lock, write_lock
-from toolyard.config.approvals import approvals_file, read_approvals
-from toolyard.config.atomic import write_private, write_whole
 from toolyard.config.backups import keep_backup
+from toolyard.config.file_approvals import approvals_file, read_approvals
+from toolyard.config.file_writer import write_private, write_whole
 from toolyard.errors import AgentsError, ConfigError
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")

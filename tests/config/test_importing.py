@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolyard.config import ImportPlan, known_places, load_config, plan_import, project_places, write_import
-from toolyard.config.importing.inserting import insert_servers
-from toolyard.config.reader import read_json
+from toolyard.config.importers.json_insertion import insert_servers
+from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError
-from toolyard.model.server import StdioSpec
+from toolyard.types.server import StdioSpec
 
 Write = Callable[[Path, object], Path]
 NOW = datetime(2026, 7, 28, 12, 30, 45, tzinfo=UTC)

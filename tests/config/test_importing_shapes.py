@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.config.importing.shapes import ForeignFile, read_foreign
+from toolyard.config.importers.formats import ForeignFile, read_foreign
 from toolyard.errors import ConfigError
 
 Write = Callable[[Path, object], Path]

@@ -6,7 +6,7 @@ from typing import Any
 
 from toolyard.config import Configuration, parse_config
 from toolyard.errors import Problem
-from toolyard.model.server import HttpSpec, OAuthSpec, StdioSpec
+from toolyard.types.server import HttpSpec, OAuthSpec, StdioSpec
 
 Problems = Callable[..., list[Problem]]
 Load = Callable[..., Configuration]

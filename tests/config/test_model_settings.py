@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolyard.config import load_settings
-from toolyard.config.model_entries import ModelEntry
+from toolyard.config.settings.models import ModelEntry
 from toolyard.errors import ConfigError, Problem
 
 Write = Callable[[Path, object], Path]

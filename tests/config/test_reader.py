@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolyard.config.documents import path_text
-from toolyard.config.reader import MAX_DEPTH, read_json
+from toolyard.config.sources.json_document import path_text
+from toolyard.config.sources.json_reader import MAX_DEPTH, read_json
 from toolyard.errors import ConfigError
 
 values = st.recursive(

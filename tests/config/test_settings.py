@@ -17,7 +17,7 @@ from toolyard.config import (
     default_data_dir,
     load_settings,
 )
-from toolyard.config.settings import Setting
+from toolyard.config.settings.table import Setting
 from toolyard.errors import ConfigError, Problem
 
 Write = Callable[[Path, object], Path]

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolyard.config import Configuration, load_config
-from toolyard.config.assembling import assemble
-from toolyard.config.layers import layer_from_mapping
+from toolyard.config.sources.layers import layer_from_mapping
+from toolyard.config.sources.merge import assemble
 from toolyard.errors import ConfigError
-from toolyard.model.server import Provenance, StdioSpec
+from toolyard.types.server import Provenance, StdioSpec
 
 Load = Callable[..., Configuration]
 Write = Callable[[Path, object], Path]

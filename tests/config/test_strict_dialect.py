@@ -8,7 +8,7 @@ import pytest
 
 from toolyard.config import parse_config
 from toolyard.errors import Problem
-from toolyard.model.server import (
+from toolyard.types.server import (
     HttpSpec,
     OAuthSpec,
     Protocol,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.config.variables import expand, names_in
+from toolyard.config.sources.variables import expand, names_in
 
 ENV = {"HOST": "example.com", "EMPTY": "", "TOKEN": "a${HOST}b"}
 

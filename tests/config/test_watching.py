@@ -61,7 +61,7 @@ async def watch(
     project: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[Callable[..., Any]]:
     """Load, then watch with the same arguments, by events alone."""
-    monkeypatch.setattr("toolyard.config.watching._POLL_SECONDS", 600)
+    monkeypatch.setattr("toolyard.config.watch._POLL_SECONDS", 600)
     running: list[Watch] = []
     stack: list[Any] = []
 
@@ -182,7 +182,7 @@ async def test_the_default_file_is_seen_when_it_appears(watch: Callable[..., Any
 async def test_where_there_are_no_events_a_look_now_and_then_finds_the_change(
     watch: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolyard.config.watching._POLL_SECONDS", 0.1)
+    monkeypatch.setattr("toolyard.config.watch._POLL_SECONDS", 0.1)
     file = tmp_path / "later" / "mcp.json"
     running = await watch(data_dir=file.parent)
     for number in ("1", "2"):

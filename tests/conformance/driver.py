@@ -22,12 +22,12 @@ from yarl import URL
 from toolyard import Callbacks, RpcError, Toolyard, ToolyardError
 from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import IssuerUnconfirmed
-from toolyard.auth.oauth import OAuthProvider
+from toolyard.auth.oauth_provider import OAuthProvider
 from toolyard.auth.provider import Challenge
+from toolyard.auth.sign_in_target import Ourselves, Target
 from toolyard.auth.storage import MemoryAuthStorage
-from toolyard.auth.target import Ourselves, Target
-from toolyard.model.server import OAuthSpec
 from toolyard.net import Net
+from toolyard.types.server import OAuthSpec
 
 REDIRECT = "http://localhost:3000/callback"
 

@@ -1,4 +1,4 @@
-"""``python -m tests.docs.reference``: writes docs/reference and docs/rooms.svg from the code, so that they
+"""``python -m tests.docs.reference``: writes docs/reference and docs/packages.svg from the code, so that they
 cannot drift.
 
 A test compares what stands there with what this would write.
@@ -14,12 +14,12 @@ from typing import Any
 import click
 from fastapi import FastAPI
 from tests.conftest import ROOT
-from tests.docs import rooms
+from tests.docs import package_picture
 
 from toolyard.cli.app import SECTIONS, app
-from toolyard.config.settings import SETTINGS, Settings
+from toolyard.config.settings.table import SETTINGS, Settings
 from toolyard.web import api
-from toolyard.web.api.document import document
+from toolyard.web.api.openapi import document
 
 FOLDER = ROOT / "docs/reference"
 NOTE = "<!-- Written by `make reference` from the code; a test fails when it is out of date. -->"
@@ -175,7 +175,7 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, write in PAGES.items():
         (FOLDER / name).write_text(re.sub(r"[ \t]+\n", "\n", write()))
-    rooms.FILE.write_text(rooms.picture())
+    package_picture.FILE.write_text(package_picture.picture())
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ import click
 from tests.docs.pages import read
 
 from toolyard.cli.app import app
-from toolyard.cli.chatting.commands import COMMANDS
-from toolyard.cli.chatting.once import CODES
-from toolyard.model.chat import Ending, Kind
+from toolyard.cli.chat.single_turn import CODES
+from toolyard.cli.chat.slash_commands import COMMANDS
+from toolyard.types.chat import Ending, Kind
 
 PAGE = read("docs/chat.md").partition("## In the terminal")[2]
 

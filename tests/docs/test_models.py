@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tests.docs.pages import examples, read
 
-from toolyard.agents.models.models import Models
+from toolyard.agents.models.available_models import Models
 from toolyard.config import load_settings
-from toolyard.config.model_entries import PROVIDERS
+from toolyard.config.settings.models import PROVIDERS
 
 PAGE = "docs/chat.md"
 

@@ -6,12 +6,12 @@ import json
 import re
 
 import pytest
-from tests.docs import rooms
+from tests.docs import package_picture
 from tests.docs.reference import FOLDER, PAGES
 
 from toolyard.config import parse_config
-from toolyard.config.documents import JsonValue
-from toolyard.config.entry import Entry
+from toolyard.config.entries.checked_object import Entry
+from toolyard.config.sources.json_document import JsonValue
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": {}}
 OAUTH = {"clientId": "a", "grant": "client_credentials", "clientSecret": "b"}
@@ -33,8 +33,8 @@ def test_the_reference_is_what_the_code_says(page: str) -> None:
     assert (FOLDER / page).read_text() == written, "out of date: run `make reference`"
 
 
-def test_the_picture_of_the_rooms_is_what_the_architecture_says() -> None:
-    assert rooms.FILE.read_text() == rooms.picture(), "out of date: run `make reference`"
+def test_the_picture_of_the_packages_follows_the_architecture_test() -> None:
+    assert package_picture.FILE.read_text() == package_picture.picture(), "out of date: run `make reference`"
 
 
 def test_every_key_that_a_configuration_may_have_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:

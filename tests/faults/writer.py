@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 
-from toolyard.config.settings import Settings
-from toolyard.model.audit import AuditEntry
-from toolyard.model.people import Role
+from toolyard.config.settings.table import Settings
 from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
 from toolyard.store import Database
 from toolyard.store.errors import StoreError
+from toolyard.types.account import Role
+from toolyard.types.audit import AuditEntry
 
 KEY = "a key for tests, long enough"
 SECRET = "the-secret-that-is-never-in-the-clear"

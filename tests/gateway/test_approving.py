@@ -16,11 +16,11 @@ import pytest
 from tests.gateway.conftest import Modern, Old, Reply, odd
 from tests.web.conftest import Local
 
-from toolyard.agents.chat.approving import Remember, granted
-from toolyard.gateway import approving
-from toolyard.gateway.remembering import MemoryApprovals
-from toolyard.model.approval import Approval
-from toolyard.model.people import Right, TokenScope
+from toolyard.agents.chat.approval_grants import Remember, granted
+from toolyard.gateway.input_required import approvals
+from toolyard.gateway.input_required.memory_approvals import MemoryApprovals
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.approval import Approval
 
 FORMS = {"elicitation": {"form": {}}}
 WRITE = "one_write"
@@ -171,7 +171,7 @@ async def test_another_definition_is_not_what_was_approved(door: Any) -> None:
 
 async def test_many_calls_do_not_flood_the_page(door: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setattr(approving, "_MOST", 5)
+    monkeypatch.setattr(approvals, "_MOST", 5)
     here: Door = await door(MAY_CALL)
     answers = await asyncio.gather(*(here.call({"text": str(number % 8)}) for number in range(24)))
     assert len(await here.waiting()) == 5

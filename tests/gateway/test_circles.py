@@ -16,14 +16,14 @@ import pytest
 from tests.agents.chat.house import chat_server, fake_model
 from tests.gateway.conftest import Modern, Old
 
-from toolyard.agents.chat.scribe import Scribe
+from toolyard.agents.chat.event_writer import Scribe
 from toolyard.agents.chat.turn import Turn
-from toolyard.clients.link import Link, _Call  # pyright: ignore[reportPrivateUsage]
+from toolyard.clients.session import Link, _Call  # pyright: ignore[reportPrivateUsage]
 from toolyard.errors import ApprovalNeeded
-from toolyard.gateway.answering import Watched
-from toolyard.gateway.httpsessions import HttpSession
-from toolyard.gateway.sessions import Session
-from toolyard.web.site import Site
+from toolyard.gateway.http.exchange import Watched
+from toolyard.gateway.http.sessions import HttpSession
+from toolyard.gateway.legacy_session import Session
+from toolyard.web.services import Site
 
 pytestmark = pytest.mark.both_loops
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from toolyard.gateway.failing import Refusal
-from toolyard.gateway.offering import Offering
-from toolyard.gateway.sealing import LIFE, Sealer
-from toolyard.model.server import HttpSpec, Server
+from toolyard.gateway.caller_view import Offering
+from toolyard.gateway.error_responses import Refusal
+from toolyard.gateway.input_required.request_state import LIFE, Sealer
+from toolyard.types.server import HttpSpec, Server
 
 YEAR = 366 * 86_400.0
 SERVER = Server("docs", HttpSpec("https://docs.example/mcp"))

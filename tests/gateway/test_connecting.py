@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from toolyard.cli.app import run
-from toolyard.gateway.connecting import CLIENTS, Way, address, snippet
+from toolyard.gateway.client_snippets import CLIENTS, Way, address, snippet
 
 KEYS = {"opencode": "mcp", "vscode": "servers"}
 

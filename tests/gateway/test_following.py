@@ -11,8 +11,8 @@ from tests.gateway.conftest import Modern, Old, next_message
 from tests.gateway.watched_server import WatchedServer
 from tests.web.conftest import Local
 
-from toolyard.gateway import following
-from toolyard.transports import http as transport
+from toolyard.gateway import upstream_subscriptions
+from toolyard.transports import streamable_http as transport
 
 A, B = "watched://a", "watched://b"
 
@@ -21,8 +21,8 @@ A, B = "watched://a", "watched://b"
 async def server(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[WatchedServer]:
-    monkeypatch.setattr(following, "_AGAIN", 0.05)
-    monkeypatch.setattr(following, "_LOOK", 0.05)
+    monkeypatch.setattr(upstream_subscriptions, "_AGAIN", 0.05)
+    monkeypatch.setattr(upstream_subscriptions, "_LOOK", 0.05)
     monkeypatch.setattr(transport, "_RETRY", 0.05)
     made = WatchedServer(modern=request.param == "modern", sessions=request.param != "sessionless")
     await made.start()

@@ -9,8 +9,8 @@ import pytest
 from tests.gateway.conftest import Modern, odd
 from tests.web.conftest import Local
 
-from toolyard.model.config import Configuration
-from toolyard.web.site import Site
+from toolyard.types.config import Configuration
+from toolyard.web.services import Site
 
 FORMS = {"elicitation": {"form": {}}}
 CHANGED = "notifications/tools/list_changed"

@@ -12,7 +12,7 @@ import pytest
 from tests.gateway.conftest import Modern, Reply, odd
 from tests.web.conftest import Local
 
-from toolyard.gateway import handing
+from toolyard.gateway.input_required import remote_calls
 from toolyard.store.errors import StoreError
 
 KEY = "a key that all replicas have"
@@ -109,8 +109,8 @@ async def test_where_nobody_holds_the_call_any_more_that_is_said(
     for place in (0, 1):
         assert (await rounds.again(place, asked, {"input-1": ANN})).error["data"] == gone
     # It is not there, or says nothing.
-    monkeypatch.setattr(handing, "_SILENCE", 0.5)
-    monkeypatch.setattr(handing, "ALIVE", 0.1)
+    monkeypatch.setattr(remote_calls, "_SILENCE", 0.5)
+    monkeypatch.setattr(remote_calls, "ALIVE", 0.1)
     asked = await rounds.first(0)
 
     async def deaf(mail: object) -> None: ...

@@ -12,8 +12,8 @@ import pytest
 from tests.gateway.conftest import META, Modern, Old, odd
 from tests.web.conftest import Local
 
-from toolyard.model.agent import Agent
-from toolyard.model.people import Right, TokenScope
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.agent import Agent
 
 CALL = frozenset({Right.CALL})
 

@@ -10,7 +10,7 @@ import aiohttp
 from tests.gateway.conftest import Modern
 
 from toolyard.catalog.lock import has_now, write_lock
-from toolyard.model.principal import LOCAL
+from toolyard.types.principal import LOCAL
 
 PROGRAM = """
 import json, pathlib, sys

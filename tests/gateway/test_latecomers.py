@@ -14,10 +14,10 @@ from tests.gateway.conftest import Modern, next_message, odd
 from tests.gateway.test_changing import listening, lists_changed, tools
 from tests.web.conftest import Local
 
-from toolyard.clients import latecomers
-from toolyard.gateway.front import MISSING
-from toolyard.model.people import Right, TokenScope
-from toolyard.model.principal import LOCAL
+from toolyard.clients import deferred_listings
+from toolyard.gateway.endpoint import MISSING
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.principal import LOCAL
 
 OFFERS = {"tools": {}, "prompts": {}, "resources": {}}
 LISTS = {
@@ -62,7 +62,7 @@ class Slow:
 @pytest.fixture
 async def slow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Slow, dict[str, Any]]]:
     """The server, and its entry: its timeouts are longer than any test."""
-    monkeypatch.setattr(latecomers, "PATIENCE", 0.3)
+    monkeypatch.setattr(deferred_listings, "PATIENCE", 0.3)
     server, app = Slow(), aiohttp.web.Application()
     app.router.add_post("/mcp", server.answer)
     runner = aiohttp.web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)

@@ -11,8 +11,8 @@ import pytest
 from tests.gateway.conftest import Modern, Old, next_message, odd
 from tests.web.conftest import Local, Person
 
-from toolyard.gateway import httpsessions
-from toolyard.gateway.names import Places
+from toolyard.gateway.http import sessions
+from toolyard.gateway.surface.resource_uris import Places
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ async def test_a_session_lasts_as_long_as_somebody_listens(
     await heard.begin()
     await silent.begin()
     stream = await get(heard)
-    monkeypatch.setattr(httpsessions, "_IDLE", 0.0)
+    monkeypatch.setattr(sessions, "_IDLE", 0.0)
     await new.begin()
     assert (await heard.ask("ping")).result == {}
     assert (await silent.ask("ping")).status == 404
@@ -105,7 +105,7 @@ async def test_a_session_lasts_as_long_as_somebody_listens(
 async def test_who_begins_very_many_sessions_loses_their_own(
     team: Local, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(httpsessions, "_MOST", 3)
+    monkeypatch.setattr(sessions, "_MOST", 3)
     url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
     his = Old(http, url, headers=bearer(ben))
     await his.begin()

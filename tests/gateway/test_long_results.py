@@ -13,8 +13,8 @@ from tests.gateway.conftest import LARGE, Modern, Old, Reply, odd
 from tests.gateway.large_server import data, words
 from tests.web.conftest import Local
 
-from toolyard.meta.surface import no_result
-from toolyard.model.people import Right, TokenScope
+from toolyard.meta.meta_tools import no_result
+from toolyard.types.account import Right, TokenScope
 
 LONG = 150_000
 MADE_UP = "toolyard://results/r0123456789abcdef0123"

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.clients import ClientManager
-from toolyard.gateway.failing import Refusal
-from toolyard.gateway.hub import Hub, Watch
-from toolyard.gateway.names import Places
-from toolyard.gateway.paging import page
-from toolyard.gateway.sealing import LIFE, Sealer
-from toolyard.gateway.streams import Stream
-from toolyard.model.principal import Principal
-from toolyard.model.server import HttpSpec, Server
-from toolyard.wire.codec import decode, encode, written
+from toolyard.gateway.client_subscriptions import Hub, Watch
+from toolyard.gateway.error_responses import Refusal
+from toolyard.gateway.http.event_streams import Stream
+from toolyard.gateway.input_required.request_state import LIFE, Sealer
+from toolyard.gateway.surface.paging import page
+from toolyard.gateway.surface.resource_uris import Places
+from toolyard.protocol.codec import decode, encode, written
+from toolyard.types.principal import Principal
+from toolyard.types.server import HttpSpec, Server
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -12,18 +12,18 @@ import aiohttp.web
 import pytest
 
 from toolyard.clients import Callbacks
-from toolyard.config.settings import Settings
-from toolyard.gateway.client import Request
-from toolyard.gateway.front import Front
+from toolyard.config.settings.table import Settings
+from toolyard.core.composition import Parts, build
+from toolyard.gateway.client_request import Request
+from toolyard.gateway.endpoint import Front
 from toolyard.gateway.gateway import Gateway
-from toolyard.gateway.sessions import Session
-from toolyard.model.call import Caller
-from toolyard.model.config import Configuration
-from toolyard.model.decision import Surface, WriteTools
-from toolyard.model.principal import Principal
-from toolyard.model.server import HttpSpec, Server, StdioSpec
-from toolyard.wire.exchange import Failure
-from toolyard.wiring import Parts, build
+from toolyard.gateway.legacy_session import Session
+from toolyard.protocol.pending import Failure
+from toolyard.types.call import Caller
+from toolyard.types.config import Configuration
+from toolyard.types.decision import Surface, WriteTools
+from toolyard.types.principal import Principal
+from toolyard.types.server import HttpSpec, Server, StdioSpec
 
 ODD = str(Path(__file__).parent / "odd_server.py")
 META = "io.modelcontextprotocol"

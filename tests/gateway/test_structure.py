@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.gateway.structure import says, shortened, weight
+from toolyard.gateway.surface.structured_truncation import says, shortened, weight
 
 texts = st.builds(lambda piece, times: piece * times, st.text(max_size=5), st.integers(0, 2_000))
 values = st.recursive(

@@ -16,7 +16,7 @@ from tests.gateway.conftest import HERE, Modern, Old, odd
 from tests.gateway.sloppy_server import LINK, PICTURE, SOUND, TOOLS
 from tests.web.conftest import Local
 
-from toolyard.gateway.wellformed import listed, tool
+from toolyard.gateway.surface.list_repair import listed, tool
 
 SLOPPY = {"command": sys.executable, "args": ["-I", "-S", str(HERE / "sloppy_server.py")]}
 READER = Path(__file__).parents[1] / "real_clients/reads_all.cjs"

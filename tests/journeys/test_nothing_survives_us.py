@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from toolyard.transports import watchdog
+from toolyard.transports.stdio import watchdog
 
 from .conftest import SDK_SERVER
 
@@ -23,7 +23,7 @@ TINY_SERVER = SDK_SERVER.with_name("tiny_server.py")
 HOLDER = """
 import asyncio, os, signal, sys, threading
 from toolyard.clients import ClientManager
-from toolyard.model.server import Server, StdioSpec
+from toolyard.types.server import Server, StdioSpec
 
 how, tag, program = sys.argv[1:4]
 script = f"{sys.executable} -c 'import sys, time; [None for _ in sys.stdin]; time.sleep(300)' {tag}; true"
@@ -133,7 +133,7 @@ def test_a_killed_watchdog_is_replaced_before_the_next_child(tag: str, tmp_path:
     program = """
 import asyncio, sys, psutil
 from toolyard.clients import ClientManager
-from toolyard.model.server import Server, StdioSpec
+from toolyard.types.server import Server, StdioSpec
 async def main():
     spec = StdioSpec(sys.executable, (sys.argv[1], "stdio", "--tag", sys.argv[2]))
     manager = ClientManager([Server("a", spec), Server("b", spec)])

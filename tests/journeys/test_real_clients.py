@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from tests.conftest import LEGACY, NODE, ROOT, Programs
 
-from toolyard.config.settings import Settings
-from toolyard.model.people import Right, Role, TokenScope
-from toolyard.people import People
+from toolyard.accounts import People
+from toolyard.config.settings.table import Settings
 from toolyard.store import Database
+from toolyard.types.account import Right, Role, TokenScope
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -12,8 +12,8 @@ import pytest
 
 from toolyard.clients import Callbacks, ClientManager
 from toolyard.errors import CallTimeout, RpcError, Unreachable
-from toolyard.model.server import HttpSpec, Protocol, Server, StdioSpec, Timeouts
-from toolyard.model.status import State
+from toolyard.types.server import HttpSpec, Protocol, Server, StdioSpec, Timeouts
+from toolyard.types.status import State
 
 from .conftest import LEGACY, NODE, PYTHONS, SDK_SERVER, Serve
 

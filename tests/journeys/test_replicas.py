@@ -231,10 +231,10 @@ TINY = ROOT / "tests/servers/tiny_server.py"
 
 # Without word of it, this replica would believe a token for an hour after it was revoked.
 CREDULOUS = """
-import toolyard.web.mcp
+import toolyard.web.gateway_mount
 from toolyard.cli import main
-assert toolyard.web.mcp._FRESH == 1.0
-toolyard.web.mcp._FRESH = 3_600.0
+assert toolyard.web.gateway_mount._FRESH == 1.0
+toolyard.web.gateway_mount._FRESH = 3_600.0
 main()
 """
 

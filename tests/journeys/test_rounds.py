@@ -24,10 +24,10 @@ ANN = {"action": "accept", "content": {"name": "Ann"}}
 
 # Soon believes that another replica is gone.
 HASTY = """
-import toolyard.gateway.handing
+import toolyard.gateway.input_required.remote_calls
 from toolyard.cli import main
-assert toolyard.gateway.handing._SILENCE == 15.0
-toolyard.gateway.handing._SILENCE = 2.0
+assert toolyard.gateway.input_required.remote_calls._SILENCE == 15.0
+toolyard.gateway.input_required.remote_calls._SILENCE = 2.0
 main()
 """
 

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from toolyard import SignInNeeded, State, ToolRefused, Toolyard, Unreachable, load_config
 from toolyard.auth import Challenge
-from toolyard.model.server import HttpSpec
+from toolyard.types.server import HttpSpec
 
 ROOT = Path(__file__).parent.parent.parent
 RECORDER = ROOT / "tests/yard/recorder.py"

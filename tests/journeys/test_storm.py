@@ -12,7 +12,7 @@ import pytest
 
 from toolyard.clients import ClientManager
 from toolyard.errors import OutcomeUnknown, ServerError
-from toolyard.model.server import HttpSpec, Restart, Server, StdioSpec
+from toolyard.types.server import HttpSpec, Restart, Server, StdioSpec
 
 from .conftest import PYTHONS, SDK_SERVER, Serve
 

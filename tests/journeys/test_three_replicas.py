@@ -22,10 +22,10 @@ from tests.conftest import ROOT
 from tests.journeys.test_replicas import Replica, running
 from tests.ports import free_port
 
-from toolyard.config.settings import Settings
-from toolyard.model.people import Right, Role, TokenScope
-from toolyard.people import People
+from toolyard.accounts import People
+from toolyard.config.settings.table import Settings
 from toolyard.store import Database
+from toolyard.types.account import Right, Role, TokenScope
 
 KEY = "a key that all replicas have"
 CALLS, CLIENTS, KILLED_AT = 2_000, 64, 500

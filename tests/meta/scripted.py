@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from toolyard.catalog.cache import Catalogues
-from toolyard.catalog.names import Naming
+from toolyard.catalog.exposed_names import Naming
 from toolyard.catalog.storage import MemoryStorage
 from toolyard.clients import ClientManager
-from toolyard.clients.call import CallPath, CallRules
-from toolyard.clients.rosters import Rosters
-from toolyard.content import Limits
+from toolyard.clients.call_path import CallPath, CallRules
+from toolyard.clients.tool_directory import Rosters
 from toolyard.meta import Budgets, Finder, MetaTools
-from toolyard.model.catalog import Listing
-from toolyard.model.decision import WriteTools
-from toolyard.model.principal import Principal
-from toolyard.model.server import Server, StdioSpec
+from toolyard.results import Limits
+from toolyard.types.catalog import Listing
+from toolyard.types.decision import WriteTools
+from toolyard.types.principal import Principal
+from toolyard.types.server import Server, StdioSpec
 
 __all__ = ["Core", "said", "server", "tool"]
 

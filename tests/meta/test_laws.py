@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.meta.scripted import Core, said, server, tool
 
-from toolyard.model.agent import Agent
-from toolyard.model.call import Caller
-from toolyard.model.decision import Surface, WriteTools
-from toolyard.model.principal import Principal
-from toolyard.model.server import Bundle, Server, Trust
+from toolyard.types.agent import Agent
+from toolyard.types.call import Caller
+from toolyard.types.decision import Surface, WriteTools
+from toolyard.types.principal import Principal
+from toolyard.types.server import Bundle, Server, Trust
 
 NAMES = ["read", "write", "find_all", "secret"]
 SERVERS = ["alpha", "beta", "gamma"]

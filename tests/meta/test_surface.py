@@ -12,11 +12,11 @@ from tests.meta.scripted import Core, said, server, tool
 
 from toolyard.errors import CallTimeout, Unreachable
 from toolyard.meta import META_TOOLS, Budgets
-from toolyard.model.agent import Agent
-from toolyard.model.call import Caller
-from toolyard.model.decision import Surface
-from toolyard.model.principal import Principal
-from toolyard.model.server import Trust
+from toolyard.types.agent import Agent
+from toolyard.types.call import Caller
+from toolyard.types.decision import Surface
+from toolyard.types.principal import Principal
+from toolyard.types.server import Trust
 
 CALLER = Caller(surface=Surface.MODEL_META)
 TOOLS = {

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.net.raw import OK, Peer, all_of, ask, ending, get, saying, talking
 
 from toolyard.net import Net, NotHttp
-from toolyard.net.answer import PIECE
+from toolyard.net.http1.response import PIECE
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

@@ -11,7 +11,7 @@ import pytest
 from tests.net.raw import OK, all_of, ask, ending, saying, talking
 
 from toolyard.net import Answer, Net
-from toolyard.net.line import Line
+from toolyard.net.http1.connection import Line
 
 HANGS = saying()
 

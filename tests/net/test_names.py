@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from toolyard.net import names
-from toolyard.net.names import Names
+from toolyard.net import resolver
+from toolyard.net.resolver import Names
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def test_names_that_nobody_answers_for_hold_up_nothing_else(silent: list[s
 
 
 async def test_there_are_only_so_many_at_a_time(silent: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "_MOST", 3)
+    monkeypatch.setattr(resolver, "_MOST", 3)
     looking = Names()
     waiting = [asyncio.create_task(looking.resolve(f"n{each}.silent")) for each in range(3)]
     await asyncio.sleep(0)
@@ -79,7 +79,7 @@ PROGRAM = textwrap.dedent("""
     socket.getaddrinfo = lambda *_, **__: time.sleep(600)
     from toolyard.clients import ClientManager
     from toolyard.errors import Unreachable
-    from toolyard.model.server import HttpSpec, Server, Timeouts
+    from toolyard.types.server import HttpSpec, Server, Timeouts
 
     async def main():
         server = Server("far", HttpSpec("http://far.silent/mcp"), timeouts=Timeouts(connect=0.5))

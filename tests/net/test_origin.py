@@ -11,7 +11,7 @@ import pytest
 from tests.net.raw import OK, Peer, all_of, ask, get, saying, talking
 
 from toolyard.net import Net, NotHttp
-from toolyard.net import origin as origins
+from toolyard.net.http1 import pool as origins
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 Until = Callable[..., Awaitable[None]]

@@ -15,7 +15,7 @@ import trustme
 from tests.net.raw import OK, Peer, all_of, ask, get, saying, sockets, talking
 
 from toolyard.net import Net, NotHttp
-from toolyard.net.answer import PIECE
+from toolyard.net.http1.response import PIECE
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 Until = Callable[..., Awaitable[None]]

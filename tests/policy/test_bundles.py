@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.errors import ConfigError
-from toolyard.model.decision import Surface, Verdict
-from toolyard.model.server import Bundle, Server, StdioSpec
-from toolyard.model.status import State
-from toolyard.model.tool import Definition
+from toolyard.policy.bundle_lookup import select_bundles
 from toolyard.policy.glob import fits
 from toolyard.policy.policy import Policy
 from toolyard.policy.rule import Candidate
-from toolyard.policy.selection import select_bundles
+from toolyard.types.decision import Surface, Verdict
+from toolyard.types.server import Bundle, Server, StdioSpec
+from toolyard.types.status import State
+from toolyard.types.tool import Definition
 
 REPO = Server("repo", StdioSpec("x"))
 NAMES = ("readFile", "readSecret", "search", "writeFile")

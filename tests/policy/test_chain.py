@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.model.agent import Agent
-from toolyard.model.decision import Decision, Surface, Verdict, WriteTools
-from toolyard.model.server import Bundle, Server, StdioSpec, Trust
-from toolyard.model.status import State
-from toolyard.model.tool import Definition
 from toolyard.policy.policy import Policy
 from toolyard.policy.rule import Candidate
+from toolyard.types.agent import Agent
+from toolyard.types.decision import Decision, Surface, Verdict, WriteTools
+from toolyard.types.server import Bundle, Server, StdioSpec, Trust
+from toolyard.types.status import State
+from toolyard.types.tool import Definition
 
 TRUSTED = Server("repo", StdioSpec("repo-server"))
 UNTRUSTED = Server("wild", StdioSpec("wild-server"), trust=Trust.UNTRUSTED, allow_tools=("read*",))

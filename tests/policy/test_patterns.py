@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolyard.policy.agent_patterns import is_plain, match, patterns, unused_patterns
 from toolyard.policy.glob import fits
-from toolyard.policy.patterns import is_plain, match, patterns, unused_patterns
 
 ALL_TOOLS = (
     "context7_query-docs",

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.model.agent import Agent
-from toolyard.model.decision import Surface, Verdict, WriteTools
-from toolyard.model.people import Right, TokenScope
-from toolyard.model.server import HttpSpec, InstanceSpec, Server
-from toolyard.model.status import State
-from toolyard.model.tool import Definition
 from toolyard.policy import Candidate, Policy
-from toolyard.policy.rules.token import covers
+from toolyard.policy.rules.token_scope import covers
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.agent import Agent
+from toolyard.types.decision import Surface, Verdict, WriteTools
+from toolyard.types.server import HttpSpec, InstanceSpec, Server
+from toolyard.types.status import State
+from toolyard.types.tool import Definition
 
 SERVER = Server("github", HttpSpec("https://x.example"))
 INSTANCE = Server("@ada/work", HttpSpec("https://x.example"), instance=InstanceSpec("ada", "work"))

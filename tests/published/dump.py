@@ -27,18 +27,18 @@ from tests.conftest import ROOT
 import toolyard
 from toolyard.auth.records import Client, Grant, Pending
 from toolyard.cli.app import app
-from toolyard.config import model_entries
-from toolyard.config.reviewing import Review
-from toolyard.config.settings import SETTINGS, Settings
+from toolyard.config.file_review import Review
+from toolyard.config.settings import models
+from toolyard.config.settings.table import SETTINGS, Settings
 from toolyard.errors import Problem, ToolyardError
-from toolyard.model.chat import Ending, Kind, TurnState
-from toolyard.model.result import Media
+from toolyard.types.chat import Ending, Kind, TurnState
+from toolyard.types.result import Media
 from toolyard.web import api
-from toolyard.web.api.document import document
-from toolyard.web.kinds import kind_of
-from toolyard.web.metrics import Metrics
-from toolyard.web.records import ServerRecord
-from toolyard.web.ui.chat_example import example_events
+from toolyard.web.api.openapi import document
+from toolyard.web.error_table import kind_of
+from toolyard.web.server.metrics import Metrics
+from toolyard.web.server_status import ServerRecord
+from toolyard.web.ui.chat.example import example_events
 
 GOLDEN = ROOT / "tests/published/golden"
 SOURCE = ROOT / "src/toolyard"
@@ -83,7 +83,7 @@ def settings() -> Any:
     rows = {
         each.name: [each.variable, plain(shown[each.name]), each.secret, list(each.also)] for each in SETTINGS
     }
-    return {"settings": rows, "model keys": sorted(model_entries._KEYS)}
+    return {"settings": rows, "model keys": sorted(models._KEYS)}
 
 
 def commands() -> Any:
@@ -251,8 +251,8 @@ def form_words() -> Any:
 
 def side_files() -> Any:
     """Tables of the SQLite files beside the database."""
-    from toolyard.catalog.sqlite import SqliteStorage
-    from toolyard.content.resultstore import ResultStore
+    from toolyard.catalog.sqlite_storage import SqliteStorage
+    from toolyard.results.sqlite_store import ResultStore
 
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -14,18 +14,18 @@ from tests.conftest import Programs
 from yarl import URL
 
 from toolyard.auth.authorization_response import AuthorizationResponse
-from toolyard.auth.flow import Flow
-from toolyard.auth.target import Ourselves
-from toolyard.config.settings import Settings
-from toolyard.model.people import Role, User
-from toolyard.model.principal import Principal
-from toolyard.model.registry import Instance, InstanceState
-from toolyard.model.server import Server
+from toolyard.auth.sign_in_flow import Flow
+from toolyard.auth.sign_in_target import Ourselves
+from toolyard.config.settings.table import Settings
 from toolyard.net import Net
 from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
 from toolyard.registry.credentials import Credentials
-from toolyard.registry.signing_in import SignIns
+from toolyard.registry.sign_in import SignIns
 from toolyard.store import Database
+from toolyard.types.account import Role, User
+from toolyard.types.principal import Principal
+from toolyard.types.registry import Instance, InstanceState
+from toolyard.types.server import Server
 
 ROOT = Path(__file__).parent.parent.parent
 BASE = "https://yard.example"

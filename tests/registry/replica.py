@@ -9,16 +9,16 @@ import asyncio
 import sys
 from pathlib import Path
 
-from toolyard.config.settings import Settings
+from toolyard.config.settings.table import Settings
+from toolyard.core.composition import build
 from toolyard.errors import ToolyardError
-from toolyard.model.call import Caller
-from toolyard.model.config import Configuration
-from toolyard.model.principal import Principal
 from toolyard.net import Net
 from toolyard.registry import Registry
 from toolyard.registry.credentials import Credentials
 from toolyard.store import Database
-from toolyard.wiring import build
+from toolyard.types.call import Caller
+from toolyard.types.config import Configuration
+from toolyard.types.principal import Principal
 
 
 async def main(data_dir: str, url: str, key: str, user: str, instance_id: str, calls: str) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from toolyard.model.registry import AuthChoice, AuthKind, Instance, Registration, RegistryServer
-from toolyard.model.server import HttpSpec, InstanceSpec, Trust
-from toolyard.registry.core import core_server, preview_server
+from toolyard.registry.server_builder import core_server, preview_server
+from toolyard.types.registry import AuthChoice, AuthKind, Instance, Registration, RegistryServer
+from toolyard.types.server import HttpSpec, InstanceSpec, Trust
 
 PUBLIC = AuthChoice("p", AuthKind.PUBLIC)
 HEADER = AuthChoice("h", AuthKind.HEADER, key="X-Key")

@@ -13,18 +13,18 @@ import pytest
 from toolyard.auth.errors import AuthUnavailable, NeverSignedIn, ScopeNeeded, SignInEnded
 from toolyard.auth.provider import parse_challenge
 from toolyard.auth.storage import MemoryAuthStorage
-from toolyard.config.settings import Settings
+from toolyard.config.settings.table import Settings
+from toolyard.core.composition import Parts, build
 from toolyard.errors import SignInNeeded
-from toolyard.model.call import Caller
-from toolyard.model.config import Configuration
-from toolyard.model.principal import LOCAL, Principal
-from toolyard.model.registry import InstanceState
-from toolyard.model.server import HttpSpec, OAuthSpec, Provenance, Server, StdioSpec
 from toolyard.net import Net
 from toolyard.registry import ChoiceDraft
 from toolyard.registry.credentials import Credentials, config_key
 from toolyard.store.errors import DatabaseUnavailable
-from toolyard.wiring import Parts, build
+from toolyard.types.call import Caller
+from toolyard.types.config import Configuration
+from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.registry import InstanceState
+from toolyard.types.server import HttpSpec, OAuthSpec, Provenance, Server, StdioSpec
 
 LATER = 4000
 PENDING, READY, NEEDS_REAUTH = InstanceState.PENDING, InstanceState.READY, InstanceState.NEEDS_REAUTH

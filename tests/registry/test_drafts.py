@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.model.registry import (
+from toolyard.registry.errors import Invalid
+from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.registry.validation import checked_instance, checked_server
+from toolyard.types.registry import (
     AuthChoice,
     AuthKind,
     InstanceState,
     Registration,
     RegistryServer,
 )
-from toolyard.model.server import Trust
-from toolyard.registry.checking import checked_instance, checked_server
-from toolyard.registry.drafts import ChoiceDraft, InstanceDraft, ServerDraft
-from toolyard.registry.errors import Invalid
+from toolyard.types.server import Trust
 
 GOOD = ServerDraft("GitHub", "https://api.github.com/mcp")
 

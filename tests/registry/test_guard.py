@@ -22,20 +22,20 @@ from yarl import URL
 
 from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import AddressNotAllowed
-from toolyard.auth.flow import Flow
-from toolyard.auth.target import Ourselves
-from toolyard.config.settings import Settings
+from toolyard.auth.sign_in_flow import Flow
+from toolyard.auth.sign_in_target import Ourselves
+from toolyard.config.settings.table import Settings
+from toolyard.core.composition import Parts, build
 from toolyard.errors import ServerError
-from toolyard.model.call import Caller
-from toolyard.model.config import Configuration
-from toolyard.model.people import Role, User
-from toolyard.model.registry import Instance
 from toolyard.net import Guard, Net, is_private
 from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
 from toolyard.registry.credentials import Credentials
-from toolyard.registry.signing_in import SignIns
+from toolyard.registry.sign_in import SignIns
 from toolyard.store import Database
-from toolyard.wiring import Parts, build
+from toolyard.types.account import Role, User
+from toolyard.types.call import Caller
+from toolyard.types.config import Configuration
+from toolyard.types.registry import Instance
 
 MCP, AUTH = "mcp.example.org", "auth.example.net"
 PUBLIC = {MCP: "93.184.216.34", AUTH: "93.184.216.35"}

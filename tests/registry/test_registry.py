@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from toolyard.auth.records import Client, Grant
-from toolyard.config.settings import Settings
-from toolyard.model.people import Role, User
-from toolyard.model.registry import AuthChoice, Instance, InstanceState, RegistryServer
-from toolyard.model.status import State, Status
+from toolyard.config.settings.table import Settings
 from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
 from toolyard.registry.errors import Invalid, NotFound, Taken
 from toolyard.store import Database
+from toolyard.types.account import Role, User
+from toolyard.types.registry import AuthChoice, Instance, InstanceState, RegistryServer
+from toolyard.types.status import State, Status
 
 URL = "https://api.github.com/mcp"
 HEADER = ChoiceDraft("header", key="X-Key")

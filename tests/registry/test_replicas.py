@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.model.registry import InstanceState
+from toolyard.types.registry import InstanceState
 
 pytestmark = pytest.mark.slow
 

@@ -24,10 +24,10 @@ from toolyard.auth.errors import (
     TokenRefused,
 )
 from toolyard.auth.records import issuer_digest
-from toolyard.auth.target import Ourselves
-from toolyard.model.registry import InstanceState
+from toolyard.auth.sign_in_target import Ourselves
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.registry.errors import Invalid, NotFound
+from toolyard.types.registry import InstanceState
 
 PENDING, READY = InstanceState.PENDING, InstanceState.READY
 

@@ -10,9 +10,9 @@ import pytest
 from tests.registry.conftest import OAUTH, Office
 
 from toolyard.config import parse_config
-from toolyard.model.registry import InstanceState
 from toolyard.registry import ChoiceDraft, InstanceDraft
-from toolyard.registry.signing_out import SignOuts
+from toolyard.registry.sign_out import SignOuts
+from toolyard.types.registry import InstanceState
 
 
 class Beside:
@@ -127,8 +127,8 @@ async def move_grant(office: Office, old: str, new: str) -> None:
     """What is sealed for one place does not open at another."""
     from sqlalchemy import Connection, delete, update
 
-    from toolyard.store.digests import digest
-    from toolyard.store.tables import auth_grants
+    from toolyard.store.sql.row_digests import digest
+    from toolyard.store.sql.tables import auth_grants
 
     def work(connection: Connection) -> None:
         connection.execute(delete(auth_grants).where(auth_grants.c.digest == digest(new)))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolyard.registry.fields import slug_fault
+from toolyard.registry.field_validation import slug_fault
 from toolyard.registry.slugs import LONGEST, propose, unique
 
 VALID = re.compile(r"[A-Za-z0-9-]{1,24}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.soak.counting import Tally
 
-from toolyard.model.chat import PIECES
+from toolyard.types.chat import PIECES
 
 
 @dataclass

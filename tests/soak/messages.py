@@ -11,7 +11,7 @@ from tests.soak.asking import Line, events
 from tests.soak.counting import Refused, Told, Wrong
 from tests.soak.replicas import Replica
 
-from toolyard.gateway.front import MISSING
+from toolyard.gateway.endpoint import MISSING
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 INFO = {"name": "soak", "version": "1"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolyard.config.settings import Settings
-from toolyard.model.people import Right, Role, TokenScope
-from toolyard.people import People
+from toolyard.accounts import People
+from toolyard.config.settings.table import Settings
 from toolyard.store import Database
-from toolyard.web.cookies import cookie_name
+from toolyard.types.account import Right, Role, TokenScope
+from toolyard.web.access.cookies import cookie_name
 
 
 @dataclass(frozen=True)

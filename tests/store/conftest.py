@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from toolyard.auth.records import Client, Grant, Pending
-from toolyard.model.people import Role, User
-from toolyard.model.registry import AuthChoice, AuthKind, Instance, RegistryServer
 from toolyard.store import Database
+from toolyard.types.account import Role, User
+from toolyard.types.registry import AuthChoice, AuthKind, Instance, RegistryServer
 
 KEY = "a key for tests, long enough"
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from toolyard.agents.chat.errors import NoSuchChat
-from toolyard.model.approval import Approval, Grant
-from toolyard.model.chat import Chat
-from toolyard.model.people import User
 from toolyard.store import Database
+from toolyard.types.account import User
+from toolyard.types.approval import Approval, Grant
+from toolyard.types.chat import Chat
 
 Rows = Callable[[str], Awaitable[list[dict[str, Any]]]]
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from toolyard.model.audit import AuditEntry
-from toolyard.store import Database, audit
+from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable, StoreClosed
+from toolyard.store.repositories import audit
+from toolyard.types.audit import AuditEntry
 
 NOW = 1_800_000_000.0
 

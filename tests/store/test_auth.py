@@ -109,7 +109,7 @@ async def test_a_record_of_an_older_or_newer_version_is_read(database: Database,
     import orjson
     from sqlalchemy import update
 
-    from toolyard.store.tables import auth_grants
+    from toolyard.store.sql.tables import auth_grants
 
     await database.auth.put_grant("k", grant)
     row = await database._workshop.read(lambda c: c.execute(auth_grants.select()).one())
@@ -126,7 +126,7 @@ async def test_a_body_that_was_moved_to_another_row_does_not_open(database: Data
     """Who can write to the database must not be able to give one person the tokens of another."""
     from sqlalchemy import select, update
 
-    from toolyard.store.tables import auth_grants
+    from toolyard.store.sql.tables import auth_grants
 
     await database.auth.put_grant("instance:ann", grant)
     await database.auth.put_grant("instance:bob", grant)
@@ -143,7 +143,7 @@ async def test_a_client_that_does_not_open_is_not_there_and_that_is_told(
 ) -> None:
     from sqlalchemy import update
 
-    from toolyard.store.tables import auth_clients
+    from toolyard.store.sql.tables import auth_clients
 
     await database.auth.put_client(client)
     await database._workshop.write(lambda c: c.execute(update(auth_clients).values(body=b"of another key")))

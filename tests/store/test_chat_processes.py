@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from toolyard.agents.chat.errors import NotHeld
-from toolyard.model.chat import Chat, Kind, NewEvent, TurnState
 from toolyard.store import Database
+from toolyard.types.chat import Chat, Kind, NewEvent, TurnState
 
 pytestmark = pytest.mark.slow
 
 _CLAIM = """
-from toolyard.model.chat import Kind, NewEvent, TurnState
+from toolyard.types.chat import Kind, NewEvent, TurnState
 say("ready")
 await told()
 won = []
@@ -28,7 +28,7 @@ await told()
 """
 
 _HOLD = """
-from toolyard.model.chat import Kind, NewEvent, TurnState
+from toolyard.types.chat import Kind, NewEvent, TurnState
 user = NewEvent(Kind.USER, {"text": "q"})
 await database.chats.claim("chat-0", "holder", TurnState.IDLE, [user], new_turn=True)
 await database.chats.beat("holder")

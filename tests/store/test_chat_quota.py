@@ -11,9 +11,10 @@ from sqlalchemy import text
 from tests.store.test_chats import ME, begun, chat, piece, said
 
 from toolyard.agents.chat.errors import ChatQuotaExceeded
-from toolyard.model.chat import Kind, NewEvent, TurnState
-from toolyard.store import Database, migrating
-from toolyard.store.chat_quota import ChatQuota
+from toolyard.store import Database
+from toolyard.store.repositories.chat_quota import ChatQuota
+from toolyard.store.sql import migrate
+from toolyard.types.chat import Kind, NewEvent, TurnState
 
 
 async def stored_bytes(database: Database, owner: str = "local") -> int:
@@ -96,7 +97,7 @@ async def test_an_upgrade_counts_the_chats_that_are_there(database: Database) ->
     from alembic.migration import MigrationContext
     from alembic.operations import Operations
 
-    script = Path(migrating.__file__).parent / "migrations/versions/0009_chat_bytes.py"
+    script = Path(migrate.__file__).parent / "migrations/versions/0009_chat_bytes.py"
     revision = runpy.run_path(str(script))
 
     def again(connection: Any) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from toolyard.agents.chat.errors import NoSuchChat
-from toolyard.model.chat import Chat, Event, Kind, NewEvent, TurnState
-from toolyard.store import Database, chat_waiting, rings
+from toolyard.store import Database
+from toolyard.store.change_feed import chat_event_waiters
 from toolyard.store.errors import StoreClosed
-from toolyard.store.rings import Ring, Rings
+from toolyard.store.repositories import event_tail
+from toolyard.store.repositories.event_tail import Ring, Rings
+from toolyard.types.chat import Chat, Event, Kind, NewEvent, TurnState
 
 ME = "runner-1"
 Open = Callable[..., Awaitable[Database]]
@@ -121,14 +123,14 @@ async def test_what_this_process_appends_is_not_read_again(
     await database.chats.append("chat-1", ME, [said("a")])
     assert numbers(await first) == [2]
     reads = 0
-    read = chat_waiting.read_events
+    read = chat_event_waiters.read_events
 
     def counted(*words: Any) -> Any:
         nonlocal reads
         reads += 1
         return read(*words)
 
-    monkeypatch.setattr(chat_waiting, "read_events", counted)
+    monkeypatch.setattr(chat_event_waiters, "read_events", counted)
     for number in range(3, 30):
         waiter = waiting_for(database, number - 1)
         await asyncio.sleep(0)
@@ -171,7 +173,7 @@ async def test_whoever_gives_up_leaves_nothing(database: Database, until: Any) -
 async def test_nothing_grows_with_the_chats_that_were_looked_at(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rings, "_SPARE", 5)
+    monkeypatch.setattr(event_tail, "_SPARE", 5)
     for number in range(30):
         await begun(database, f"chat-{number}")
         assert len(await database.chats.wait(f"chat-{number}", 0, 30)) == 1
@@ -237,7 +239,7 @@ async def test_a_process_of_its_own_is_heard(
     waiter = waiting_for(database, 1)
     await watched(database, until)
     code = """
-from toolyard.model.chat import Kind, NewEvent
+from toolyard.types.chat import Kind, NewEvent
 await database.chats.remark("chat-1", [NewEvent(Kind.ANSWER, {"yes": True})])
 say("done")
 await told()

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolyard.agents.chat.errors import NoSuchChat, NotHeld
-from toolyard.model.chat import Chat, Event, Kind, NewEvent, TurnState
-from toolyard.model.people import User
 from toolyard.store import Database
 from toolyard.store.errors import Conflict, StoreClosed
+from toolyard.types.account import User
+from toolyard.types.chat import Chat, Event, Kind, NewEvent, TurnState
 
 ME, OTHER = "runner-1", "runner-2"
 

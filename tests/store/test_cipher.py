@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.store.cipher import Cipher
 from toolyard.store.errors import KeyUnusable, Unreadable
+from toolyard.store.sql.cipher import Cipher
 
 KEY = "sixteen letters!"
 

@@ -14,10 +14,12 @@ import psycopg
 import pytest
 from sqlalchemy import text, update
 
-from toolyard.model.people import Role, User
-from toolyard.store import Database, dialects, locks, working
+from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable, StoreClosed
-from toolyard.store.tables import users
+from toolyard.store.locks import refresh_locks
+from toolyard.store.sql import dialects, executor
+from toolyard.store.sql.tables import users
+from toolyard.types.account import Role, User
 
 KEY = "a key for tests, long enough"
 
@@ -106,7 +108,7 @@ async def test_a_lock_that_is_held_for_too_long_is_said(
     database: Database, reopen: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other: Database = await reopen()
-    monkeypatch.setattr(locks, "_LONGEST_WAIT", 0.2)
+    monkeypatch.setattr(refresh_locks, "_LONGEST_WAIT", 0.2)
     async with database.auth.refreshing("k"):
         with pytest.raises(DatabaseUnavailable, match=r"has held the lock .* for more than 0.2 s") as caught:
             async with other.auth.refreshing("k"):
@@ -117,7 +119,7 @@ async def test_a_lock_that_is_held_for_too_long_is_said(
 async def test_closing_does_not_wait_for_a_database_that_hangs(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(working, "_LAST", 0.2)
+    monkeypatch.setattr(executor, "_LAST", 0.2)
     database = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
     begun = [threading.Event() for _ in range(dialects._POSTGRESQL_CONNECTIONS)]
 
@@ -183,7 +185,7 @@ async def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path: Path) -
     await database.people.add_user("Ann", Role.USER)
     pages = await database._workshop.write(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar())
     await database._workshop.write(lambda c: c.exec_driver_sql(f"PRAGMA max_page_count = {pages}").scalar())
-    from toolyard.model.registry import RegistryServer
+    from toolyard.types.registry import RegistryServer
 
     large = RegistryServer("s", "S", "http://x", description="x" * 900_000)
     with pytest.raises(DatabaseUnavailable, match="full") as caught:

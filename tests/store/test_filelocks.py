@@ -7,25 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from toolyard.store import filelocks
 from toolyard.store.errors import DatabaseUnavailable
+from toolyard.store.locks import file_locks
 
 
 def test_a_lock_is_held_by_one_and_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    with filelocks.holding(path, 1):
-        with pytest.raises(DatabaseUnavailable, match="has held the lock"), filelocks.holding(path, 0.05):
+    with file_locks.holding(path, 1):
+        with pytest.raises(DatabaseUnavailable, match="has held the lock"), file_locks.holding(path, 0.05):
             pass
-        with filelocks.holding(tmp_path / "y.lock", 1):
+        with file_locks.holding(tmp_path / "y.lock", 1):
             pass
-    with filelocks.holding(path, 1):
+    with file_locks.holding(path, 1):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_file_of_somebody_who_died_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "x.lock").write_text("")
-    with filelocks.holding(tmp_path / "x.lock", 1):
+    with file_locks.holding(tmp_path / "x.lock", 1):
         pass
 
 
@@ -34,30 +34,30 @@ def test_the_lock_of_a_file_that_was_removed_excludes_nobody(
 ) -> None:
     """Between our open and our lock, the holder leaves, and somebody else comes with a new file."""
     path = tmp_path / "x.lock"
-    holder = filelocks._taken(path)
+    holder = file_locks._taken(path)
     assert holder is not None
-    real = filelocks._try
+    real = file_locks._try
     others: list[int | None] = []
 
     def late(descriptor: int) -> bool:
-        monkeypatch.setattr(filelocks, "_try", real)
-        filelocks._let_go(path, holder)
-        others.append(filelocks._taken(path))
+        monkeypatch.setattr(file_locks, "_try", real)
+        file_locks._let_go(path, holder)
+        others.append(file_locks._taken(path))
         return real(descriptor)
 
-    monkeypatch.setattr(filelocks, "_try", late)
-    assert filelocks._taken(path) is None
+    monkeypatch.setattr(file_locks, "_try", late)
+    assert file_locks._taken(path) is None
     (other,) = others
     assert other is not None
-    filelocks._let_go(path, other)
+    file_locks._let_go(path, other)
 
 
 def test_nothing_is_left_open_by_those_who_could_not_have_it(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    holder = filelocks._taken(path)
+    holder = file_locks._taken(path)
     assert holder is not None
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
-        assert filelocks._taken(path) is None
+        assert file_locks._taken(path) is None
     assert len(os.listdir("/proc/self/fd")) <= before
-    filelocks._let_go(path, holder)
+    file_locks._let_go(path, holder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.store.folding import folded
+from toolyard.store.sql.casefold import folded
 
 
 @given(st.text(max_size=30))

@@ -14,11 +14,13 @@ import psycopg
 import pytest
 from tests.proxies import FreezableProxy, freezable
 
-from toolyard.model.people import Role
-from toolyard.store import Database, dialects, locks, migrating, moving
-from toolyard.store.dialects import TimeLimits
+from toolyard.store import Database, transfer
+from toolyard.store.change_feed.signals import SERVERS
 from toolyard.store.errors import DatabaseUnavailable
-from toolyard.store.signals import SERVERS
+from toolyard.store.locks import refresh_locks
+from toolyard.store.sql import dialects, migrate
+from toolyard.store.sql.dialects import TimeLimits
+from toolyard.types.account import Role
 
 KEY = "a key for tests, long enough"
 LIMITS = TimeLimits(answer=1.0, queue=30.0, heartbeat=0.5)
@@ -109,7 +111,7 @@ async def test_a_slow_statement_of_a_server_that_answers_is_ended_by_the_server(
 async def test_a_lock_between_replicas_is_not_waited_for(
     replica: Database, proxy: FreezableProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "_LONGEST_WAIT", 0.5)
+    monkeypatch.setattr(refresh_locks, "_LONGEST_WAIT", 0.5)
     proxy.freeze_on = b"pg_advisory_lock"
     async with asyncio.timeout(HANG_GUARD):
         with pytest.raises(DatabaseUnavailable, match="did not answer"):
@@ -163,13 +165,13 @@ async def test_a_migration_of_another_replica_is_waited_for_while_the_server_ans
 ) -> None:
     limits = TimeLimits(answer=0.3, migration=30.0)
     async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
-        await other.execute("SELECT pg_advisory_lock(%s)", (migrating._LOCK,))
+        await other.execute("SELECT pg_advisory_lock(%s)", (migrate._LOCK,))
         opening = asyncio.create_task(
             Database.open(tmp_path, url=postgres_url, secret_key=KEY, limits=limits)
         )
         await asyncio.wait([opening], timeout=1.5)
         assert not opening.done()
-        await other.execute("SELECT pg_advisory_unlock(%s)", (migrating._LOCK,))
+        await other.execute("SELECT pg_advisory_unlock(%s)", (migrate._LOCK,))
         await (await opening).close()
 
 
@@ -178,7 +180,7 @@ async def test_a_migration_of_another_replica_is_not_waited_for_without_end(
 ) -> None:
     limits = TimeLimits(answer=0.2, migration=0.5)
     async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
-        await other.execute("SELECT pg_advisory_lock(%s)", (migrating._LOCK,))
+        await other.execute("SELECT pg_advisory_lock(%s)", (migrate._LOCK,))
         async with asyncio.timeout(HANG_GUARD):
             with pytest.raises(DatabaseUnavailable, match="did not answer"):
                 await Database.open(tmp_path, url=postgres_url, secret_key=KEY, limits=limits)
@@ -191,7 +193,7 @@ async def test_moving_to_a_server_that_freezes_ends(proxy: FreezableProxy, url: 
     proxy.freeze_on = b"INSERT INTO users"
     async with asyncio.timeout(HANG_GUARD):
         with pytest.raises(DatabaseUnavailable):
-            await asyncio.to_thread(moving.move, tmp_path, url, KEY, None, LIMITS)
+            await asyncio.to_thread(transfer.move, tmp_path, url, KEY, None, LIMITS)
 
 
 # SQLite.

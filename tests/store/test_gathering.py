@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from toolyard.store import gathering
 from toolyard.store.errors import DatabaseUnavailable, StoreClosed, Unstorable
-from toolyard.store.gathering import Gathering
+from toolyard.store.sql import write_batcher
+from toolyard.store.sql.write_batcher import Gathering
 
 
 class Disk:
@@ -78,7 +78,7 @@ async def test_a_batch_has_bounds(
     name: str,
     limit: int,
 ) -> None:
-    monkeypatch.setattr(gathering, name, limit)
+    monkeypatch.setattr(write_batcher, name, limit)
     first = await held(disk, shared, until)
     later = put(shared, 10, 11, 12, 13, 14)
     await asyncio.sleep(0)
@@ -141,7 +141,7 @@ async def test_closing_waits_for_those_who_wait_but_not_for_ever(
     with pytest.raises(StoreClosed):
         await shared.put(2)
 
-    monkeypatch.setattr(gathering, "_LAST", 0.01)
+    monkeypatch.setattr(write_batcher, "_LAST", 0.01)
     other: Gathering[int, str] = Gathering(disk.write, lambda item: item)
     disk.batches.clear()
     third = await held(disk, other, until)

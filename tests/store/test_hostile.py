@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from toolyard.model.people import ApiToken, Right, Role, TokenScope, User
-from toolyard.model.registry import AuthChoice, AuthKind, Instance, InstanceState, RegistryServer
 from toolyard.store import Database
 from toolyard.store.errors import Unstorable
+from toolyard.types.account import ApiToken, Right, Role, TokenScope, User
+from toolyard.types.registry import AuthChoice, AuthKind, Instance, InstanceState, RegistryServer
 
 STRANGE = [
     "'; DROP TABLE users; --",

@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 from tests.postgres import KEY
 
 from toolyard.store import Database
-from toolyard.store.tables import letters
+from toolyard.store.sql.tables import letters
 
 
 async def test_letters_are_taken_once_and_in_order(database: Database) -> None:

@@ -12,12 +12,12 @@ from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, Table,
 
 from toolyard.auth.records import Grant
 from toolyard.store import Database
-from toolyard.store.columns import Texts, Words
-from toolyard.store.dialects import Engines
 from toolyard.store.errors import DatabaseUnavailable, DatabaseUnusable, WrongKey
-from toolyard.store.moving import move
-from toolyard.store.opening import open_database
-from toolyard.store.tables import audit, catalogues, keys, metadata, users
+from toolyard.store.sql.columns import Texts, Words
+from toolyard.store.sql.dialects import Engines
+from toolyard.store.sql.open import open_database
+from toolyard.store.sql.tables import audit, catalogues, keys, metadata, users
+from toolyard.store.transfer import move
 
 KEY = "the key that both have"
 PASSING = {"attempts", "auth_pending", "catalogues", "keys", "letters", "sign_ins"}

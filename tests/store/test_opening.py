@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from toolyard.errors import ToolyardError
-from toolyard.model.people import Role
-from toolyard.store import Database, migrating
+from toolyard.store import Database
 from toolyard.store.errors import (
     DatabaseNewer,
     DatabaseUnavailable,
@@ -28,6 +27,8 @@ from toolyard.store.errors import (
     StoreClosed,
     WrongKey,
 )
+from toolyard.store.sql import migrate
+from toolyard.types.account import Role
 
 KEY = "a key for tests, long enough"
 PASSWORD = "hunter2-the-password"
@@ -298,16 +299,16 @@ def test_the_head_is_the_newest_script() -> None:
     from alembic.script import ScriptDirectory
 
     config = Config()
-    config.set_main_option("script_location", str(Path(migrating.__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
     config.set_main_option("path_separator", "os")
-    assert ScriptDirectory.from_config(config).get_heads() == [migrating.HEAD]
+    assert ScriptDirectory.from_config(config).get_heads() == [migrate.HEAD]
 
 
 async def test_the_scripts_make_the_tables_that_the_code_uses(database: Database) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
-    from toolyard.store.tables import metadata
+    from toolyard.store.sql.tables import metadata
 
     def differences(connection: Any) -> list[Any]:
         return compare_metadata(MigrationContext.configure(connection), metadata)
@@ -321,7 +322,7 @@ async def test_columns_that_differ_are_noticed(database: Database) -> None:
     from alembic.migration import MigrationContext
     from sqlalchemy import text
 
-    from toolyard.store.tables import metadata
+    from toolyard.store.sql.tables import metadata
 
     def change(connection: Any) -> None:
         connection.execute(text("ALTER TABLE users ADD COLUMN more INTEGER"))
@@ -340,7 +341,7 @@ async def test_a_database_of_a_later_version_is_refused_and_left_alone(
     await database._workshop.write(
         lambda c: c.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     )
-    with pytest.raises(DatabaseNewer, match=rf"later version of Toolyard .*9999.*{migrating.HEAD}") as caught:
+    with pytest.raises(DatabaseNewer, match=rf"later version of Toolyard .*9999.*{migrate.HEAD}") as caught:
         await open_close(tmp_path / "data", url=database_url, secret_key=KEY)
     assert "update Toolyard" in str(caught.value.hint)
     query = text("SELECT version_num FROM alembic_version")
@@ -368,13 +369,13 @@ async def test_a_failed_migration_leaves_nothing(
     database_url: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed, or out of disk, half way: the next one starts at the beginning."""
-    from toolyard.store import opening
+    from toolyard.store.sql import open
 
     def broken(connection: Any, seconds: float) -> None:
-        migrating.migrate(connection, seconds)
+        migrate.migrate(connection, seconds)
         raise DatabaseUnavailable("the disk is full")
 
-    monkeypatch.setattr(opening, "migrate", broken)
+    monkeypatch.setattr(open, "migrate", broken)
     with pytest.raises(DatabaseUnavailable, match="disk is full"):
         await open_close(tmp_path, url=database_url, secret_key=KEY)
     monkeypatch.undo()

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from toolyard.accounts.errors import NameTaken
 from toolyard.auth.records import Grant, Pending
-from toolyard.model.people import ApiToken, Invite, Right, Role, Session, TokenScope, User
-from toolyard.model.registry import Instance
-from toolyard.people.errors import NameTaken
 from toolyard.store import Database
 from toolyard.store.errors import Conflict
-from toolyard.store.people import SqlPeople
+from toolyard.store.repositories.accounts import SqlPeople
+from toolyard.types.account import ApiToken, Invite, Right, Role, Session, TokenScope, User
+from toolyard.types.registry import Instance
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0

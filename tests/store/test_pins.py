@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from toolyard.catalog.lock.storage import Entry, Place
-from toolyard.model.people import User
-from toolyard.model.registry import Instance, RegistryServer
 from toolyard.store import Database
-from toolyard.store.signals import SERVERS
+from toolyard.store.change_feed.signals import SERVERS
+from toolyard.types.account import User
+from toolyard.types.registry import Instance, RegistryServer
 
 SERVER, MINE = Place("server-1"), Place("server-1", "instance-1")
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from toolyard.auth.records import Grant, Pending
-from toolyard.model.people import Role
-from toolyard.model.registry import Instance
 from toolyard.store import Database
+from toolyard.types.account import Role
+from toolyard.types.registry import Instance
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ async def test_ten_open_a_new_database_at_once(database_url: str | None, tmp_pat
     code = f"""
 import asyncio, sys
 from pathlib import Path
-from toolyard.model.people import Role
+from toolyard.types.account import Role
 from toolyard.store import Database
 async def main():
     sys.stdin.readline()
@@ -162,8 +162,8 @@ async def test_writers_in_several_processes_do_not_fail(
     """Some look first and write then, for which SQLite would refuse whoever was overtaken in between."""
     code = """
 from dataclasses import replace
-from toolyard.model.audit import AuditEntry
-from toolyard.model.people import Role
+from toolyard.types.audit import AuditEntry
+from toolyard.types.account import Role
 mine, _ = await database.registry.instance(OWNER, "instance-1")
 async def work(number):
     await database.people.add_user(f"{NAME} {number}", Role.USER)
@@ -188,7 +188,7 @@ say("done")
 
 async def test_a_process_killed_while_it_writes_breaks_nothing(database: Database, process: Start) -> None:
     code = """
-from toolyard.model.people import Role
+from toolyard.types.account import Role
 number = 0
 while True:
     await database.people.add_user(f"user {number}", Role.USER)

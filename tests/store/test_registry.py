@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import event
 
 from toolyard.auth.records import Grant, Pending
-from toolyard.model.people import User
-from toolyard.model.registry import Instance, InstanceState, RegistryServer
 from toolyard.registry.errors import NotFound, Taken
 from toolyard.store import Database
-from toolyard.store import registry as stored
+from toolyard.store.repositories import registry as stored
+from toolyard.types.account import User
+from toolyard.types.registry import Instance, InstanceState, RegistryServer
 
 # Servers.
 

@@ -9,12 +9,12 @@ from sqlalchemy import LargeBinary, update
 from tests.store.conftest import KEY
 
 from toolyard.auth.records import Client, Grant, Pending
-from toolyard.model.registry import Instance, RegistryServer
 from toolyard.store import Database
-from toolyard.store.cipher import Cipher
 from toolyard.store.errors import KeyUnusable, Unreadable, WrongKey
-from toolyard.store.rekeying import SEALED, Rekeyed
-from toolyard.store.tables import auth_grants, metadata
+from toolyard.store.key_rotation import SEALED, Rekeyed
+from toolyard.store.sql.cipher import Cipher
+from toolyard.store.sql.tables import auth_grants, metadata
+from toolyard.types.registry import Instance, RegistryServer
 
 Open = Callable[..., Awaitable[Database]]
 NEW = "another key, which is as long"

@@ -1,4 +1,4 @@
-"""Long results in the database; what holds wherever they are kept, tests/content/test_resultstore.py has."""
+"""Long results in the database; what holds wherever they are kept, tests/results/test_resultstore.py has."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from toolyard.content.handles import Kept, handle_of
-from toolyard.content.keeping import Bounds
-from toolyard.model.people import User
-from toolyard.model.principal import Principal
-from toolyard.model.server import Trust
+from toolyard.results.result_store import Kept, handle_of
+from toolyard.results.retention import Bounds
 from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable
+from toolyard.types.account import User
+from toolyard.types.principal import Principal
+from toolyard.types.server import Trust
 
 KEPT = Kept("a long text", Trust.UNTRUSTED, "srv")
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from toolyard.auth.records import Client, Grant, Pending
-from toolyard.model.people import User
-from toolyard.model.registry import Instance, RegistryServer
 from toolyard.store import Database
+from toolyard.types.account import User
+from toolyard.types.registry import Instance, RegistryServer
 
 KEY = "a key for tests, long enough"
 
@@ -37,7 +37,7 @@ async def everything(database: Database, database_url: str | None, tmp_path: Pat
         return b"".join(path.read_bytes() for path in (tmp_path / "data").glob("toolyard.db*"))
     from sqlalchemy import text
 
-    from toolyard.store.tables import metadata
+    from toolyard.store.sql.tables import metadata
 
     def dump(connection: Any) -> bytes:
         found: list[bytes] = []

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-from toolyard.model.people import Role
-from toolyard.store import Database, signals
+from toolyard.store import Database
+from toolyard.store.change_feed import signals
 from toolyard.store.errors import StoreClosed, StoreError
+from toolyard.types.account import Role
 
 KEY = "a key for tests, long enough"
 Open = Callable[..., Awaitable[Database]]

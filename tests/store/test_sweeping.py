@@ -13,11 +13,11 @@ from sqlalchemy import Connection, func, select, text
 from tests.store.conftest import KEY
 
 from toolyard.auth.records import Pending
-from toolyard.model.approval import Approval
-from toolyard.model.audit import AuditEntry
-from toolyard.model.people import Role, Session
-from toolyard.store import Database, sweeping
-from toolyard.store.tables import approvals, attempts, audit, auth_pending, sessions
+from toolyard.store import Database, expiry
+from toolyard.store.sql.tables import approvals, attempts, audit, auth_pending, sessions
+from toolyard.types.account import Role, Session
+from toolyard.types.approval import Approval
+from toolyard.types.audit import AuditEntry
 
 NOW, DAY = 1_800_000_000.0, 86_400.0
 Open = Callable[..., Awaitable[Database]]
@@ -44,8 +44,8 @@ async def then(reopen: Open) -> Database:
 async def test_old_entries_of_the_audit_log_go_in_batches(
     then: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping, "_BATCH", 3)
-    monkeypatch.setattr(sweeping, "_PAUSE", 0.0)
+    monkeypatch.setattr(expiry, "_BATCH", 3)
+    monkeypatch.setattr(expiry, "_PAUSE", 0.0)
     await noted(then, *[100.0] * 7, 90.5, 89.5, 1.0)
     assert await then.sweeping.sweep(90) == 8
     assert [(NOW - each.at) / DAY async for each in then.audit.export()] == [89.5, 1.0, 0.0]
@@ -55,8 +55,8 @@ async def test_old_entries_of_the_audit_log_go_in_batches(
 async def test_entries_of_a_clock_that_was_ahead_stop_nothing_and_go_with_the_next(
     then: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping, "_BATCH", 3)
-    monkeypatch.setattr(sweeping, "_PAUSE", 0.0)
+    monkeypatch.setattr(expiry, "_BATCH", 3)
+    monkeypatch.setattr(expiry, "_PAUSE", 0.0)
     await noted(then, 100.0, *[-3_000.0] * 8, 95.0, 93.0, -3_000.0, 80.0, -3_000.0)
     assert await then.sweeping.sweep(90) == 11
     left = [-3_000.0, 80.0, -3_000.0, 0.0]
@@ -97,7 +97,7 @@ async def test_two_replicas_do_not_sweep_at_once(postgres_url: str, tmp_path: Pa
     loop = asyncio.get_running_loop()
 
     def hold(connection: Connection) -> None:
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": sweeping._LOCK})
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": expiry._LOCK})
         loop.call_soon_threadsafe(held.set)
         asyncio.run_coroutine_threadsafe(go.wait(), loop).result(60)
 
@@ -118,7 +118,7 @@ def approval(id: str, at: float) -> Approval:
 async def test_nothing_is_deleted_for_a_day_after_the_clock_was_set(reopen: Open) -> None:
     now, elapsed = NOW, 0.0
     database = await reopen(clock=lambda: now)
-    sweeper = sweeping.Sweeping(database._workshop, lambda: now, monotonic=lambda: elapsed)
+    sweeper = expiry.Sweeping(database._workshop, lambda: now, monotonic=lambda: elapsed)
     await noted(database, 1.0, 80.0)
     now, elapsed = NOW + 366 * DAY, 60.0
     assert await sweeper.sweep(90) == 0

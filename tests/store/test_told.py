@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from toolyard.model.people import ApiToken, Right, Role, Session, TokenScope, User
-from toolyard.model.registry import Instance, InstanceState, RegistryServer
 from toolyard.store import Database
-from toolyard.store.signals import SERVERS, TOKENS
+from toolyard.store.change_feed.signals import SERVERS, TOKENS
+from toolyard.types.account import ApiToken, Right, Role, Session, TokenScope, User
+from toolyard.types.registry import Instance, InstanceState, RegistryServer
 
 Told = Callable[[str, Awaitable[Any]], Awaitable[list[str]]]
 

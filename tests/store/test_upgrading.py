@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import inspect, text
 
-from toolyard.model.chat import Chat
-from toolyard.model.people import Invite, Role
-from toolyard.store import Database, dialects, migrating, opening
+from toolyard.store import Database
+from toolyard.store.sql import dialects, migrate, open
+from toolyard.types.account import Invite, Role
+from toolyard.types.chat import Chat
 
 KEY = "a key for tests, long enough"
 SINCE_0001 = {"approvals", "chat_events", "chats", "config_pins", "grants", "pins", "results"}
@@ -29,7 +30,7 @@ async def tables(database: Database) -> set[str]:
 async def old(database_url: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The id of a user in a database at the first revision, which is closed."""
     with monkeypatch.context() as patched:
-        for module in (migrating, opening):
+        for module in (migrate, open):
             patched.setattr(module, "HEAD", "0001")
         database = await open_database(tmp_path, database_url)
         user = await database.people.add_user("Ann", Role.USER)
@@ -44,13 +45,13 @@ async def test_a_database_at_the_first_revision_gets_the_other_tables(
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
-    from toolyard.store.tables import metadata
+    from toolyard.store.sql.tables import metadata
 
     def differences(connection: Any) -> list[Any]:
         return compare_metadata(MigrationContext.configure(connection), metadata)
 
     database = await open_database(tmp_path, database_url)
-    assert await database._workshop.read(migrating.version) == migrating.HEAD
+    assert await database._workshop.read(migrate.version) == migrate.HEAD
     assert await tables(database) >= SINCE_0001
     assert await database._workshop.read(differences) == []
     assert await database.people.user(old) is not None
@@ -90,7 +91,7 @@ async def test_roles_that_were_granted_and_open_invites_survive_the_upgrade(
             connection.execute(text(add_invite), {"name": name})
 
     with monkeypatch.context() as patched:
-        for module in (migrating, opening):
+        for module in (migrate, open):
             patched.setattr(module, "HEAD", "0004")
         before = await open_database(tmp_path, database_url)
         await before._workshop.write(fill)
@@ -126,12 +127,12 @@ async def test_whoever_comes_while_another_changes_the_tables_waits_however_long
         " AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '400 milliseconds'"
     )
     async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
-        await other.execute("SELECT pg_advisory_lock(%s)", (migrating._LOCK,))
+        await other.execute("SELECT pg_advisory_lock(%s)", (migrate._LOCK,))
         opening_it = asyncio.create_task(open_database(tmp_path, postgres_url))
         async with asyncio.timeout(60):
             while not opening_it.done() and (await (await other.execute(waiting)).fetchone()) == (0,):
                 await asyncio.sleep(0.05)
-        await other.execute("SELECT pg_advisory_unlock(%s)", (migrating._LOCK,))
+        await other.execute("SELECT pg_advisory_unlock(%s)", (migrate._LOCK,))
         database = await opening_it
-    assert await database._workshop.read(migrating.version) == migrating.HEAD
+    assert await database._workshop.read(migrate.version) == migrate.HEAD
     await database.close()

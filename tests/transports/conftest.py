@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 import pytest
 
 from toolyard.errors import ServerError
-from toolyard.model.server import StdioSpec
 from toolyard.net import Net
-from toolyard.transports.nursery import Nursery
-from toolyard.wire.framing import Line
+from toolyard.protocol.framing import Line
+from toolyard.transports.stdio.supervisor import Nursery
+from toolyard.types.server import StdioSpec
 
 
 @pytest.fixture(autouse=True)

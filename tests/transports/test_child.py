@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from toolyard.transports.child import Child
+from toolyard.transports.stdio.child_process import Child
 
 pytestmark = pytest.mark.both_loops
 Until = Callable[..., Awaitable[None]]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from toolyard.errors import BadAnswer, OutcomeUnknown, Unreachable
-from toolyard.model.server import HttpSpec
 from toolyard.net import Net
-from toolyard.transports.http import HttpTransport
+from toolyard.protocol.pending import Message
 from toolyard.transports.sse import SseTransport
-from toolyard.wire.exchange import Message
+from toolyard.transports.streamable_http import HttpTransport
+from toolyard.types.server import HttpSpec
 
 Url = Callable[..., str]
 Until = Callable[..., Awaitable[None]]

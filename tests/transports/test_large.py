@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from toolyard.errors import BadAnswer, OutcomeUnknown
-from toolyard.model.server import HttpSpec, StdioSpec
 from toolyard.net import Net
-from toolyard.transports.http import HttpTransport
-from toolyard.transports.nursery import Nursery
+from toolyard.protocol import byte_buffer
+from toolyard.protocol.pending import Message
 from toolyard.transports.sse import SseTransport
-from toolyard.transports.stdio import StdioTransport
-from toolyard.wire import gather
-from toolyard.wire.exchange import Message
+from toolyard.transports.stdio.supervisor import Nursery
+from toolyard.transports.stdio.transport import StdioTransport
+from toolyard.transports.streamable_http import HttpTransport
+from toolyard.types.server import HttpSpec, StdioSpec
 
 Url = Callable[..., str]
 Spec = Callable[..., StdioSpec]
@@ -32,7 +32,7 @@ TEXTS = {1: "a", 2: "b", 3: "c"}
 def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
     """All the memory that was taken for large answers."""
     taken: Taken = []
-    real = gather._huge_pages
+    real = byte_buffer._huge_pages
 
     def take(size: int) -> mmap.mmap | None:
         if (memory := real(size)) is None:
@@ -40,7 +40,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
         taken.append(weakref.ref(memory))
         return memory
 
-    monkeypatch.setattr(gather, "_huge_pages", take)
+    monkeypatch.setattr(byte_buffer, "_huge_pages", take)
     return taken
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolyard.transports.lastwords import last_words
+from toolyard.transports.stdio.stderr_tail import last_words
 
 STACK = """\
 file:///srv/dist/main.js:23

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from toolyard.errors import Unreachable
+from toolyard.protocol.pending import Message
 from toolyard.transports.memory import MemoryTransport
-from toolyard.wire.exchange import Message
 
 
 async def test_both_sides_see_copies_and_a_close_ends_what_runs(recorder: Any) -> None:

@@ -17,17 +17,17 @@ import pytest
 from tests.processes import lives
 
 from toolyard.errors import Unreachable
-from toolyard.model.server import StdioSpec
-from toolyard.transports import watchdog
-from toolyard.transports.nursery import BASE_VARIABLES, Nursery, child_environment
-from toolyard.transports.stdio import StdioTransport
+from toolyard.transports.stdio import watchdog
+from toolyard.transports.stdio.supervisor import BASE_VARIABLES, Nursery, child_environment
+from toolyard.transports.stdio.transport import StdioTransport
+from toolyard.types.server import StdioSpec
 
 Until = Callable[..., Awaitable[None]]
 
 OWNER = textwrap.dedent("""
     import asyncio, sys
     from toolyard.clients import ClientManager
-    from toolyard.model.server import Server, StdioSpec
+    from toolyard.types.server import Server, StdioSpec
 
     async def main():
         words = ("-I", "-S", sys.argv[1], "family", "--journal")
@@ -59,9 +59,9 @@ ESCAPE = textwrap.dedent("""
 
 OWNER_OF_ESCAPE = textwrap.dedent("""
     import asyncio, sys
-    from toolyard.model.server import StdioSpec
-    from toolyard.transports.nursery import Nursery
-    from toolyard.transports.stdio import StdioTransport
+    from toolyard.types.server import StdioSpec
+    from toolyard.transports.stdio.supervisor import Nursery
+    from toolyard.transports.stdio.transport import StdioTransport
 
     async def main():
         await StdioTransport(StdioSpec(sys.executable, tuple(sys.argv[1:])), Nursery()).open(None)

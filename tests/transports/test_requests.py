@@ -13,10 +13,10 @@ from yarl import URL
 
 from toolyard.auth.provider import Challenge
 from toolyard.errors import HttpStatus, OutcomeUnknown, Unreachable
-from toolyard.model.server import HttpSpec
 from toolyard.net import Net
-from toolyard.transports.requests import Requests, fault, is_lost_session, tells_lost_session
+from toolyard.transports.http_requests import Requests, fault, is_lost_session, tells_lost_session
 from toolyard.transports.transport import Ring, in_one_line
+from toolyard.types.server import HttpSpec
 
 
 class Keys:

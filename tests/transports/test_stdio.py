@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from toolyard.errors import OutcomeUnknown, Unreachable
-from toolyard.model.server import StdioSpec
-from toolyard.transports.nursery import Nursery
-from toolyard.transports.stdio import StdioTransport
+from toolyard.transports.stdio.supervisor import Nursery
+from toolyard.transports.stdio.transport import StdioTransport
+from toolyard.types.server import StdioSpec
 
 pytestmark = pytest.mark.both_loops
 Spec = Callable[..., StdioSpec]

@@ -14,13 +14,13 @@ import aiohttp.web
 import pytest
 
 from toolyard.errors import BadAnswer
-from toolyard.model.server import HttpSpec, StdioSpec
 from toolyard.net import Net
-from toolyard.transports.http import HttpTransport
-from toolyard.transports.nursery import Nursery
+from toolyard.protocol.pending import Message
 from toolyard.transports.sse import SseTransport
-from toolyard.transports.stdio import StdioTransport
-from toolyard.wire.exchange import Message
+from toolyard.transports.stdio.supervisor import Nursery
+from toolyard.transports.stdio.transport import StdioTransport
+from toolyard.transports.streamable_http import HttpTransport
+from toolyard.types.server import HttpSpec, StdioSpec
 
 VALUES = 1_000_000
 REFUSED = "its answer has more than 200,000 values"

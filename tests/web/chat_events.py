@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from toolyard.model.chat import PIECES, Event, Kind
+from toolyard.types.chat import PIECES, Event, Kind
 
 CHAT = "chat-1"
 

@@ -22,13 +22,13 @@ from argon2 import PasswordHasher
 from tests.sqlite import with_tables
 
 from toolyard.config import load_config, load_settings
-from toolyard.model.agent import Agent
-from toolyard.model.people import Right, Role, TokenScope, User
+from toolyard.types.account import Right, Role, TokenScope, User
+from toolyard.types.agent import Agent
+from toolyard.web.access.cookies import cookie_name
 from toolyard.web.app import make_app
-from toolyard.web.cookies import cookie_name
-from toolyard.web.listening import bind
-from toolyard.web.serving import Running
-from toolyard.web.site import Site
+from toolyard.web.server.run import Running
+from toolyard.web.server.socket import bind
+from toolyard.web.services import Site
 
 ROOT = Path(__file__).parent.parent.parent
 DEMO = ROOT / "src/toolyard/cli/demo_server.py"

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from tests.web.conftest import Client
 
-from toolyard.agents.following import AgentsNow
-from toolyard.gateway.hub import Watch
-from toolyard.model.agent import Agent
-from toolyard.model.people import Right, TokenScope
-from toolyard.model.principal import LOCAL
+from toolyard.agents.definitions.watch import AgentsNow
+from toolyard.gateway.client_subscriptions import Watch
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.agent import Agent
+from toolyard.types.principal import LOCAL
 
 READER = Agent(
     "reader",

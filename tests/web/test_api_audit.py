@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from toolyard.model.audit import AuditEntry
 from toolyard.store.errors import DatabaseUnavailable
+from toolyard.types.audit import AuditEntry
 
 
 @pytest.fixture

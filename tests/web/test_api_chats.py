@@ -16,8 +16,8 @@ from tests.web.chatting import (
     streaming,
 )
 
-from toolyard.model.agent import Agent
-from toolyard.model.people import Right, TokenScope
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.agent import Agent
 
 PLANNER = Agent("planner", "Planner", tools=("demo_w*",))
 

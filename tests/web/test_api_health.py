@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from toolyard.store.errors import DatabaseUnavailable
-from toolyard.web import health
+from toolyard.web.server import health
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from toolyard.registry.drafts import InstanceDraft, ServerDraft
+from toolyard.registry.form_input import InstanceDraft, ServerDraft
 
 
 async def test_a_read_that_began_earlier_does_not_undo_a_later_one(alone: Any, monkeypatch: Any) -> None:

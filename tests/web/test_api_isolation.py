@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.web.chatting import begin, ended, results_server, run, streaming
 
-from toolyard.model.agent import Agent
+from toolyard.types.agent import Agent
 
 ADMINS_ONLY = {
     *("add_server", "edit_server", "delete_server", "enable_server", "disable_server", "preview_server"),

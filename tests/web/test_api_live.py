@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from toolyard.errors import ToolyardError
-from toolyard.web.live import Change, Live
+from toolyard.web.live.updates import Change, Live
 
 
 class World:

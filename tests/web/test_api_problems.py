@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from toolyard import errors
+from toolyard.accounts import errors as people_errors
 from toolyard.agents.chat import errors as chat_errors
 from toolyard.agents.models import errors as model_errors
 from toolyard.auth import errors as auth_errors
 from toolyard.errors import ToolyardError
-from toolyard.people import errors as people_errors
 from toolyard.registry import errors as registry_errors
 from toolyard.store import errors as store_errors
-from toolyard.web.kinds import KINDS, kind_of
-from toolyard.web.problems import describe
+from toolyard.web.error_table import KINDS, kind_of
+from toolyard.web.problem_details import describe
 
 
 def is_problem(answer: Any, status: int) -> Any:

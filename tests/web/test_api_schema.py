@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.web.chatting import begin, ended, results_server, run
 
-from toolyard.model.agent import Agent
-from toolyard.web.kinds import KINDS
+from toolyard.types.agent import Agent
+from toolyard.web.error_table import KINDS
 
 EXAMPLES, SEED = os.environ.get("SCHEMATHESIS_EXAMPLES", "15"), os.environ.get("SCHEMATHESIS_SEED", "1")
 """More, for a longer search."""

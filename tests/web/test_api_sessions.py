@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.web.conftest import Client, Local, Person
 
-from toolyard.web.cookies import cookie_name
+from toolyard.web.access.cookies import cookie_name
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import psutil
 
-from toolyard.model.call import Caller
-from toolyard.web.records import config_record
+from toolyard.types.call import Caller
+from toolyard.web.server_status import config_record
 
 FIELDS = {
     *("kind", "id", "label", "description", "transport", "trust", "enabled", "state", "reason", "cause"),

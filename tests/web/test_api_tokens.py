@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.model.people import Right, TokenScope
+from toolyard.types.account import Right, TokenScope
 
 SCOPE = {"rights": ["read", "call"], "servers": ["demo"], "tools": ["demo_w*"], "agents": None}
 

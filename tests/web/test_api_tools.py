@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from toolyard.model.agent import Agent
-from toolyard.model.people import Right, TokenScope
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.agent import Agent
 
 READ_AND_CALL = frozenset({Right.READ, Right.CALL})
 DEEP = '{"a":' * 600 + "1" + "}" * 600

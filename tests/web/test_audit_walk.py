@@ -19,11 +19,11 @@ from tests.web.changing import SCHEMA, Changing, changing
 from tests.web.conftest import Answer, Local, Opening, Person, Starting
 
 from toolyard.catalog.lock import pins_of, write_lock
-from toolyard.model.audit import AuditEntry
-from toolyard.model.catalog import Contents, Listing
-from toolyard.model.tool import Definition
+from toolyard.types.audit import AuditEntry
+from toolyard.types.catalog import Contents, Listing
+from toolyard.types.tool import Definition
+from toolyard.web.access.dependencies import admin
 from toolyard.web.app import make_app
-from toolyard.web.who import admin
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
 

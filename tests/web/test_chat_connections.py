@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 
 from toolyard.errors import SignInNeeded
-from toolyard.model.call import Caller
-from toolyard.model.registry import InstanceState
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.types.call import Caller
+from toolyard.types.registry import InstanceState
 
 ROOT = Path(__file__).parent.parent.parent
 WHOAMI = "mcp_there__whoami"

@@ -16,10 +16,10 @@ from tests.web.chatting import ROOT, models_at
 from tests.web.conftest import Local, Opening
 from tests.web.test_pages_render import check
 
-from toolyard.agents.chat.keeping import result_event
-from toolyard.model.agent import Agent
-from toolyard.model.chat import Kind, NewEvent, TurnState
-from toolyard.model.result import Result
+from toolyard.agents.chat.result_event import result_event
+from toolyard.types.agent import Agent
+from toolyard.types.chat import Kind, NewEvent, TurnState
+from toolyard.types.result import Result
 
 CHAT_SERVER = ROOT / "tests/servers/chat_server.py"
 PLAYGROUND = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.web.chatting import begin, ended, run
 
-from toolyard.model.agent import Agent
+from toolyard.types.agent import Agent
 
 
 @pytest.fixture

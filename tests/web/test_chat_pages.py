@@ -20,10 +20,10 @@ from tests.demo_chats import fill_chats
 from tests.web.test_markdown import ATTACKS
 from tests.web.test_pages_browser import CONTRAST, Looking, schemes, window
 
-from toolyard.agents.chat.keeping import result_event
-from toolyard.model.chat import Chat, Kind, NewEvent, TurnState
-from toolyard.model.result import Result
+from toolyard.agents.chat.result_event import result_event
 from toolyard.store import Database
+from toolyard.types.chat import Chat, Kind, NewEvent, TurnState
+from toolyard.types.result import Result
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 

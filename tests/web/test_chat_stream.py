@@ -27,7 +27,7 @@ from tests.web.chatting import (
     streaming,
 )
 
-from toolyard.model.chat import Kind, NewEvent, TurnState
+from toolyard.types.chat import Kind, NewEvent, TurnState
 
 WORDS = " ".join(f"w{n}" for n in range(200))
 KEY = "a key that both replicas have"

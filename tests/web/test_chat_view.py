@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tests.web.browsing import Node, read
 from tests.web.chat_events import CHAT, Log, logs, stored
 
-from toolyard.model.chat import Event, Kind
-from toolyard.web.ui.chat_changes import TURNS, Change, Following
-from toolyard.web.ui.chat_parts import Frame, turn_part
-from toolyard.web.ui.chat_view import ChatView
+from toolyard.types.chat import Event, Kind
+from toolyard.web.ui.chat.fragments import Frame, turn_part
+from toolyard.web.ui.chat.page_updates import TURNS, Change, Following
+from toolyard.web.ui.chat.view_builder import ChatView
 
 FRAME = Frame(CHAT, "token")
 FEWER = settings(max_examples=40)

@@ -11,11 +11,11 @@ import pytest
 from tests.agents.chat.house import chat_server, fake_model, kinds, only
 
 from toolyard.agents.chat.errors import ChatRefused
-from toolyard.model.agent import Agent
-from toolyard.model.chat import Event, Kind
-from toolyard.web.accounts import change_user
-from toolyard.web.site import Site
-from toolyard.web.who import Visitor
+from toolyard.types.agent import Agent
+from toolyard.types.chat import Event, Kind
+from toolyard.web.access.dependencies import Visitor
+from toolyard.web.account_admin import change_user
+from toolyard.web.services import Site
 
 Opening = Callable[..., Awaitable[Any]]
 

@@ -15,10 +15,10 @@ import pytest
 from sqlalchemy import update
 from yarl import URL
 
-from toolyard.model.principal import Principal
-from toolyard.model.registry import InstanceState
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
-from toolyard.store.tables import auth_clients, auth_grants
+from toolyard.store.sql.tables import auth_clients, auth_grants
+from toolyard.types.principal import Principal
+from toolyard.types.registry import InstanceState
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -14,8 +14,8 @@ import pytest
 from yarl import URL
 
 from toolyard.auth.records import issuer_digest
-from toolyard.model.registry import RegistryServer
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.types.registry import RegistryServer
 
 ROOT = Path(__file__).parent.parent.parent
 SECRET = "secret-of-the-entry"

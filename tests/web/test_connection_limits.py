@@ -13,12 +13,12 @@ import pytest
 from tests.web.conftest import Client, Local
 
 from toolyard.config import load_settings
-from toolyard.config.settings import Settings
+from toolyard.config.settings.table import Settings
 from toolyard.web.app import make_app
-from toolyard.web.connections import ConnectionLimits, connection_limits
-from toolyard.web.listening import bind
-from toolyard.web.patience import PatientProtocol
-from toolyard.web.serving import Running
+from toolyard.web.server.connection_limits import ConnectionLimits, connection_limits
+from toolyard.web.server.header_timeout import PatientProtocol
+from toolyard.web.server.run import Running
+from toolyard.web.server.socket import bind
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from toolyard.config.settings import Settings
-from toolyard.web.hosts import Host, Hosts
+from toolyard.config.settings.table import Settings
+from toolyard.web.access.hosts import Host, Hosts
 
 OWN = "127.0.0.1:{port}"
 EVIL = "http://evil.example"
@@ -396,9 +396,9 @@ def _told(port: int | None, begun: bytes) -> bytes:
 async def test_a_body_that_never_comes_is_not_waited_for_for_ever(open_site: Any) -> None:
     """The HTTP server would wait; the application has its own clock."""
     from toolyard.web.app import make_app
-    from toolyard.web.bodies import RequestBodies
-    from toolyard.web.listening import bind
-    from toolyard.web.serving import Running
+    from toolyard.web.middleware.request_body import RequestBodies
+    from toolyard.web.server.run import Running
+    from toolyard.web.server.socket import bind
 
     local = await open_site()
     local.site.bodies = RequestBodies(local.site.settings, seconds=0.3)

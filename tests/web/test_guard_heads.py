@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from toolyard.web.listening import bind
-from toolyard.web.patience import HEAD_LIMIT, PatientProtocol
+from toolyard.web.server.header_timeout import HEAD_LIMIT, PatientProtocol
+from toolyard.web.server.socket import bind
 
 
 class Impatient(PatientProtocol):

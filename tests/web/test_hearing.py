@@ -13,13 +13,15 @@ import aiohttp
 import pytest
 from tests.web.conftest import Client, Local, Opening
 
-from toolyard.gateway.answering import TurnedAway
-from toolyard.gateway.listeners import Listeners
-from toolyard.model.people import Right, TokenScope
-from toolyard.model.registry import RegistryServer
+from toolyard.gateway.http.exchange import TurnedAway
+from toolyard.gateway.http.listeners import Listeners
 from toolyard.store import Database
-from toolyard.web import hearing, live, mcp
-from toolyard.web.live import Change, Live
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.registry import RegistryServer
+from toolyard.web import gateway_mount
+from toolyard.web.live import updates
+from toolyard.web.live.updates import Change, Live
+from toolyard.web.server import invalidation
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -55,7 +57,7 @@ async def listening(local: Local, token: str) -> AsyncIterator[aiohttp.ClientRes
 @pytest.fixture
 async def team(open_site: Opening, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Local:
     """It would believe a token for an hour, if it did not hear."""
-    monkeypatch.setattr(mcp, "_FRESH", 3_600.0)
+    monkeypatch.setattr(gateway_mount, "_FRESH", 3_600.0)
     local = await open_site({}, data=tmp_path / "data", people_mode="password")
     async with asyncio.timeout(30):
         while not local.site.database.signals.hears:
@@ -138,7 +140,7 @@ async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
 async def test_who_listens_with_a_token_that_runs_out_is_sent_away(
     open_site: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hearing, "_EVERY", 0.05)
+    monkeypatch.setattr(invalidation, "_EVERY", 0.05)
     local = await open_site({}, people_mode="password")
     now = time.time()
     monkeypatch.setattr(local.site.people, "_clock", lambda: now)
@@ -174,7 +176,7 @@ async def test_who_listens_is_not_sent_away_while_nobody_can_tell_who_it_is() ->
 async def test_those_who_listen_hear_soon_of_what_is_known_to_be_different(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(live, "_HURRY", 0.0)
+    monkeypatch.setattr(updates, "_HURRY", 0.0)
     seen = {"one": 1}
 
     async def look(key: str) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.model.chat import Chat, Kind, NewEvent, TurnState
+from toolyard.types.chat import Chat, Kind, NewEvent, TurnState
 from toolyard.web.rendering import renderer as markdown_renderer
 from toolyard.web.rendering.markdown import as_written, markdown
 from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer

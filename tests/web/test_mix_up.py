@@ -18,8 +18,8 @@ from tests.ports import free_port
 from yarl import URL
 
 from toolyard.auth.records import issuer_digest
-from toolyard.model.registry import Instance
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.types.registry import Instance
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"

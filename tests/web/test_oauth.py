@@ -14,8 +14,8 @@ import pytest
 from yarl import URL
 
 from toolyard.auth.records import issuer_digest
-from toolyard.model.registry import Instance, InstanceState
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.types.registry import Instance, InstanceState
 
 ROOT = Path(__file__).parent.parent.parent
 CALLBACK = "/ui/auth/mcp/callback"

@@ -9,8 +9,8 @@ import pytest
 from tests.web.browsing import Browser
 from tests.web.test_pages_render import check
 
-from toolyard.agents.following import AgentsNow, read_now
-from toolyard.model.agent import Agent
+from toolyard.agents.definitions.watch import AgentsNow, read_now
+from toolyard.types.agent import Agent
 
 READER = Agent(
     "reader",

@@ -17,9 +17,9 @@ from tests.conftest import Listening, Programs
 from tests.demo_data import ROOT, fill, write_files
 from tests.screenshots import pages
 
-from toolyard.config.settings import Settings
+from toolyard.config.settings.table import Settings
 from toolyard.registry import Registry
-from toolyard.registry.drafts import InstanceDraft, ServerDraft
+from toolyard.registry.form_input import InstanceDraft, ServerDraft
 from toolyard.store import Database
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]

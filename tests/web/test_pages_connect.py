@@ -11,9 +11,9 @@ import pytest
 from tests.web.browsing import Browser, Page
 from tests.web.conftest import Local, Opening
 
-from toolyard.gateway.connecting import CLIENTS
-from toolyard.model.agent import Agent
-from toolyard.model.people import Right, TokenScope
+from toolyard.gateway.client_snippets import CLIENTS
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.agent import Agent
 
 REQUEST = {
     "jsonrpc": "2.0",

@@ -7,8 +7,8 @@ from tests.conftest import Listening, Programs
 from tests.web.browsing import Browser, Page
 from tests.web.conftest import ROOT, Local
 
-from toolyard.model.registry import InstanceState, RegistryServer
-from toolyard.registry.drafts import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.types.registry import InstanceState, RegistryServer
 
 SECRET = "k-very-secret-value"
 

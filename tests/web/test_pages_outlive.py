@@ -15,8 +15,8 @@ from tests.conftest import Programs
 from tests.web.conftest import PASSWORD, ROOT, password_hash
 from tests.web.test_pages_browser import HIDE, SHOW
 
-from toolyard.model.people import Role
 from toolyard.store import Database
+from toolyard.types.account import Role
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 

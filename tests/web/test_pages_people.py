@@ -8,8 +8,8 @@ import time
 from tests.web.browsing import Browser
 from tests.web.conftest import PASSWORD, Local
 
-from toolyard.model.audit import AuditEntry
-from toolyard.model.people import Right, Role
+from toolyard.types.account import Right, Role
+from toolyard.types.audit import AuditEntry
 
 
 async def admin_of(team: Local) -> Browser:

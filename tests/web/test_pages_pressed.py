@@ -16,10 +16,10 @@ from tests.web.conftest import ROOT, password_hash
 from tests.web.test_pages_browser import HIDE, SHOW
 from tests.web.test_pages_outlive import Windows, windows
 
-from toolyard.model.approval import Approval
-from toolyard.model.audit import AuditEntry
-from toolyard.model.people import Role
 from toolyard.store import Database
+from toolyard.types.account import Role
+from toolyard.types.approval import Approval
+from toolyard.types.audit import AuditEntry
 
 __all__ = ["windows"]
 

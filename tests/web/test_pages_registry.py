@@ -11,9 +11,9 @@ from tests.web.browsing import Browser
 from tests.web.conftest import ROOT, Local, Opening
 
 from toolyard.auth.records import issuer_digest
-from toolyard.model.people import Role
-from toolyard.model.registry import AuthKind, Registration
-from toolyard.registry.drafts import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.types.account import Role
+from toolyard.types.registry import AuthKind, Registration
 
 SECRET = "client-s3cret"
 

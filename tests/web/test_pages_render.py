@@ -10,9 +10,9 @@ from tests.conftest import Listening, Programs
 from tests.web.browsing import Browser, Node, Page
 from tests.web.conftest import ROOT, Local, Opening
 
-from toolyard.model.people import Role
-from toolyard.model.registry import InstanceState
-from toolyard.registry.drafts import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
+from toolyard.types.account import Role
+from toolyard.types.registry import InstanceState
 
 WORDS = ROOT / "tests/servers/words_server.py"
 PAGES = (

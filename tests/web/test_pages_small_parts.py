@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
+from toolyard.accounts.errors import NameTaken
 from toolyard.errors import Problem
-from toolyard.people.errors import NameTaken
 from toolyard.registry.errors import Invalid, Taken
-from toolyard.web.ui.assets import STATIC, static_url
-from toolyard.web.ui.flash import go, read_flash
-from toolyard.web.ui.forms import field_errors
-from toolyard.web.ui.paging import page_of
-from toolyard.web.ui.saying import ago, count, one_line, pretty_json, visible
-from toolyard.web.ui.ways import inner_path
+from toolyard.web.ui.components.assets import STATIC, static_url
+from toolyard.web.ui.components.flash import go, read_flash
+from toolyard.web.ui.components.formatting import ago, count, one_line, pretty_json, visible
+from toolyard.web.ui.components.forms import field_errors
+from toolyard.web.ui.components.paging import page_of
+from toolyard.web.ui.components.safe_redirect import inner_path
 
 # Ways.
 

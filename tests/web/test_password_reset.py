@@ -11,7 +11,7 @@ from tests.web.conftest import Answer, Client, Local, Person
 
 from toolyard.auth.records import Client as OAuthClient
 from toolyard.auth.records import Grant
-from toolyard.model.registry import Instance
+from toolyard.types.registry import Instance
 
 VALUE = "ann's key for the server"
 NEW = "a password that somebody else chose"

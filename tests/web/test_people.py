@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from toolyard.model.people import Right, Role, TokenScope
-from toolyard.people.limits import Limits, guest_counters
+from toolyard.accounts.attempt_limits import Limits, guest_counters
+from toolyard.types.account import Right, Role, TokenScope
 
 PASSWORD = "correct horse battery staple"
 

@@ -60,7 +60,7 @@ async def test_people_sign_in_at_the_provider_and_come_back_where_they_wanted_to
         pytest.skip("oidc-provider is not installed; make unit installs it")
     port = free_port()
     callback = f"http://127.0.0.1:{port}/ui/oidc/callback"
-    program = ROOT / "tests/people/oidc.mjs"
+    program = ROOT / "tests/accounts/oidc.mjs"
     issuer = listening("node", program, "{port}", MODULES, callback, "client_secret_basic").url
     served = await serve(
         {},

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.model.people import Right, TokenScope
+from toolyard.types.account import Right, TokenScope
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

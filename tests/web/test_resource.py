@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 from joserfc.jwk import RSAKey
-from tests.people.forger import CLIENT, SECRET, Forger
+from tests.accounts.forger import CLIENT, SECRET, Forger
 from tests.web.conftest import Answer, Local, Opening
 
-from toolyard.model.people import Role
-from toolyard.people.standing import effective_role
+from toolyard.accounts.account_status import effective_role
+from toolyard.types.account import Role
 
 REQUEST = {
     "jsonrpc": "2.0",

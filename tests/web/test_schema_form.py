@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from toolyard.web.ui.forms import Posted
-from toolyard.web.ui.schema_fields import Field, fields_of
-from toolyard.web.ui.schema_form import BadArguments, edited, labels, read_form, shown_form, texts_of
-from toolyard.web.ui.tool_form import ToolForm
+from toolyard.web.ui.components.forms import Posted
+from toolyard.web.ui.tools.form import ToolForm
+from toolyard.web.ui.tools.schema_fields import Field, fields_of
+from toolyard.web.ui.tools.schema_form import BadArguments, edited, labels, read_form, shown_form, texts_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -30,10 +30,10 @@ Until = Callable[..., Awaitable[None]]
 def giving(seconds: float) -> tuple[str, str]:
     """The program, which gives open requests so much time to end by themselves."""
     code = f"""
-import toolyard.web.serving
+import toolyard.web.server.run
 from toolyard.cli import main
-assert toolyard.web.serving._OPEN_REQUESTS == 5.0
-toolyard.web.serving._OPEN_REQUESTS = {seconds}
+assert toolyard.web.server.run._OPEN_REQUESTS == 5.0
+toolyard.web.server.run._OPEN_REQUESTS = {seconds}
 main()
 """
     return "-c", code

@@ -25,7 +25,7 @@ from toolyard import (
     ToolyardError,
     Unreachable,
 )
-from toolyard.model.call import CallRecord
+from toolyard.types.call import CallRecord
 
 Opened = Callable[..., Toolyard]
 Recorders = Callable[..., Any]

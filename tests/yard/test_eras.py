@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from toolyard import Toolyard
-from toolyard.clients.eras import FileEras
+from toolyard.clients.file_era_cache import FileEras
 
 Opened = Callable[..., Toolyard]
 Recorders = Callable[..., Any]

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from toolyard import ToolRefused, Toolyard
-from toolyard.clients import latecomers
+from toolyard.clients import deferred_listings
 from toolyard.meta import META_TOOLS
-from toolyard.model.agent import Agent
+from toolyard.types.agent import Agent
 
 from .conftest import Recorder
 
@@ -180,7 +180,7 @@ async def test_a_changed_tool_is_refused_to_a_model_without_its_new_words(
 @pytest.fixture
 def hole(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """The entry of a server that takes connections and never answers; its limits are longer than any test."""
-    monkeypatch.setattr(latecomers, "PATIENCE", 0.2)
+    monkeypatch.setattr(deferred_listings, "PATIENCE", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
         yield {"url": url, "timeouts": {"connect": 300, "silence": 300, "call": 300}}

@@ -11,8 +11,8 @@ import pytest
 
 from toolyard import AgentsError, ConfigError, State, ToolRefused, Toolyard, load_config
 from toolyard.config import approve, review
-from toolyard.model.agent import Agent
-from toolyard.model.decision import WriteTools
+from toolyard.types.agent import Agent
+from toolyard.types.decision import WriteTools
 
 AGENTS = "## Architect\n---\ntools: [one_echo]\n---\nYou plan.\n"
 

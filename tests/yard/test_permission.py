@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from toolyard import State, ToolRefused, Toolyard, Unreachable
-from toolyard.content import fence
 from toolyard.meta import META_TOOLS
-from toolyard.model.agent import Agent
-from toolyard.model.call import Question
-from toolyard.model.decision import Verdict
+from toolyard.results import fence
+from toolyard.types.agent import Agent
+from toolyard.types.call import Question
+from toolyard.types.decision import Verdict
 
 Opened = Callable[..., Toolyard]
 Recorders = Callable[..., Any]

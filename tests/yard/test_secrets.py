@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from toolyard import ServerError, Toolyard
-from toolyard.clients.secrecy import secrets_of
-from toolyard.model.call import CallRecord
-from toolyard.model.server import HttpSpec, OAuthSpec, Server, StdioSpec
+from toolyard.clients.server_secrets import secrets_of
+from toolyard.types.call import CallRecord
+from toolyard.types.server import HttpSpec, OAuthSpec, Server, StdioSpec
 
 Opened = Callable[..., Toolyard]
 Recorders = Callable[..., Any]

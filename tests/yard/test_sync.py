@@ -30,8 +30,8 @@ from toolyard import (
     Toolyard,
     Unreachable,
 )
-from toolyard.model.call import Question
-from toolyard.model.decision import Verdict
+from toolyard.types.call import Question
+from toolyard.types.decision import Verdict
 from toolyard.yard_sync import SyncToolyard
 
 Recorders = Callable[..., Any]

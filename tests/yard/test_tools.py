@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from toolyard import AgentsError, ConfigError, Tool, ToolRefused, Toolyard, Unreachable
-from toolyard.catalog.names import Reason
-from toolyard.model.agent import Agent
-from toolyard.model.decision import Verdict
+from toolyard.catalog.exposed_names import Reason
+from toolyard.types.agent import Agent
+from toolyard.types.decision import Verdict
 
 Opened = Callable[..., Toolyard]
 Recorders = Callable[..., Any]

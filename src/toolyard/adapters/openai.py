@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from toolyard.adapters.calling import Call, Scope, error_text, pictures
-from toolyard.model.result import Media, Result
+from toolyard.adapters.parallel_calls import Call, Scope, error_text, pictures
+from toolyard.types.result import Media, Result
 from toolyard.yard import Toolyard
 
 try:

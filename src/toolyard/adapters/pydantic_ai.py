@@ -6,8 +6,8 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
-from toolyard.adapters.calling import error_text, pictures, plain
-from toolyard.model.result import Media
+from toolyard.adapters.parallel_calls import error_text, pictures, plain
+from toolyard.types.result import Media
 from toolyard.yard import Provider, Toolyard
 
 try:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import parse_qsl
 
-from toolyard.auth.asking import one_line
 from toolyard.auth.errors import AnswerRejected, AuthorizationDenied
+from toolyard.auth.oauth_http import one_line
 from toolyard.auth.records import Pending
 
 __all__ = ["AuthorizationResponse"]

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from yarl import URL
 
-from toolyard.auth.asking import Answer, Asker
+from toolyard.auth.address_policy import read_url
 from toolyard.auth.errors import AuthUnavailable, DiscoveryFailed, IssuerMismatch, ResourceMismatch
 from toolyard.auth.metadata import ResourceMetadata, ServerMetadata, text
+from toolyard.auth.oauth_http import Answer, Asker
 from toolyard.auth.provider import Challenge, parse_challenge
-from toolyard.auth.reach import read_url
 from toolyard.auth.records import same_issuer
-from toolyard.auth.target import Target
+from toolyard.auth.sign_in_target import Target
 from toolyard.net import same_origin
 
 __all__ = ["Found", "discover", "find_resource", "find_server", "probe"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from toolyard.auth.asking import Document
+from toolyard.auth.address_policy import Reach
 from toolyard.auth.errors import DiscoveryFailed
-from toolyard.auth.reach import Reach
+from toolyard.auth.oauth_http import Document
 
 __all__ = ["ResourceMetadata", "ServerMetadata", "text", "texts"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal
 
-from toolyard.model.clock import is_future
+from toolyard.types.clock import is_future
 
 __all__ = ["AuthMethod", "Client", "Grant", "Pending", "issuer_digest", "new_serial", "same_issuer"]
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
-from toolyard.auth.asking import Answer, Asker, Document, one_line
-from toolyard.auth.assertion import ASSERTION_TYPE, client_assertion
+from toolyard.auth.client_assertion import ASSERTION_TYPE, client_assertion
 from toolyard.auth.errors import AuthUnavailable, ClientForgotten, TokenRefused
 from toolyard.auth.metadata import text
+from toolyard.auth.oauth_http import Answer, Asker, Document, one_line
 from toolyard.auth.records import Client, Grant
 
 __all__ = ["FORM", "Tokens", "granted", "request_tokens", "signed_form"]

@@ -11,17 +11,17 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from toolyard.catalog.contents import body_hash, judge_body, judge_listing
-from toolyard.catalog.definitions import Inspect
-from toolyard.catalog.flights import Flights
+from toolyard.catalog.cache_hints import effective_ttl
 from toolyard.catalog.hashes import entry_hash
-from toolyard.catalog.hints import effective_ttl
+from toolyard.catalog.listing_contents import body_hash, judge_body, judge_listing
+from toolyard.catalog.single_flight import Flights
 from toolyard.catalog.storage import CatalogueStorage, Key, Stored
+from toolyard.catalog.tool_validation import Inspect
 from toolyard.errors import ServerError
-from toolyard.model.catalog import Catalogue, Contents, Listing, Scope
-from toolyard.model.principal import Principal
-from toolyard.model.server import Server, Trust
-from toolyard.model.tool import JsonObject
+from toolyard.types.catalog import Catalogue, Contents, Listing, Scope
+from toolyard.types.principal import Principal
+from toolyard.types.server import Server, Trust
+from toolyard.types.tool import JsonObject
 
 __all__ = ["Catalogues", "Check", "Fetch", "Met"]
 

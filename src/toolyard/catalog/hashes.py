@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from toolyard.model.server import HttpSpec, Server
-from toolyard.model.tool import Definition
+from toolyard.types.server import HttpSpec, Server
+from toolyard.types.tool import Definition
 
 __all__ = ["definition_hash", "entry_hash"]
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolyard.cli.ending import Usage, ended, ended_by_system, interrupted, show_usage_error
-from toolyard.cli.hardening import protect_process
+from toolyard.cli.error_exit import Usage, ended, ended_by_system, interrupted, show_usage_error
 from toolyard.cli.init_process import fork_from_init
 from toolyard.cli.input.options import Options, remote_params, shared_params
-from toolyard.cli.streams import prepare_streams
+from toolyard.cli.process_protection import protect_process
+from toolyard.cli.standard_streams import prepare_streams
 from toolyard.errors import ToolyardError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
             return None
         # "import" is a word of Python, which no module may have as its name.
         module = "import_" if cmd_name == "import" else cmd_name
-        found: click.Command = import_module(f"toolyard.cli.{module}").command
+        found: click.Command = import_module(f"toolyard.cli.commands.{module}").command
         return found
 
     def resolve_command(

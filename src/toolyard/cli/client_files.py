@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from toolyard.cli.ending import Usage
+from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Options
-from toolyard.cli.output.problems import note
-from toolyard.cli.output.style import paint
-from toolyard.cli.output.text import print_json
-from toolyard.config.exporting.targets import path_in, target_file
-from toolyard.config.exporting.writing import Change, plan_entry, write_entry
-from toolyard.config.importing.places import known_places, project_places
-from toolyard.gateway.connecting import Snippet
+from toolyard.cli.output.messages import note
+from toolyard.cli.output.safe_text import print_json
+from toolyard.cli.output.terminal import paint
+from toolyard.config.exporters.client_files import Change, plan_entry, write_entry
+from toolyard.config.exporters.targets import path_in, target_file
+from toolyard.config.importers.locations import known_places, project_places
+from toolyard.gateway.client_snippets import Snippet
 
 __all__ = ["change_file"]
 

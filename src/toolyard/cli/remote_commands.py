@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from toolyard.cli.input.arguments import coerce_words
 from toolyard.cli.input.options import Options
-from toolyard.cli.output.problems import note, show_error
+from toolyard.cli.output.messages import note, show_error
 from toolyard.cli.output.progress import Busy
+from toolyard.cli.output.safe_text import ago, one_line, print_json
 from toolyard.cli.output.servers import ServerLine, named, servers_json, show_servers, tell_more
-from toolyard.cli.output.text import ago, one_line, print_json
 from toolyard.cli.output.tools import show_tools, tools_json
-from toolyard.cli.remote import Remote, escaped
-from toolyard.content import Limits
-from toolyard.content.shaping import shape
+from toolyard.cli.remote_client import Remote, escaped
 from toolyard.errors import CallTimeout
-from toolyard.model.result import Result
-from toolyard.model.server import Trust
-from toolyard.model.tool import Definition, Tool
+from toolyard.results import Limits
+from toolyard.results.shape import shape
+from toolyard.types.result import Result
+from toolyard.types.server import Trust
+from toolyard.types.tool import Definition, Tool
 
 if TYPE_CHECKING:
-    from toolyard.cli.call import Wanted
+    from toolyard.cli.commands.call import Wanted
 
 __all__ = ["call_remotely", "restart_remotely", "show_remote_servers", "show_remote_tools"]
 
@@ -152,7 +152,7 @@ def _line(record: dict[str, Any], listed: dict[str, Any], connected: bool) -> Se
 
 
 def _viewed(tool: Tool, provider: Any) -> dict[str, Any]:
-    from toolyard.catalog.views.view import Provider, view  # loaded by those who talk to a model
+    from toolyard.catalog.schemas.provider_schema import Provider, view  # loaded by those who talk to a model
 
     definition = Definition(
         tool.server,

@@ -3,7 +3,7 @@
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.connection import Connection
 from toolyard.clients.handshake import EraMemory, Eras
-from toolyard.clients.listing import Listing
 from toolyard.clients.manager import ClientManager
+from toolyard.clients.pagination import Listing
 
 __all__ = ["Callbacks", "ClientManager", "Connection", "EraMemory", "Eras", "Listing"]

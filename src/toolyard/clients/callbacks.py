@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from toolyard.errors import ServerError, ToolyardError
-from toolyard.wire.codec import encode
+from toolyard.protocol.codec import encode
 
 __all__ = ["INPUT_NAME", "Answerer", "Callbacks", "NotOffered"]
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
-from toolyard.clients.dialing import Dialer
-from toolyard.clients.link import Link, OnProgress, Patience
-from toolyard.clients.listening import listen
-from toolyard.clients.listing import Listing, collect, header_rules
-from toolyard.clients.rounds import Rounds
-from toolyard.clients.secrecy import hush, secrets_of
+from toolyard.clients.connector import Dialer
+from toolyard.clients.input_required import Rounds
+from toolyard.clients.notification_stream import listen
+from toolyard.clients.pagination import Listing, collect, header_rules
+from toolyard.clients.server_secrets import hush, secrets_of
+from toolyard.clients.session import Link, OnProgress, Patience
 from toolyard.errors import (
     BadAnswer,
     HttpStatus,
@@ -32,13 +32,13 @@ from toolyard.errors import (
     Throttled,
     Unreachable,
 )
-from toolyard.model.principal import Principal
-from toolyard.model.server import Restart, Server, StdioSpec, Timeouts
-from toolyard.model.status import State, Status
-from toolyard.transports.lastwords import last_words
-from toolyard.wire.client import Facts
-from toolyard.wire.headers import HeaderParam, param_headers
-from toolyard.wire.versions import HEADER_MISMATCH, UNSUPPORTED_VERSION
+from toolyard.protocol.client import Facts
+from toolyard.protocol.constants import HEADER_MISMATCH, UNSUPPORTED_VERSION
+from toolyard.protocol.mirrored_headers import HeaderParam, param_headers
+from toolyard.transports.stdio.stderr_tail import last_words
+from toolyard.types.principal import Principal
+from toolyard.types.server import Restart, Server, StdioSpec, Timeouts
+from toolyard.types.status import State, Status
 
 __all__ = ["Connection", "unused"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Literal, Protocol, TypeAlias
 
-from toolyard.clients.link import Link, Patience
+from toolyard.clients.session import Link, Patience
 from toolyard.errors import (
     BadAnswer,
     CallTimeout,
@@ -16,9 +16,9 @@ from toolyard.errors import (
     SessionLost,
     Unreachable,
 )
-from toolyard.wire.client import Facts, Verdict, judge_probe, read_initialize
-from toolyard.wire.exchange import Failure
-from toolyard.wire.versions import LEGACY_LATEST, MODERN_LATEST, UNSUPPORTED_VERSION
+from toolyard.protocol.client import Facts, Verdict, judge_probe, read_initialize
+from toolyard.protocol.constants import LEGACY_LATEST, MODERN_LATEST, UNSUPPORTED_VERSION
+from toolyard.protocol.pending import Failure
 
 __all__ = ["Era", "EraMemory", "Eras", "discover", "initialize", "negotiate"]
 

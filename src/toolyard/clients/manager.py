@@ -12,21 +12,21 @@ from toolyard import __version__
 from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.connection import Connection, unused
-from toolyard.clients.definitions import Change, Definitions
-from toolyard.clients.dialing import AuthFor, Dialer
+from toolyard.clients.connector import AuthFor, Dialer
+from toolyard.clients.dedicated_connections import LaneKey, Lanes
 from toolyard.clients.handshake import EraMemory, Eras
-from toolyard.clients.lanes import LaneKey, Lanes
-from toolyard.clients.link import OnProgress
-from toolyard.clients.listing import Listing
-from toolyard.clients.traffic import TrafficLimits
+from toolyard.clients.pagination import Listing
+from toolyard.clients.server_table import Change, Definitions
+from toolyard.clients.session import OnProgress
+from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.errors import ServerError, Unreachable
-from toolyard.model.principal import LOCAL, Principal
-from toolyard.model.server import Server, StdioSpec, Timeouts
-from toolyard.model.status import State, Status
 from toolyard.net import Net
-from toolyard.transports.nursery import Nursery
+from toolyard.protocol.client import Facts
+from toolyard.transports.stdio.supervisor import Nursery
 from toolyard.transports.transport import MESSAGE_LIMIT, Transport
-from toolyard.wire.client import Facts
+from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.server import Server, StdioSpec, Timeouts
+from toolyard.types.status import State, Status
 
 __all__ = ["CallbacksFor", "ClientManager", "Heard"]
 

@@ -10,20 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolyard.config.approvals import Approval, Approvals, read_approvals
+    from toolyard.config.configuration_diff import Changes, diff
     from toolyard.config.data_dir import default_data_dir
-    from toolyard.config.diffing import Changes, diff
-    from toolyard.config.discovery import discover_config_path
     from toolyard.config.example import example_config
-    from toolyard.config.importing.merging import ImportedServer, ImportPlan, plan_import, write_import
-    from toolyard.config.importing.places import Place, known_places, project_places
-    from toolyard.config.loading import load_config, parse_config
-    from toolyard.config.reviewing import Review, ReviewedServer, approve, review
-    from toolyard.config.setting_choices import LogFormat, LogLevel, PeopleMode, Registration, WriteTools
-    from toolyard.config.setting_sources import load_settings
-    from toolyard.config.settings import SETTINGS, Setting, Settings, SettingValue
-    from toolyard.config.watching import ConfigBroken, ConfigChange, watch_config
-    from toolyard.model.config import Configuration
+    from toolyard.config.file_approvals import Approval, Approvals, read_approvals
+    from toolyard.config.file_review import Review, ReviewedServer, approve, review
+    from toolyard.config.importers.locations import Place, known_places, project_places
+    from toolyard.config.importers.merge import ImportedServer, ImportPlan, plan_import, write_import
+    from toolyard.config.settings.choices import LogFormat, LogLevel, PeopleMode, Registration, WriteTools
+    from toolyard.config.settings.sources import load_settings
+    from toolyard.config.settings.table import SETTINGS, Setting, Settings, SettingValue
+    from toolyard.config.sources.discovery import discover_config_path
+    from toolyard.config.sources.load import load_config, parse_config
+    from toolyard.config.watch import ConfigBroken, ConfigChange, watch_config
+    from toolyard.types.config import Configuration
 
 __all__ = [
     "SETTINGS",
@@ -64,20 +64,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "config.approvals": ("Approval", "Approvals", "read_approvals"),
+    "config.file_approvals": ("Approval", "Approvals", "read_approvals"),
     "config.data_dir": ("default_data_dir",),
-    "config.diffing": ("Changes", "diff"),
-    "config.discovery": ("discover_config_path",),
+    "config.configuration_diff": ("Changes", "diff"),
+    "config.sources.discovery": ("discover_config_path",),
     "config.example": ("example_config",),
-    "config.importing.merging": ("ImportPlan", "ImportedServer", "plan_import", "write_import"),
-    "config.importing.places": ("Place", "known_places", "project_places"),
-    "config.loading": ("load_config", "parse_config"),
-    "config.reviewing": ("Review", "ReviewedServer", "approve", "review"),
-    "config.setting_choices": ("LogFormat", "LogLevel", "PeopleMode", "Registration", "WriteTools"),
-    "config.setting_sources": ("load_settings",),
-    "config.settings": ("SETTINGS", "Setting", "SettingValue", "Settings"),
-    "config.watching": ("ConfigBroken", "ConfigChange", "watch_config"),
-    "model.config": ("Configuration",),
+    "config.importers.merge": ("ImportPlan", "ImportedServer", "plan_import", "write_import"),
+    "config.importers.locations": ("Place", "known_places", "project_places"),
+    "config.sources.load": ("load_config", "parse_config"),
+    "config.file_review": ("Review", "ReviewedServer", "approve", "review"),
+    "config.settings.choices": ("LogFormat", "LogLevel", "PeopleMode", "Registration", "WriteTools"),
+    "config.settings.sources": ("load_settings",),
+    "config.settings.table": ("SETTINGS", "Setting", "SettingValue", "Settings"),
+    "config.watch": ("ConfigBroken", "ConfigChange", "watch_config"),
+    "types.config": ("Configuration",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from toolyard.config.atomic import write_new
+from toolyard.config.file_writer import write_new
 
 __all__ = ["keep_backup"]
 

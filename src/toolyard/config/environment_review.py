@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from toolyard.model.visible_text import visible
+from toolyard.types.visible_text import visible
 
 __all__ = ["ReviewedVariable", "changes_execution", "escape_line", "reviewed_environment"]
 

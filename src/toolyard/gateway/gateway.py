@@ -8,19 +8,19 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from toolyard import __version__
-from toolyard.clients.latecomers import Key
-from toolyard.gateway.approving import Approvals
-from toolyard.gateway.handing import Handing, Mail
-from toolyard.gateway.hub import Hub
-from toolyard.gateway.parked import ParkedCalls
-from toolyard.gateway.sealing import Sealer
-from toolyard.gateway.shelves import Shelves
+from toolyard.clients.deferred_listings import Key
+from toolyard.core.composition import Parts
+from toolyard.gateway.client_subscriptions import Hub
+from toolyard.gateway.input_required.approvals import Approvals
+from toolyard.gateway.input_required.remote_calls import Handing, Mail
+from toolyard.gateway.input_required.request_state import Sealer
+from toolyard.gateway.input_required.suspended_call import ParkedCalls
+from toolyard.gateway.surface.list_repair import tool
+from toolyard.gateway.surface.listing_cache import Shelves
 from toolyard.gateway.upstream import Upstream
-from toolyard.gateway.wellformed import tool
-from toolyard.model.principal import Principal
-from toolyard.model.tool import Definition
-from toolyard.wire.codec import Written, written
-from toolyard.wiring import Parts
+from toolyard.protocol.codec import Written, written
+from toolyard.types.principal import Principal
+from toolyard.types.tool import Definition
 
 __all__ = ["OURSELVES", "Gateway"]
 

@@ -19,13 +19,13 @@ from toolyard.clients import ClientManager
 from toolyard.clients.callbacks import Answerer, Callbacks, NotOffered
 from toolyard.clients.connection import Connection
 from toolyard.errors import BadAnswer, ServerError
-from toolyard.gateway.client import CURRENT, Request
-from toolyard.gateway.parked import Parked
-from toolyard.gateway.sessions import Session
-from toolyard.model.principal import LOCAL, Principal
-from toolyard.model.server import Timeouts
-from toolyard.model.status import State
-from toolyard.wire.codec import encode
+from toolyard.gateway.client_request import CURRENT, Request
+from toolyard.gateway.input_required.suspended_call import Parked
+from toolyard.gateway.legacy_session import Session
+from toolyard.protocol.codec import encode
+from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.server import Timeouts
+from toolyard.types.status import State
 
 __all__ = ["Upstream", "needs_lane"]
 

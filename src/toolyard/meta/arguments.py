@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from toolyard.model.tool import Definition, JsonObject
+from toolyard.types.tool import Definition, JsonObject
 
 __all__ = ["BadArgument", "Given"]
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolyard.net.guard import AddressRefused, Guard, is_private
-from toolyard.net.session import Net, same_origin
+from toolyard.net.address_guard import AddressRefused, Guard, is_private
+from toolyard.net.outbound import Net, same_origin
 
 if TYPE_CHECKING:
-    from toolyard.net.answer import Answer, NotHttp
+    from toolyard.net.http1.response import Answer, NotHttp
 
 __all__ = ["AddressRefused", "Answer", "Guard", "Net", "NotHttp", "is_private", "same_origin"]
 
@@ -19,6 +19,6 @@ __all__ = ["AddressRefused", "Answer", "Guard", "Net", "NotHttp", "is_private", 
 def __getattr__(name: str) -> object:
     if name not in ("Answer", "NotHttp"):
         raise AttributeError(f"module 'toolyard.net' has no attribute '{name}'")
-    from toolyard.net import answer  # aiohttp
+    from toolyard.net.http1 import response
 
-    return getattr(answer, name)
+    return getattr(response, name)

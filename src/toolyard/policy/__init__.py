@@ -3,13 +3,13 @@
 Prepare a ``Policy`` for a caller, ask it for each server's ``Gate``, and that about each ``Candidate``.
 """
 
-from toolyard.policy.gate import Gate
+from toolyard.policy.agent_patterns import Patterns, match, unused_patterns
+from toolyard.policy.bundle_lookup import select_bundles
 from toolyard.policy.glob import unused_globs
-from toolyard.policy.patterns import Patterns, match, unused_patterns
 from toolyard.policy.policy import Policy
 from toolyard.policy.refusal import refused
 from toolyard.policy.rule import Candidate
-from toolyard.policy.selection import select_bundles
+from toolyard.policy.server_policy import Gate
 
 __all__ = [
     "Candidate",

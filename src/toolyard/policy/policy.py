@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from toolyard.model.agent import Agent
-from toolyard.model.decision import Surface, WriteTools
-from toolyard.model.people import TokenScope
-from toolyard.model.server import NATIVE, Bundle, Server
-from toolyard.model.status import State
-from toolyard.policy.gate import Gate
 from toolyard.policy.rules.agent import agent_rule
 from toolyard.policy.rules.bundles import bundles_rule
 from toolyard.policy.rules.definition import DefinitionRule
-from toolyard.policy.rules.native import native_rule
-from toolyard.policy.rules.picked import choice_rule, instance_rule
-from toolyard.policy.rules.server import server_rule
-from toolyard.policy.rules.state import state_rule
-from toolyard.policy.rules.token import token_rule
+from toolyard.policy.rules.native_tools import native_rule
+from toolyard.policy.rules.selected_tools import choice_rule, instance_rule
+from toolyard.policy.rules.server_lists import server_rule
+from toolyard.policy.rules.server_state import state_rule
+from toolyard.policy.rules.token_scope import token_rule
 from toolyard.policy.rules.trust import trust_rule
 from toolyard.policy.rules.write_guard import write_rule
+from toolyard.policy.server_policy import Gate
+from toolyard.types.account import TokenScope
+from toolyard.types.agent import Agent
+from toolyard.types.decision import Surface, WriteTools
+from toolyard.types.server import NATIVE, Bundle, Server
+from toolyard.types.status import State
 
 __all__ = ["Policy"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from toolyard.model.decision import Outcome
-from toolyard.model.tool import Definition
+from toolyard.types.decision import Outcome
+from toolyard.types.tool import Definition
 
 __all__ = ["Always", "Candidate", "Rule"]
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import AnswerRejected, AuthError, AuthUnavailable
-from toolyard.auth.flow import Flow
 from toolyard.auth.records import Pending
 from toolyard.auth.scopes import asked_before
+from toolyard.auth.sign_in_flow import Flow
+from toolyard.auth.sign_in_target import Ourselves
 from toolyard.auth.storage import AuthStorage
-from toolyard.auth.target import Ourselves
 from toolyard.errors import Problem, ToolyardError
-from toolyard.model.principal import Principal
-from toolyard.model.server import HttpSpec, Server
-from toolyard.registry.checking import moves_host
 from toolyard.registry.credentials import can_sign_in, config_key, config_target
 from toolyard.registry.errors import Invalid
-from toolyard.registry.signing_in import owner_of
+from toolyard.registry.sign_in import owner_of
+from toolyard.registry.validation import moves_host
+from toolyard.types.principal import Principal
+from toolyard.types.server import HttpSpec, Server
 
 __all__ = ["ConfigSignIns", "server_named_by"]
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from toolyard.auth import AuthProvider, Challenge
 from toolyard.auth.errors import RegistrationFailed
-from toolyard.auth.lazy import LazyAuthStorage
-from toolyard.auth.oauth import OAuthProvider
+from toolyard.auth.lazy_storage import LazyAuthStorage
+from toolyard.auth.oauth_provider import OAuthProvider
+from toolyard.auth.sign_in_target import Ourselves, Target
 from toolyard.auth.storage import AuthStorage
-from toolyard.auth.target import Ourselves, Target
-from toolyard.model.principal import LOCAL, Principal
-from toolyard.model.registry import AuthChoice, RegistryServer, grant_key
-from toolyard.model.server import HttpSpec, OAuthSpec, Server
 from toolyard.net import Net
-from toolyard.registry.core import oauth_spec
-from toolyard.registry.noting import InstanceNotes, Noting
-from toolyard.registry.registry import Registry
+from toolyard.registry.server_builder import oauth_spec
+from toolyard.registry.service import Registry
+from toolyard.registry.sign_in_state import InstanceNotes, Noting
+from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.registry import AuthChoice, RegistryServer, grant_key
+from toolyard.types.server import HttpSpec, OAuthSpec, Server
 
 __all__ = ["Credentials", "can_sign_in", "choice_target", "config_key", "config_target", "has_authorization"]
 

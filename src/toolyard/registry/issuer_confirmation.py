@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from toolyard.auth.client_registration import confirmed_issuer
 from toolyard.auth.errors import AuthError, AuthUnavailable, DiscoveryFailed
-from toolyard.auth.flow import Flow
 from toolyard.auth.records import same_issuer
-from toolyard.auth.registration import confirmed_issuer
+from toolyard.auth.sign_in_flow import Flow
+from toolyard.auth.sign_in_target import Target
 from toolyard.auth.storage import AuthStorage
-from toolyard.auth.target import Target
 from toolyard.errors import Problem
-from toolyard.model.principal import Principal
-from toolyard.model.registry import AuthChoice, AuthKind, RegistryServer
-from toolyard.model.server import HttpSpec, OAuthSpec, Server
 from toolyard.registry.credentials import choice_target, config_key, has_authorization
 from toolyard.registry.errors import Invalid
-from toolyard.registry.fields import issuer_fault
-from toolyard.registry.registry import Registry
+from toolyard.registry.field_validation import issuer_fault
+from toolyard.registry.service import Registry
+from toolyard.types.principal import Principal
+from toolyard.types.registry import AuthChoice, AuthKind, RegistryServer
+from toolyard.types.server import HttpSpec, OAuthSpec, Server
 
 __all__ = ["ClientIssuer", "IssuerConfirmation"]
 

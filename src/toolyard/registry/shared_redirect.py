@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from toolyard.model.registry import AuthKind, RegistryServer
-from toolyard.model.server import HttpSpec, OAuthSpec, Server
-from toolyard.registry.core import oauth_spec
+from toolyard.registry.server_builder import oauth_spec
+from toolyard.types.registry import AuthKind, RegistryServer
+from toolyard.types.server import HttpSpec, OAuthSpec, Server
 
 __all__ = ["shared_in_files", "shared_in_registry", "sharing_redirect"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from toolyard.model.registry import Instance, InstanceState, RegistryServer
+from toolyard.types.registry import Instance, InstanceState, RegistryServer
 
 __all__ = ["RegistryStorage"]
 

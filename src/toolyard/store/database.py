@@ -8,30 +8,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolyard.store.approvals import SqlApprovals
-from toolyard.store.audit import SqlAudit
-from toolyard.store.auth import SqlAuthStorage
-from toolyard.store.catalogues import SqlCatalogues
-from toolyard.store.chat_quota import ChatQuota
-from toolyard.store.chats import SqlChats
-from toolyard.store.cipher import Cipher
-from toolyard.store.dialects import Engines, TimeLimits
+from toolyard.store.change_feed.signals import Signals
 from toolyard.store.errors import WrongKey
-from toolyard.store.letters import SqlLetters
-from toolyard.store.locks import Locks, locks_for
-from toolyard.store.opening import check_key, open_database
-from toolyard.store.people import SqlPeople
-from toolyard.store.pins import SqlPins
-from toolyard.store.registry import SqlRegistry
-from toolyard.store.rekeying import Rekeying
-from toolyard.store.results import SqlResults
-from toolyard.store.signals import Signals
-from toolyard.store.sweeping import Sweeping
-from toolyard.store.tables import config_pins
-from toolyard.store.working import Workshop
+from toolyard.store.expiry import Sweeping
+from toolyard.store.key_rotation import Rekeying
+from toolyard.store.locks.refresh_locks import Locks, locks_for
+from toolyard.store.repositories.accounts import SqlPeople
+from toolyard.store.repositories.approvals import SqlApprovals
+from toolyard.store.repositories.audit import SqlAudit
+from toolyard.store.repositories.chat_quota import ChatQuota
+from toolyard.store.repositories.chats import SqlChats
+from toolyard.store.repositories.listings import SqlCatalogues
+from toolyard.store.repositories.pins import SqlPins
+from toolyard.store.repositories.registry import SqlRegistry
+from toolyard.store.repositories.replica_messages import SqlLetters
+from toolyard.store.repositories.results import SqlResults
+from toolyard.store.repositories.sign_ins import SqlAuthStorage
+from toolyard.store.sql.cipher import Cipher
+from toolyard.store.sql.dialects import Engines, TimeLimits
+from toolyard.store.sql.executor import Workshop
+from toolyard.store.sql.open import check_key, open_database
+from toolyard.store.sql.tables import config_pins
 
 if TYPE_CHECKING:
-    from toolyard.config.settings import Settings
+    from toolyard.config.settings.table import Settings
 
 __all__ = ["Database"]
 

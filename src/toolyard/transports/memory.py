@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from toolyard.errors import Unreachable
+from toolyard.protocol.codec import decode, encode
+from toolyard.protocol.pending import Message
 from toolyard.transports.transport import Receiver, TransportFacts
-from toolyard.wire.codec import decode, encode
-from toolyard.wire.exchange import Message
 
 __all__ = ["MemoryServer", "MemoryTransport"]
 

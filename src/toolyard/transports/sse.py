@@ -11,16 +11,16 @@ from yarl import URL
 
 from toolyard.auth import AuthProvider
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, SessionLost, Unreachable
-from toolyard.model.server import HttpSpec
 from toolyard.net import Answer, Net, same_origin
-from toolyard.transports.requests import Requests, drain, fault, refusal, tells_lost_session
+from toolyard.protocol.byte_buffer import Raw
+from toolyard.protocol.codec import encode
+from toolyard.protocol.framing import Oversize, SseEvent, SseParser
+from toolyard.protocol.id_recovery import in_place_of
+from toolyard.protocol.incremental_decoder import IN_PLACE_BYTES, decode_message
+from toolyard.protocol.pending import Message
+from toolyard.transports.http_requests import Requests, drain, fault, refusal, tells_lost_session
 from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line, unreadable
-from toolyard.wire.broken import in_place_of
-from toolyard.wire.codec import encode
-from toolyard.wire.exchange import Message
-from toolyard.wire.framing import Oversize, SseEvent, SseParser
-from toolyard.wire.gather import Raw
-from toolyard.wire.incremental import IN_PLACE_BYTES, decode_message
+from toolyard.types.server import HttpSpec
 
 __all__ = ["SseTransport"]
 

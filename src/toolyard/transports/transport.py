@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from toolyard.errors import ServerError
-from toolyard.wire.exchange import Message
-from toolyard.wire.framing import Line
-from toolyard.wire.gather import Raw
-from toolyard.wire.incremental import OverLimit
+from toolyard.protocol.byte_buffer import Raw
+from toolyard.protocol.framing import Line
+from toolyard.protocol.incremental_decoder import OverLimit
+from toolyard.protocol.pending import Message
 
 __all__ = ["MESSAGE_LIMIT", "Receiver", "Transport", "TransportFacts", "in_one_line", "unreadable"]
 

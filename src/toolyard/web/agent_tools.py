@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from toolyard.catalog.roster import Roster
-from toolyard.catalog.tokens import estimate_definition
+from toolyard.catalog.token_estimate import estimate_definition
+from toolyard.catalog.tool_listing import Roster
 from toolyard.errors import AgentsError, ConfigError, Problem, ServerError, ToolRefused
-from toolyard.meta.surface import Offer
-from toolyard.model.agent import Agent
-from toolyard.model.call import Caller
-from toolyard.model.decision import Decision, Surface, Verdict
-from toolyard.model.server import NATIVE, Server
+from toolyard.meta.meta_tools import Offer
 from toolyard.policy import select_bundles, unused_patterns
+from toolyard.policy.agent_patterns import patterns
 from toolyard.policy.glob import any_of
-from toolyard.policy.patterns import patterns
-from toolyard.policy.rules.token import covers
-from toolyard.web.site import Site
-from toolyard.web.who import Visitor
+from toolyard.policy.rules.token_scope import covers
+from toolyard.types.agent import Agent
+from toolyard.types.call import Caller
+from toolyard.types.decision import Decision, Surface, Verdict
+from toolyard.types.server import NATIVE, Server
+from toolyard.web.access.dependencies import Visitor
+from toolyard.web.services import Site
 
 __all__ = ["AgentTool", "AgentTools", "Unlisted", "agent_for", "agent_problems", "agents_for", "tools_of"]
 

@@ -7,18 +7,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard import __version__
 from toolyard.web import api, ui
-from toolyard.web.api.document import document
-from toolyard.web.guard import Guard
-from toolyard.web.health import router as health
-from toolyard.web.mcp import is_gateway
-from toolyard.web.metrics import Measured
-from toolyard.web.problems import ProblemDetails, Unexpected, handle_problems
-from toolyard.web.resource import router as resource
-from toolyard.web.site import Site
-from toolyard.web.static import Static
-from toolyard.web.strangers import KnownFirst
-from toolyard.web.ui.failing import failure_page
-from toolyard.web.who import is_page
+from toolyard.web.access.dependencies import is_page
+from toolyard.web.api.openapi import document
+from toolyard.web.gateway_mount import is_gateway
+from toolyard.web.middleware.authenticate_first import KnownFirst
+from toolyard.web.middleware.request_guard import Guard
+from toolyard.web.problem_details import ProblemDetails, Unexpected, handle_problems
+from toolyard.web.protected_resource import router as resource
+from toolyard.web.server.health import router as health
+from toolyard.web.server.metrics import Measured
+from toolyard.web.services import Site
+from toolyard.web.static_files import Static
+from toolyard.web.ui.components.error_pages import failure_page
 
 __all__ = ["make_app"]
 

@@ -13,22 +13,22 @@ from typing import Any
 
 from tests.sqlite import with_tables
 
-from toolyard.agents.chat.approving import Approver
+from toolyard.agents.chat.approval_grants import Approver
+from toolyard.agents.chat.chat_settings import ChatRules
 from toolyard.agents.chat.chats import Chats
 from toolyard.agents.chat.errors import ChatRefused
-from toolyard.agents.chat.rules import ChatRules
-from toolyard.agents.chat.toolbox import Toolbox
-from toolyard.agents.models.models import Models
+from toolyard.agents.chat.tool_set import Toolbox
+from toolyard.agents.models.available_models import Models
 from toolyard.clients import Callbacks
 from toolyard.config import load_settings, parse_config
-from toolyard.model.agent import Agent
-from toolyard.model.call import Caller
-from toolyard.model.chat import PIECES, Chat, Event, Kind, TurnState
-from toolyard.model.decision import Surface
-from toolyard.model.principal import LOCAL, Principal
+from toolyard.core.composition import Parts, build
 from toolyard.policy import select_bundles
 from toolyard.store import Database
-from toolyard.wiring import Parts, build
+from toolyard.types.agent import Agent
+from toolyard.types.call import Caller
+from toolyard.types.chat import PIECES, Chat, Event, Kind, TurnState
+from toolyard.types.decision import Surface
+from toolyard.types.principal import LOCAL, Principal
 
 SERVERS = Path(__file__).parents[2] / "servers"
 KEY = "a key for tests, long enough"

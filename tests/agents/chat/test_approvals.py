@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from tests.agents.chat.house import ME, House, Model, answered_once, chat_server, kinds, only
 
-from toolyard.agents.chat.approving import Remember, fits, granted, remembered_words
+from toolyard.agents.chat.approval_grants import Remember, fits, granted, remembered_words
 from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NoSuchChat
 from toolyard.errors import ToolRefused
-from toolyard.model.agent import Agent
-from toolyard.model.approval import Approval
-from toolyard.model.chat import Chat, Event, Kind, TurnState
+from toolyard.types.agent import Agent
+from toolyard.types.approval import Approval
+from toolyard.types.chat import Chat, Event, Kind, TurnState
 
 Opening = Callable[..., Awaitable[House]]
 PUT = 'call s_put {"text": "a"}'

@@ -27,12 +27,12 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from toolyard.agents.chat.closing import Ended, closing
-from toolyard.agents.chat.history import Senses, joined, messages_of, said_event, sendable, usage_event
-from toolyard.agents.chat.keeping import failure_event, read_kept, result_event
-from toolyard.agents.chat.standing import Standing
-from toolyard.model.chat import Ending, Event, Kind, NewEvent
-from toolyard.model.result import Media, Result
+from toolyard.agents.chat.model_history import Senses, joined, messages_of, said_event, sendable, usage_event
+from toolyard.agents.chat.result_event import failure_event, read_kept, result_event
+from toolyard.agents.chat.turn_end import Ended, closing
+from toolyard.agents.chat.turn_snapshot import Standing
+from toolyard.types.chat import Ending, Event, Kind, NewEvent
+from toolyard.types.result import Media, Result
 
 IDS = st.sampled_from(["a", "b", "c", "d"])
 TEXTS = st.text(max_size=8)

@@ -15,17 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.agents.chat.house import KEY, ME
 
-from toolyard.agents.chat.cleaning import as_object, clean, fits_in_json
+from toolyard.agents.chat.chat_settings import ChatRules
 from toolyard.agents.chat.errors import NotHeld
-from toolyard.agents.chat.guards import may_ask, refusals, repeated
-from toolyard.agents.chat.keeping import failure_event
-from toolyard.agents.chat.record import read_chat
-from toolyard.agents.chat.rules import ChatRules
-from toolyard.agents.chat.scribe import Scribe
-from toolyard.agents.chat.standing import OpenCall, Standing, call_key
+from toolyard.agents.chat.event_writer import Scribe
+from toolyard.agents.chat.result_event import failure_event
+from toolyard.agents.chat.sanitize import as_object, clean, fits_in_json
+from toolyard.agents.chat.turn_limits import may_ask, refusals, repeated
+from toolyard.agents.chat.turn_log import read_chat
+from toolyard.agents.chat.turn_snapshot import OpenCall, Standing, call_key
 from toolyard.config import load_settings
-from toolyard.model.chat import Chat, Event, Kind, NewEvent, TurnState
 from toolyard.store import Database
+from toolyard.types.chat import Chat, Event, Kind, NewEvent, TurnState
 
 RULES = ChatRules()
 

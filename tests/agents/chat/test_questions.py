@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.agents.chat.house import ME, SERVERS, House, Model, kinds, only
 
-from toolyard.agents.chat.asked import LONGEST_REQUEST, Sampling, elicitation
+from toolyard.agents.chat.elicitation_request import LONGEST_REQUEST, Sampling, elicitation
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
-from toolyard.model.chat import Chat, Event, Kind
+from toolyard.types.chat import Chat, Event, Kind
 
 Opening = Callable[..., Awaitable[House]]
 

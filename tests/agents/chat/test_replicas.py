@@ -8,7 +8,7 @@ import pytest
 from tests.agents.chat.house import ME, House, Model, kinds, only
 
 from toolyard.agents.chat.errors import ChatBusy
-from toolyard.model.chat import Kind
+from toolyard.types.chat import Kind
 
 pytestmark = pytest.mark.slow
 

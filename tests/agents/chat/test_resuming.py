@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.agents.chat.house import ME, House, kinds, only
 
-from toolyard.agents.chat.approving import granted
-from toolyard.model.chat import Chat, Kind, NewEvent, TurnState
+from toolyard.agents.chat.approval_grants import granted
+from toolyard.types.chat import Chat, Kind, NewEvent, TurnState
 
 Opening = Callable[..., Awaitable[House]]
 SCRIPT = ('call s_put {"text": "a"}', "then", "results?")

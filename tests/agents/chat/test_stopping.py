@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from tests.agents.chat.house import KEY, ME, House, Model, answered_once, kinds, only
 
-from toolyard.agents.chat import housekeeping
+from toolyard.agents.chat import heartbeat
 from toolyard.agents.chat.errors import NoSuchChat
-from toolyard.agents.chat.housekeeping import Housekeeping
-from toolyard.agents.chat.runners import is_gone, runner_id
-from toolyard.model.chat import Event, Kind, NewEvent, TurnState
+from toolyard.agents.chat.heartbeat import Housekeeping
+from toolyard.agents.chat.runner_id import is_gone, runner_id
 from toolyard.store import Database
+from toolyard.types.chat import Event, Kind, NewEvent, TurnState
 
 pytestmark = pytest.mark.slow
 
@@ -259,7 +259,7 @@ async def test_a_turn_whose_end_could_not_be_written_is_ended_later(house: House
 async def test_after_the_database_was_away_others_have_time_to_say_that_they_live(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "_EVERY", 0.0)
+    monkeypatch.setattr(heartbeat, "_EVERY", 0.0)
     alive, silent = await house.chat(), await house.chat()
     for chat in (alive, silent):
         hello = [NewEvent(Kind.USER, {"text": "hello"})]

@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 from tests.agents.chat.house import ME, House, Model, only
 
-from toolyard.clients import latecomers
-from toolyard.model.agent import Agent
-from toolyard.model.chat import Kind
-from toolyard.model.server import HttpSpec, InstanceSpec, Server
+from toolyard.clients import deferred_listings
+from toolyard.types.agent import Agent
+from toolyard.types.chat import Kind
+from toolyard.types.server import HttpSpec, InstanceSpec, Server
 
 Opening = Callable[..., Awaitable[House]]
 
@@ -130,7 +130,7 @@ async def test_our_own_tools_are_called_like_all_others(opened: Opening, tmp_pat
 async def test_a_dead_server_is_not_waited_for_in_every_turn(
     opened: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(latecomers, "PATIENCE", 0.2)
+    monkeypatch.setattr(deferred_listings, "PATIENCE", 0.2)
     came: list[asyncio.StreamWriter] = []
     dead = asyncio.Event()
 

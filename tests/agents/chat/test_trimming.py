@@ -20,12 +20,12 @@ from pydantic_ai.messages import (
 )
 from tests.agents.chat.house import House, Model, answered_once, fake_model, only
 
-from toolyard.agents.chat.history import joined
-from toolyard.agents.chat.trimming import Window, tokens_of
-from toolyard.agents.models.asked import Access, Asked
-from toolyard.agents.models.failures import failure
-from toolyard.model.agent import Agent
-from toolyard.model.chat import Kind
+from toolyard.agents.chat.context_window import Window, tokens_of
+from toolyard.agents.chat.model_history import joined
+from toolyard.agents.models.model_ref import Access, Asked
+from toolyard.agents.models.provider_errors import failure
+from toolyard.types.agent import Agent
+from toolyard.types.chat import Kind
 
 Opening = Callable[..., Awaitable[House]]
 WORDS = "several words of a rather long text " * 40

@@ -11,8 +11,8 @@ from tests.agents.chat.house import ME, House, Model, answered_once, fake_model,
 
 from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NoSuchChat
 from toolyard.agents.models.errors import NoSuchModel
-from toolyard.model.agent import Agent
-from toolyard.model.chat import Kind, TurnState
+from toolyard.types.agent import Agent
+from toolyard.types.chat import Kind, TurnState
 
 Opening = Callable[..., Awaitable[House]]
 Until = Callable[..., Awaitable[None]]

@@ -17,7 +17,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.tools import ToolDefinition
 from tests.conftest import Programs
 
-from toolyard.agents.models.models import Models
+from toolyard.agents.models.available_models import Models
 from toolyard.config import load_settings
 
 SERVERS = Path(__file__).parents[2] / "servers"

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import ModelFailed
-from toolyard.agents.models.loading import Loading
-from toolyard.agents.models.models import Models
+from toolyard.agents.models.library_loader import Loading
 
 PROGRAM = """
 import sys, threading
-from toolyard.agents.models.asked import Access, Asked
-from toolyard.agents.models.loading import Loading
+from toolyard.agents.models.model_ref import Access, Asked
+from toolyard.agents.models.library_loader import Loading
 from toolyard.agents.models.providers import Clients
 
 wrong = []
@@ -31,7 +31,7 @@ def noted(work, *given):
 
 asked = Asked(Access("openai", "http://127.0.0.1:1/v1", "key"), "some-model")
 threads = [
-    threading.Thread(target=noted, args=(Loading().load, "toolyard.agents.chat.talking")),
+    threading.Thread(target=noted, args=(Loading().load, "toolyard.agents.chat.model_conversation")),
     threading.Thread(target=noted, args=(Loading().load, "toolyard.agents.chat.sampling")),
     threading.Thread(target=noted, args=(Clients(1.0, Loading())._make, asked)),
 ]
@@ -114,8 +114,8 @@ WARMING = """
 import asyncio, sys
 from pathlib import Path
 from toolyard.agents.chat.chats import Chats
-from toolyard.agents.chat.rules import ChatRules
-from toolyard.agents.models.models import Models
+from toolyard.agents.chat.chat_settings import ChatRules
+from toolyard.agents.models.available_models import Models
 from toolyard.config import load_settings
 
 async def main():

@@ -16,9 +16,9 @@ from pydantic_ai.messages import ModelRequest
 from tests.agents.models.conftest import Make, ask
 from tests.conftest import ROOT
 
-from toolyard.agents.models import local
+from toolyard.agents.models import local_model
 from toolyard.agents.models.errors import ModelFailed
-from toolyard.agents.models.local import LocalModel
+from toolyard.agents.models.local_model import LocalModel
 
 Until = Callable[..., Awaitable[None]]
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("leaks")
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from toolyard.agents.models.local import LocalModel
+from toolyard.agents.models.local_model import LocalModel
 
 async def main():
     model = LocalModel(Path(sys.argv[1]))
@@ -67,7 +67,7 @@ async def test_installed_weights_are_found_and_nothing_of_their_package_is_impor
 ) -> None:
     assert make().choices == ()
     monkeypatch.syspath_prepend(str(folder))
-    assert local.weights() == gguf
+    assert local_model.weights() == gguf
     models = make(models={"a": {"model": "openai:x"}})
     assert [choice.id for choice in models.choices] == ["a", "local"]
     assert (models.default, make().default) == ("a", "local")
@@ -197,7 +197,7 @@ async def test_without_llama_cpp_the_error_names_the_extra(
     make: Make, gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = make(local_model=str(gguf))
-    monkeypatch.setattr(local, "find_spec", lambda name: None)
+    monkeypatch.setattr(local_model, "find_spec", lambda name: None)
     error = (await ask(models, "Hello")).error
     assert isinstance(error, ModelFailed)
     assert "toolyard[local]" in error.hint

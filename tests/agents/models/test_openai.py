@@ -18,8 +18,8 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import ToolDefinition
 from tests.agents.models.conftest import KEY, Fake, Make, ask
 
-from toolyard.agents.models import streaming
-from toolyard.agents.models.asked import Access, Asked
+from toolyard.agents.models import response_stream
+from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import (
     KeyRefused,
     ModelError,
@@ -28,7 +28,7 @@ from toolyard.agents.models.errors import (
     NoSuchModel,
     RateLimited,
 )
-from toolyard.agents.models.models import Models
+from toolyard.agents.models.model_ref import Access, Asked
 
 pytestmark = pytest.mark.usefixtures("leaks")
 
@@ -260,7 +260,7 @@ def test_of_what_a_provider_says_no_more_is_looked_at_than_is_shown(monkeypatch:
         looked.append(text)
         return text
 
-    monkeypatch.setattr("toolyard.agents.models.asked.redact", redact)
+    monkeypatch.setattr("toolyard.agents.models.model_ref.redact", redact)
     said = Asked(Access("openai", "http://127.0.0.1/v1", "key"), "m").words("word " * 1_000_000)
     assert said.startswith("word word")
     assert len(looked[0]) < 100_000
@@ -300,7 +300,7 @@ async def test_silence_ends(make: Make, openai_fake: Fake, script: str) -> None:
 async def test_an_answer_without_end_is_ended(
     models: Models, openai_fake: Fake, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "_LONGEST", 1_000)
+    monkeypatch.setattr(response_stream, "_LONGEST", 1_000)
     heard = await ask(models, f"{order} {'and on ' * 300}\nhold", tools=[WEATHER])
     assert isinstance(heard.error, ModelFailed)
     assert "was ended after 1,000 characters" in heard.error.cause

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.agents.models.conftest import KEY, Make
 
-from toolyard.agents.models.choice import hears, sees
+from toolyard.agents.models.available_models import Models, PickedModel
 from toolyard.agents.models.errors import ModelFailed, NoSuchModel
-from toolyard.agents.models.models import Models, PickedModel
+from toolyard.agents.models.model_choice import hears, sees
 from toolyard.config import load_settings
 
 
@@ -225,7 +225,7 @@ async def test_nothing_is_heard_over_a_protocol_that_carries_no_sound(make: Make
 def test_picking_loads_neither_pydantic_ai_nor_a_providers_library(tmp_path: Path) -> None:
     code = (
         "import sys; from toolyard.config import load_settings;"
-        "from toolyard.agents.models.models import Models;"
+        "from toolyard.agents.models.available_models import Models;"
         f"m = Models.of(load_settings({str(tmp_path)!r}, env={{'OPENAI_API_KEY': 'abcd'}}));"
         "m.pick('openai:gpt-5'); print(*sys.modules)"
     )

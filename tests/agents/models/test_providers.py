@@ -9,8 +9,8 @@ from pydantic_ai.messages import ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.tools import ToolDefinition
 from tests.agents.models.conftest import KEY, Fake, Make, ask
 
+from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import KeyRefused, ModelError, ModelFailed, NoSuchModel, RateLimited
-from toolyard.agents.models.models import Models
 
 pytestmark = pytest.mark.usefixtures("leaks")
 

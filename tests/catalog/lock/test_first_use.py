@@ -11,11 +11,11 @@ import pytest
 from toolyard.catalog.lock.errors import Outdated, PinsUnavailable
 from toolyard.catalog.lock.first_use import FirstUseLock, MemoryEntries, first_use_place
 from toolyard.catalog.lock.storage import Entry, EntryStorage, Place
-from toolyard.catalog.sqlite import SqliteEntries, SqliteStorage
-from toolyard.config.setting_choices import PinTools
-from toolyard.model.catalog import Contents, Listing
-from toolyard.model.server import HttpSpec, Server, Trust
-from toolyard.model.tool import Definition
+from toolyard.catalog.sqlite_storage import SqliteEntries, SqliteStorage
+from toolyard.config.settings.choices import PinTools
+from toolyard.types.catalog import Contents, Listing
+from toolyard.types.server import HttpSpec, Server, Trust
+from toolyard.types.tool import Definition
 
 SERVER = Server("docs", HttpSpec("https://docs.example/mcp"), trust=Trust.UNTRUSTED)
 

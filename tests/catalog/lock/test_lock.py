@@ -20,16 +20,16 @@ from toolyard.catalog.lock import (
     compare,
     pins_of,
     read_lock,
-    renames,
+    rename_detection,
     write_lock,
 )
-from toolyard.catalog.lock import keeper as keeper_module
+from toolyard.catalog.lock import active_lock as keeper_module
 from toolyard.catalog.lock.changes import chosen
 from toolyard.catalog.lock.errors import LockBroken, LockUnwritable, Outdated
 from toolyard.errors import ConfigError
-from toolyard.model.catalog import Contents, Listing
-from toolyard.model.server import Server, StdioSpec
-from toolyard.model.tool import Definition
+from toolyard.types.catalog import Contents, Listing
+from toolyard.types.server import Server, StdioSpec
+from toolyard.types.tool import Definition
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
 
@@ -132,13 +132,13 @@ def test_a_server_with_thousands_of_renamed_tools_is_compared_within_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compared: list[None] = []
-    share = renames._share
+    share = rename_detection._share
 
     def counted(*words: Any) -> float:
         compared.append(None)
         return share(*words)
 
-    monkeypatch.setattr(renames, "_share", counted)
+    monkeypatch.setattr(rename_detection, "_share", counted)
     before = pins(*(definition(f"a{n}", f"{n} " * 40) for n in range(600)))
     now = pins(*(definition(f"b{n}", f"{n} x{n} " * 20) for n in range(600)))
     changes = compare("s", now, before)

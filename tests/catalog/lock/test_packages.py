@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
-from toolyard.catalog.lock.packages import unpinned_package
-from toolyard.model.server import StdioSpec
+from toolyard.catalog.lock.pinned_packages import unpinned_package
+from toolyard.types.server import StdioSpec
 
 
 @pytest.mark.parametrize(

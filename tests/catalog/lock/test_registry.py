@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from toolyard.catalog.lock import pins_of
 from toolyard.catalog.lock.errors import Outdated
-from toolyard.catalog.lock.registry import RegistryLock
+from toolyard.catalog.lock.registry_lock import RegistryLock
 from toolyard.catalog.lock.storage import Entry, Place
-from toolyard.model.catalog import Contents, Listing
-from toolyard.model.server import HttpSpec, InstanceSpec, Server
-from toolyard.model.tool import Definition
+from toolyard.types.catalog import Contents, Listing
+from toolyard.types.server import HttpSpec, InstanceSpec, Server
+from toolyard.types.tool import Definition
 
 SERVER = "s1"
 

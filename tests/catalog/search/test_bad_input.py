@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from toolyard.catalog.search import SearchIndex
 from toolyard.catalog.search.fields import Reader
-from toolyard.model.tool import Definition
+from toolyard.types.tool import Definition
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.search.bits import add, best, bits, members
+from toolyard.catalog.search.bit_counters import add, best, bits, members
 
 numbers = st.sets(st.integers(0, 200))
 steps = st.lists(st.tuples(st.integers(0, 5), numbers), max_size=5)

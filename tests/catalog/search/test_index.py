@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from toolyard.catalog.names import Naming
-from toolyard.catalog.roster import Roster
+from toolyard.catalog.exposed_names import Naming
 from toolyard.catalog.search import SearchIndex
-from toolyard.model.catalog import Catalogue, Contents, Listing
-from toolyard.model.tool import Definition
+from toolyard.catalog.tool_listing import Roster
+from toolyard.types.catalog import Catalogue, Contents, Listing
+from toolyard.types.tool import Definition
 
 TOOLS = [
     ("files", "read_file", "Read the complete contents of a file", ["path"]),

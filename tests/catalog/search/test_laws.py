@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolyard.catalog.search import Hit, SearchIndex, postings
-from toolyard.model.tool import Definition
+from toolyard.types.tool import Definition
 
 WORDS = [
     *("read", "reads", "file", "files", "delete", "remove", "image", "picture", "weather", "forecast", "get"),

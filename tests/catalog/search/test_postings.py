@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.search.bits import members
+from toolyard.catalog.search.bit_counters import members
 from toolyard.catalog.search.fields import Document
 from toolyard.catalog.search.postings import Postings
 

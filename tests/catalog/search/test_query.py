@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from toolyard.catalog.search.query import ask
-from toolyard.catalog.search.stems import stem
+from toolyard.catalog.search.stemmer import stem
 
 
 def test_a_request_with_several_things_to_do_has_several_clauses() -> None:

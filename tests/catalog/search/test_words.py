@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from toolyard.catalog.search.related import families
-from toolyard.catalog.search.stems import stem
-from toolyard.catalog.search.words import folded, pieces, runs, terms
+from toolyard.catalog.search.stemmer import stem
+from toolyard.catalog.search.synonyms import families
+from toolyard.catalog.search.tokenizer import folded, pieces, runs, terms
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import cast
 
-from toolyard.model.visible_text import visible
+from toolyard.types.visible_text import visible
 
 __all__ = ["key_summary", "review_text", "short_values_first"]
 

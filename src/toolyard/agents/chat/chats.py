@@ -10,24 +10,24 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
 
-from toolyard.agents.chat.answering import Answering
-from toolyard.agents.chat.approving import Remember
-from toolyard.agents.chat.cleaning import clean, fits_in_json
+from toolyard.agents.chat.approval_grants import Remember
+from toolyard.agents.chat.chat_backend import ChatYard
+from toolyard.agents.chat.chat_settings import ChatRules
+from toolyard.agents.chat.elicitation import Questions
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
-from toolyard.agents.chat.keeping import Kept, read_kept
-from toolyard.agents.chat.picking import ToolView, tool_views
-from toolyard.agents.chat.questions import Questions
-from toolyard.agents.chat.resuming import Resuming
-from toolyard.agents.chat.rules import ChatRules
-from toolyard.agents.chat.runners import runner_id
-from toolyard.agents.chat.running import STOPPED, Running
+from toolyard.agents.chat.human_answers import Answering
+from toolyard.agents.chat.result_event import Kept, read_kept
+from toolyard.agents.chat.resumption import Resuming
+from toolyard.agents.chat.runner_id import runner_id
+from toolyard.agents.chat.sanitize import clean, fits_in_json
 from toolyard.agents.chat.storage import ApprovalStore, ChatStore
+from toolyard.agents.chat.tool_picker import ToolView, tool_views
 from toolyard.agents.chat.turn import TALKING, Desk, wanted_model
-from toolyard.agents.chat.yard import ChatYard
+from toolyard.agents.chat.turn_runner import STOPPED, Running
+from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import ModelError
-from toolyard.agents.models.models import Models
-from toolyard.model.chat import Chat, Event, Kind, NewEvent, TurnState
-from toolyard.model.tool import JsonObject
+from toolyard.types.chat import Chat, Event, Kind, NewEvent, TurnState
+from toolyard.types.tool import JsonObject
 
 __all__ = ["UNCHANGED", "Chats", "Kept", "Remember", "ToolView", "Unchanged"]
 

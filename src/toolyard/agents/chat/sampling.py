@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from toolyard.agents.chat.asked import Sampling
-from toolyard.agents.chat.history import joined, usage_event
-from toolyard.agents.chat.scribe import Scribe
-from toolyard.agents.models.models import PickedModel
+from toolyard.agents.chat.elicitation_request import Sampling
+from toolyard.agents.chat.event_writer import Scribe
+from toolyard.agents.chat.model_history import joined, usage_event
+from toolyard.agents.models.available_models import PickedModel
 
 __all__ = ["sampled"]
 

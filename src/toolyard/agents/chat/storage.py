@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
-from toolyard.model.approval import Approval, Grant
-from toolyard.model.chat import Chat, Event, NewEvent, TurnState
-from toolyard.model.tool import JsonObject
+from toolyard.types.approval import Approval, Grant
+from toolyard.types.chat import Chat, Event, NewEvent, TurnState
+from toolyard.types.tool import JsonObject
 
 __all__ = ["ApprovalStore", "ChatStore"]
 

@@ -13,31 +13,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from toolyard.agents.chat.asked import Sampling
-from toolyard.agents.chat.calling import Calling, call_event
-from toolyard.agents.chat.closing import Ended, closing
+from toolyard.agents.chat.chat_settings import ChatRules
+from toolyard.agents.chat.elicitation import Questions
+from toolyard.agents.chat.elicitation_request import Sampling
 from toolyard.agents.chat.errors import NotHeld
-from toolyard.agents.chat.guards import may_ask, repeated
-from toolyard.agents.chat.questions import Questions
-from toolyard.agents.chat.record import Record, read_chat, read_turn, seqs_kept
-from toolyard.agents.chat.rules import ChatRules
-from toolyard.agents.chat.scribe import Scribe
-from toolyard.agents.chat.standing import step_part
+from toolyard.agents.chat.event_writer import Scribe
 from toolyard.agents.chat.storage import ApprovalStore, ChatStore
-from toolyard.agents.chat.toolbox import Kit, Toolbox
-from toolyard.agents.models.models import Models
+from toolyard.agents.chat.tool_set import Kit, Toolbox
+from toolyard.agents.chat.turn_calls import Calling, call_event
+from toolyard.agents.chat.turn_end import Ended, closing
+from toolyard.agents.chat.turn_limits import may_ask, repeated
+from toolyard.agents.chat.turn_log import Record, read_chat, read_turn, seqs_kept
+from toolyard.agents.chat.turn_snapshot import step_part
+from toolyard.agents.models.available_models import Models
 from toolyard.errors import ToolyardError
 from toolyard.meta import RESULT_READ
-from toolyard.model.chat import Chat, Ending, Event, Kind, NewEvent, TurnState
+from toolyard.types.chat import Chat, Ending, Event, Kind, NewEvent, TurnState
 
 if TYPE_CHECKING:
-    from toolyard.agents.chat.talking import Talk
+    from toolyard.agents.chat.model_conversation import Talk
 
 __all__ = ["TALKING", "Desk", "Turn", "close_turn", "wanted_model"]
 
 log = logging.getLogger("toolyard.chat")
 
-TALKING = ("toolyard.agents.chat.sampling", "toolyard.agents.chat.talking")
+TALKING = ("toolyard.agents.chat.sampling", "toolyard.agents.chat.model_conversation")
 """Modules that talk to models: they need an extra, and are slow to load."""
 
 _ENDING = 10.0
@@ -173,7 +173,7 @@ class Turn:
         if record.standing().steps == 0 and (notes := list(_notes(kit))):
             await record.append(notes)
         await self._desk.models.loading.loaded(*TALKING)
-        from toolyard.agents.chat.talking import Talk  # see TALKING
+        from toolyard.agents.chat.model_conversation import Talk  # see TALKING
 
         kept = await self._desk.store.kept_of(self._chat.id, seqs_kept([*earlier, *record.events]))
         record.kept |= {event.seq: kept[event.seq] for event in record.events if event.seq in kept}

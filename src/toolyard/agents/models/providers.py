@@ -10,9 +10,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from toolyard.agents.models.asked import OWN, VARIABLES, Access, Asked
 from toolyard.agents.models.errors import KeyRefused, ModelError, ModelFailed
-from toolyard.agents.models.loading import Loading
+from toolyard.agents.models.library_loader import Loading
+from toolyard.agents.models.model_ref import OWN, VARIABLES, Access, Asked
 
 if TYPE_CHECKING:
     import httpx2
@@ -93,7 +93,7 @@ def _load() -> None:
     """Have all that an answer needs at hand, the price list too: nothing is to be loaded in the loop."""
     from pydantic_ai.messages import ModelResponse
 
-    import_module("toolyard.agents.models.streaming")
+    import_module("toolyard.agents.models.response_stream")
     ModelResponse(parts=[], model_name="gpt-4o", provider_name="openai").cost()
 
 

@@ -11,9 +11,9 @@ from hashlib import sha256
 from toolyard.catalog.lock.diff import differences, text_difference
 from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.pins import Pin, ServerPins
-from toolyard.catalog.lock.renames import renames
-from toolyard.model.catalog import Contents
-from toolyard.model.tool import JsonObject
+from toolyard.catalog.lock.rename_detection import renames
+from toolyard.types.catalog import Contents
+from toolyard.types.tool import JsonObject
 
 __all__ = ["Change", "Kind", "accepted", "chosen", "compare", "pins_of"]
 

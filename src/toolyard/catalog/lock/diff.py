@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import cast
 
-from toolyard.model.tool import JsonObject
-from toolyard.model.visible_text import visible
+from toolyard.types.tool import JsonObject
+from toolyard.types.visible_text import visible
 
 __all__ = ["differences", "shared_ends", "text_difference"]
 

@@ -19,12 +19,12 @@ from hashlib import sha256
 from toolyard.catalog.lock.changes import Change, Kind, accepted, chosen, compare, pins_of
 from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.pins import ServerPins
-from toolyard.catalog.lock.server_json import pack, unpack
+from toolyard.catalog.lock.serialization import pack, unpack
 from toolyard.catalog.lock.storage import Entry, EntryStorage, Place
-from toolyard.config.setting_choices import PinTools
+from toolyard.config.settings.choices import PinTools
 from toolyard.errors import ConfigError, ToolyardError
-from toolyard.model.catalog import Contents
-from toolyard.model.server import HttpSpec, Server, Trust
+from toolyard.types.catalog import Contents
+from toolyard.types.server import HttpSpec, Server, Trust
 
 __all__ = ["FirstUseLock", "MemoryEntries", "first_use_place"]
 

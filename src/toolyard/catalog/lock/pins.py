@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any, TypeAlias, cast
 
 from toolyard.catalog.hashes import definition_hash
-from toolyard.model.tool import Definition, JsonObject
+from toolyard.types.tool import Definition, JsonObject
 
 __all__ = ["Lock", "Pin", "ServerPins", "text_hash"]
 

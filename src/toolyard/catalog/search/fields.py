@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
 
-from toolyard.catalog.search.words import folded, runs, terms
-from toolyard.model.tool import Definition
+from toolyard.catalog.search.tokenizer import folded, runs, terms
+from toolyard.types.tool import Definition
 
 __all__ = ["Document", "Reader"]
 

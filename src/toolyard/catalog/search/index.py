@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from toolyard.catalog.roster import Roster
 from toolyard.catalog.search.fields import Reader
-from toolyard.catalog.search.near import Nearby
+from toolyard.catalog.search.fuzzy import Nearby
+from toolyard.catalog.search.index_view import View
 from toolyard.catalog.search.postings import Postings
 from toolyard.catalog.search.query import ask
 from toolyard.catalog.search.ranking import rank
-from toolyard.catalog.search.view import View
-from toolyard.model.catalog import Catalogue
-from toolyard.model.tool import Definition
+from toolyard.catalog.tool_listing import Roster
+from toolyard.types.catalog import Catalogue
+from toolyard.types.tool import Definition
 
 __all__ = ["Hit", "SearchIndex"]
 

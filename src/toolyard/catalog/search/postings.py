@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from toolyard.catalog.search.bits import bits
+from toolyard.catalog.search.bit_counters import bits
 from toolyard.catalog.search.fields import Document
 
 __all__ = ["Posting", "Postings"]

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import NamedTuple
 
-from toolyard.catalog.search.kept import Kept
-from toolyard.catalog.search.stems import stem
+from toolyard.catalog.search.memo import Kept
+from toolyard.catalog.search.stemmer import stem
 from toolyard.catalog.search.stopwords import STOPPED, WEAK
-from toolyard.catalog.search.words import folded, pieces, runs
+from toolyard.catalog.search.tokenizer import folded, pieces, runs
 
 __all__ = ["Asked", "ask"]
 

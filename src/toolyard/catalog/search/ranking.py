@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from heapq import nsmallest
 from operator import mul
 
-from toolyard.catalog.search.bits import add, best, members
+from toolyard.catalog.search.bit_counters import add, best, members
+from toolyard.catalog.search.index_view import Concept, View
 from toolyard.catalog.search.query import Asked
-from toolyard.catalog.search.view import Concept, View
 
 __all__ = ["rank"]
 

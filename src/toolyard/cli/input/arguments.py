@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any, TextIO, TypeAlias, cast
 
-from toolyard.cli.ending import Usage
-from toolyard.cli.input.schemas import Part, Schema
+from toolyard.cli.error_exit import Usage
+from toolyard.cli.input.schema_values import Part, Schema
 
 __all__ = ["coerce_words", "needs_schema", "read_object"]
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import click
 
-from toolyard.cli.ending import Usage, flush_output, silence_broken_pipe
+from toolyard.cli.error_exit import Usage, flush_output, silence_broken_pipe
 
 __all__ = ["Command", "Options", "RemoteCommand", "remote_params", "shared_params"]
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from toolyard.cli.ending import Usage
-from toolyard.model.result import Media
+from toolyard.cli.error_exit import Usage
+from toolyard.types.result import Media
 
 __all__ = ["make_folder", "save_media"]
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from toolyard.cli.output.style import has_colour, is_terminal
-from toolyard.cli.output.text import one_line
+from toolyard.cli.output.safe_text import one_line
+from toolyard.cli.output.terminal import has_colour, is_terminal
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolyard.cli.output.problems import show_finding
-from toolyard.cli.output.style import is_terminal, paint
+from toolyard.cli.output.messages import show_finding
+from toolyard.cli.output.safe_text import one_line
 from toolyard.cli.output.tables import Cell, Column, Row, show_table
-from toolyard.cli.output.text import one_line
+from toolyard.cli.output.terminal import is_terminal, paint
 
 __all__ = ["ServerLine", "named", "servers_json", "show_servers", "tell_more"]
 

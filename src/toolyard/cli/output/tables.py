@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from toolyard.cli.output.style import has_colour, is_terminal
-from toolyard.cli.output.text import one_line
+from toolyard.cli.output.safe_text import one_line
+from toolyard.cli.output.terminal import has_colour, is_terminal
 
 __all__ = ["Cell", "Column", "Row", "show_table"]
 

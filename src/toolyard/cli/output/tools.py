@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from toolyard.cli.output.style import is_terminal, paint
+from toolyard.cli.output.safe_text import count, one_line
 from toolyard.cli.output.tables import Column, show_table
-from toolyard.cli.output.text import count, one_line
-from toolyard.model.tool import Tool
+from toolyard.cli.output.terminal import is_terminal, paint
+from toolyard.types.tool import Tool
 
 __all__ = ["show_tools", "tools_json"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toolyard.model.agent import Agent
-from toolyard.model.decision import Outcome, Surface
-from toolyard.policy.patterns import Patterns, patterns
+from toolyard.policy.agent_patterns import Patterns, patterns
 from toolyard.policy.rule import Always, Candidate, Rule
+from toolyard.types.agent import Agent
+from toolyard.types.decision import Outcome, Surface
 
 __all__ = ["agent_rule"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from toolyard.model.decision import Outcome, Surface
-from toolyard.model.server import Bundle
-from toolyard.policy.allowdeny import Lists, allow_deny
+from toolyard.policy.allow_deny import Lists, allow_deny
 from toolyard.policy.rule import Always, Rule
+from toolyard.types.decision import Outcome, Surface
+from toolyard.types.server import Bundle
 
 __all__ = ["bundles_rule"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toolyard.model.decision import Outcome
 from toolyard.policy.rule import Candidate
+from toolyard.types.decision import Outcome
 
 __all__ = ["DefinitionRule"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolyard.model.decision import Outcome, Surface
-from toolyard.model.server import Bundle, Server, Trust
 from toolyard.policy.rule import Always, Rule
+from toolyard.types.decision import Outcome, Surface
+from toolyard.types.server import Bundle, Server, Trust
 
 __all__ = ["trust_rule"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toolyard.model.decision import Outcome, WriteTools
-from toolyard.model.server import Server, Trust
 from toolyard.policy.rule import Always, Candidate, Rule
+from toolyard.types.decision import Outcome, WriteTools
+from toolyard.types.server import Server, Trust
 
 __all__ = ["write_rule"]
 

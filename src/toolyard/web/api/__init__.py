@@ -9,20 +9,20 @@ from toolyard.web.api import (
     agents,
     approvals,
     audit,
-    changes,
     chat_export,
     chat_results,
     chat_stream,
     chats,
     config_sign_ins,
-    document,
     events,
     instances,
     models,
+    openapi,
     servers,
     sessions,
     status,
     tokens,
+    tool_changes,
     tools,
     users,
 )
@@ -35,7 +35,7 @@ def _operation_id(route: APIRoute) -> str:
 
 
 router = APIRouter(generate_unique_id_function=_operation_id)
-_SERVERS = (status, config_sign_ins, servers, instances, changes, tools)
+_SERVERS = (status, config_sign_ins, servers, instances, tool_changes, tools)
 _TALKING = (agents, chats, chat_stream, chat_results, chat_export, models, approvals)
-for _each in (*_SERVERS, *_TALKING, tokens, sessions, users, audit, events, document):
+for _each in (*_SERVERS, *_TALKING, tokens, sessions, users, audit, events, openapi):
     router.include_router(_each.router)

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 
 from toolyard.errors import Problem
-from toolyard.model.agent import Agent
+from toolyard.types.agent import Agent
+from toolyard.web.access.dependencies import Visitor
 from toolyard.web.agent_tools import AgentTool, agent_for, agent_problems, agents_for, tools_of
-from toolyard.web.api.door import JSON, Id, Reading, Served, problems, produces
+from toolyard.web.api.dependencies import JSON, Id, Reading, Served, problems, produces
 from toolyard.web.api.tools import ServerFailure
-from toolyard.web.problems import describe
-from toolyard.web.who import Visitor
+from toolyard.web.problem_details import describe
 
 __all__ = ["router"]
 

@@ -8,11 +8,11 @@ from typing import Any, Literal
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolyard.agents.chat.approving import Remember
-from toolyard.model.approval import Approval, Grant
+from toolyard.agents.chat.approval_grants import Remember
 from toolyard.registry.errors import NotFound
-from toolyard.web.api.chat_door import Approving, Chatting, Looking
-from toolyard.web.api.door import JSON, Given, Id, Served, moment, problems, produces
+from toolyard.types.approval import Approval, Grant
+from toolyard.web.api.chat_dependencies import Approving, Chatting, Looking
+from toolyard.web.api.dependencies import JSON, Given, Id, Served, moment, problems, produces
 
 __all__ = ["router"]
 

@@ -13,8 +13,8 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from toolyard.model.audit import AuditEntry
-from toolyard.web.api.door import JSON, Admin, Served, moment, problems, produces
+from toolyard.types.audit import AuditEntry
+from toolyard.web.api.dependencies import JSON, Admin, Served, moment, problems, produces
 
 __all__ = ["router"]
 

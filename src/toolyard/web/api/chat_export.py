@@ -7,10 +7,10 @@ from functools import partial
 from fastapi import APIRouter, Depends
 from fastapi.responses import StreamingResponse
 
-from toolyard.agents.chat.exporting import file_name, markdown
-from toolyard.web.api.chat_door import Looking
+from toolyard.agents.chat.markdown_export import file_name, markdown
+from toolyard.web.api.chat_dependencies import Looking
 from toolyard.web.api.chat_results import INERT, whole_text
-from toolyard.web.api.door import Id, Served, problems, produces
+from toolyard.web.api.dependencies import Id, Served, problems, produces
 
 __all__ = ["router"]
 

@@ -10,13 +10,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Response
 
-from toolyard.agents.chat.keeping import Kept
-from toolyard.model.chat import Event, Kind
+from toolyard.agents.chat.result_event import Kept
 from toolyard.registry.errors import NotFound
-from toolyard.web.api.chat_door import Looking, Seq
-from toolyard.web.api.door import Id, Served, problems, produces
-from toolyard.web.site import Site
-from toolyard.web.who import Visitor
+from toolyard.types.chat import Event, Kind
+from toolyard.web.access.dependencies import Visitor
+from toolyard.web.api.chat_dependencies import Looking, Seq
+from toolyard.web.api.dependencies import Id, Served, problems, produces
+from toolyard.web.services import Site
 
 __all__ = ["INERT", "router", "whole_text"]
 

@@ -13,12 +13,12 @@ from fastapi.responses import StreamingResponse
 
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.errors import ToolyardError
-from toolyard.model.chat import Event
-from toolyard.web.api.chat_door import Looking
-from toolyard.web.api.chat_shapes import EventPage, event_shown
-from toolyard.web.api.door import JSON, Id, Served, problems, produces
+from toolyard.types.chat import Event
+from toolyard.web.api.chat_dependencies import Looking
+from toolyard.web.api.chat_models import EventPage, event_shown
+from toolyard.web.api.dependencies import JSON, Id, Served, problems, produces
 from toolyard.web.api.events import STREAM, may_still
-from toolyard.web.site import Site
+from toolyard.web.services import Site
 
 __all__ = ["HEARTBEAT", "batches", "router"]
 

@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Response
 
 from toolyard.agents.chat.chats import UNCHANGED
-from toolyard.model.chat import Chat
-from toolyard.web.api.chat_door import Chatting, Looking
-from toolyard.web.api.chat_shapes import (
+from toolyard.types.chat import Chat
+from toolyard.web.access.dependencies import Visitor
+from toolyard.web.api.chat_dependencies import Chatting, Looking
+from toolyard.web.api.chat_models import (
     ChatChanges,
     ChatGiven,
     ChatPage,
@@ -22,9 +23,8 @@ from toolyard.web.api.chat_shapes import (
     chat_shown,
     tool_shown,
 )
-from toolyard.web.api.door import JSON, Id, Served, problems, produces
-from toolyard.web.site import Site
-from toolyard.web.who import Visitor
+from toolyard.web.api.dependencies import JSON, Id, Served, problems, produces
+from toolyard.web.services import Site
 
 __all__ = ["router"]
 

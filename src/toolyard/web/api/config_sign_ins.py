@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Request
 
-from toolyard.people.errors import NotAllowed
-from toolyard.web.api.door import JSON, Id, Managing, Served, problems, produces
+from toolyard.accounts.errors import NotAllowed
+from toolyard.web.api.dependencies import JSON, Id, Managing, Served, problems, produces
 from toolyard.web.api.instances import ConnectUrl
 from toolyard.web.api.status import ServerStatus, status_of
-from toolyard.web.config_sign_in import begin, config_server, sign_out
-from toolyard.web.records import config_record
+from toolyard.web.config_sign_ins import begin, config_server, sign_out
+from toolyard.web.server_status import config_record
 
 __all__ = ["router"]
 

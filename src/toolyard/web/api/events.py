@@ -11,13 +11,13 @@ from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 
 from toolyard.errors import ToolyardError
-from toolyard.model.people import Right
-from toolyard.web.api.door import Reading, Served, problems, produces
+from toolyard.types.account import Right
+from toolyard.web.access.dependencies import Visitor, forget_identity, needs
+from toolyard.web.api.dependencies import Reading, Served, problems, produces
 from toolyard.web.api.status import status_of
-from toolyard.web.live import Change
-from toolyard.web.records import ServerRecord
-from toolyard.web.site import Site
-from toolyard.web.who import Visitor, forget_identity, needs
+from toolyard.web.live.updates import Change
+from toolyard.web.server_status import ServerRecord
+from toolyard.web.services import Site
 
 __all__ = ["STREAM", "may_still", "router"]
 

@@ -8,11 +8,12 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolyard.model.registry import Instance, RegistryServer
-from toolyard.people.errors import NotAllowed
-from toolyard.policy.rules.token import covers_slug
-from toolyard.registry.drafts import InstanceDraft
-from toolyard.web.api.door import (
+from toolyard.accounts.errors import NotAllowed
+from toolyard.policy.rules.token_scope import covers_slug
+from toolyard.registry.form_input import InstanceDraft
+from toolyard.types.registry import Instance, RegistryServer
+from toolyard.web.access.dependencies import Visitor
+from toolyard.web.api.dependencies import (
     JSON,
     PLAIN,
     Given,
@@ -26,9 +27,8 @@ from toolyard.web.api.door import (
 )
 from toolyard.web.api.status import ServerStatus, status_of
 from toolyard.web.api.tools import ToolList, list_tools_of
-from toolyard.web.records import instance_record
-from toolyard.web.site import Site
-from toolyard.web.who import Visitor
+from toolyard.web.server_status import instance_record
+from toolyard.web.services import Site
 
 __all__ = ["router"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 
-from toolyard.web.api.chat_door import Looking
-from toolyard.web.api.door import JSON, Served, problems, produces
+from toolyard.web.api.chat_dependencies import Looking
+from toolyard.web.api.dependencies import JSON, Served, problems, produces
 
 __all__ = ["router"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from toolyard.model.tool import Definition
-from toolyard.web.preview import Preview
-from toolyard.web.problems import ProblemDetails, describe
+from toolyard.types.tool import Definition
+from toolyard.web.problem_details import ProblemDetails, describe
+from toolyard.web.server_preview import Preview
 
 __all__ = ["PreviewShown", "PreviewTool", "preview_shown"]
 

@@ -6,10 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from toolyard.model.registry import RegistryServer
-from toolyard.web.api.door import JSON, Admin, Id, Reading, Served, problems, produces
+from toolyard.types.registry import RegistryServer
+from toolyard.web.access.dependencies import Visitor
+from toolyard.web.api.dependencies import JSON, Admin, Id, Reading, Served, problems, produces
 from toolyard.web.api.previews import PreviewShown, preview_shown
-from toolyard.web.api.server_shapes import (
+from toolyard.web.api.server_models import (
     IssuerGiven,
     IssuerList,
     ServerChanges,
@@ -19,8 +20,7 @@ from toolyard.web.api.server_shapes import (
     issuer_list,
     server_shown,
 )
-from toolyard.web.preview import preview
-from toolyard.web.who import Visitor
+from toolyard.web.server_preview import preview
 
 __all__ = ["router"]
 

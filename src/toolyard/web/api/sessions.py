@@ -7,11 +7,11 @@ from datetime import datetime
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 
-from toolyard.model.people import Session
-from toolyard.people.sessions import session_id
+from toolyard.accounts.browser_sessions import session_id
 from toolyard.registry.errors import NotFound
-from toolyard.web.api.door import JSON, Id, Person, Served, moment, moment_or_none, problems, produces
-from toolyard.web.cookies import known_browser
+from toolyard.types.account import Session
+from toolyard.web.access.cookies import known_browser
+from toolyard.web.api.dependencies import JSON, Id, Person, Served, moment, moment_or_none, problems, produces
 
 __all__ = ["router"]
 

@@ -9,7 +9,7 @@ from typing import Literal
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from toolyard.web.api.door import (
+from toolyard.web.api.dependencies import (
     JSON,
     Admin,
     Id,
@@ -19,7 +19,7 @@ from toolyard.web.api.door import (
     problems,
     produces,
 )
-from toolyard.web.records import ServerRecord, config_record, records_of
+from toolyard.web.server_status import ServerRecord, config_record, records_of
 
 __all__ = ["ServerStatus", "StatusList", "router", "status_of"]
 

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolyard.model.people import ApiToken, Right, TokenScope
-from toolyard.people.tokens import expires_soon
+from toolyard.accounts.api_tokens import expires_soon
 from toolyard.registry.errors import NotFound
-from toolyard.web.api.door import (
+from toolyard.types.account import ApiToken, Right, TokenScope
+from toolyard.web.api.dependencies import (
     JSON,
     Given,
     Id,

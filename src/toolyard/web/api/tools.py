@@ -8,20 +8,20 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolyard.catalog.roster import Roster
+from toolyard.catalog.tool_listing import Roster
 from toolyard.errors import ServerError
-from toolyard.model.call import Caller
-from toolyard.model.decision import Decision
-from toolyard.model.result import Result
-from toolyard.model.tool import Definition
-from toolyard.policy.rules.token import covers
+from toolyard.policy.rules.token_scope import covers
+from toolyard.protocol.codec import encode
 from toolyard.registry.errors import NotFound
-from toolyard.web.api.door import JSON, Calling, Given, Reading, Served, problems, produces
-from toolyard.web.presence import while_there
-from toolyard.web.problems import ProblemDetails, describe
-from toolyard.web.site import Site
-from toolyard.web.who import Visitor
-from toolyard.wire.codec import encode
+from toolyard.types.call import Caller
+from toolyard.types.decision import Decision
+from toolyard.types.result import Result
+from toolyard.types.tool import Definition
+from toolyard.web.access.dependencies import Visitor
+from toolyard.web.api.dependencies import JSON, Calling, Given, Reading, Served, problems, produces
+from toolyard.web.middleware.disconnect import while_there
+from toolyard.web.problem_details import ProblemDetails, describe
+from toolyard.web.services import Site
 
 __all__ = ["ToolList", "list_tools_of", "router"]
 

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard import __version__
-from toolyard.model.people import Role, User
-from toolyard.web import accounts
-from toolyard.web.accounts import Invitation
-from toolyard.web.api.door import (
+from toolyard.types.account import Role, User
+from toolyard.web import account_admin
+from toolyard.web.account_admin import Invitation
+from toolyard.web.api.dependencies import (
     JSON,
     Admin,
     Given,
@@ -126,7 +126,7 @@ async def get_me(site: Served, visitor: Reading) -> Me:
 @router.get("/users", responses=problems(), summary="All people")
 async def list_users(site: Served, visitor: Admin) -> UserList:
     """Everybody with an account, by name."""
-    return UserList(items=[_shown(each) for each in await accounts.list_users(site)])
+    return UserList(items=[_shown(each) for each in await account_admin.list_users(site)])
 
 
 @router.post("/users", status_code=201, responses=problems(409, 413, 415), summary="Invite somebody")
@@ -135,7 +135,7 @@ async def add_user(
 ) -> UserInvited:
     """Make an account, and a link with which its owner sets a password. In other modes than `password`
     accounts are made when people first come."""
-    made = await accounts.add_user(site, visitor, given.name, Role(given.role), site.base_url(request))
+    made = await account_admin.add_user(site, visitor, given.name, Role(given.role), site.base_url(request))
     response.headers["Location"] = f"/api/v1/users/{made.user.id}"
     return UserInvited(**_shown(made.user).model_dump(), invite=_invite(made))
 
@@ -143,13 +143,13 @@ async def add_user(
 @router.get("/users/{id}", responses=problems(404), summary="One person")
 async def get_user(site: Served, visitor: Admin, id: Id) -> UserShown:
     """One account."""
-    return _shown(await accounts.user_of(site, id))
+    return _shown(await account_admin.user_of(site, id))
 
 
 @router.post("/users/{id}/invite", responses=problems(404), summary="A new link for somebody")
 async def invite_user(site: Served, visitor: Admin, id: Id, request: Request) -> InviteShown:
     """A link with which somebody sets a new password. Earlier ones are void."""
-    return _invite(await accounts.invite_user(site, visitor, id, site.base_url(request)))
+    return _invite(await account_admin.invite_user(site, visitor, id, site.base_url(request)))
 
 
 @router.patch("/users/{id}", responses=problems(404, 409, 413, 415), summary="Change somebody's account")
@@ -157,14 +157,16 @@ async def edit_user(site: Served, visitor: Admin, id: Id, given: UserChanges) ->
     """Rename, change the role, disable. Whoever is disabled is signed out, of servers too, and their tokens
     open nothing."""
     role = None if given.role is None else Role(given.role)
-    user = await accounts.change_user(site, visitor, id, name=given.name, role=role, disabled=given.disabled)
+    user = await account_admin.change_user(
+        site, visitor, id, name=given.name, role=role, disabled=given.disabled
+    )
     return _shown(user)
 
 
 @router.delete("/users/{id}", status_code=204, responses=problems(404), summary="Delete somebody's account")
 async def delete_user(site: Served, visitor: Admin, id: Id) -> None:
     """With sessions, tokens, instances and their sign-ins."""
-    await accounts.delete_user(site, visitor, id)
+    await account_admin.delete_user(site, visitor, id)
 
 
 def _invite(made: Invitation) -> InviteShown:

@@ -22,7 +22,7 @@ from markdown_it.utils import OptionsDict
 from markupsafe import Markup
 from pygments.token import STANDARD_TYPES
 
-from toolyard.model.visible_text import visible
+from toolyard.types.visible_text import visible
 from toolyard.web.rendering.highlighting import CLASS_PREFIX, highlighted, language_of
 
 __all__ = ["as_written", "markdown", "parser"]

@@ -11,7 +11,7 @@ from functools import cache
 
 from markdown_it import MarkdownIt
 
-from toolyard.model.visible_text import visible
+from toolyard.types.visible_text import visible
 from toolyard.web.rendering.markdown import parser
 
 __all__ = ["Blocks", "blocks_of"]

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from markupsafe import Markup
 
-from toolyard.agents.native.apart import Apart
-from toolyard.agents.native.failure import NativeFailure
+from toolyard.agents.builtin_tools.tool_error import NativeFailure
+from toolyard.agents.builtin_tools.worker_process import Apart
 from toolyard.web.rendering.markdown import as_written, markdown
 
 __all__ = ["DeferredMarkdown", "MarkdownRenderer"]
@@ -179,7 +179,7 @@ class MarkdownRenderer:
 
 async def _start() -> Apart:
     """Start the child and wait until it has loaded what it needs."""
-    child = Apart("toolyard.web.rendering.program", installed=True)
+    child = Apart("toolyard.web.rendering.worker", installed=True)
     await child.__aenter__()
     try:
         async with asyncio.timeout(_START_SECONDS):

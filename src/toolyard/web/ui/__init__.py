@@ -4,33 +4,17 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from toolyard.web.ui import (
-    agents,
-    approvals,
-    audit,
-    changes,
-    chat,
-    chat_console,
-    chat_keeping,
-    chat_stream,
-    chat_tools,
-    config_servers,
-    connect,
-    dev,
-    home,
-    instance_form,
-    instance_view,
-    instances,
-    oauth,
-    people,
-    registry_form,
-    registry_list,
-    registry_view,
-    signing_in,
-    theme,
-    tokens,
-    tool_page,
-)
+from toolyard.web.ui import agents, home
+from toolyard.web.ui.account import approvals, connect, sign_in, tokens
+from toolyard.web.ui.admin import audit, people
+from toolyard.web.ui.chat import console, manage, pages, stream, tool_picker
+from toolyard.web.ui.components import showcase, theme
+from toolyard.web.ui.instances import detail, form, oauth, overview
+from toolyard.web.ui.registry import config_server, tool_changes
+from toolyard.web.ui.registry import detail as registry_view
+from toolyard.web.ui.registry import form as registry_form
+from toolyard.web.ui.registry import overview as registry_list
+from toolyard.web.ui.tools import page
 
 __all__ = ["router"]
 
@@ -38,29 +22,29 @@ router = APIRouter(include_in_schema=False)
 # A page with a name comes before one whose name is an id.
 for _each in (
     home,
-    chat_console,
-    chat,
-    chat_keeping,
-    chat_stream,
-    chat_tools,
+    console,
+    pages,
+    manage,
+    stream,
+    tool_picker,
     approvals,
-    signing_in,
+    sign_in,
     oauth,
-    config_servers,
+    config_server,
     agents,
-    instances,
-    instance_form,
-    tool_page,
-    instance_view,
+    overview,
+    form,
+    page,
+    detail,
     registry_list,
     registry_form,
     registry_view,
-    changes,
+    tool_changes,
     people,
     audit,
     tokens,
     connect,
     theme,
-    dev,
+    showcase,
 ):
     router.include_router(_each.router)

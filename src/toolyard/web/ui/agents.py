@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.errors import Problem
-from toolyard.model.agent import Agent
 from toolyard.registry.errors import NotFound
+from toolyard.types.agent import Agent
+from toolyard.web.access.dependencies import Visitor, visitor
 from toolyard.web.agent_tools import AgentTool, AgentTools, agent_for, agent_problems, agents_for, tools_of
-from toolyard.web.site import Site
-from toolyard.web.ui.render import render, wants_part
-from toolyard.web.who import Visitor, visitor
+from toolyard.web.services import Site
+from toolyard.web.ui.components.render import render, wants_part
 
 __all__ = ["ToolGroup", "grouped", "router"]
 

@@ -10,13 +10,13 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from toolyard.model.registry import Instance, RegistryServer
-from toolyard.web.records import ServerRecord, config_record
-from toolyard.web.site import Site
-from toolyard.web.ui.instances import InstanceRow, instance_row
-from toolyard.web.ui.render import render
-from toolyard.web.ui.saying import count
-from toolyard.web.who import Visitor, visitor
+from toolyard.types.registry import Instance, RegistryServer
+from toolyard.web.access.dependencies import Visitor, visitor
+from toolyard.web.server_status import ServerRecord, config_record
+from toolyard.web.services import Site
+from toolyard.web.ui.components.formatting import count
+from toolyard.web.ui.components.render import render
+from toolyard.web.ui.instances.overview import InstanceRow, instance_row
 
 __all__ = ["router"]
 

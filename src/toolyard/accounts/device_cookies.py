@@ -1,0 +1,51 @@
+"""Device cookies: proof that a browser was signed in to an account before.
+
+The cookie opens nothing. It only says which counter of failed sign-ins is the browser's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+
+from toolyard.accounts.random_secrets import is_secret, new_secret
+
+__all__ = ["Device", "Devices"]
+
+_MAX_COOKIE_CHARACTERS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A browser and the user who signed in with it."""
+
+    id: str
+    user_id: str
+
+
+class Devices:
+    """Writes and reads the texts of device cookies, signed with ``key``."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def new(self, user_id: str) -> str:
+        """Return the text of a cookie for a browser that this user has just signed in with."""
+        body = f"{new_secret()}.{user_id}"
+        return f"{self._signature(body)}.{body}"
+
+    def read(self, text: str) -> Device | None:
+        """Return the device that a cookie names; None if we did not sign it."""
+        if len(text) > _MAX_COOKIE_CHARACTERS:
+            return None
+        signature, _, body = text.partition(".")
+        device_id, _, user_id = body.partition(".")
+        if not is_secret(device_id) or not hmac.compare_digest(
+            signature.encode("utf-8", "surrogatepass"), self._signature(body).encode()
+        ):
+            return None
+        return Device(device_id, user_id)
+
+    def _signature(self, body: str) -> str:
+        return hmac.new(self._key, body.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()

@@ -1,0 +1,1 @@
+"""Sign-in with an OpenID Connect provider: tokens, claims and provisioning of accounts."""

@@ -1,0 +1,82 @@
+"""Which peers are proxies of ours, and for whom they call."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from toolyard.accounts.errors import StartRefused
+
+__all__ = ["TrustedProxies", "is_loopback"]
+
+_USUAL = ("localhost", "127.0.0.1", "::1")
+
+_Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class TrustedProxies:
+    """The setting ``trusted_proxies``, read. Raises StartRefused for what is neither address nor network."""
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        self._networks = tuple(_network(entry) for entry in entries)
+
+    def __contains__(self, peer: str) -> bool:
+        """Whether a socket's peer is one. An address that cannot be read is not."""
+        ip = _read(peer) if self._networks else None
+        return ip is not None and any(
+            ip in network for network in self._networks if network.version == ip.version
+        )
+
+    def caller(self, peer: str, forwarded: Iterable[str]) -> str:
+        """Who is calling: the last in ``X-Forwarded-For`` that is no proxy of ours, where the peer is one.
+
+        What stands before that was written by the caller, and is not believed.
+        """
+        if peer not in self:
+            return peer
+        caller = peer
+        hops = [hop.strip() for value in forwarded for hop in value.split(",")]
+        for hop in reversed(hops):
+            ip = _read(_without_port(hop))
+            if ip is None:
+                return caller
+            caller = str(ip)
+            if caller not in self:
+                return caller
+        return caller
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, whatever a resolver says."""
+    name = host.strip("[]").lower()
+    if name in _USUAL:
+        return True
+    ip = _read(name)
+    return ip is not None and ip.is_loopback
+
+
+def _network(entry: str) -> _Network:
+    try:
+        return ipaddress.ip_network(entry.strip(), strict=False)
+    except ValueError:
+        raise StartRefused(
+            f"trusted_proxies: '{entry}' is neither an address nor a network",
+            hint="write addresses such as 10.0.0.5, or networks such as 10.0.0.0/24",
+        ) from None
+
+
+def _read(text: str) -> _Address | None:
+    try:
+        ip = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return mapped or ip
+
+
+def _without_port(hop: str) -> str:
+    if hop.startswith("["):
+        return hop[1:].partition("]")[0]
+    return hop.partition(":")[0] if hop.count(":") == 1 else hop

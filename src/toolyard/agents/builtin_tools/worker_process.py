@@ -1,0 +1,83 @@
+"""Work that may take for ever, in a process of its own that can be ended.
+
+A regular expression, or a page that somebody made for it, keeps an interpreter busy where no thread can stop
+it. So such work is done by a small program that knows nothing but what it is sent, and may open nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from pathlib import Path
+from types import TracebackType
+
+import toolyard
+from toolyard.agents.builtin_tools.tool_error import NativeFailure
+from toolyard.transports.stdio.supervisor import child_environment
+
+__all__ = ["Apart"]
+
+_LIFE = 120
+"""Seconds after which the program ends itself, should we be gone."""
+_LARGEST = 64 * 1024 * 1024
+_BEGIN = (
+    "import importlib, os, sys; sys.path[:0] = sys.argv[1].split(os.pathsep); "
+    "importlib.import_module(sys.argv[2]).main()"
+)
+
+
+class Apart:
+    """A program, a module with ``main``, while it is used: ``async with Apart("grep_worker") as program``."""
+
+    def __init__(self, module: str, *, installed: bool = False) -> None:
+        """``module`` is one of this package, or a full name. ``installed``: it uses installed packages."""
+        self._module = module if "." in module else f"{__name__.rpartition('.')[0]}.{module}"
+        self._installed = installed
+        self._process: Process | None = None
+
+    async def __aenter__(self) -> Apart:
+        where = str(Path(toolyard.__file__).parent.parent)
+        if self._installed:
+            where = os.pathsep.join((where, *filter(None, sys.path)))
+        command = (sys.executable, "-I", "-S", "-c", _BEGIN, where, self._module, str(_LIFE))
+        self._process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            env=child_environment({}),
+            cwd="/",
+            start_new_session=True,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        process = self._process
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        if process.stdin is not None:
+            process.stdin.close()
+        await asyncio.shield(process.wait())
+
+    async def ask(self, message: bytes) -> bytes:
+        """What it answers. Raises NativeFailure where it ended instead; whoever asks bounds the time."""
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            raise RuntimeError("the program is not running")
+        try:
+            process.stdin.write(b"%d\n" % len(message))
+            process.stdin.write(message)
+            await process.stdin.drain()
+            length = int(await process.stdout.readuntil(b"\n"))
+            if length > _LARGEST:
+                raise ValueError("too long")
+            return await process.stdout.readexactly(length)
+        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            raise NativeFailure("was too much for the program that looks at it") from None

@@ -1,0 +1,139 @@
+"""Gemini's subset of OpenAPI: one type a schema, null as a flag, enumerations of strings only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from toolyard.catalog.schemas.openai import item_schema
+from toolyard.catalog.schemas.root_object import folded
+from toolyard.catalog.schemas.schema_merge import Schema, alternatives, types_of
+
+__all__ = ["gemini_schema"]
+
+_FORMATS = {
+    "string": ("date-time", "enum"),
+    "number": ("float", "double"),
+    "integer": ("int32", "int64"),
+}
+_KEPT = {
+    "string": ("minLength", "maxLength", "pattern"),
+    "number": ("minimum", "maximum"),
+    "integer": ("minimum", "maximum"),
+    "array": ("minItems", "maxItems"),
+}
+_ANYTHING = ("string", "number", "boolean", "object", "array")
+_ANY_ITEM = ("string", "number", "boolean", "object")
+"""Arrays of arrays of anything have no end, so what is in an array of anything is no array."""
+
+
+def gemini_schema(root: Schema) -> tuple[Schema, list[str]]:
+    """The schema in the subset. What it has no words for is dropped, or said in a description."""
+    schema = _object(root)
+    schema.setdefault("properties", {})
+    return schema, []
+
+
+def _node(schema: Schema) -> Schema:
+    if "properties" in schema and alternatives(schema):
+        schema = folded(schema)
+    types = types_of(schema) or _implied(schema)
+    nullable = "null" in types or None in schema.get("enum", ())
+    branches = alternatives(schema)
+    if branches:
+        nullable = nullable or any(types_of(branch) == ["null"] for branch in branches)
+        candidates = [_node(branch) for branch in branches if types_of(branch) != ["null"]]
+    else:
+        single = [kind for kind in types if kind != "null"]
+        candidates = [_typed(schema, kind) for kind in single or ([] if types else _ANYTHING)]
+    return _described(_one_of(candidates, nullable), schema.get("description"))
+
+
+def _one_of(candidates: Sequence[Schema], nullable: bool) -> Schema:
+    """One schema for several. ``anyOf`` must stand alone, so null and words go into its branches."""
+    flat = [branch for candidate in candidates for branch in candidate.get("anyOf", [candidate])]
+    different: list[Schema] = []
+    for branch in flat or [{"type": "string"}]:
+        if branch not in different:
+            different.append(branch)
+    if len(different) > 1 and all(
+        set(branch) <= {"type", "enum"} and "enum" in branch for branch in different
+    ):
+        values = [value for branch in different for value in branch["enum"]]
+        different = [{"type": "string", "enum": list(dict.fromkeys(values))}]
+    if nullable:
+        different = [{**branch, "nullable": True} for branch in different]
+    return different[0] if len(different) == 1 else {"anyOf": different}
+
+
+def _described(schema: Schema, description: str | None) -> Schema:
+    if not description:
+        return schema
+    if "anyOf" in schema:
+        first, *others = schema["anyOf"]
+        return {"anyOf": [_described(first, description), *others]}
+    words = " ".join(dict.fromkeys(filter(None, (description, schema.get("description")))))
+    return {**schema, "description": words}
+
+
+def _typed(schema: Schema, kind: str) -> Schema:
+    """The part of a schema that speaks of one type."""
+    if kind == "object":
+        return _object(schema)
+    result: Schema = {"type": kind}
+    result.update({key: schema[key] for key in _KEPT.get(kind, ()) if key in schema})
+    if schema.get("format") in _FORMATS.get(kind, ()):
+        result["format"] = schema["format"]
+    if kind == "array":
+        items = item_schema(schema)
+        result["items"] = _node(items) if items else {"anyOf": [{"type": item} for item in _ANY_ITEM]}
+        return result
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    if kind == "string":
+        # An empty string in an enumeration is refused together with the whole request.
+        words = list(dict.fromkeys(value for value in values if isinstance(value, str) and value))
+        if words:
+            result["enum"] = words
+    elif values:
+        shown = ", ".join(json.dumps(value) for value in values if value is not None)
+        result["description"] = f"One of: {shown}."
+    return result
+
+
+def _object(schema: Schema) -> Schema:
+    properties = {name: _node(child) for name, child in schema.get("properties", {}).items()}
+    result: Schema = {"type": "object"}
+    if schema.get("description"):
+        result["description"] = schema["description"]
+    if properties:
+        result["properties"] = properties
+        required = [name for name in schema.get("required", ()) if name in properties]
+        if required:
+            result["required"] = required
+    return result
+
+
+def _implied(schema: Schema) -> list[str]:
+    """The types of a schema that names none, from what else it says."""
+    if any(key in schema for key in ("properties", "required", "additionalProperties")):
+        return ["object"]
+    if "items" in schema or "prefixItems" in schema:
+        return ["array"]
+    if "enum" in schema or "const" in schema:
+        values = schema.get("enum", [schema.get("const")])
+        return list(dict.fromkeys(_type_of(value) for value in values))
+    if alternatives(schema):
+        return []
+    return ["string"] if "pattern" in schema or "minLength" in schema or "format" in schema else []
+
+
+def _type_of(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "number"
+    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"

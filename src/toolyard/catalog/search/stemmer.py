@@ -1,0 +1,168 @@
+"""English words brought to a common stem, so that ``searching`` finds ``searches``.
+
+A light stemmer: endings are taken off by rule, and only while enough of the word is left. It has no list of
+words but the irregular ones that matter to tools. A stem is not a word; it is only compared with other stems.
+"""
+
+from __future__ import annotations
+
+from toolyard.catalog.search.memo import Kept
+
+__all__ = ["stem"]
+
+_KEPT = 15_000
+_SHORTEST = 3
+_LONG = 5
+_LONGEST = 24
+_VOWELS = frozenset("aeiouy")
+_UNDOUBLED = frozenset("bdfgmnprt")
+
+_IRREGULAR = {
+    "bought": "buy",
+    "built": "build",
+    "children": "child",
+    "comparison": "compar",
+    "comparisons": "compar",
+    "conversion": "convert",
+    "conversions": "convert",
+    "criteria": "criterion",
+    "data": "data",
+    "description": "describ",
+    "descriptions": "describ",
+    "does": "do",
+    "found": "find",
+    "indices": "index",
+    "made": "make",
+    "matrices": "matrix",
+    "media": "media",
+    "men": "man",
+    "news": "news",
+    "people": "person",
+    "ran": "run",
+    "running": "run",
+    "sent": "send",
+    "series": "series",
+    "sold": "sell",
+    "status": "status",
+    "taken": "take",
+    "took": "take",
+    "vertices": "vertex",
+    "wrote": "write",
+    "written": "write",
+    "women": "woman",
+}
+
+# Ending, what takes its place, and how many letters must be left before it. The first that fits is taken.
+_DERIVED = (
+    ("ization", "ize", 3),
+    ("isation", "ize", 3),
+    ("ational", "ate", 3),
+    ("fulness", "", 3),
+    ("ousness", "", 3),
+    ("iveness", "", 3),
+    ("ability", "", 4),
+    ("ibility", "", 4),
+    ("ological", "olog", 2),
+    ("ically", "ic", 3),
+    ("ication", "ic", 4),
+    ("ations", "ate", 3),
+    ("ation", "ate", 3),
+    ("ators", "ate", 3),
+    ("ator", "ate", 3),
+    ("ology", "olog", 2),
+    ("very", "v", 3),
+    ("ement", "e", 4),
+    ("ments", "", 4),
+    ("ment", "", 4),
+    ("ness", "", 4),
+    ("able", "", 4),
+    ("ible", "", 4),
+    ("ance", "", 4),
+    ("ence", "", 4),
+    ("ical", "ic", 3),
+    ("ssion", "ss", 3),
+    ("tion", "t", 3),
+    ("sion", "s", 4),
+    ("tive", "t", 4),
+    ("ful", "", 4),
+    ("ist", "", 5),
+    ("ity", "", 4),
+    ("ize", "", 4),
+    ("ise", "", 4),
+    ("ers", "", 4),
+    ("ors", "", 4),
+    ("er", "", 4),
+    ("or", "", 4),
+    ("ly", "", 4),
+    ("al", "", 4),
+)
+
+_BY_LAST_LETTERS = {
+    letters: tuple(each for each in _DERIVED if each[0].endswith(letters))
+    for letters in {ending[-2:] for ending, _, _ in _DERIVED}
+}
+
+
+def stem(word: str) -> str:
+    """The stem of a lower-case word. What is no plain English word in Latin letters comes back as it is."""
+    return _STEMS[word]
+
+
+def _stem(word: str) -> str:
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
+    if not _SHORTEST < len(word) <= _LONGEST or not (word.isascii() and word.isalpha()):
+        return word
+    if word.startswith("analy"):
+        return "analys"
+    if word.endswith("s"):
+        word = _singular(word)
+    if word.endswith(("ing", "ed")):
+        word = _inflected(word)
+    if word[-2:] in _BY_LAST_LETTERS:
+        word = _derived(word)
+    return _bare(word)
+
+
+_STEMS = Kept(_stem, _KEPT)
+
+
+def _singular(word: str) -> str:
+    if word.endswith(("ss", "us", "is")):
+        return word
+    if word.endswith("ies"):
+        return word[:-3] + "y" if len(word) > 4 else word[:-1]
+    if word.endswith(("sses", "shes", "ches", "xes", "zes")):
+        return word[:-2]
+    return word[:-1]
+
+
+def _inflected(word: str) -> str:
+    rest = word[:-3] if word.endswith("ing") else word[:-2]
+    if len(rest) < _SHORTEST or _VOWELS.isdisjoint(rest):
+        return word
+    if rest[-1] == rest[-2] and rest[-1] in _UNDOUBLED:
+        return rest[:-1]
+    return rest + "e" if rest.endswith(("at", "bl", "iz")) else rest
+
+
+def _derived(word: str) -> str:
+    for ending, instead, least in _BY_LAST_LETTERS[word[-2:]]:
+        if word.endswith(ending):
+            rest = word[: -len(ending)]
+            if len(rest) >= least and not _VOWELS.isdisjoint(rest):
+                return rest + instead
+            return word
+    return word
+
+
+def _bare(word: str) -> str:
+    if word.endswith("y") and len(word) > _SHORTEST:
+        word = word[:-1] if len(word) > _LONG else word[:-1] + "i"
+    if word.endswith("e") and len(word) > _SHORTEST:
+        word = word[:-1]
+    if word.endswith("at") and len(word) > _LONG + 2:
+        word = word[:-2]
+    if len(word) > _SHORTEST and word[-1] == word[-2] and word[-1] in _UNDOUBLED:
+        word = word[:-1]
+    return word

@@ -1,0 +1,62 @@
+"""What a definition costs in a model's context: an estimate, without a tokenizer's table."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import orjson
+
+from toolyard.types.tool import Definition
+
+__all__ = ["estimate_definition", "estimate_tokens"]
+
+# Tokens per character of each class, fitted by least squares to o200k_base counts over the tool definitions
+# of five published servers, with prose, code and five other languages beside them. A word is cheap by the
+# letter; what begins or parts words is dear.
+_WEIGHTS = {
+    b"a": 0.105,  # lower-case letters
+    b"A": 0.42,  # upper-case letters: they begin words, also within camelCase
+    b"0": 0.62,  # digits
+    b" ": 0.50,  # white space
+    b".": 0.48,  # punctuation
+    b"2": 0.21,  # characters of two bytes: Cyrillic, Greek, Arabic
+    b"3": 0.62,  # of three: Chinese, Japanese, Korean
+    b"4": 2.00,  # of four: emoji
+}
+
+
+def _class_of(byte: int) -> bytes:
+    if byte >= 0x80:
+        lengths = ((0xF0, b"4"), (0xE0, b"3"), (0xC0, b"2"))
+        return next((name for first, name in lengths if byte >= first), b"_")
+    char = chr(byte)
+    if char.isalpha():
+        return b"a" if char.islower() else b"A"
+    return b"0" if char.isdigit() else b" " if char.isspace() else b"."
+
+
+_CLASSES = b"".join(_class_of(byte) for byte in range(256))
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many o200k_base tokens ``text`` has; for tool definitions mostly within a sixth.
+
+    An estimate, to be shown as one. It takes a few microseconds for a definition.
+    """
+    classes = text.encode("utf-8", "replace").translate(_CLASSES)
+    return math.ceil(sum(weight * classes.count(name) for name, weight in _WEIGHTS.items()))
+
+
+def estimate_definition(definition: Definition) -> int:
+    """About what a model pays for seeing the tool: its name, description and input schema."""
+    shown = {
+        "name": definition.name,
+        "description": definition.description,
+        "parameters": dict(definition.input_schema),
+    }
+    try:
+        text = orjson.dumps(shown).decode()
+    except TypeError:
+        text = json.dumps(shown, separators=(",", ":"))
+    return estimate_tokens(text)

@@ -1,0 +1,24 @@
+"""Entries of the audit log for what is done at the command line, on the database itself."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from toolyard.types.audit import AuditEntry
+
+if TYPE_CHECKING:
+    from toolyard.store import Database
+
+__all__ = ["ACTOR", "record"]
+
+ACTOR = "command line"
+"""The name of whoever uses the command line, who has no account there."""
+
+
+async def record(database: Database, action: str, target: str = "", **details: object) -> None:
+    """Write an entry; it is on the disk afterwards. Raises StoreError."""
+    entry = AuditEntry(
+        at=time.time(), action=action, actor="", actor_name=ACTOR, target=target, details=details
+    )
+    await database.audit.write(entry)

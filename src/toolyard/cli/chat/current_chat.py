@@ -1,0 +1,90 @@
+"""The chat that somebody is in, which may not have begun yet: one without a word is not kept."""
+
+from __future__ import annotations
+
+from toolyard.agents.chat.chats import UNCHANGED, Unchanged
+from toolyard.agents.definitions.agents_md import agent_id
+from toolyard.cli.chat.chat_app import OWNER, Room
+from toolyard.cli.error_exit import Usage
+from toolyard.cli.output.safe_text import one_line
+from toolyard.types.chat import Chat
+
+__all__ = ["Seat"]
+
+
+class Seat:
+    """Where somebody sits: in a chat, or before a new one with the agent and the model that they want."""
+
+    def __init__(
+        self, room: Room, chat: Chat | None = None, *, agent: str | None = None, model: str | None = None
+    ) -> None:
+        """Raises NoSuchModel, or Usage for an agent that there is not."""
+        self._room = room
+        self.chat = chat
+        self._agent = None if agent is None else self._known(agent)
+        self._model = model
+        if model is not None:
+            room.models.pick(model)
+
+    @property
+    def agent(self) -> str | None:
+        """The id of the agent; None: all tools."""
+        return self._agent if self.chat is None else self.chat.agent
+
+    @property
+    def model(self) -> str | None:
+        """The model that is asked; None where it cannot be told."""
+        own = self._model if self.chat is None else self.chat.model
+        agent = None if self.agent is None else self._room.agents.get(self.agent)
+        return own or (None if agent is None else agent.model) or self._room.models.default
+
+    async def taken(self) -> Chat:
+        """The chat, begun where it was not."""
+        if self.chat is None:
+            self.chat = await self._room.chats.create(OWNER, agent=self._agent, model=self._model)
+        return self.chat
+
+    async def refreshed(self) -> Chat:
+        """The chat as it is now."""
+        self.chat = await self._room.chats.get(OWNER, (await self.taken()).id)
+        return self.chat
+
+    async def choose(
+        self, *, agent: str | Unchanged | None = UNCHANGED, model: str | Unchanged | None = UNCHANGED
+    ) -> None:
+        """Another agent or model from the next message on. Raises as the making of it does."""
+        if not isinstance(agent, Unchanged) and agent is not None:
+            agent = self._known(agent)
+        if not isinstance(model, Unchanged) and model is not None:
+            self._room.models.pick(model)
+        if self.chat is not None:
+            self.chat = await self._room.chats.change(OWNER, self.chat.id, agent=agent, model=model)
+            return
+        self._agent = self._agent if isinstance(agent, Unchanged) else agent
+        self._model = self._model if isinstance(model, Unchanged) else model
+
+    def stand_up(self) -> None:
+        """Before a new chat, with the same agent and model."""
+        if self.chat is not None:
+            self._agent, self._model, self.chat = self.chat.agent, self.chat.model, None
+
+    def describe(self) -> str:
+        """In one line: what it is called, who answers, and as what."""
+        title = "a new chat" if self.chat is None else f"“{one_line(self.chat.title or 'a chat', 60)}”"
+        agent = f", agent {self.agent}" if self.agent is not None else ""
+        return f"{title} with {one_line(self.model or 'no model', 60)}{agent}"
+
+    def agents(self) -> list[tuple[str, str]]:
+        """Those to pick from, with what is said of each."""
+        return [(each.id, each.description) for each in self._room.agents.values()]
+
+    def models(self) -> list[tuple[str, str]]:
+        """Those to pick from, with what is known of each."""
+        return [(each.id, each.base_url or each.provider) for each in self._room.models.choices]
+
+    def _known(self, agent: str) -> str:
+        found = next((each for each in (agent, agent_id(agent)) if each in self._room.agents), None)
+        if found is None:
+            there = ", ".join(self._room.agents) or "none"
+            raise Usage(f"there is no agent '{agent}'", hint=f"there are: {there}")
+        return found

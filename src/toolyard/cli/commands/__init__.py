@@ -1,0 +1,1 @@
+"""One module per subcommand of ``toolyard``, each with a Click command named ``command``."""

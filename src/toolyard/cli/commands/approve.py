@@ -1,0 +1,111 @@
+"""``toolyard approve``: look at a file that was found, and trust it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+
+import click
+
+from toolyard.cli.app import COMMANDS
+from toolyard.cli.error_exit import Usage, ended
+from toolyard.cli.input.options import Command, Options
+from toolyard.cli.input.prompts import ask
+from toolyard.cli.output.messages import note
+from toolyard.cli.output.safe_text import one_line, print_json
+from toolyard.cli.output.terminal import paint, person_is_there
+from toolyard.config import approve, discover_config_path, review
+from toolyard.config.file_review import Review, ReviewedServer
+
+__all__ = ["command"]
+
+_CHANGES = {"new": "green", "changed": "yellow", "same": "dim"}
+
+
+@click.command("approve", cls=Command, short_help=COMMANDS["approve"])
+@click.argument("path", required=False, type=click.Path(path_type=str))
+@click.option("--yes", is_flag=True, help="Approve without asking.")
+@click.pass_obj
+def command(options: Options, path: str | None, yes: bool) -> int:
+    """Show what a configuration file would run, with which environment, where it would connect and which
+    variables it would read; then remember it as approved.
+
+    Without PATH: the file found in this folder or above. A file that was found, not named, is used only after
+    this, and a changed one waits for a new approval. The approval covers the file, not the programs that it
+    names: code of the project can change without a new one.
+    """
+    chosen = path or options.config or discover_config_path()
+    if chosen is None:
+        raise Usage("there is no configuration file in this folder or above", hint="name the file")
+    seen = review(chosen, options.folder)
+    if not options.json:
+        _show(seen)
+    done = seen.state == "approved"
+    if not done:
+        if not yes and (options.json or not person_is_there()):
+            hint = "--yes approves without asking"
+            error = Usage("nobody can be asked, so nothing was approved", hint=hint)
+            return ended(error, options, review=asdict(seen), approved=False)
+        if not yes and not ask("Approve this file?"):
+            note("nothing was approved")
+            return 1
+        _remember(seen, options)
+    if options.json:
+        print_json({"review": asdict(seen), "approved": True})
+    else:
+        print("approved already" if done else paint("approved", "green", sys.stdout))
+    return 0
+
+
+def _remember(seen: Review, options: Options) -> None:
+    try:
+        approve(seen.path, options.folder, sha256=seen.sha256)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Usage(f"the approval cannot be written to {options.folder}: {reason}") from None
+
+
+def _show(seen: Review) -> None:
+    print(f"{one_line(seen.path)}  {paint(seen.state, 'yellow', sys.stdout)}")
+    for server in seen.servers:
+        _show_server(server)
+    for server_id in seen.removed:
+        print(f"\n{paint(one_line(server_id), 'cyan', sys.stdout)}  gone since the last approval")
+    print(f"\nsha256 {seen.sha256}")
+
+
+def _show_server(server: ReviewedServer) -> None:
+    state = "" if server.enabled else "  disabled"
+    change = paint(server.change, _CHANGES[server.change], sys.stdout)
+    print(f"\n{paint(one_line(server.id), 'cyan', sys.stdout)}  {change}  {server.trust}{state}")
+    lines = {
+        "runs": _command_line(server.command),
+        "in": server.cwd or "",
+        "connects to": server.address or "",
+        "sends headers": ", ".join(server.headers),
+        "signs in with": server.key_file or "",
+        "reads from you": ", ".join(server.variables),
+    }
+    for what, text in lines.items():
+        if text:
+            print(f"  {what:<15} {text}")
+    for variable in server.environment:
+        print(f"  {'sets':<15} {variable.name}={variable.value}")
+    for variable in server.environment:
+        if variable.changes_execution:
+            _warn(f"{variable.name} changes which code is run")
+    if server.project_code:
+        _warn(
+            f"it runs code of this project ({', '.join(server.project_code)}), "
+            "which can change without a new approval"
+        )
+
+
+def _warn(text: str) -> None:
+    print(f"  {paint('warning:', 'yellow', sys.stdout)} {text}")
+
+
+def _command_line(words: tuple[str, ...]) -> str:
+    import shlex  # only to show commands
+
+    return shlex.join(words)

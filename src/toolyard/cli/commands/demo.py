@@ -1,0 +1,84 @@
+"""``toolyard demo``: a short walk with a server that comes with the package."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolyard.cli.app import COMMANDS, run
+from toolyard.cli.input.options import Command, Options
+from toolyard.cli.output.terminal import paint
+
+__all__ = ["command", "demo_config", "first_config"]
+
+_WALK: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Which servers are there, and how are they?", ("servers",)),
+    ("Which tools do they have?", ("tools",)),
+    ("Call one.", ("call", "demo_weekday", "date=2026-07-28")),
+    ("One that takes a while tells how far it is.", ("call", "demo_count", "to=8")),
+    ("A tool that writes is refused, unless you say otherwise. Why?", ("why", "demo_forget")),
+)
+_NEXT = """
+That was all: nothing is left behind. What to do next:
+
+  toolyard import            bring in the servers of Claude, Cursor, VS Code, opencode, Codex …
+  toolyard check             see whether what you wrote is fine
+  toolyard servers           see whether your servers work
+  toolyard call NAME a=1     call one of their tools
+
+Servers stand in an mcp.json; `toolyard check` says where yours is.
+"""
+
+
+@click.command("demo", cls=Command, short_help=COMMANDS["demo"])
+@click.pass_obj
+def command(options: Options) -> int:
+    """Walk through the commands with a small server that comes with Toolyard.
+
+    It runs in a temporary folder and touches nothing of yours.
+    """
+    with tempfile.TemporaryDirectory(prefix="toolyard-demo-") as folder:
+        config = Path(folder, "mcp.json")
+        config.write_text(demo_config(), "utf-8")
+        for said, words in _WALK:
+            print(f"\n{paint(f'# {said}', 'dim', sys.stdout)}")
+            typed = " ".join(("toolyard", *words))
+            print(f"{paint('$', 'green', sys.stdout)} {paint(typed, 'bold', sys.stdout)}", flush=True)
+            code = run(words, Options(str(config), folder, verbose=options.verbose))
+            if code:
+                return code
+    print(_NEXT, end="")
+    return 0
+
+
+def demo_config() -> str:
+    """A configuration with the demo server."""
+    return _config({"demo": _DEMO})
+
+
+def first_config() -> str:
+    """What the web app of a fresh checkout begins with: the demo server, and one to play with."""
+    about = "Forms, a picture, a question and a note, to try things with"
+    playground = {
+        "label": "Playground",
+        "description": about,
+        "command": sys.executable,
+        "args": ["-I", "-m", "toolyard.cli.playground_server"],
+    }
+    return _config({"demo": {"label": "Demo", **_DEMO}, "playground": playground})
+
+
+_DEMO = {
+    "command": sys.executable,
+    "args": ["-I", "-S", str(Path(__file__).parent.with_name("demo_server.py"))],
+}
+
+
+def _config(servers: Mapping[str, Any]) -> str:
+    return json.dumps({"mcpServers": servers}, indent=2) + "\n"

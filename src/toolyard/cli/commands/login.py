@@ -1,0 +1,173 @@
+"""``toolyard login``: sign in to a server of the configuration."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolyard.cli.app import COMMANDS
+from toolyard.cli.error_exit import Usage
+from toolyard.cli.input.completion import complete_servers
+from toolyard.cli.input.duration import Seconds
+from toolyard.cli.input.options import Command, Options
+from toolyard.cli.output.messages import note
+from toolyard.cli.output.progress import Busy
+from toolyard.cli.output.safe_text import count, one_line, print_json
+from toolyard.cli.output.terminal import paint
+from toolyard.cli.runner import open_yard, run_async
+from toolyard.cli.sign_in_target import Signable, signable
+from toolyard.config import load_config, load_settings
+from toolyard.errors import ServerError
+from toolyard.types.status import State
+
+if TYPE_CHECKING:
+    from toolyard.auth.records import Grant
+
+__all__ = ["command"]
+
+_SECONDS = 300.0
+
+
+@click.command("login", cls=Command, short_help=COMMANDS["login"])
+@click.argument("server", shell_complete=complete_servers)
+@click.option("--paste", is_flag=True, help="Wait for the address or code to be pasted, not for the browser.")
+@click.option("--no-browser", is_flag=True, help="Only print the address; open no browser.")
+@click.option("--scope", "scopes", metavar="S", multiple=True, help="Ask for this scope. May be repeated.")
+@click.option(
+    "--issuer", metavar="URL", help="Confirm this issuer: the client secret of the entry may be sent there."
+)
+@click.option(
+    "--timeout",
+    metavar="S",
+    type=Seconds(),
+    default=_SECONDS,
+    help="Seconds to wait for you. Default: 300.",
+)
+@click.pass_obj
+def command(
+    options: Options,
+    server: str,
+    paste: bool,
+    no_browser: bool,
+    scopes: tuple[str, ...],
+    issuer: str | None,
+    timeout: float,
+) -> int:
+    """Sign in to SERVER by OAuth, in your browser. What comes of it is kept, encrypted, in the data
+    directory, and used by every command and the library from then on.
+
+    The browser comes back to this machine. If it runs on another one, paste the address that it ends on, or
+    the code that it shows.
+
+    A client secret or key of the entry is sent only to an issuer that is known: from the entry, from an
+    earlier sign-in, or because you confirm it, here or with --issuer. A server with the grant
+    client_credentials signs in by itself once its issuer is confirmed.
+    """
+    configuration = load_config(options.config, data_dir=options.folder)
+    chosen = signable(configuration, server)
+    if chosen.server.disabled_reason is not None:
+        raise Usage(f"server '{server}' is disabled: {chosen.server.disabled_reason}")
+    oauth = chosen.server.oauth
+    if oauth is not None and oauth.grant == "client_credentials" and oauth.issuer is not None:
+        raise Usage(f"server '{server}' signs in by itself", hint="just use it: `toolyard servers`")
+    if issuer is not None:
+        chosen = _with_issuer(chosen, issuer)
+    if scopes:
+        chosen = _with_oauth(chosen, scopes=scopes)
+    return run_async(_login(options, chosen, paste=paste, browser=not no_browser, seconds=timeout))
+
+
+def _with_issuer(chosen: Signable, issuer: str) -> Signable:
+    from toolyard.auth.records import same_issuer  # not for the help
+
+    oauth = chosen.server.oauth
+    if oauth is not None and oauth.issuer is not None and not same_issuer(oauth.issuer, issuer):
+        raise Usage(
+            f"the entry of server '{chosen.server.id}' names the issuer {oauth.issuer}",
+            hint="change it there if that is wrong",
+        )
+    return _with_oauth(chosen, issuer=issuer)
+
+
+def _with_oauth(chosen: Signable, **changes: Any) -> Signable:
+    from toolyard.types.server import OAuthSpec  # not for the help
+
+    oauth = chosen.server.oauth or OAuthSpec()
+    return replace(chosen, server=replace(chosen.server, oauth=replace(oauth, **changes)))
+
+
+async def _login(options: Options, chosen: Signable, *, paste: bool, browser: bool, seconds: float) -> int:
+    from toolyard.auth.errors import DiscoveryFailed  # slow to load, as the whole core is
+    from toolyard.cli.terminal_sign_in import TerminalFlow
+
+    flow = TerminalFlow(load_settings(options.folder), options.folder, quiet=options.json)
+    try:
+        grant = await flow.sign_in(chosen, paste=paste, browser=browser, seconds=seconds)
+    except DiscoveryFailed:
+        # A server that needs no sign-in says nothing about one either.
+        state, _, _ = await _look(options, chosen.server.id)
+        if state is not State.READY:
+            raise
+        return _told_needless(options, chosen.server.id)
+    return await _tell(options, chosen, grant)
+
+
+async def _tell(options: Options, chosen: Signable, grant: Grant) -> int:
+    name = chosen.server.id
+    state, tools, failure = (None, None, None)
+    if chosen.server.enabled:
+        state, tools, failure = await _look(options, name)
+    if options.json:
+        print_json(_as_json(chosen, grant, state, tools, failure))
+    else:
+        print(f"{paint('signed in', 'green', sys.stdout)} to '{one_line(name)}'{_found(state, tools)}")
+        if not chosen.server.enabled:
+            note(f"server '{name}' is switched off in its entry")
+    if failure is None:
+        return 0
+    if not options.json:
+        note(f"but the server cannot be used: {one_line(failure.cause)}", failure.hint)
+    return failure.exit_code
+
+
+def _found(state: State | None, tools: int | None) -> str:
+    return f": {count(tools, 'tool')}" if state is State.READY and tools is not None else ""
+
+
+def _told_needless(options: Options, name: str) -> int:
+    if options.json:
+        print_json({"server": name, "signed_in": False, "state": State.READY.value, "tools": None})
+    else:
+        print(f"server '{one_line(name)}' works without a sign-in")
+    return 0
+
+
+async def _look(options: Options, name: str) -> tuple[State, int | None, ServerError | None]:
+    """Connect to one server as every command does, and list its tools."""
+    async with open_yard(options) as yard, Busy(f"connecting to {name}", quiet=options.json):
+        await yard.tools(server=name, fresh=True)
+        roster = yard.known()
+        status = next(each for each in yard.servers() if each.server == name)
+        catalogue = roster.catalogues.get(name)
+        tools = None if catalogue is None else len(catalogue.definitions)
+        return status.state, tools, roster.failures.get(name)
+
+
+def _as_json(
+    chosen: Signable, grant: Grant, state: State | None, tools: int | None, failure: ServerError | None
+) -> Mapping[str, Any]:
+    return {
+        "server": chosen.server.id,
+        "signed_in": True,
+        "issuer": grant.issuer,
+        "scopes": list(grant.scopes),
+        "refreshable": grant.refresh_token is not None,
+        "state": None if state is None else state.value,
+        "tools": tools,
+        "cause": None if failure is None else failure.cause,
+        "hint": None if failure is None else failure.hint,
+    }

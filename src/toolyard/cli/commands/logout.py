@@ -1,0 +1,57 @@
+"""``toolyard logout``: forget the sign-in to a server of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import click
+
+from toolyard.cli.app import COMMANDS
+from toolyard.cli.input.completion import complete_servers
+from toolyard.cli.input.options import Command, Options
+from toolyard.cli.output.safe_text import one_line, print_json
+from toolyard.cli.runner import run_async
+from toolyard.cli.sign_in_target import Signable, signable
+from toolyard.config import load_config, load_settings
+
+__all__ = ["command"]
+
+
+@click.command("logout", cls=Command, short_help=COMMANDS["logout"])
+@click.argument("server", shell_complete=complete_servers)
+@click.pass_obj
+def command(options: Options, server: str) -> int:
+    """Forget what `toolyard login SERVER` has kept, and give it back where the authorization server takes
+    that; where it does not, its own page of connected programs takes back what it gave."""
+    chosen = signable(load_config(options.config, data_dir=options.folder), server)
+    there_was = run_async(_logout(options, chosen))
+    if options.json:
+        print_json({"server": server, "signed_out": there_was})
+    else:
+        words = "signed out of" if there_was else "you were not signed in to"
+        print(f"{words} '{one_line(server)}'")
+    return 0
+
+
+async def _logout(options: Options, chosen: Signable) -> bool:
+    from toolyard.net import Guard, Net
+    from toolyard.registry.sign_out import SignOuts
+    from toolyard.store.lazy_database import LazyDatabase
+    from toolyard.types.principal import LOCAL  # slow to load, as the whole core is
+
+    settings = load_settings(options.folder)
+    database = LazyDatabase(settings, options.folder)
+    net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
+    returning: list[Coroutine[Any, Any, None]] = []
+    try:
+        storage = await database.auth()
+        if storage is None:
+            return False
+        there_was = await SignOuts(storage, net, returning.append).of_server(chosen.server, LOCAL)
+        for each in returning:
+            await each
+        return there_was
+    finally:
+        await net.close()
+        await database.close()

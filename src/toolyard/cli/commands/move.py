@@ -1,0 +1,69 @@
+"""``toolyard move``: from SQLite to PostgreSQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from toolyard.cli.app import COMMANDS
+from toolyard.cli.audit_entries import record
+from toolyard.cli.error_exit import Usage
+from toolyard.cli.input.options import Command, Options
+from toolyard.cli.output.safe_text import print_json
+from toolyard.cli.runner import run_async
+from toolyard.config import load_settings
+
+__all__ = ["command"]
+
+
+@click.command("move", cls=Command, short_help=COMMANDS["move"])
+@click.pass_obj
+def command(options: Options) -> int:
+    """Copy all that SQLite keeps in the data directory into an empty PostgreSQL database.
+
+    Stop the server, set database_url to the new database and secret_key to the text of the file secret.key,
+    run this, and start the server again. People stay signed in. The file is not changed. Either everything is
+    copied or nothing.
+    """
+    from toolyard.store.lazy_database import FILE_NAME
+
+    settings, file = load_settings(options.folder), options.folder / FILE_NAME
+    if settings.database_url is None:
+        raise Usage(
+            "there is no database to move to", hint="set database_url to an empty PostgreSQL database"
+        )
+    if settings.secret_key is None:
+        raise Usage(
+            "there is no secret key, which PostgreSQL needs",
+            hint=f"set secret_key to the text of {options.folder / 'secret.key'}",
+        )
+    if not file.exists():
+        raise Usage(f"there is nothing to move: {file} is not there", hint="name the folder with --data-dir")
+    moved = run_async(
+        _move(options.folder, settings.database_url, settings.secret_key, settings.secret_key_former)
+    )
+    if options.json:
+        print_json({"moved": moved})
+        return 0
+    print(f"{sum(moved.values()):,} rows were copied, and {file} stays as it was")
+    for name, count in moved.items():
+        print(f"{name.replace('_', ' ')}\t{count:,}")
+    return 0
+
+
+async def _move(folder: Path, url: str, secret_key: str, former_key: str | None) -> dict[str, int]:
+    """Copy everything, and record that in the new database. Return the numbers of rows by table."""
+    import asyncio  # slow to load, as the store is
+
+    from toolyard.store import Database
+    from toolyard.store.transfer import move
+
+    copied = await asyncio.to_thread(move, folder, url, secret_key, former_key)
+    moved = {name: count for name, count in copied.items() if count}
+    database = await Database.open(folder, url=url, secret_key=secret_key, former_key=former_key)
+    try:
+        await record(database, "database.move", rows=sum(moved.values()))
+    finally:
+        await database.close()
+    return moved

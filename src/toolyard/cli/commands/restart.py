@@ -1,0 +1,30 @@
+"""``toolyard restart``: start a server of a running Toolyard again."""
+
+from __future__ import annotations
+
+import click
+
+from toolyard.cli.app import COMMANDS
+from toolyard.cli.error_exit import Usage
+from toolyard.cli.input.options import Options, RemoteCommand
+from toolyard.cli.runner import run_async
+
+__all__ = ["command"]
+
+
+@click.command("restart", cls=RemoteCommand, short_help=COMMANDS["restart"])
+@click.argument("server")
+@click.pass_obj
+def command(options: Options, server: str) -> int:
+    """Close all connections of SERVER in the Toolyard that runs at --remote URL, and connect anew.
+
+    Exits with 3 when it cannot be used afterwards either.
+    """
+    if options.remote is None:
+        raise Usage(
+            "there is nothing to restart: servers that a command starts end with it",
+            hint="--remote URL restarts one of a Toolyard that runs, see `toolyard serve`",
+        )
+    from toolyard.cli.remote_commands import restart_remotely  # only for --remote
+
+    return run_async(restart_remotely(options, server))

@@ -1,0 +1,103 @@
+"""``toolyard search``: find a tool by what it should do."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolyard.cli.app import COMMANDS
+from toolyard.cli.input.completion import complete_agents, complete_bundles
+from toolyard.cli.input.options import Command, Options
+from toolyard.cli.output.messages import note
+from toolyard.cli.output.notices import tell_nothing_configured, tell_off, tell_unaccepted
+from toolyard.cli.output.safe_text import print_json
+from toolyard.cli.output.tables import Column, show_table
+from toolyard.cli.runner import open_yard, run_async
+from toolyard.types.tool import Tool
+
+if TYPE_CHECKING:
+    from toolyard.yard import Toolyard
+
+__all__ = ["command"]
+
+_COLUMNS = (Column("tool", style="cyan", whole=True), Column("what it does"))
+_LINE = 200
+
+
+@click.command("search", cls=Command, short_help=COMMANDS["search"])
+@click.argument("words", nargs=-1)
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000), default=10, show_default=True, help="At most so many."
+)
+@click.option("--agent", metavar="A", shell_complete=complete_agents, help="Among what this agent can reach.")
+@click.option(
+    "--bundle",
+    "bundles",
+    metavar="B",
+    multiple=True,
+    shell_complete=complete_bundles,
+    help="With this bundle selected. May be repeated.",
+)
+@click.pass_obj
+def command(
+    options: Options, words: tuple[str, ...], limit: int, agent: str | None, bundles: tuple[str, ...]
+) -> None:
+    """Find tools by WORDS: what they should do, in any order. The best come first.
+
+    Looks in what was listed before and starts nothing; `toolyard tools` lists.
+    """
+    query = " ".join(words) if words else _piped()
+    run_async(_search(options, query, limit, agent, bundles))
+
+
+def _piped() -> str:
+    """The words from standard input, where none stand on the command line."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise click.UsageError("say what you look for, e.g. toolyard search read a file")
+    return sys.stdin.read(100_000)
+
+
+async def _search(
+    options: Options, query: str, limit: int, agent: str | None, bundles: tuple[str, ...]
+) -> None:
+    async with open_yard(options) as yard:
+        found = await yard.search(query, limit=limit, agent=agent, bundles=bundles)
+        if options.json:
+            print_json(_as_json(found, yard))
+            return
+        from toolyard.catalog.search import brief  # with the core, which is loaded by now
+
+        show_table(
+            _COLUMNS, [(tool.name, brief(tool.description or tool.title or "", _LINE)) for tool in found]
+        )
+        tell_nothing_configured(yard.configuration, options.folder)
+        tell_off(yard.configuration)
+        tell_unaccepted(yard.known(), yard.locks)
+        unlisted = _unlisted(yard)
+        if unlisted:
+            note(f"never listed: {', '.join(unlisted)}", "`toolyard tools` lists them")
+        elif not found:
+            note("nothing matches", "try other words")
+
+
+def _unlisted(yard: Toolyard) -> list[str]:
+    known = yard.known().catalogues
+    return [one.id for one in yard.configuration.servers.values() if one.enabled and one.id not in known]
+
+
+def _as_json(found: list[Tool], yard: Toolyard) -> dict[str, Any]:
+    return {
+        "tools": [
+            {
+                "name": tool.name,
+                "id": tool.id,
+                "server": tool.server,
+                "description": tool.description,
+                "input_schema": tool.input_schema,
+            }
+            for tool in found
+        ],
+        "never_listed": _unlisted(yard),
+    }

@@ -1,0 +1,80 @@
+"""``toolyard serve``: the web app, until it is told to stop."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+import click
+
+from toolyard.cli.app import COMMANDS
+from toolyard.cli.error_exit import ended
+from toolyard.cli.input.options import Command, Options
+from toolyard.cli.output.messages import note, place_of
+from toolyard.cli.output.notices import tell_waiting
+from toolyard.cli.output.terminal import paint
+from toolyard.cli.runner import run_async
+from toolyard.config import load_config, load_settings
+from toolyard.errors import ToolyardError
+
+__all__ = ["command"]
+
+_CANNOT_START = 2
+
+
+@click.command("serve", cls=Command, short_help=COMMANDS["serve"])
+@click.option("--host", metavar="ADDRESS", help="The address to listen on. Default: the setting host.")
+@click.option(
+    "--port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    help="The port to listen on; 0 picks a free one. Default: the setting port.",
+)
+@click.pass_obj
+def command(options: Options, host: str | None, port: int | None) -> int:
+    """Serve the web app: pages under /ui, the API under /api/v1.
+
+    On this machine alone, which is the default, no account is needed. SIGTERM or Ctrl-C stops it: open
+    requests get a few seconds to end, and every server that was started is gone. A second one hurries.
+    """
+    try:
+        return _serve(options, host, port)
+    except ToolyardError as error:
+        # Whatever keeps it from starting is for the operator to change.
+        ended(error, options)
+        return _CANNOT_START
+
+
+def _serve(options: Options, host: str | None, port: int | None) -> int:
+    from toolyard.accounts.startup import check  # not for the help
+    from toolyard.web.server.socket import bind
+
+    folder = options.folder
+    settings = load_settings(folder, overrides={"host": host, "port": port})
+    configuration = load_config(options.config, data_dir=folder)
+    warnings = check(settings, settings.host)
+    listener = bind(settings.host, settings.port)
+
+    # What is loaded now stays loaded: a tenth of the time would go into looking for what could be freed.
+    gc.disable()
+    from toolyard.web.server.logs import start_logging  # slow to load, and by now others can connect and wait
+    from toolyard.web.server.startup import Start, serve
+
+    start_logging(settings.log_level, settings.log_format, verbose=options.verbose)
+
+    def announce(invitation: str | None) -> None:
+        address = paint(f"{listener.address}/", "bold", sys.stdout)
+        print(f"Toolyard is listening on {address}")
+        if invitation is not None:
+            print(f"There is no admin yet. This link makes one; it works once, for a day: {invitation}")
+        sys.stdout.flush()
+        if invitation is not None and settings.database_url is not None:
+            note("every replica that finds no admin prints such a link, and only the newest of them works")
+        for warning in warnings:
+            note(warning)
+        tell_waiting(configuration)
+        for hint in settings.hints:
+            note(place_of(hint), hint.hint)
+
+    run_async(serve(Start(configuration, settings, folder, options.config), listener, announce))
+    return 0

@@ -1,0 +1,61 @@
+"""``toolyard settings``: every setting, its value and where that comes from."""
+
+from __future__ import annotations
+
+import click
+
+from toolyard.cli.app import COMMANDS
+from toolyard.cli.input.options import Command, Options
+from toolyard.cli.output.messages import note, place_of
+from toolyard.cli.output.safe_text import print_json
+from toolyard.cli.output.tables import Cell, Column, show_table
+from toolyard.config import load_settings
+from toolyard.config.settings.table import SettingValue
+
+__all__ = ["command"]
+
+_COLUMNS = (
+    Column("setting", style="cyan", whole=True),
+    Column("value", wraps=True),
+    Column("origin"),
+    Column("what it is for", wraps=True, style="dim"),
+)
+
+
+@click.command("settings", cls=Command, short_help=COMMANDS["settings"])
+@click.pass_obj
+def command(options: Options) -> None:
+    """List the settings of the platform, each with its value, its origin and what it is for.
+
+    They stand in toolyard.toml in the data directory; each can be set by a variable too, such as
+    TOOLYARD_WRITE_TOOLS for write_tools. Secrets are not shown.
+    """
+    settings = load_settings(options.folder)
+    table = settings.table()
+    if options.json:
+        print_json([_as_json(row) for row in table])
+        return
+    show_table(_COLUMNS, (_row(row) for row in table))
+    for hint in settings.hints:
+        note(place_of(hint), hint.hint)
+
+
+def _row(row: SettingValue) -> tuple[str, Cell, Cell, str]:
+    changed = row.origin != "default"
+    return (
+        row.setting.name,
+        Cell(row.shown, "bold" if changed else ""),
+        Cell(row.origin, "green" if changed else "dim"),
+        row.setting.description,
+    )
+
+
+def _as_json(row: SettingValue) -> dict[str, object]:
+    return {
+        "name": row.setting.name,
+        "value": row.shown,
+        "origin": row.origin,
+        "variable": row.setting.variable,
+        "secret": row.setting.secret,
+        "description": row.setting.description,
+    }

@@ -1,0 +1,132 @@
+"""``toolyard tools``: the tools there are, or those that an agent gets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolyard.cli.app import COMMANDS
+from toolyard.cli.error_exit import Usage
+from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_servers
+from toolyard.cli.input.options import Options, RemoteCommand
+from toolyard.cli.output.notices import (
+    clean,
+    tell_failures,
+    tell_nothing_configured,
+    tell_off,
+    tell_old,
+    tell_set_aside,
+    tell_unaccepted,
+)
+from toolyard.cli.output.progress import Busy
+from toolyard.cli.output.safe_text import print_json
+from toolyard.cli.output.tools import show_tools, tools_json
+from toolyard.cli.runner import open_yard, run_async
+from toolyard.errors import ServerError, Unreachable
+from toolyard.types.tool import Tool
+
+if TYPE_CHECKING:
+    from toolyard.yard import Toolyard
+
+__all__ = ["command"]
+
+_PROVIDERS = ("openai", "openai-strict", "openai-responses", "anthropic", "gemini")
+_UNREACHABLE = 3
+
+
+@click.command("tools", cls=RemoteCommand, short_help=COMMANDS["tools"])
+@click.option("--agent", metavar="A", shell_complete=complete_agents, help="As this agent sees them.")
+@click.option("--server", metavar="S", shell_complete=complete_servers, help="Of this server only.")
+@click.option(
+    "--bundle",
+    "bundles",
+    metavar="B",
+    multiple=True,
+    shell_complete=complete_bundles,
+    help="With this bundle selected. May be repeated.",
+)
+@click.option(
+    "--mode", type=click.Choice(["direct", "meta"]), help="As if the agent had this mode: meta tools or all."
+)
+@click.option("--fresh", is_flag=True, help="Ask every server again.")
+@click.option(
+    "--provider", type=click.Choice(_PROVIDERS), help="Print definitions as this API takes them, in JSON."
+)
+@click.pass_obj
+def command(
+    options: Options,
+    agent: str | None,
+    server: str | None,
+    bundles: tuple[str, ...],
+    mode: Any,
+    fresh: bool,
+    provider: Any,
+) -> int:
+    """List the tools by name, each with the first line of what it says it does.
+
+    From the stored catalogue where there is one. Only servers that were never listed are connected to.
+    """
+    if options.remote is not None:
+        from toolyard.cli.remote_commands import show_remote_tools  # only for --remote
+
+        return run_async(show_remote_tools(options, agent, server, bundles, fresh=fresh, provider=provider))
+    return run_async(_tools(options, agent, server, bundles, mode, fresh, provider))
+
+
+async def _tools(
+    options: Options,
+    agent: str | None,
+    server: str | None,
+    bundles: tuple[str, ...],
+    mode: Any,
+    fresh: bool,
+    provider: Any,
+) -> int:
+    async with open_yard(options) as yard:
+        if server is not None:
+            _must_be_on(server, yard)
+        machine = options.json or provider is not None
+        async with Busy("listing", quiet=machine):
+            found: list[Any] = await yard.tools(
+                agent=agent, bundles=bundles, server=server, provider=provider, fresh=fresh, mode=mode
+            )
+        roster, configuration = yard.known(), yard.configuration
+        failures = {id_: error for id_, error in roster.failures.items() if server in (None, id_)}
+        if provider is not None:
+            print_json(found)
+        elif options.json:
+            print_json(_as_json(found, yard, failures))
+        else:
+            show_tools(found)
+            tell_nothing_configured(configuration, options.folder)
+        if not options.json:
+            tell_off(configuration)
+            tell_set_aside(roster, server)
+            tell_unaccepted(roster, yard.locks)
+            tell_old(roster, server)
+            tell_failures(failures, configuration)
+    return _UNREACHABLE if failures and (not found or server is not None) else 0
+
+
+def _must_be_on(server_id: str, yard: Toolyard) -> None:
+    servers = yard.configuration.servers
+    server = servers.get(server_id)
+    if server is None:
+        raise Usage(f"there is no server '{server_id}'", hint=f"there are: {', '.join(servers) or 'none'}")
+    if not server.enabled:
+        cause = f"is disabled: {server.disabled_reason or 'its entry says so'}"
+        raise Unreachable(cause, server=server_id)
+
+
+def _as_json(found: list[Tool], yard: Toolyard, failures: dict[str, ServerError]) -> dict[str, Any]:
+    catalogues = yard.known().catalogues
+    return {
+        "tools": tools_json(found),
+        "listed_seconds_ago": {server_id: round(one.age, 3) for server_id, one in catalogues.items()},
+        "failures": {
+            server_id: clean(error.cause, yard.configuration.servers.get(server_id))
+            for server_id, error in failures.items()
+        },
+        "set_aside": [str(one) for one in yard.known().quarantined()],
+    }

@@ -1,0 +1,90 @@
+"""``toolyard why``: may this tool be seen and called, and which rule says so?"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from toolyard.cli.app import COMMANDS
+from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_tools
+from toolyard.cli.input.options import Command, Options
+from toolyard.cli.output.notices import clean, explained
+from toolyard.cli.output.progress import Busy
+from toolyard.cli.output.safe_text import one_line, print_json
+from toolyard.cli.output.terminal import paint
+from toolyard.cli.runner import open_yard, run_async
+from toolyard.errors import ToolRefused
+from toolyard.types.decision import Decision, Outcome, Verdict
+
+if TYPE_CHECKING:
+    from toolyard.yard import Toolyard
+
+__all__ = ["command"]
+
+_VERDICTS = {Verdict.ALLOW: "green", Verdict.ASK: "yellow"}
+_OUTCOMES = {Outcome.HIDE: "red", Outcome.REFUSE: "red", Outcome.ASK: "yellow"}
+
+
+@click.command("why", cls=Command, short_help=COMMANDS["why"])
+@click.argument("name", shell_complete=complete_tools)
+@click.option("--agent", metavar="A", shell_complete=complete_agents, help="For this agent.")
+@click.option(
+    "--bundle",
+    "bundles",
+    metavar="B",
+    multiple=True,
+    shell_complete=complete_bundles,
+    help="With this bundle selected. May be repeated.",
+)
+@click.pass_obj
+def command(options: Options, name: str, agent: str | None, bundles: tuple[str, ...]) -> None:
+    """Say whether the tool NAME may be seen and called, with the chain of rules that decides.
+
+    NAME is the name that `toolyard tools` shows, or server/tool. An arrow points at the rule that decides.
+    Any decision ends with 0; a name that is not known ends with 4.
+    """
+    run_async(_why(options, name, agent, bundles))
+
+
+async def _why(options: Options, name: str, agent: str | None, bundles: tuple[str, ...]) -> None:
+    async with open_yard(options) as yard, Busy("looking", quiet=options.json):
+        decision = await _decision(yard, name, agent, bundles)
+    if options.json:
+        print_json(decision.as_json())
+    else:
+        _show(decision)
+
+
+async def _decision(yard: Toolyard, name: str, agent: str | None, bundles: tuple[str, ...]) -> Decision:
+    with suppress(ToolRefused):
+        return yard.why(name, agent=agent, bundles=bundles)
+    owner, slash, _ = name.partition("/")
+    if slash and owner in yard.configuration.servers:
+        await yard.tools(server=owner)
+        if (failure := yard.known().failures.get(owner)) is not None:
+            failure.cause = clean(failure.cause, yard.configuration.servers[owner])
+            raise failure
+    else:
+        with suppress(ToolRefused):
+            await yard.find(name)
+    try:
+        return yard.why(name, agent=agent, bundles=bundles)
+    except ToolRefused as error:
+        told = explained(error, name, yard.configuration)
+        # To whoever asks why, the advice to ask why is none.
+        hint = "`toolyard tools` lists them" if told.hint and "toolyard why" in told.hint else told.hint
+        raise ToolRefused(told.cause, hint=hint) from None
+
+
+def _show(decision: Decision) -> None:
+    verdict = paint(decision.verdict.value, _VERDICTS.get(decision.verdict, "red"), sys.stdout)
+    print(f"{one_line(decision.name)} ({one_line(decision.tool)}): {verdict}")
+    width = max((len(link.rule) for link in decision.chain), default=0)
+    for link in decision.chain:
+        mark = "->" if link is decision.decisive else "  "
+        colour = _OUTCOMES.get(link.outcome, "dim")
+        outcome = paint(f"{link.outcome.value:<6}", colour, sys.stdout)
+        print(f"{mark} {link.rule:<{width}}  {outcome}  {one_line(link.reason)}")

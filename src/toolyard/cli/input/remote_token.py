@@ -1,0 +1,30 @@
+"""The API token of a Toolyard that runs elsewhere: from a file or the environment, never from the words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from toolyard.cli.error_exit import Usage
+
+__all__ = ["TOKEN_VARIABLE", "read_token"]
+
+TOKEN_VARIABLE = "TOOLYARD_REMOTE_TOKEN"
+
+
+def read_token(file: str | None) -> str | None:
+    """The token that a file holds, else the variable's; None where there is neither. Raises Usage."""
+    if file is None:
+        return _checked(os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE)
+    try:
+        return _checked(Path(file).read_text("utf-8"), f"--token-file {file}")
+    except (OSError, UnicodeDecodeError) as error:
+        words = error.strerror if isinstance(error, OSError) else "it is not a text file"
+        raise Usage(f"--token-file {file}: {words}") from None
+
+
+def _checked(text: str, place: str) -> str | None:
+    token = text.strip()
+    if not token.isprintable() or not token.isascii() or " " in token:
+        raise Usage(f"{place}: this is no token", hint="it holds the token and nothing else")
+    return token or None

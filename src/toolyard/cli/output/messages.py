@@ -1,0 +1,69 @@
+"""Errors, hints and notes: what happened, where, what to do next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from toolyard.cli.output.safe_text import one_line, plain
+from toolyard.cli.output.terminal import paint
+from toolyard.errors import AgentsError, ConfigError, Problem, RpcError, ServerError, ToolyardError
+
+__all__ = ["error_json", "note", "place_of", "problem_json", "show_error", "show_finding", "show_problems"]
+
+_COLOURS = {"error": "red", "problem": "red", "hint": "cyan", "note": "yellow"}
+
+
+def show_error(cause: str, hint: str | None = None) -> None:
+    """``error: …`` on standard error, with its hint."""
+    show_finding("error", cause, hint, sys.stderr)
+
+
+def note(text: str, hint: str | None = None) -> None:
+    """Something worth knowing that stops nothing, on standard error."""
+    show_finding("note", text, hint, sys.stderr)
+
+
+def show_problems(problems: Iterable[Problem]) -> None:
+    """Every problem of a file, each with its place."""
+    for problem in problems:
+        show_error(place_of(problem), problem.hint)
+
+
+def show_finding(kind: str, text: str, hint: str | None, stream: TextIO) -> None:
+    """One finding and what to do about it."""
+    print(f"{paint(f'{kind}:', _COLOURS[kind], stream)} {plain(text)}", file=stream)
+    if hint:
+        print(f"{paint('hint:', 'cyan', stream)} {plain(hint)}", file=stream)
+
+
+def place_of(problem: Problem) -> str:
+    """A problem in one line, without its hint: file, line, path, what is wrong."""
+    place = problem.file or ""
+    if problem.line is not None:
+        place = f"{place}:{problem.line}" if place else f"line {problem.line}"
+    return one_line(": ".join(part for part in (place, problem.path, problem.message) if part))
+
+
+def problem_json(problem: Problem) -> dict[str, Any]:
+    """A problem as a JSON object."""
+    return asdict(problem)
+
+
+def error_json(error: ToolyardError) -> dict[str, Any]:
+    """An error as a JSON object. ``kind`` is its class in the error tree."""
+    found: dict[str, Any] = {
+        "kind": type(error).__name__,
+        "message": error.cause,
+        "hint": error.hint,
+        "exit_code": error.exit_code,
+    }
+    if isinstance(error, ServerError):
+        found["server"] = error.server
+    if isinstance(error, RpcError):
+        found["code"], found["data"] = error.code, error.data
+    if isinstance(error, ConfigError | AgentsError):
+        found["problems"] = [problem_json(problem) for problem in error.problems]
+    return found

@@ -1,0 +1,59 @@
+"""Keeps the environment and the memory of this process from other processes of the same user.
+
+Servers that Toolyard starts run as the same user. Without this, one could read every secret from
+``/proc/PID/environ`` or ``/proc/PID/mem`` of its parent. Only the program does this: a process that embeds
+the library belongs to somebody else, who may want core dumps and debuggers.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import count, takewhile
+
+from toolyard.transports.stdio.watchdog import VARIABLE
+
+__all__ = ["erase_environment_block", "protect_process"]
+
+_PR_SET_DUMPABLE = 4
+_CHILD_MARKER = VARIABLE.encode()
+"""Another Toolyard that started this one finds it by this variable, so that it stays."""
+
+
+def protect_process() -> None:
+    """Call before any child or thread is started. Linux only; elsewhere it does nothing.
+
+    A process that is not dumpable writes no core dump and cannot be traced by its user. Programs that it
+    executes are dumpable again, so that the markers in their environment stay readable.
+    """
+    if sys.platform != "linux":
+        return
+    import ctypes  # 3 ms, which other systems do not need
+
+    erase_environment_block()
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def erase_environment_block() -> None:
+    """Overwrite the values in the memory that ``/proc/self/environ`` shows, on Linux.
+
+    ``os.environ`` and the environment that children inherit keep them, in memory of our own.
+    """
+    import ctypes
+
+    initial = _environment_addresses()
+    for name, value in os.environb.items():
+        if name != _CHILD_MARKER:
+            os.putenv(name, value)  # makes a copy
+    for address in initial - _environment_addresses():
+        name, _, value = ctypes.string_at(address).partition(b"=")
+        ctypes.memset(address + len(name) + 1, 0, len(value))
+
+
+def _environment_addresses() -> set[int]:
+    """Return the address of each string ``NAME=value`` that the C library knows."""
+    import ctypes
+
+    block = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), "environ")
+    every = (block[index] for index in count())
+    return {address for address in takewhile(bool, every) if address} if block else set()

@@ -1,0 +1,162 @@
+"""Talking to a Toolyard that runs elsewhere, by its API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, cast
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+
+from toolyard.cli.error_exit import Usage
+from toolyard.cli.input.options import Options
+from toolyard.cli.input.remote_token import TOKEN_VARIABLE, read_token
+from toolyard.cli.output.messages import note
+from toolyard.errors import (
+    AgentsError,
+    BadAnswer,
+    CallTimeout,
+    ConfigError,
+    OutcomeUnknown,
+    Problem,
+    RpcError,
+    ServerError,
+    SessionLost,
+    SignInNeeded,
+    Throttled,
+    ToolRefused,
+    ToolyardError,
+    Unreachable,
+)
+
+__all__ = ["Remote", "escaped"]
+
+_CONNECT = 10.0
+_PREFIX = "urn:toolyard:problem:"
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Remote:
+    """One running Toolyard. Use it as an async context manager."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self.url = url.rstrip("/")
+        headers = {"Accept": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        self._session = aiohttp.ClientSession(
+            headers=headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT),
+        )
+
+    @classmethod
+    def of(cls, options: Options) -> Remote:
+        """The one that the command line names. Raises Usage."""
+        url = options.remote or ""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise Usage(f"--remote {url}: this is no web address", hint="write it like http://127.0.0.1:8420")
+        token = read_token(options.token_file)
+        if token is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            note("the token is sent without encryption", "use an https address")
+        return cls(url, token)
+
+    async def __aenter__(self) -> Remote:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def get(self, path: str, **query: str | list[str] | None) -> Any:
+        """What is there. Raises the error that the remote answers with, or Unreachable."""
+        given = [
+            (name, each)
+            for name, value in query.items()
+            if value is not None
+            for each in (value if isinstance(value, list) else [value])
+        ]
+        return await self._ask("GET", path, params=given)
+
+    async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """What came of it. Raises as ``get``."""
+        return await self._ask("POST", path, json=body)
+
+    async def _ask(self, method: str, path: str, **more: Any) -> Any:
+        try:
+            async with self._session.request(
+                method, f"{self.url}/api/v1{path}", allow_redirects=False, **more
+            ) as response:
+                body = await response.read()
+                return _read(self.url, response.status, body)
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unreachable(
+                f"Toolyard at {self.url} cannot be reached: {str(error) or type(error).__name__}",
+                hint="is it running? `toolyard serve` prints its address",
+            ) from None
+
+
+def escaped(name: str) -> str:
+    """A name as a part of a path."""
+    return quote(name, safe="")
+
+
+def _read(url: str, status: int, body: bytes) -> Any:
+    try:
+        found: Any = json.loads(body or b"{}")
+    except ValueError:
+        found = None
+    if status < 300 and found is not None:
+        return found
+    if not isinstance(found, dict) or "status" not in found:
+        raise BadAnswer(
+            f"what answers at {url} is no Toolyard (HTTP status {status})", hint="check the address"
+        )
+    raise _error(status, cast("dict[str, Any]", found))
+
+
+_KINDS: dict[str, type[ServerError]] = {
+    "unreachable": Unreachable,
+    "session-lost": SessionLost,
+    "bad-answer": BadAnswer,
+    "timeout": CallTimeout,
+    "outcome-unknown": OutcomeUnknown,
+    "server-error": ServerError,
+}
+
+
+def _error(status: int, problem: dict[str, Any]) -> ToolyardError:
+    """The error that was answered, as it would have been raised here."""
+    cause, hint = str(problem.get("detail", "")), problem.get("hint")
+    word, server = str(problem.get("type", "")).removeprefix(_PREFIX), problem.get("server") or ""
+    if status == 401:
+        return SignInNeeded(
+            cause, hint=f"put a token into {TOKEN_VARIABLE}, or name a file with --token-file"
+        )
+    match word:
+        case "tool-refused" | "not-allowed":
+            return ToolRefused(cause, hint=hint)
+        case "no-such-agent":
+            return AgentsError([Problem(cause, hint=hint)])
+        case "no-such-bundle":
+            return ConfigError([Problem(cause, hint=hint)])
+        case "not-found":
+            return Usage(cause, hint=hint)
+        case "rpc-error":
+            code = problem.get("code") or 0
+            message = cause.removesuffix(f" (code {code})")
+            error: ServerError = RpcError(code, message, problem.get("data"), hint=hint)
+        case "throttled":
+            error = Throttled(cause, hint=hint)
+        case "sign-in-needed":
+            error = SignInNeeded(cause, hint=hint)
+        case _ if word in _KINDS:
+            return _KINDS[word](cause, server=server, hint=hint)
+        case _:
+            return ToolyardError(cause, hint=hint)
+    error.server = server
+    return error

@@ -1,0 +1,121 @@
+"""``toolyard lock --remote URL``: what a running Toolyard has that was not accepted there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from toolyard.cli.error_exit import Usage
+from toolyard.cli.input.options import Options
+from toolyard.cli.output.messages import show_error
+from toolyard.cli.output.progress import Busy
+from toolyard.cli.output.safe_text import one_line, print_json
+from toolyard.cli.output.tool_changes import show_change, tell_left
+from toolyard.cli.remote_client import Remote, escaped
+from toolyard.errors import ToolRefused
+
+__all__ = ["lock_remotely"]
+
+_DIFFERENT = 1
+_UNREACHABLE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A server or an instance there."""
+
+    path: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One difference, as the API tells it."""
+
+    place: _Place
+    told: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        """What accepts it."""
+        tool = self.told["tool"]
+        return f"{self.place.name}/{tool}" if tool else self.place.name
+
+
+async def lock_remotely(options: Options, task: str, names: tuple[str, ...]) -> int:
+    """Compare, show or accept what whoever asks may see: servers for admins, and their own instances."""
+    done: list[_Change] = []
+    left: list[_Change] = []
+    failures: list[dict[str, Any]] = []
+    async with Remote.of(options) as remote, Busy("listing", quiet=options.json):
+        if task != "accept":
+            failures = (await remote.get("/tools", fresh="true"))["failures"]
+        # One after the other: what is accepted of a server is no change of its instances any more.
+        async for place in _places(remote):
+            found = [_Change(place, one) for one in (await remote.get(f"{place.path}/changes"))["items"]]
+            wanted = [each for each in found if task == "all" or _is_meant(each, names)]
+            if wanted:
+                keys = [each.told["key"] for each in wanted]
+                await remote.post(f"{place.path}/changes", {"keys": keys})
+            done += wanted
+            left += [each for each in found if each not in wanted]
+    for name in names:
+        if not any(_is_meant(each, (name,)) for each in done):
+            raise Usage(
+                f"'{name}' has no change to accept", hint="`toolyard lock --diff` shows what there is"
+            )
+    _tell(options, task, done, left)
+    for failure in failures:
+        show_error(f"server '{failure['server']}': {one_line(failure['problem']['detail'])}")
+    if failures:
+        return _UNREACHABLE
+    return _DIFFERENT if left and task in ("check", "write") else 0
+
+
+def _is_meant(change: _Change, names: Collection[str]) -> bool:
+    return change.id in names or change.place.name in names
+
+
+async def _places(remote: Remote) -> AsyncIterator[_Place]:
+    for each in await _for_admins(remote):
+        yield each
+    for one in (await remote.get("/instances"))["items"]:
+        yield _Place(f"/instances/{escaped(one['id'])}", one["slug"])
+
+
+async def _for_admins(remote: Remote) -> list[_Place]:
+    """The servers there; none for somebody who may not accept for others."""
+    config = [one for one in (await remote.get("/status"))["items"] if one["kind"] == "config"]
+    found = [_Place(f"/servers/{escaped(one['id'])}", one["id"]) for one in config if one["enabled"]]
+    registered = (await remote.get("/servers"))["items"]
+    found += [_Place(f"/servers/{escaped(one['id'])}", one["name"]) for one in registered]
+    try:
+        if found:
+            await remote.get(f"{found[0].path}/changes")
+    except ToolRefused:
+        return []
+    return found
+
+
+def _tell(options: Options, task: str, done: list[_Change], left: list[_Change]) -> None:
+    if options.json:
+        told = {
+            name: [_as_json(each) for each in some] for name, some in (("accepted", done), ("changes", left))
+        }
+        print_json(told)
+        return
+    for each in done:
+        print(f"accepted {one_line(each.id)}: {each.told['kind']}")
+    for each in left:
+        diff = each.told["diff"] if task == "diff" else ()
+        show_change(each.told["kind"], each.id, each.told["was"], diff)
+    if not done and not left:
+        print("nothing is different")
+    if left and task in ("check", "write"):
+        tell_left(len(left))
+
+
+def _as_json(change: _Change) -> dict[str, Any]:
+    told = change.told
+    return {"id": change.id, **{name: told[name] for name in ("kind", "was", "reason", "diff")}}

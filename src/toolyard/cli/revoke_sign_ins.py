@@ -1,0 +1,57 @@
+"""Accounts that end at the command line: what they are signed in to servers with is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from toolyard.cli.input.options import Options
+from toolyard.config import load_config
+from toolyard.errors import ConfigError
+from toolyard.net import Guard, Net
+from toolyard.registry import Registry
+from toolyard.registry.sign_out import SignOuts
+from toolyard.types.server import Server
+
+if TYPE_CHECKING:
+    from toolyard.config.settings.table import Settings
+    from toolyard.store import Database
+    from toolyard.types.account import User
+
+__all__ = ["delete_user", "sign_out_user"]
+
+
+async def delete_user(options: Options, settings: Settings, database: Database, user: User) -> None:
+    """Delete an account, and give back what it held."""
+    async with _giving_back(settings, database) as (sign_outs, registry):
+        held = await sign_outs.held_by(registry, user.principal, _files(options))
+        await database.people.delete_user(user.id)
+        sign_outs.give_back(held)
+
+
+async def sign_out_user(options: Options, settings: Settings, database: Database, user: User) -> None:
+    """Sign an account out of every server, and give back what it held."""
+    async with _giving_back(settings, database) as (sign_outs, registry):
+        await sign_outs.sign_out_user(registry, user.principal, _files(options))
+
+
+@asynccontextmanager
+async def _giving_back(settings: Settings, database: Database) -> AsyncGenerator[tuple[SignOuts, Registry]]:
+    """At the end what was to be given back is, as far as it goes within a minute."""
+    net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
+    returning: list[Coroutine[Any, Any, None]] = []
+    try:
+        yield SignOuts(database.auth, net, returning.append), Registry(database.registry, settings)
+        await asyncio.gather(*returning)
+    finally:
+        await net.close()
+
+
+def _files(options: Options) -> Sequence[Server]:
+    """The servers of the files. An account can be deleted whatever is wrong with these."""
+    try:
+        return tuple(load_config(options.config, data_dir=options.folder).servers.values())
+    except ConfigError:
+        return ()

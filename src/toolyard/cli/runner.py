@@ -1,0 +1,53 @@
+"""Running what needs an event loop, and opening the yard in it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from toolyard.cli.input.options import Options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from toolyard.config.settings.table import Settings
+    from toolyard.types.config import Configuration
+    from toolyard.yard import Toolyard
+
+__all__ = ["only_look", "open_yard", "run_async"]
+
+T = TypeVar("T")
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run it to its end, on uvloop where that is installed.
+
+    Ctrl-C cancels it, so that connections close and children end before KeyboardInterrupt comes out.
+    """
+    import asyncio  # slow to load, and not for the help
+
+    try:
+        import uvloop  # optional
+    except ImportError:
+        return asyncio.run(work)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+def open_yard(options: Options, **more: Any) -> AbstractAsyncContextManager[Toolyard]:
+    """The yard of this command line, by ``Toolyard.open``. Raises ConfigError or AgentsError."""
+    from toolyard.yard import Toolyard  # slow to load, as the whole core is
+
+    return Toolyard.open(options.config, data_dir=options.folder, **more)
+
+
+def only_look(
+    configuration: Configuration, settings: Settings, folder: Path
+) -> AbstractAsyncContextManager[Toolyard]:
+    """A yard to see what is stored, without agents. Where nothing is stored, nothing is written either."""
+    from toolyard.catalog.sqlite_storage import FILE_NAME  # slow to load, as the whole core is
+    from toolyard.yard import Toolyard
+
+    stored = settings.database_url is not None or (folder / FILE_NAME).exists()
+    return Toolyard(configuration, settings, (), folder if stored else None)

@@ -1,0 +1,44 @@
+"""What ``login`` and ``logout`` have in common: which server, and under which key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from toolyard.cli.error_exit import Usage
+from toolyard.types.config import Configuration
+from toolyard.types.server import HttpSpec, Server
+
+__all__ = ["Signable", "signable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Signable:
+    """A server that one can sign in to."""
+
+    server: Server
+    spec: HttpSpec
+
+
+def signable(configuration: Configuration, server_id: str) -> Signable:
+    """The server of this id. Raises Usage where there is none, or where it needs nobody to sign in."""
+    server = configuration.servers.get(server_id)
+    if server is None:
+        there = ", ".join(configuration.servers) or "none"
+        raise Usage(f"there is no server '{server_id}'", hint=f"there are: {there}")
+    spec = server.transport
+    if not isinstance(spec, HttpSpec):
+        raise Usage(
+            f"server '{server_id}' is a command that we start, and such servers have no sign-in of ours",
+            hint="give it what it needs in 'env'",
+        )
+    if spec.auth_provider_id is not None:
+        raise Usage(
+            f"server '{server_id}' takes its credentials from the auth provider '{spec.auth_provider_id}'",
+            hint="remove authProviderId from its entry to sign in here",
+        )
+    if any(name.lower() == "authorization" for name in spec.headers):
+        raise Usage(
+            f"server '{server_id}' sends an Authorization header of its own",
+            hint="remove that header from its entry to sign in here",
+        )
+    return Signable(server, spec)

@@ -1,0 +1,39 @@
+"""Asking a server what it has, for the catalogue."""
+
+from __future__ import annotations
+
+import logging
+
+from toolyard.clients.manager import ClientManager
+from toolyard.types.catalog import Listing, Scope
+from toolyard.types.principal import Principal
+
+__all__ = ["Fetcher"]
+
+log = logging.getLogger("toolyard.catalogue")
+
+
+class Fetcher:
+    """Lists a server's tools over its connection, making it where there is none."""
+
+    def __init__(self, manager: ClientManager) -> None:
+        self._manager = manager
+
+    async def __call__(self, server_id: str, principal: Principal, chat: str | None = None) -> Listing:
+        """The complete listing. Raises ServerError."""
+        facts = await self._manager.facts(server_id, principal=principal, chat=chat)
+        if "tools" not in facts.capabilities:
+            tools, ttl_ms, scope = [], None, None
+        else:
+            pages = await self._manager.list_tools(server_id, principal=principal, chat=chat)
+            tools, ttl_ms, scope = pages.items, pages.ttl_ms, Scope(pages.scope)
+        log.info("server '%s' lists %d tools", server_id, len(tools))
+        return Listing(
+            tools=tuple(tools),
+            server_info=facts.info,
+            capabilities=facts.capabilities,
+            protocol_version=facts.version,
+            instructions=facts.instructions,
+            ttl=None if ttl_ms is None else ttl_ms / 1000,
+            scope=scope,
+        )

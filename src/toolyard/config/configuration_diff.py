@@ -1,0 +1,48 @@
+"""What changed between two configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from toolyard.types.config import Configuration
+from toolyard.types.server import Bundle, Provenance, Server
+
+__all__ = ["Changes", "diff"]
+
+T = TypeVar("T", Server, Bundle)
+_ANYWHERE = Provenance("code")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Ids of servers, and of the bundles that are in any way different."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    bundles: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed or self.bundles)
+
+
+def diff(old: Configuration, new: Configuration) -> Changes:
+    """Compare entry by entry. An entry that only moved to another line has not changed."""
+    bundle_ids = dict.fromkeys([*old.bundles, *new.bundles])
+    return Changes(
+        added=tuple(key for key in new.servers if key not in old.servers),
+        removed=tuple(key for key in old.servers if key not in new.servers),
+        changed=tuple(
+            key for key in new.servers if key in old.servers and _differs(key, old.servers, new.servers)
+        ),
+        bundles=tuple(key for key in bundle_ids if _differs(key, old.bundles, new.bundles)),
+    )
+
+
+def _differs(key: str, old: Mapping[str, T], new: Mapping[str, T]) -> bool:
+    before, after = old.get(key), new.get(key)
+    if before is None or after is None:
+        return before is not after
+    return replace(before, provenance=_ANYWHERE) != replace(after, provenance=_ANYWHERE)

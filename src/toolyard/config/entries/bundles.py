@@ -1,0 +1,31 @@
+"""An entry of ``bundles`` becomes a bundle."""
+
+from __future__ import annotations
+
+from toolyard.config.entries.allowlists import read_allow_tools
+from toolyard.config.entries.checked_object import Entry
+from toolyard.config.entries.raw_entries import BundleDraft
+from toolyard.types.server import Bundle
+
+__all__ = ["read_bundle"]
+
+
+def read_bundle(bundle_id: str, entry: Entry) -> BundleDraft:
+    """Whether its server exists is asked later, when every source has been read."""
+    server_id = entry.text("serverId", required=True)
+    mode = entry.choice("mode", ("direct", "meta"), required=True)
+    label = entry.text("label")
+    allow, deny = read_allow_tools(entry), entry.patterns("denyTools")
+    entry.finish()
+    bundle = None
+    if server_id is not None and mode is not None:
+        bundle = Bundle(
+            id=bundle_id,
+            server_id=server_id,
+            mode="direct" if mode == "direct" else "meta",
+            label=label,
+            allow_tools=allow,
+            deny_tools=deny or (),
+            provenance=entry.report.provenance(entry.path),
+        )
+    return BundleDraft(bundle, entry.path, entry.report)

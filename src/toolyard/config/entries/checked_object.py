@@ -1,0 +1,200 @@
+"""One JSON object while it is checked: typed questions that collect problems instead of raising.
+
+The keys that were asked for are the keys that are known, so there is no second list of them to keep.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeVar
+
+from toolyard.config.problem_report import Report, kind_of
+from toolyard.config.sources.json_document import JsonValue, Steps
+from toolyard.config.suggestions import did_you_mean
+
+__all__ = ["Entry"]
+
+E = TypeVar("E", bound=StrEnum)
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Entry:
+    """A view of the object at ``path``. A null is as if the key were left out.
+
+    ``strict`` decides what an unknown key is: a problem, or a hint that it is ignored.
+    """
+
+    __slots__ = ("_asked", "path", "report", "strict", "value")
+
+    def __init__(self, value: Mapping[str, JsonValue], path: Steps, report: Report, *, strict: bool) -> None:
+        self.value = value
+        self.path = path
+        self.report = report
+        self.strict = strict
+        self._asked: dict[str, None] = {}
+
+    def get(self, key: str) -> JsonValue:
+        """The value as it stands."""
+        self._asked[key] = None
+        return self.value.get(key)
+
+    def text(self, key: str, *, required: bool = False) -> str | None:
+        """A string; where required, one that is not empty."""
+        value = self.get(key)
+        if value is None and not required:
+            return None
+        if isinstance(value, str) and (value or not required):
+            return value
+        self.wrong(key, "a string that is not empty" if required else "a string", value)
+        return None
+
+    def flag(self, key: str) -> bool | None:
+        value = self.get(key)
+        if value is None or isinstance(value, bool):
+            return value
+        self.wrong(key, "true or false", value)
+        return None
+
+    def seconds(self, key: str, *, zero: bool = False) -> float | None:
+        """A number of seconds: finite, and above zero unless ``zero`` may be it too."""
+        value = self.get(key)
+        if value is None:
+            return None
+        number = _finite(value)
+        if number is None or number < 0 or (number == 0 and not zero):
+            expected = "a number of seconds, 0 or more" if zero else "a number of seconds above 0"
+            self.wrong(key, expected, value, shown=True)
+            return None
+        return number
+
+    def port(self, key: str) -> int | None:
+        value = self.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65535:
+            self.wrong(key, "a port from 0 to 65535", value, shown=True)
+            return None
+        return value
+
+    def choice(self, key: str, options: Iterable[str], *, required: bool = False) -> str | None:
+        """One of a few words."""
+        value = self.get(key)
+        if value is None and not required:
+            return None
+        words = list(options)
+        if isinstance(value, str) and value in words:
+            return value
+        hint = did_you_mean(value, words, otherwise=False) if isinstance(value, str) else None
+        quoted = " or ".join(f'"{word}"' for word in words)
+        self.wrong(key, quoted, value, shown=True, hint=hint)
+        return None
+
+    def member(self, key: str, options: type[E], *, required: bool = False) -> E | None:
+        """One of the values of an enumeration."""
+        value = self.get(key)
+        if value is None and not required:
+            return None
+        if isinstance(value, str):
+            with suppress(ValueError):
+                return options(value)
+        self.choice(key, [option.value for option in options], required=required)
+        return None
+
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        """A list of strings."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            self.wrong(key, "a list of strings", value)
+            return None
+        texts: list[str] = []
+        for index, item in enumerate(value):
+            if isinstance(item, str):
+                texts.append(item)
+            else:
+                self._complain((*self.path, key, index), "a string", kind_of(item), None)
+        return tuple(texts)
+
+    def patterns(self, key: str) -> tuple[str, ...] | None:
+        """A list of tool names and globs, none of them empty."""
+        texts = self.texts(key)
+        for index, text in enumerate(texts or ()):
+            if not text:
+                self._complain((*self.path, key, index), "a tool's name or a glob", "an empty string", None)
+        return texts
+
+    def text_map(self, key: str) -> Mapping[str, str]:
+        """An object of strings. Their values may be secrets, so no message shows one."""
+        value = self.get(key)
+        if value is None:
+            return _NOTHING
+        if not isinstance(value, dict):
+            self.wrong(key, "an object of strings", value)
+            return _NOTHING
+        texts: dict[str, str] = {}
+        for name, item in value.items():
+            if isinstance(item, str):
+                texts[name] = item
+            else:
+                hint = "put it in quotes" if isinstance(item, (bool, int, float)) else None
+                self._complain((*self.path, key, name), "a string", kind_of(item), hint)
+        return MappingProxyType(texts)
+
+    def inner(self, key: str) -> Entry | None:
+        """A view of an object in this one."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            self.wrong(key, "an object", value)
+            return None
+        return Entry(value, (*self.path, key), self.report, strict=self.strict)
+
+    def wrong(
+        self, key: str, expected: str, value: JsonValue, *, shown: bool = False, hint: str | None = None
+    ) -> None:
+        """Say that the value of ``key`` is not what was expected; ``shown`` if it can be no secret."""
+        if key not in self.value:
+            self.report.problem((*self.path, key), f"missing; expected {expected}", hint=hint)
+            return
+        found = kind_of(value)
+        if shown and isinstance(value, (int, float)) and not isinstance(value, bool):
+            found = f"{value:.6g}" if isinstance(value, float) else _short(str(value))
+        elif shown and isinstance(value, str) and value:
+            found = f'"{_short(value)}"'
+        self._complain((*self.path, key), expected, found, hint)
+
+    def finish(self) -> None:
+        """Report the keys that nobody asked for."""
+        for key in self.value:
+            if key in self._asked:
+                continue
+            path = (*self.path, key)
+            if self.strict:
+                self.report.problem(path, "unknown key", hint=did_you_mean(key, self._asked), key=True)
+            else:
+                near = did_you_mean(key, self._asked, otherwise=False)
+                self.report.hint(path, "unknown key, ignored", hint=near)
+
+    def _complain(self, path: Steps, expected: str, found: str, hint: str | None) -> None:
+        self.report.problem(path, f"expected {expected}, found {found}", hint=hint)
+
+
+def _finite(value: JsonValue) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _short(text: str) -> str:
+    text = text if text.isprintable() else ascii(text)[1:-1]
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,107 @@
+"""How a server is reached, in the two shapes that people write."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from toolyard.config.entries.checked_object import Entry
+from toolyard.config.suggestions import did_you_mean
+from toolyard.types.server import HttpSpec, StdioSpec, TransportSpec
+
+__all__ = ["flat_transport", "nested_transport"]
+
+_HTTP_WORDS = {"streamablehttp", "http"}
+_FLAT_TYPES = ("streamableHttp", "http", "sse", "stdio")
+_ALIASES = ("serverUrl", "httpUrl")
+"""What some clients call ``url``."""
+
+
+def nested_transport(entry: Entry) -> TransportSpec | None:
+    """The object ``transport`` of an entry. None, with problems reported, where it cannot be used."""
+    if entry.get("transport") is None:
+        flat = "url" in entry.value or "command" in entry.value
+        hint = (
+            "in 'servers' the transport is an object of its own; entries with url or command directly in "
+            "them belong under 'mcpServers'"
+        )
+        entry.wrong("transport", "an object", None, hint=hint if flat else None)
+        return None
+    inner = entry.inner("transport")
+    if inner is None:
+        return None
+    kind = inner.choice("type", ("http", "sse", "stdio"), required=True)
+    if kind is None:
+        return None
+    transport = _stdio(inner) if kind == "stdio" else _http(inner, "sse" if kind == "sse" else "http")
+    inner.finish()
+    return transport
+
+
+def flat_transport(entry: Entry) -> TransportSpec | None:
+    """The transport's keys directly in an entry, as most clients write them."""
+    kind = _flat_kind(entry)
+    if kind is None:
+        return None
+    return _stdio(entry) if kind == "stdio" else _http(entry, kind)
+
+
+def _flat_kind(entry: Entry) -> Literal["http", "sse", "stdio"] | None:
+    # Some clients call the key "transport"; as a word it means the same.
+    key = "transport" if entry.get("type") is None and entry.get("transport") is not None else "type"
+    value = entry.get(key)
+    if value is None:
+        return _guessed_kind(entry)
+    if isinstance(value, str):
+        word = value.casefold().replace("-", "").replace("_", "")
+        if word in _HTTP_WORDS:
+            return "http"
+        if word == "sse":
+            return "sse"
+        if word == "stdio":
+            return "stdio"
+    expected = " or ".join(f'"{word}"' for word in _FLAT_TYPES)
+    entry.wrong(key, expected, value, shown=True, hint=_type_hint(value))
+    return None
+
+
+def _guessed_kind(entry: Entry) -> Literal["http", "stdio"] | None:
+    has_url, has_command = entry.get("url") is not None, entry.get("command") is not None
+    if has_url and has_command:
+        hint = 'add "type": "http" or "type": "stdio"'
+        entry.report.problem(entry.path, "both 'url' and 'command' are given", hint=hint)
+        return None
+    if not has_url and not has_command:
+        alias = next((key for key in _ALIASES if entry.get(key) is not None), None)
+        hint = "a server has an address, or a command that starts it"
+        if alias is not None:
+            hint = f"call '{alias}' 'url' here; `toolyard import` does it by itself"
+        entry.report.problem(entry.path, "expected 'url' or 'command', found neither", hint=hint)
+        return None
+    return "http" if has_url else "stdio"
+
+
+def _type_hint(value: object) -> str | None:
+    if not isinstance(value, str):
+        return None
+    if value in ("local", "remote"):
+        return "this is opencode's way to write it; `toolyard import` reads it"
+    return did_you_mean(value, _FLAT_TYPES, otherwise=False)
+
+
+def _http(entry: Entry, kind: Literal["http", "sse"]) -> HttpSpec | None:
+    url = entry.text("url", required=True)
+    headers = entry.text_map("headers")
+    provider = entry.text("authProviderId")
+    if url is None:
+        return None
+    return HttpSpec(url=url, headers=headers, auth_provider_id=provider, type=kind)
+
+
+def _stdio(entry: Entry) -> StdioSpec | None:
+    command = entry.text("command", required=True)
+    args = entry.texts("args")
+    env = entry.text_map("env")
+    cwd = entry.text("cwd")
+    if command is None:
+        return None
+    return StdioSpec(command=command, args=args or (), env=env, cwd=cwd)

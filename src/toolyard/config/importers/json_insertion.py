@@ -1,0 +1,36 @@
+"""Add entries to a file that a person wrote, so that comments and layout stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from toolyard.config.sources.json_document import JsonValue
+from toolyard.config.sources.json_reader import read_json
+
+__all__ = ["insert_servers"]
+
+
+def insert_servers(text: str, entries: Mapping[str, JsonValue]) -> str:
+    """The text with the entries at the beginning of its ``mcpServers``, which is made where it is missing.
+
+    ``text`` must be a configuration that was read before.
+    """
+    document = read_json(text)
+    root = document.root if isinstance(document.root, dict) else {}
+    offset = document.offset_of(("mcpServers",))
+    if offset is None:
+        return _after_brace(text, document.root_at, {"mcpServers": dict(entries)}, bool(root), "  ")
+    return _after_brace(text, offset, entries, bool(root["mcpServers"]), "    ")
+
+
+def _after_brace(text: str, brace: int, entries: Mapping[str, JsonValue], more: bool, indent: str) -> str:
+    lines = ",".join(f"\n{_member(key, value, indent)}" for key, value in entries.items())
+    ending = "," if more else f"\n{indent[:-2]}"
+    return f"{text[: brace + 1]}{lines}{ending}{text[brace + 1 :]}"
+
+
+def _member(key: str, value: JsonValue, indent: str) -> str:
+    import json  # only needed to write
+
+    body = json.dumps(value, indent=2, ensure_ascii=False).replace("\n", f"\n{indent}")
+    return f"{indent}{json.dumps(key, ensure_ascii=False)}: {body}"

@@ -1,0 +1,166 @@
+"""Bring servers of other clients into one file of ours, without touching what stands in it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from toolyard.config.backups import keep_backup
+from toolyard.config.entries.identifiers import MAX_ID
+from toolyard.config.file_reader import decode, read_bytes
+from toolyard.config.file_writer import editing, write_private
+from toolyard.config.importers.formats import ForeignFile, read_foreign
+from toolyard.config.importers.json_insertion import insert_servers
+from toolyard.config.importers.translation import ForeignServer
+from toolyard.config.sources.json_document import JsonValue
+from toolyard.config.sources.layers import layer_from_mapping, layer_from_text
+from toolyard.config.sources.merge import assemble
+from toolyard.errors import ConfigError, Problem
+from toolyard.types.server import Provenance, Server
+
+__all__ = ["ImportPlan", "ImportedServer", "plan_import", "write_import"]
+
+_EMPTY = '{\n  "mcpServers": {}\n}\n'
+_NOT_IN_IDS = re.compile(r"[/\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedServer:
+    """A server that was found: its id with us, and where it came from under which name."""
+
+    id: str
+    client: str
+    file: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPlan:
+    """What an import would do. Nothing is written until ``write_import`` is called.
+
+    ``same`` are servers that stand in the target already; ``hints`` tell what was renamed, skipped or lost.
+    """
+
+    target: str
+    added: tuple[ImportedServer, ...]
+    same: tuple[ImportedServer, ...]
+    hints: tuple[Problem, ...]
+    before: bytes | None = field(repr=False)
+    after: bytes = field(repr=False)
+
+
+def plan_import(files: Iterable[str | os.PathLike[str]], target: str | os.PathLike[str]) -> ImportPlan:
+    """Read the files and work out the merged one.
+
+    A file or an entry that cannot be used becomes a hint. Raises ConfigError only where the target itself
+    cannot be read: it is never replaced blindly.
+    """
+    goal = Path(os.path.abspath(target))
+    before = read_bytes(goal) if os.path.lexists(goal) else None
+    text = decode(before, str(goal)) if before is not None else _EMPTY
+    work = _Merge(_existing(text, str(goal)))
+    for file in files:
+        path = Path(os.path.abspath(file))
+        try:
+            work.take(read_foreign(path))
+        except ConfigError as error:
+            work.hints += error.problems
+    after = insert_servers(text, work.entries) if work.entries else text
+    _existing(after, str(goal))
+    return ImportPlan(
+        str(goal), tuple(work.added), tuple(work.same), tuple(work.hints), before, after.encode()
+    )
+
+
+def write_import(plan: ImportPlan, *, now: datetime | None = None) -> Path | None:
+    """Write the merged file, and return the backup of what stood there, if anything did.
+
+    Raises ConfigError where the target changed after it was planned, OSError where it cannot be written.
+    """
+    target = Path(plan.target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with editing(target):
+        found = read_bytes(target) if os.path.lexists(target) else None
+        if found != plan.before:
+            message = "the file changed while the import was prepared; nothing was written"
+            raise ConfigError([Problem(message, file=plan.target, hint="run the import again")])
+        backup = None if found is None else keep_backup(target, found, now)
+        write_private(target, plan.after)
+    return backup
+
+
+def _existing(text: str, name: str) -> dict[str, Server]:
+    layer = layer_from_text(text, "file", name=name, approved=False)
+    return dict(assemble([layer], {}, unapproved="unread", whole=False).servers)
+
+
+class _Merge:
+    """The servers that are known so far, and those that are new."""
+
+    def __init__(self, known: dict[str, Server]) -> None:
+        self._known = known
+        self.entries: dict[str, dict[str, JsonValue]] = {}
+        self.added: list[ImportedServer] = []
+        self.same: list[ImportedServer] = []
+        self.hints: list[Problem] = []
+
+    def take(self, file: ForeignFile) -> None:
+        self.hints += [Problem(note, file=file.path) for note in file.notes]
+        for server in file.servers:
+            self._take_server(file, server)
+
+    def _take_server(self, file: ForeignFile, foreign: ForeignServer) -> None:
+        base = _safe_id(foreign.name)
+        try:
+            server = _as_server(base, foreign.entry)
+        except ConfigError as error:
+            reasons = "; ".join(f"{problem.path}: {problem.message}" for problem in error.problems)
+            self._hint(file, foreign, f"skipped, since it cannot be used: {reasons}")
+            return
+        chosen = self._place_for(base, server)
+        origin = ImportedServer(chosen, file.client, file.path, foreign.name)
+        if chosen in self._known:
+            self.same.append(origin)
+            return
+        if chosen != foreign.name:
+            why = (
+                "there is another server of that name"
+                if base == foreign.name
+                else "ids have no such characters"
+            )
+            self._hint(file, foreign, f"is called '{chosen}' here: {why}")
+        for note in foreign.notes:
+            self._hint(file, foreign, note)
+        self._known[chosen] = server
+        self.entries[chosen] = foreign.entry
+        self.added.append(origin)
+
+    def _place_for(self, base: str, server: Server) -> str:
+        """The id under which the same server is known already, else the first free one."""
+        candidate, number = base, 1
+        while candidate in self._known and not _alike(self._known[candidate], server):
+            number += 1
+            ending = f"-{number}"
+            candidate = base[: MAX_ID - len(ending)] + ending
+        return candidate
+
+    def _hint(self, file: ForeignFile, foreign: ForeignServer, message: str) -> None:
+        self.hints.append(Problem(message, file=file.path, path=foreign.name))
+
+
+def _as_server(server_id: str, entry: dict[str, JsonValue]) -> Server:
+    layer = replace(layer_from_mapping({"mcpServers": {server_id: entry}}, "code"), approved=False)
+    return assemble([layer], {}, unapproved="unread").servers[server_id]
+
+
+def _alike(one: Server, other: Server) -> bool:
+    nowhere = Provenance("code")
+    return replace(one, id="", provenance=nowhere) == replace(other, id="", provenance=nowhere)
+
+
+def _safe_id(name: str) -> str:
+    return _NOT_IN_IDS.sub("-", name.lstrip("@")).strip("-")[:MAX_ID] or "server"

@@ -1,0 +1,64 @@
+"""opencode: ``mcp`` with ``type`` local or remote, the command as one list, limits in milliseconds.
+
+Version 1 keeps the servers directly under ``mcp``, version 2 under ``mcp.servers``; ``{env:NAME}`` is a
+variable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from toolyard.config.importers.translation import ForeignServer, Translation, literal
+from toolyard.config.sources.json_document import JsonValue
+
+__all__ = ["opencode_server"]
+
+_VARIABLE = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def opencode_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
+    """An entry of either version."""
+    work = Translation(name, {key: literal(value) for key, value in raw.items()})
+    kind = work.take("type")
+    work.carry("enabled", "disabled", "cwd", "url", "headers")
+    command = work.take("command")
+    if isinstance(command, list) and command:
+        work.put("command", command[0])
+        work.put("args", command[1:] or None)
+    else:
+        work.put("command", command)
+    work.put("env", work.take("environment"))
+    work.put("type", {"local": "stdio", "remote": "http"}.get(kind) if isinstance(kind, str) else None)
+    work.seconds("timeout", "connect", scale=1000)
+    work.put("oauth", _oauth(work))
+    work.entry = {key: _variables(value) for key, value in work.entry.items()}
+    if "{file:" in str(work.entry):
+        work.notes.append("{file:...} cannot be read: put the content into a variable")
+    return work.finish()
+
+
+def _oauth(work: Translation) -> JsonValue:
+    oauth = work.take("oauth")
+    if oauth is False:
+        work.notes.append("'oauth' was off there; Toolyard signs in only where the server asks for it")
+    if not isinstance(oauth, dict):
+        return None
+    scope = oauth.get("scope")
+    entry: dict[str, JsonValue] = {
+        "clientId": oauth.get("clientId") or oauth.get("client_id"),
+        "clientSecret": oauth.get("clientSecret") or oauth.get("client_secret"),
+        "scopes": list(scope.split()) if isinstance(scope, str) else None,
+        "callbackPort": oauth.get("callback_port"),
+    }
+    return {key: value for key, value in entry.items() if value is not None}
+
+
+def _variables(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return _VARIABLE.sub(r"${\1}", value)
+    if isinstance(value, list):
+        return [_variables(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _variables(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,1 @@
+"""Sources of configuration: discovery, JSON with positions, variables, layers and their merge."""

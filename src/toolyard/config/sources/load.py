@@ -1,0 +1,154 @@
+"""From the caller, the environment and one file to a configuration. This is the rim, where files are read."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from toolyard.config.data_dir import default_data_dir
+from toolyard.config.entries.raw_entries import Layer
+from toolyard.config.file_approvals import Approvals, digest, read_approvals
+from toolyard.config.file_reader import decode, read_bytes
+from toolyard.config.problem_report import Report
+from toolyard.config.sources.discovery import ConfigFile, choose_again, choose_file
+from toolyard.config.sources.layers import layer_from_mapping, layer_from_text
+from toolyard.config.sources.merge import assemble
+from toolyard.errors import ConfigError, Problem
+from toolyard.types.config import Configuration
+
+__all__ = ["load_config", "load_from_file", "parse_config", "relocate"]
+
+_INLINE = "TOOLYARD_CONFIG_JSON"
+_NO_ENV: Mapping[str, str] = MappingProxyType({})
+
+
+def parse_config(
+    source: str | bytes | Mapping[str, object], *, env: Mapping[str, str] = _NO_ENV
+) -> Configuration:
+    """Check one configuration, whole or partial, and nothing else: no file and no environment is read.
+
+    Variables are looked up in ``env`` only; a server that needs one that is not there is disabled.
+    Raises ConfigError with all problems.
+    """
+    if isinstance(source, bytes):
+        source = decode(source)
+    if isinstance(source, str):
+        return assemble([layer_from_text(source, "code")], env)
+    return assemble([layer_from_mapping(source, "code")], env)
+
+
+def load_config(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    overrides: Mapping[str, object] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    approvals: Approvals | None = None,
+) -> Configuration:
+    """Merge ``overrides`` over ``TOOLYARD_CONFIG_JSON`` over one file, and check the result.
+
+    The file is ``path``, else what ``TOOLYARD_CONFIG_PATH`` or ``MCP_CONFIG_PATH`` names, else one found
+    upward from ``cwd``, else ``mcp.json`` in the data directory. ``approvals`` defaults to the data
+    directory's record. Raises ConfigError with the problems of all sources, also for a named file that is
+    missing; a default place that is empty means no servers.
+    """
+    env = os.environ if env is None else env
+    folder = _data_dir(env, data_dir)
+    file = choose_file(path, env, _cwd(cwd), folder)
+    return load_from_file(file, folder, overrides=overrides, env=env, approvals=approvals)
+
+
+def relocate(
+    file: str | None,
+    path: str | os.PathLike[str] | None,
+    env: Mapping[str, str],
+    cwd: str | os.PathLike[str] | None,
+    data_dir: str | os.PathLike[str] | None,
+) -> tuple[ConfigFile, Path]:
+    """The file and data directory of a ``load_config`` that ended up with ``file``."""
+    folder = _data_dir(env, data_dir)
+    return choose_again(file, path, env, _cwd(cwd), folder), folder
+
+
+def load_from_file(
+    file: ConfigFile,
+    data_dir: Path,
+    *,
+    overrides: Mapping[str, object] | None,
+    env: Mapping[str, str],
+    approvals: Approvals | None = None,
+) -> Configuration:
+    """``load_config`` for a file that has been chosen already."""
+    found = _file_layer(file, data_dir, approvals)
+    layers = [found.layer]
+    inline = env.get(_INLINE)
+    if inline:
+        layers.append(layer_from_text(inline, "environment", name=_INLINE))
+    if overrides is not None:
+        layers.append(layer_from_mapping(overrides, "overrides", name="overrides"))
+    return assemble(
+        layers,
+        env,
+        file=str(file.path) if found.there else None,
+        waiting=str(file.path) if found.waiting else None,
+        unapproved=f"not approved: run `{_approve_command(file)}`",
+        hints=found.hints,
+    )
+
+
+def _data_dir(env: Mapping[str, str], data_dir: str | os.PathLike[str] | None) -> Path:
+    return default_data_dir(env) if data_dir is None else Path(os.path.abspath(data_dir))
+
+
+def _cwd(cwd: str | os.PathLike[str] | None) -> Path:
+    return Path(os.getcwd() if cwd is None else os.path.abspath(cwd))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    layer: Layer
+    there: bool = True
+    waiting: bool = False
+    hints: tuple[Problem, ...] = ()
+
+
+def _file_layer(file: ConfigFile, data_dir: Path, approvals: Approvals | None) -> _Found:
+    name = str(file.path)
+    if file.may_be_missing and not os.path.lexists(file.path):
+        return _Found(Layer(Report("file", name)), there=False)
+    try:
+        content = read_bytes(file.path, missing=file.missing_hint)
+        if file.needs_approval:
+            return _discovered(file, content, read_approvals(data_dir) if approvals is None else approvals)
+        return _Found(layer_from_text(decode(content, name), "file", name=name))
+    except ConfigError as error:
+        report = Report("file", name, problems=list(error.problems))
+        return _Found(Layer(report, broken=True))
+
+
+def _discovered(file: ConfigFile, content: bytes, approvals: Approvals) -> _Found:
+    """The file as it was approved last: now, at another time with other content, or never."""
+    name = str(file.path)
+    faults = () if approvals.fault is None else (approvals.fault,)
+    last = approvals.of(file.path)
+    if last is None:
+        layer = layer_from_text(decode(content, name), "file", name=name, approved=False)
+        return _Found(layer, waiting=True, hints=(*faults, _waiting_hint(file, "waits for approval")))
+    layer = layer_from_text(last.content, "file", name=name)
+    if last.sha256 == digest(content):
+        return _Found(layer, hints=faults)
+    hint = _waiting_hint(file, "changed since it was approved; the approved content stays in use")
+    return _Found(layer, waiting=True, hints=(*faults, hint))
+
+
+def _waiting_hint(file: ConfigFile, message: str) -> Problem:
+    return Problem(message, file=str(file.path), hint=f"look at it with `{_approve_command(file)}`")
+
+
+def _approve_command(file: ConfigFile) -> str:
+    return f"toolyard approve {shlex.quote(str(file.path))}"

@@ -1,0 +1,1 @@
+"""Composition root: builds the services of a process from its settings."""

@@ -1,0 +1,107 @@
+"""Who asks: one request of a client while it is answered, and what the client can do for servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
+
+from toolyard.protocol.constants import LOG_LEVELS
+from toolyard.protocol.pending import Id, Message, notification
+
+if TYPE_CHECKING:
+    from toolyard.gateway.legacy_session import Session
+
+__all__ = [
+    "CURRENT",
+    "Request",
+    "Tell",
+    "as_object",
+    "is_id",
+    "is_message",
+    "mirrored",
+    "nowhere",
+    "passes_level",
+]
+
+Tell: TypeAlias = Callable[[Message], None]
+"""Sends a message to a client; never waits and never raises."""
+
+_MIRRORED = ("elicitation", "sampling", "roots")
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """The value, where it is a JSON object; else an empty one."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def mirrored(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """What servers are told of a client's capabilities: what it can do, of what we carry."""
+    return {key: capabilities[key] for key in _MIRRORED if isinstance(capabilities.get(key), dict)}
+
+
+def passes_level(params: Mapping[str, Any], level: str | None) -> bool:
+    """Whether a log message is one of those that somebody wants who named this level."""
+    said = params.get("level")
+    if level is None or said not in LOG_LEVELS:
+        return True
+    return LOG_LEVELS.index(cast("str", said)) >= LOG_LEVELS.index(level)
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request of a client. ``tell`` sends what belongs to it before its answer."""
+
+    method: str
+    params: dict[str, Any]
+    modern: bool
+    tell: Tell
+    capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Of the client, as far as servers may be told."""
+    log_level: str | None = None
+    """Where a modern request names one; in the legacy era the session has it."""
+    progress_token: Id | None = None
+    session: Session | None = None
+    over: bool = False
+    """It has been answered: nothing can be sent with it any more."""
+
+    @property
+    def meta(self) -> Mapping[str, Any] | None:
+        """What the client sent along, e.g. a trace context."""
+        found = self.params.get("_meta")
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+    def progressed(self, params: Mapping[str, Any]) -> None:
+        """Pass on how far the server is, if the client wants to know."""
+        if self.progress_token is not None and not self.over:
+            self.tell(
+                notification("notifications/progress", {**params, "progressToken": self.progress_token})
+            )
+
+    def logged(self, params: Mapping[str, Any]) -> None:
+        """Pass on a log message of the server, if the client wants it."""
+        if self.log_level is not None and not self.over and passes_level(params, self.log_level):
+            self.tell(notification("notifications/message", dict(params)))
+
+
+CURRENT: ContextVar[Request | None] = ContextVar("gateway_request", default=None)
+"""The request that the running task works for. Over HTTP, what a server says within its answer is read by
+that very task, so this names whose it is. Over one channel for all it may be an earlier one that is over."""
+
+
+def nowhere(message: Message) -> None:
+    """Where messages go as long as there is no way for them."""
+
+
+def is_message(body: Message) -> bool:
+    """Whether a JSON object is a message of JSON-RPC."""
+    method, params = body.get("method"), body.get("params")
+    known = is_id(body.get("id")) or "id" not in body
+    well = isinstance(method, str) or (method is None and ("result" in body or "error" in body))
+    return known and well and (params is None or isinstance(params, dict))
+
+
+def is_id(value: object) -> TypeGuard[Id]:
+    """Whether a request may have this id."""
+    return isinstance(value, int | str) and not isinstance(value, bool)

@@ -1,0 +1,1 @@
+"""The gateway over Streamable HTTP: exchanges, both protocol eras, legacy sessions and event streams."""

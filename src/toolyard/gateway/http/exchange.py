@@ -1,0 +1,158 @@
+"""One HTTP request and its answer, on bare ASGI."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from toolyard.gateway.http.event_streams import Send
+from toolyard.protocol.codec import encode
+from toolyard.protocol.constants import INVALID_REQUEST
+from toolyard.protocol.pending import Failure, Id, Message, error_message
+
+__all__ = ["Exchange", "Receive", "Scope", "TurnedAway", "Watched", "accepts"]
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+_LIMIT = 64 * 1024 * 1024
+_GONE_AFTER = 0.05
+"""Seconds until anybody looks whether the client is still there: most answers are done before."""
+_JSON = (b"content-type", b"application/json")
+
+
+class TurnedAway(Exception):
+    """A request that gets no front: the HTTP status, the words, headers, and the code of the error."""
+
+    def __init__(
+        self, status: int, message: str, headers: dict[str, str] | None = None, code: int = INVALID_REQUEST
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+        self.message = message
+        self.headers = headers or {}
+
+
+class _Headers(dict[str, str]):
+    """Looked up without regard to case, and read when they are looked up: a request has many that nobody
+    needs. What comes twice is what both say together, which fits nothing."""
+
+    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
+        super().__init__()
+        self._raw = dict(raw)
+        if len(self._raw) < len(raw):
+            self._raw = {name: b", ".join(v for n, v in raw if n == name) for name in self._raw}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        found = self._raw.get(_name(key))
+        return default if found is None else found.decode("latin-1")
+
+
+@lru_cache(maxsize=256)
+def _name(key: str) -> bytes:
+    return key.lower().encode("latin-1", "replace")
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One HTTP request and its answer."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+    headers: _Headers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.headers = _Headers(self.scope["headers"])
+
+    async def answer(
+        self,
+        status: int,
+        message: Message | Sequence[Message] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        body = b"" if message is None else encode(message)
+        out = [(b"content-length", str(len(body)).encode())]
+        if message is not None:
+            out.append(_JSON)
+        out += [(name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
+        await self.send({"type": "http.response.start", "status": status, "headers": out})
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def fail(self, status: int, id: Id | None, failure: Failure) -> None:
+        await self.answer(status, error_message(id, failure.code, failure.message, failure.data))
+
+    async def body(self) -> bytes:
+        """All of it. Raises TurnedAway where it is too long, or breaks off."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self.receive()
+            if message["type"] != "http.request":
+                raise TurnedAway(400, "the request ended before its body")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > _LIMIT:
+                raise TurnedAway(413, f"a message has at most {_LIMIT} bytes")
+            if not message.get("more_body", False):
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class Watched:
+    """An answer that ends when its client goes: what is inside is cancelled then, and that is no error."""
+
+    __slots__ = ("_receive", "_task", "_timer", "_watching", "gone", "primed", "writing")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._watching: asyncio.Task[None] | None = None
+        self.gone = False
+        self.primed = False
+        """The client knows how to come back for the rest."""
+        self.writing: asyncio.Future[bool] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(_GONE_AFTER, self._start)
+        return self
+
+    def _start(self) -> None:
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._timer.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+        if self.writing is not None:
+            self.writing.cancel()
+        task, self._task = self._task, None
+        # What was cancelled keeps its frames, and these keep this.
+        self._watching = self.writing = None
+        if self.gone and isinstance(error, asyncio.CancelledError) and task is not None:
+            task.uncancel()
+            return True
+        return False
+
+
+@lru_cache(maxsize=64)
+def accepts(accept: str, kind: str | None = None) -> bool:
+    """Whether a client takes this kind of answer; without one, both that there are."""
+    kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    if "*/*" in kinds:
+        return True
+    wanted = {kind} if kind is not None else {"application/json", "text/event-stream"}
+    return wanted <= kinds or all(f"{each.partition('/')[0]}/*" in kinds for each in wanted - kinds)

@@ -1,0 +1,83 @@
+"""Approvals of a program that has nobody but its own client: kept as long as it runs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from toolyard.types.approval import Approval, Grant
+from toolyard.types.tool import JsonObject
+
+__all__ = ["MemoryApprovals"]
+
+_MOST = 256
+
+
+class MemoryApprovals:
+    """An ApprovalStore in memory. Of many questions the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._asked: OrderedDict[str, Approval] = OrderedDict()
+        self._grants: dict[str, Grant] = {}
+
+    async def ask(self, approval: Approval) -> None:
+        """See ApprovalStore."""
+        self._asked[approval.id] = approval
+        while len(self._asked) > _MOST:
+            self._asked.popitem(last=False)
+
+    async def find(self, owner: str, approval_id: str) -> Approval | None:
+        """See ApprovalStore."""
+        found = self._asked.get(approval_id)
+        return found if found is not None and found.owner == owner else None
+
+    async def waiting(self, owner: str) -> Sequence[Approval]:
+        """See ApprovalStore."""
+        return [each for each in self._asked.values() if each.owner == owner and each.yes is None]
+
+    async def answer(
+        self, owner: str, approval_id: str, *, yes: bool, at: float, grant: Grant | None
+    ) -> bool:
+        """See ApprovalStore."""
+        found = await self.find(owner, approval_id)
+        if found is None or found.yes is not None:
+            return False
+        self._asked[approval_id] = replace(found, yes=yes, answered_at=at)
+        if grant is not None:
+            self._grants[grant.id] = grant
+        return True
+
+    async def grants(self, owner: str, now: float) -> Sequence[Grant]:
+        """See ApprovalStore."""
+        self._grants = {id: each for id, each in self._grants.items() if each.expires_at > now}
+        return [each for each in self._grants.values() if each.owner == owner]
+
+    async def revoke(self, owner: str, grant_id: str) -> bool:
+        """See ApprovalStore."""
+        found = self._grants.get(grant_id)
+        if found is None or found.owner != owner:
+            return False
+        del self._grants[grant_id]
+        return True
+
+    async def use(
+        self,
+        owner: str,
+        tool: str,
+        definition_hash: str,
+        fits: Callable[[JsonObject], bool],
+        chat_id: str | None,
+        now: float,
+    ) -> Grant | None:
+        """See ApprovalStore."""
+        for grant in await self.grants(owner, now):
+            same = (grant.tool, grant.definition_hash) == (tool, definition_hash)
+            if not same or grant.chat_id not in (None, chat_id) or not fits(grant.predicate):
+                continue
+            if grant.uses is not None and grant.uses <= 1:
+                del self._grants[grant.id]
+            elif grant.uses is not None:
+                self._grants[grant.id] = replace(grant, uses=grant.uses - 1)
+            return grant
+        return None

@@ -1,0 +1,1 @@
+"""The gateway over standard streams, for one local client."""

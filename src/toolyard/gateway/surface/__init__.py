@@ -1,0 +1,1 @@
+"""What clients see: tools, prompts and resources with their names, pages, limits and repairs."""

@@ -1,0 +1,43 @@
+"""Long lists in pages. A cursor is where the next page begins; its form is nobody's business but ours."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolyard.gateway.error_responses import Refusal
+from toolyard.protocol.constants import INVALID_PARAMS
+
+__all__ = ["PAGE", "page"]
+
+PAGE = 1000
+"""Entries on a page."""
+
+
+def page(key: str, items: Sequence[Any], params: Mapping[str, Any], size: int = PAGE) -> dict[str, Any]:
+    """The page that ``cursor`` asks for. Raises Refusal for a cursor that we never gave."""
+    start = _start(params.get("cursor"))
+    if start > len(items):
+        # The list is shorter by now: what was after this place is gone.
+        start = len(items)
+    end = start + size
+    if start == 0 and end >= len(items):
+        return {key: items}
+    result: dict[str, Any] = {key: items[start:end]}
+    if end < len(items):
+        result["nextCursor"] = base64.urlsafe_b64encode(f"at {end}".encode()).decode()
+    return result
+
+
+def _start(cursor: object) -> int:
+    if cursor is None:
+        return 0
+    try:
+        word, _, place = base64.urlsafe_b64decode(str(cursor)).decode().partition(" ")
+        if word == "at" and place.isdigit() and len(place) < 10:
+            return int(place)
+    except (binascii.Error, ValueError):
+        pass
+    raise Refusal(INVALID_PARAMS, "cursor is none that was given here")

@@ -1,0 +1,138 @@
+"""One server's own names, or the names of many that each mean one thing: prompts and resources.
+
+Tools have their exposed names from the roster. Prompts are named by the same rules. A resource keeps its URI
+where one server alone has it; where several do, each stands behind its server's prefix,
+``toolyard://{server}/{uri}``. Under its prefix every resource can be read, listed or not. The way back is by
+maps: exact URIs first, then known prefixes, then the servers' templates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolyard.catalog.exposed_names import Group, Names, Naming
+from toolyard.types.server import Server
+
+__all__ = ["Places", "prompt_names"]
+
+_VARIABLE = re.compile(r"\{[^{}]*\}")
+_LONGEST = 8192
+_OURS = "toolyard://"
+
+
+def prompt_names(naming: Naming, prompts: Iterable[tuple[Server, Sequence[Mapping[str, Any]]]]) -> Names:
+    """Exposed names of the prompts of many servers."""
+    return naming.names(
+        Group(
+            server.id,
+            server.id if server.instance is None else server.instance.slug,
+            tuple(name for each in listed if isinstance(name := each.get("name"), str)),
+            instance=server.instance is not None,
+        )
+        for server, listed in prompts
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where resources are: by exposed URI, by prefix, by template."""
+
+    exact: Mapping[str, tuple[str, str]]
+    prefixes: Mapping[str, str]
+    """By server."""
+    templates: Sequence[tuple[str, Sequence[str], str, str]]
+    """Server, what stands between the variables, its own template, and the exposed one."""
+    listed: Sequence[Mapping[str, Any]]
+    listed_templates: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def of(
+        cls,
+        resources: Sequence[tuple[Server, Sequence[Mapping[str, Any]]]],
+        templates: Sequence[tuple[Server, Sequence[Mapping[str, Any]]]],
+    ) -> Places:
+        """The places of many servers' resources."""
+        servers = {server.id: server for server, _ in (*resources, *templates)}
+        prefixes = _prefixes(servers.values())
+        once = Counter(uri for _, listed in resources for uri in {_text(each, "uri") for each in listed})
+        exact: dict[str, tuple[str, str]] = {}
+        shown: list[Mapping[str, Any]] = []
+        for server, listed in resources:
+            for each in listed:
+                if uri := _text(each, "uri"):
+                    name = uri if _is_plain(uri, once) else prefixes[server.id] + uri
+                    exact[name] = (server.id, uri)
+                    shown.append(each if name == uri else {**each, "uri": name})
+        once = Counter(
+            uri for _, listed in templates for uri in {_text(each, "uriTemplate") for each in listed}
+        )
+        ways: list[tuple[str, Sequence[str], str, str]] = []
+        shown_templates: list[Mapping[str, Any]] = []
+        for server, listed in templates:
+            for each in listed:
+                if uri := _text(each, "uriTemplate"):
+                    name = uri if _is_plain(uri, once) else prefixes[server.id] + uri
+                    ways.append((server.id, _VARIABLE.split(uri), uri, name))
+                    shown_templates.append(each if name == uri else {**each, "uriTemplate": name})
+        return cls(exact, prefixes, ways, shown, shown_templates)
+
+    def find(self, uri: str) -> tuple[str, str] | None:
+        """The server and its own URI; None where it is nobody's, or might be that of several."""
+        if (found := self.exact.get(uri)) is not None:
+            return found
+        for server_id, prefix in self.prefixes.items():
+            if uri.startswith(prefix):
+                return server_id, uri.removeprefix(prefix)
+        if len(uri) > _LONGEST:
+            return None
+        owners = {server_id for server_id, pieces, _, _ in self.templates if _is_made_of(pieces, uri)}
+        return (owners.pop(), uri) if len(owners) == 1 else None
+
+    def find_template(self, uri: str) -> tuple[str, str] | None:
+        """The server and its own template of this exposed one."""
+        for server_id, _, own, name in self.templates:
+            if name == uri:
+                return server_id, own
+        return None
+
+
+def _is_plain(uri: str, once: Counter[str | None]) -> bool:
+    """Whether a URI may stay as it is: nobody else has it, and it does not look like one of ours."""
+    return once[uri] == 1 and not uri.startswith(_OURS)
+
+
+def _prefixes(servers: Iterable[Server]) -> dict[str, str]:
+    # A server's id, an owner's name and a slug hold nothing that would need quoting but '@' and '/', and
+    # an instance's label is its slug; two of one label are told apart by their whole id.
+    labels = {server.id: server.id if server.instance is None else server.instance.slug for server in servers}
+    many = Counter(labels.values())
+    return {
+        server_id: f"{_OURS}{label if many[label] == 1 else server_id}/"
+        for server_id, label in labels.items()
+    }
+
+
+def _is_made_of(pieces: Sequence[str], uri: str) -> bool:
+    """Whether a URI may be one of a template: these pieces in their order, and any text between them. Looked
+    for one after the other: a regular expression would try all ways in which they could lie."""
+    first, *middle = pieces
+    if not middle:
+        return uri == first
+    last = middle.pop()
+    place, end = len(first), len(uri) - len(last)
+    if place > end or not uri.startswith(first) or not uri.endswith(last):
+        return False
+    for piece in middle:
+        if (found := uri.find(piece, place, end)) < 0:
+            return False
+        place = found + len(piece)
+    return True
+
+
+def _text(item: Mapping[str, Any], key: str) -> str | None:
+    value = item.get(key)
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,1 @@
+"""HTTP/1.1 on plain connections: request and response, connection pool, gzip bodies."""

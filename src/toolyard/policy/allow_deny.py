@@ -1,0 +1,69 @@
+"""Allow, then deny, on the server's own tool names. Deny wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from toolyard.policy.glob import Matcher, any_of, fits
+from toolyard.policy.rule import Candidate
+from toolyard.types.decision import Outcome
+
+__all__ = ["AllowDeny", "Lists", "allow_deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The two lists of one entry, and the words for where it stands."""
+
+    place: str
+    allow: tuple[str, ...] | None
+    deny: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowDeny:
+    """Every allowlist must fit and no denylist may: the intersection of one, the union of the other."""
+
+    title: str
+    otherwise: Outcome
+    entries: tuple[Lists, ...]
+    allow: tuple[Matcher, ...]
+    deny: Matcher
+
+    def passes(self, tool: Candidate) -> bool:
+        name = tool.definition.name
+        for fits_one in self.allow:
+            if not fits_one(name):
+                return False
+        return not self.deny(name)
+
+    def reason(self, tool: Candidate) -> str:
+        name = tool.definition.name
+        allowed = [(each.place, _first(each.allow, name)) for each in self.entries if each.allow is not None]
+        for place, glob in allowed:
+            if glob is None:
+                return f"allowTools of {place} does not name '{name}'"
+        for each in self.entries:
+            glob = _first(each.deny, name)
+            if glob is not None:
+                return f"denyTools of {each.place} has '{glob}'"
+        return (
+            "; ".join(f"allowTools of {place} has '{glob}'" for place, glob in allowed) or "nothing denies it"
+        )
+
+
+def allow_deny(title: str, otherwise: Outcome, entries: Iterable[Lists]) -> AllowDeny:
+    """The rule of several entries that all apply."""
+    given = tuple(entries)
+    return AllowDeny(
+        title,
+        otherwise,
+        given,
+        allow=tuple(any_of(each.allow) for each in given if each.allow is not None),
+        deny=any_of(tuple(glob for each in given for glob in each.deny)),
+    )
+
+
+def _first(globs: Iterable[str], name: str) -> str | None:
+    return next((glob for glob in globs if fits(glob, name)), None)

@@ -1,0 +1,194 @@
+"""Bytes into lines and server-sent events: linear in what comes, bounded in what is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from toolyard.protocol.byte_buffer import Gather, Raw
+
+__all__ = ["LineFramer", "Oversize", "SseEvent", "SseParser"]
+
+_EDGE = 4096
+
+
+@dataclass(slots=True)
+class Oversize:
+    """A line that was longer than the limit. It was skipped; its ends are kept to tell what it was."""
+
+    head: bytes
+    tail: bytes
+    size: int
+
+    def followed_by(self, line: Oversize) -> Oversize:
+        """Both, with a line feed between them."""
+        head = self.head + b"\n" + line.head if len(self.head) == self.size else self.head
+        tail = self.tail + b"\n" + line.tail if len(line.tail) == line.size else line.tail
+        return Oversize(head[:_EDGE], tail[-_EDGE:], self.size + 1 + line.size)
+
+
+def _ends(data: Raw) -> Oversize:
+    return Oversize(bytes(data[:_EDGE]), bytes(data[-_EDGE:]), len(data))
+
+
+Line: TypeAlias = Raw | Oversize
+"""A line without its end; a long one comes as the buffer in which it was put together."""
+
+
+class LineFramer:
+    """Cuts a stream of chunks at line feeds. What is longer than ``limit`` becomes :class:`Oversize`."""
+
+    __slots__ = ("_head", "_held", "_limit", "_size", "_tail")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = Gather(limit)
+        self._size = 0
+        self._head = b""
+        self._tail = b""
+
+    def feed(self, chunk: bytes) -> list[Line]:
+        """The lines that this chunk completes, without their line feed."""
+        lines: list[Line] = []
+        pieces = chunk.split(b"\n")
+        last = pieces.pop()
+        for piece in pieces:
+            if self._size:
+                self._hold(piece)
+                lines.append(self._take())
+            elif len(piece) > self._limit:
+                lines.append(_ends(piece))
+            else:
+                lines.append(piece)
+        if last:
+            self._hold(last)
+        return lines
+
+    def rest(self) -> Line | None:
+        """What stood after the last line feed, when the stream has ended."""
+        return self._take() if self._size else None
+
+    def _hold(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size <= self._limit:
+            self._held.add(piece)
+            return
+        if self._held.size:
+            before = _ends(self._held.take())
+            self._head, self._tail = before.head, before.tail
+        if len(self._head) < _EDGE:
+            self._head += piece[: _EDGE - len(self._head)]
+        self._tail = (self._tail + piece[-_EDGE:])[-_EDGE:]
+
+    def _take(self) -> Line:
+        line: Line = self._held.take()
+        if self._size > self._limit:
+            line = Oversize(self._head, self._tail, self._size)
+        self._size, self._head, self._tail = 0, b"", b""
+        return line
+
+
+@dataclass(slots=True)
+class SseEvent:
+    """One server-sent event. ``data`` is None for an event that only sets ``id`` or ``retry``."""
+
+    data: Line | None
+    event: str = "message"
+    id: str | None = None
+    retry: int | None = None
+
+
+class SseParser:
+    """Reads an event stream chunk by chunk."""
+
+    __slots__ = (
+        "_after_return",
+        "_data",
+        "_event",
+        "_framer",
+        "_id",
+        "_limit",
+        "_oversize",
+        "_retry",
+        "_size",
+        "_started",
+    )
+
+    def __init__(self, limit: int) -> None:
+        self._framer = LineFramer(limit + 8)
+        self._limit = limit
+        self._started = False
+        self._after_return = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._data: list[Raw] = []
+        self._size = 0
+        self._oversize: Oversize | None = None
+        self._event = "message"
+        self._id: str | None = None
+        self._retry: int | None = None
+
+    def feed(self, chunk: bytes) -> list[SseEvent]:
+        """The events that this chunk completes. Comments are skipped."""
+        events: list[SseEvent] = []
+        for line in self._framer.feed(self._with_line_feeds(chunk)):
+            first, self._started = not self._started, True
+            if isinstance(line, Oversize):
+                self._long_field(line)
+                continue
+            if first and line[:3] == b"\xef\xbb\xbf":
+                line = line[3:]
+            if line:
+                self._field(line)
+            elif (event := self._event_of_fields()) is not None:
+                events.append(event)
+        return events
+
+    def _with_line_feeds(self, chunk: bytes) -> bytes:
+        """CR, LF and CRLF all end a line in this format, and a chunk may end between CR and LF."""
+        if self._after_return and chunk:
+            chunk = chunk.removeprefix(b"\n")
+            self._after_return = False
+        if b"\r" not in chunk:
+            return chunk
+        self._after_return = chunk.endswith(b"\r")
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _event_of_fields(self) -> SseEvent | None:
+        data: Line | None = self._oversize
+        if data is None and self._data:
+            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+        empty = data is None and self._id is None and self._retry is None
+        event = None if empty else SseEvent(data, self._event, self._id, self._retry)
+        self._reset()
+        return event
+
+    def _field(self, line: Raw) -> None:
+        # No name that means anything is longer, and of a long line only a view is taken.
+        name = bytes(line[:6]).partition(b":")[0]
+        start = len(name) + (2 if line[len(name) + 1 : len(name) + 2] == b" " else 1)
+        value = line[start:] if isinstance(line, bytes) else memoryview(line)[start:]
+        if name == b"data":
+            self._size += len(value) + 1
+            if self._oversize is None and self._size <= self._limit + 1:
+                self._data.append(value)
+            else:
+                self._overflow(_ends(value))
+        elif name == b"event":
+            self._event = str(value, "utf-8", "replace") or "message"
+        elif name == b"id" and b"\0" not in bytes(value):
+            self._id = str(value, "utf-8", "replace")
+        elif name == b"retry" and len(value) < 10 and bytes(value).isdigit():
+            self._retry = int(bytes(value))
+
+    def _long_field(self, line: Oversize) -> None:
+        if line.head.startswith(b"data:"):
+            head = line.head[5:].removeprefix(b" ")
+            size = line.size - len(line.head) + len(head)
+            self._overflow(Oversize(head, line.tail[-size:], size))
+
+    def _overflow(self, value: Oversize) -> None:
+        before = self._oversize or (_ends(b"\n".join(self._data)) if self._data else None)
+        self._oversize = value if before is None else before.followed_by(value)
+        self._data.clear()

@@ -1,0 +1,315 @@
+"""Decode large JSON messages in short steps, so that other tasks of the event loop run in between.
+
+``orjson`` and ``json`` hold the interpreter lock until a message is decoded, in a thread as well. A few
+megabytes of nested containers become gigabytes of objects that way while everything else waits. This decoder
+works in steps of a few milliseconds, counts values as it creates them, and stops at a limit. It is slower
+than ``orjson``, which still decodes every message for which it is known to be quick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Generator
+from typing import Any, TypeAlias, cast
+
+import orjson
+
+from toolyard.protocol.byte_buffer import Raw
+from toolyard.protocol.codec import decode, decode_exactly, may_hold_long_number
+
+__all__ = ["IN_PLACE_BYTES", "MAX_VALUES", "OverLimit", "decode_in_steps", "decode_message"]
+
+IN_PLACE_BYTES = 256 * 1024
+"""Messages up to this size are decoded in one step: none takes longer than about 30 ms."""
+MAX_VALUES = 200_000
+"""Values of one message, member names included."""
+MAX_TEXT_BYTES = 128 * 1024 * 1024
+"""Memory of one string. One character beyond Latin-1 doubles or quadruples that of all others."""
+
+_QUICK_BYTES = 2 * 1024 * 1024
+_MAX_DEPTH = 1024
+_WINDOW_BYTES = 8 * 1024
+_TEXT_WINDOW_BYTES = 256 * 1024
+
+_TOKEN = re.compile(
+    rb"""[ \t\n\r]*+(?:
+        "([^"\\\x00-\x1f]*+)"
+        | ([\[{](?:[^\[\]{}"]++|"[^"\\]*+")*+[\]}])
+        | ([\[\]{},:])
+        | (-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?+([eE][+-]?[0-9]++)?+)(?![0-9.eE+-])
+        | "((?:[^"\\\x00-\x1f]++|\\.)*+)"
+        | (true|false|null)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_PLAIN, _FLAT, _MARK, _NUMBER, _FRACTION, _EXPONENT, _ESCAPED, _WORD = range(1, 9)
+_SPACE = re.compile(rb"[ \t\n\r]*+")
+_TEXT = re.compile(rb'(?:[^"\\]++|\\(?:u[0-9a-fA-F]{4}|[^u]))*+')
+_HIGH_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
+_WIDE = re.compile("[^\x00-\xff]")
+_WIDEST = re.compile("[\U00010000-\U0010ffff]")
+_WORDS = {b"true": True, b"false": False, b"null": None}
+
+_NOTHING, _VALUE, _NAME, _COLON, _COMMA, _LIST_END, _OBJECT_END = 0, 1, 2, 4, 8, 16, 32
+"""Tokens that may come next."""
+
+Steps: TypeAlias = Generator[None, None, Any]
+"""A decoding that yields after each step and returns the decoded value."""
+
+
+class OverLimit(ValueError):
+    """Raised for a message that may be JSON but exceeds a limit. The text completes "the message …"."""
+
+
+async def decode_message(data: Raw, *, max_values: int = MAX_VALUES) -> Any:
+    """Decode one JSON value; other tasks run meanwhile. Raises ValueError, and OverLimit in particular."""
+    if len(data) <= IN_PLACE_BYTES:
+        return decode(data)
+    if len(data) <= _QUICK_BYTES and _is_quick(data, max_values):
+        try:
+            return orjson.loads(data)
+        except orjson.JSONDecodeError:
+            await asyncio.sleep(0)
+    steps = decode_in_steps(data, max_values=max_values)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value
+        await asyncio.sleep(0)
+
+
+def _is_quick(data: Raw, max_values: int) -> bool:
+    """Return whether ``orjson`` decodes this exactly and without creating many values.
+
+    Marks inside strings are counted too, which only costs a legal message the quick way.
+    """
+    whole = bytes(data)
+    marks = sum(whole.count(mark) for mark in (b",", b"[", b"{", b":"))
+    return marks < max_values and not may_hold_long_number(whole)
+
+
+def decode_in_steps(
+    data: Raw,
+    *,
+    max_values: int = MAX_VALUES,
+    max_text_bytes: int = MAX_TEXT_BYTES,
+    window: int = _WINDOW_BYTES,
+    text_window: int = _TEXT_WINDOW_BYTES,
+) -> Steps:
+    """Decode one JSON value, yielding after each step of at most a few milliseconds.
+
+    Accepts what ``codec.decode`` accepts, with the same result. ``window`` and ``text_window`` are the bytes
+    of one step, outside and inside of long strings. Raises ValueError or OverLimit.
+    """
+    decoder = _Decoder(memoryview(data), max_values, max_text_bytes, window, text_window)
+    yield from decoder.run()
+    return decoder.result
+
+
+class _Decoder:
+    """A pushdown automaton over a window of the message. ``_expected`` says which tokens may come next."""
+
+    def __init__(
+        self, data: memoryview, max_values: int, max_text_bytes: int, window: int, text_window: int
+    ) -> None:
+        self.result: Any = None
+        self._window = window
+        self._text_window = text_window
+        self._data = data
+        self._values_left = max_values
+        self._max_values = max_values
+        self._max_text_bytes = max_text_bytes
+        self._container: Any = None
+        """The innermost open one: None before the value begins and after it ended."""
+        self._outer: list[Any] = []
+        self._name = ""
+        self._names: list[str] = []
+        self._expected = _VALUE
+
+    def run(self) -> Generator[None, None, None]:
+        start, size = 0, len(self._data)
+        while start < size:
+            window = bytes(self._data[start : start + self._window])
+            used = self._take_window(window, start + len(window) == size)
+            if used == 0:
+                used = yield from self._take_long_token(window, start)
+            start += used
+            yield
+        if self._expected != _NOTHING:
+            raise ValueError("not JSON: it ends too early")
+
+    def _take_window(self, window: bytes, is_last: bool) -> int:
+        """Take the tokens of a window. Return how many bytes they have; a token at its edge may go on."""
+        at, size, match = 0, len(window), _TOKEN.match
+        while (found := match(window, at)) is not None:
+            end = found.end()
+            if end == size and not is_last:
+                return at
+            kind = found.lastindex
+            if kind == _FLAT:
+                self._add(self._flat(found[_FLAT]))
+            elif kind == _MARK:
+                self._take_mark(found[_MARK])
+            elif kind == _PLAIN:
+                self._take_text(str(found[_PLAIN], "utf-8"))
+            elif kind == _NUMBER:
+                self._add(_number(found))
+            elif kind == _ESCAPED:
+                self._take_text(_decode_text(found[_ESCAPED]))
+            else:
+                self._add(_WORDS[found[_WORD]])
+            at = end
+        space = _SPACE.match(window, at)
+        if space is not None and space.end() == size:
+            return size
+        if is_last:
+            raise ValueError("not JSON")
+        return at
+
+    def _flat(self, raw: bytes) -> Any:
+        """Decode a container that holds no other: ``orjson`` does it at once."""
+        value: Any = decode_exactly(raw) if may_hold_long_number(raw) else orjson.loads(raw)
+        self._count(len(value) * (2 if raw[:1] == b"{" else 1))
+        return value
+
+    def _take_long_token(self, window: bytes, start: int) -> Generator[None, None, int]:
+        space = _SPACE.match(window)
+        indent = 0 if space is None else space.end()
+        if indent:
+            return indent
+        if window[:1] != b'"':
+            raise ValueError("not JSON, or a number of more digits than any has")
+        text, end = yield from self._long_text(start + 1)
+        self._take_text(text)
+        return end - start
+
+    def _long_text(self, start: int) -> Generator[None, None, tuple[str, int]]:
+        """Decode a string whose first character is at ``start``. Return it and the place behind it."""
+        pieces: list[str] = []
+        length, width = 0, 1
+        while True:
+            window = bytes(self._data[start : start + self._text_window])
+            quote = window.find(b'"')
+            head = window if quote < 0 else window[:quote]
+            closed = quote >= 0
+            if b"\\" in head:
+                found = _TEXT.match(window)
+                head = b"" if found is None else found[0]
+                closed = window[len(head) : len(head) + 1] == b'"'
+            if not closed:
+                head = _whole_characters(head)
+                if not head:
+                    raise ValueError("not JSON: a string that does not end")
+            piece = _decode_text(head)
+            pieces.append(piece)
+            length += len(piece)
+            width = _width(piece, width)
+            if length * width > self._max_text_bytes:
+                raise OverLimit(f"has a text that needs more than {self._max_text_bytes:,} bytes of memory")
+            start += len(head)
+            if closed:
+                return "".join(pieces), start + 1
+            yield
+
+    def _take_text(self, text: str) -> None:
+        if self._expected & _NAME:
+            self._count(1)
+            self._name = text
+            self._expected = _COLON
+        else:
+            self._add(text)
+
+    def _take_mark(self, mark: bytes) -> None:
+        if mark == b",":
+            self._require(_COMMA)
+            self._expected = _NAME if type(self._container) is dict else _VALUE
+        elif mark == b":":
+            self._require(_COLON)
+            self._expected = _VALUE
+        elif mark == b"[":
+            self._begin([], _VALUE | _LIST_END)
+        elif mark == b"{":
+            self._begin({}, _NAME | _OBJECT_END)
+        else:
+            self._require(_LIST_END if mark == b"]" else _OBJECT_END)
+            self._container, self._name = self._outer.pop(), self._names.pop()
+            self._expected = self._after_value()
+
+    def _begin(self, container: Any, expected: int) -> None:
+        self._add(container)
+        if len(self._outer) == _MAX_DEPTH:
+            raise ValueError("nested too deeply")
+        self._outer.append(self._container)
+        self._names.append(self._name)
+        self._container, self._expected = container, expected
+
+    def _add(self, value: Any) -> None:
+        self._require(_VALUE)
+        self._count(1)
+        container = self._container
+        if type(container) is list:
+            cast("list[Any]", container).append(value)
+        elif container is None:
+            self.result = value
+        else:
+            container[self._name] = value
+        self._expected = self._after_value()
+
+    def _after_value(self) -> int:
+        if self._container is None:
+            return _NOTHING
+        return _COMMA | (_LIST_END if type(self._container) is list else _OBJECT_END)
+
+    def _require(self, token: int) -> None:
+        if not self._expected & token:
+            raise ValueError("not JSON: a token in the wrong place")
+
+    def _count(self, values: int) -> None:
+        self._values_left -= values
+        if self._values_left < 0:
+            raise OverLimit(f"has more than {self._max_values:,} values")
+
+
+def _number(token: re.Match[bytes]) -> int | float:
+    text = token[_NUMBER]
+    if token[_FRACTION] is None and token[_EXPONENT] is None:
+        return int(text)
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a number that is too large")
+    return number
+
+
+def _decode_text(raw: bytes) -> str:
+    quoted = b'"%b"' % raw
+    try:
+        return orjson.loads(quoted)
+    except orjson.JSONDecodeError:
+        return decode_exactly(quoted)
+
+
+def _whole_characters(head: bytes) -> bytes:
+    """Cut off what belongs together with the next bytes: a UTF-8 sequence or a surrogate pair."""
+    end = len(head)
+    while end and end > len(head) - 4 and head[end - 1] & 0xC0 == 0x80:
+        end -= 1
+    if end and head[end - 1] >= 0xC0:
+        return head[: end - 1]
+    before = head[:-6]
+    if before and _HIGH_SURROGATE.fullmatch(head[-6:]) and _ends_between_escapes(before):
+        return before
+    return head
+
+
+def _ends_between_escapes(text: bytes) -> bool:
+    return (len(text) - len(text.rstrip(b"\\"))) % 2 == 0
+
+
+def _width(piece: str, width: int) -> int:
+    """Return the bytes per character of a string that has this piece beside others of the given width."""
+    if width == 1 and not piece.isascii() and _WIDE.search(piece):
+        width = 2
+    return 4 if width == 2 and _WIDEST.search(piece) else width

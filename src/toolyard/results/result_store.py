@@ -1,0 +1,68 @@
+"""Where results that were too long, or no text, are kept, and under which name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Protocol
+
+from toolyard.results.serialization import pack
+from toolyard.types.server import Trust
+
+__all__ = ["Handles", "Kept", "handle_of"]
+
+_PIECE = 1_000_000
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A whole text, or whole bytes with their media type; and what must be known to show a part of it: an
+    untrusted server's is fenced again."""
+
+    body: str | bytes
+    trust: Trust
+    server: str = ""
+    mime: str = ""
+    """Of bytes only."""
+
+    @property
+    def text(self) -> str | None:
+        """The text, also where it came as bytes; None for what is no text."""
+        if isinstance(self.body, str):
+            return self.body
+        try:
+            text = self.body.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            return None
+        return None if _CONTROL.search(text) else text
+
+
+class Handles(Protocol):
+    """The store that shaping needs. It is made for one principal: a handle is no secret."""
+
+    async def keep(self, handle: str, kept: Kept) -> None:
+        """Keep it under a handle. The same handle always comes with the same text or bytes."""
+        ...
+
+    async def read(self, handle: str) -> Kept | None:
+        """What is kept under the handle; None where nothing is, or no longer."""
+        ...
+
+    async def has_any(self) -> bool:
+        """Whether anything can be read."""
+        ...
+
+
+def handle_of(kept: Kept) -> str:
+    """The handle that follows from what is kept, so that a repeated call reads the same in a prompt."""
+    whose = "\0".join((kept.trust.value, kept.server, "")).encode("utf-8", "surrogatepass")
+    digest = sha256(whose)
+    if isinstance(kept.body, bytes):
+        digest.update(pack(kept.body, kept.mime))
+    else:
+        # In pieces: a thread that hashes a long text lets others run in between.
+        for start in range(0, len(kept.body), _PIECE):
+            digest.update(pack(kept.body[start : start + _PIECE], ""))
+    return f"r{digest.hexdigest()[:20]}"

@@ -1,0 +1,151 @@
+"""Results that were too long, in one file on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from toolyard.results.result_store import Kept
+from toolyard.results.retention import Bounds, Results, Row, kept_of, put_within
+
+__all__ = ["FILE_NAME", "ResultStore"]
+
+FILE_NAME = "results.db"
+"""The file's name in the data directory."""
+
+_BUSY_SECONDS = 5.0
+_CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_TABLE = """
+CREATE TABLE IF NOT EXISTS result (
+    principal TEXT NOT NULL,
+    handle TEXT NOT NULL,
+    trust TEXT NOT NULL,
+    server TEXT NOT NULL,
+    expires REAL NOT NULL,
+    used INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (principal, handle)
+)
+"""
+_T = TypeVar("_T")
+_log = logging.getLogger("toolyard.content.resultstore")
+
+
+class ResultStore(Results):
+    """Keeps them in a file that its owner alone may read, within the Bounds.
+
+    Each use opens the file and closes it again: results that are too long are rare, and many processes may
+    share it. Where the file cannot be used, memory serves.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        bounds: Bounds = Bounds(),  # noqa: B008 - frozen
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(bounds, clock)
+        self._path = path
+
+    async def put(self, row: Row) -> bool:
+        """See Results."""
+
+        def work(db: sqlite3.Connection) -> bool:
+            with _transaction(db):
+                put_within(_Rows(db), row, self.bounds, self.clock())
+            db.execute("PRAGMA incremental_vacuum")
+            return True
+
+        return bool(await asyncio.to_thread(self._used, work))
+
+    async def find(self, principal: str, handle: str) -> Kept | None:
+        """See Results."""
+        query = "SELECT trust, server, body FROM result WHERE principal = ? AND handle = ? AND expires > ?"
+
+        def work(db: sqlite3.Connection) -> Kept | None:
+            row = db.execute(query, (principal, handle, self.clock())).fetchone()
+            return None if row is None else kept_of(*row)
+
+        return await asyncio.to_thread(self._used, work)
+
+    async def has_stored(self, principal: str) -> bool:
+        """See Results."""
+        query = "SELECT 1 FROM result WHERE principal = ? AND expires > ? LIMIT 1"
+
+        def work(db: sqlite3.Connection) -> bool:
+            return db.execute(query, (principal, self.clock())).fetchone() is not None
+
+        return self._path.exists() and bool(await asyncio.to_thread(self._used, work))
+
+    def _used(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
+        for again in (True, False):
+            try:
+                with self._opened() as db:
+                    return work(db)
+            except (sqlite3.Error, OSError, zlib.error, ValueError) as error:
+                _log.warning("the file of results %s cannot be used: %s", self._path, error)
+                code = getattr(error, "sqlite_errorcode", None)
+                if not again or code not in _CORRUPT:
+                    return None
+                # Nothing in it is needed for long: a broken one is begun anew.
+                with suppress(OSError):
+                    self._path.unlink(missing_ok=True)
+        return None
+
+    @contextmanager
+    def _opened(self) -> Generator[sqlite3.Connection]:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Made before SQLite sees it, so that it is never readable by others.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)) as db:
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            db.execute("PRAGMA secure_delete = ON")
+            db.execute(_TABLE)
+            yield db
+
+
+class _Rows:
+    """A Ledger."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def expire(self, now: float) -> None:
+        self._db.execute("DELETE FROM result WHERE expires <= ?", (now,))
+
+    def put(self, row: Row) -> None:
+        (used,) = self._db.execute("SELECT coalesce(max(used), 0) + 1 FROM result").fetchone()
+        values = (row.principal, row.handle, row.trust, row.server, row.expires_at, used, row.size, row.body)
+        self._db.execute("INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def held(self, principal: str | None) -> int:
+        query = "SELECT coalesce(sum(size), 0) FROM result WHERE ?1 IS NULL OR principal = ?1"
+        (held,) = self._db.execute(query, (principal,)).fetchone()
+        return held
+
+    def oldest_first(self, principal: str | None) -> Sequence[tuple[str, str, int]]:
+        query = "SELECT principal, handle, size FROM result WHERE ?1 IS NULL OR principal = ?1 ORDER BY used"
+        return self._db.execute(query, (principal,)).fetchall()
+
+    def drop(self, principal: str, handle: str) -> None:
+        self._db.execute("DELETE FROM result WHERE principal = ? AND handle = ?", (principal, handle))
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Generator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")

@@ -1,0 +1,1 @@
+"""Notifications about changed rows, between the processes that share a database."""

@@ -1,0 +1,1 @@
+"""Locks between tasks, processes and replicas."""

@@ -1,0 +1,1 @@
+"""Repositories: one module for the rows of each kind of record."""

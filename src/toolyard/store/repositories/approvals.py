@@ -1,0 +1,188 @@
+"""Calls that wait for a person's yes, and what was granted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, and_, delete, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from toolyard.agents.chat.errors import NoSuchChat
+from toolyard.store.sql.columns import LONG, clean_text
+from toolyard.store.sql.dialects import clash
+from toolyard.store.sql.executor import Workshop
+from toolyard.store.sql.json_text import json_text
+from toolyard.store.sql.tables import approvals, grants
+from toolyard.types.approval import Approval, Grant
+from toolyard.types.clock import CLOCK_SKEW_SECONDS
+from toolyard.types.tool import JsonObject
+
+__all__ = ["SqlApprovals"]
+
+_FORGOTTEN_AFTER = 30 * 86_400.0
+"""Seconds after which nobody answers what no chat shows, or wants to know what was answered."""
+
+
+class SqlApprovals:
+    """An ApprovalStore."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self._workshop = workshop
+
+    async def ask(self, approval: Approval) -> None:
+        """See ApprovalStore. Those of a chat stay as long as it; of the others the old ones are forgotten.
+
+        Raises NoSuchChat where its chat is gone.
+        """
+
+        def work(connection: Connection) -> None:
+            old = approvals.c.asked_at < approval.asked_at - _FORGOTTEN_AFTER
+            connection.execute(delete(approvals).where(approvals.c.chat_id.is_(None), old))
+            _insert(connection, approvals.insert().values(**_approval_values(approval)))
+
+        await self._workshop.write(work)
+
+    async def find(self, owner: str, approval_id: str) -> Approval | None:
+        """See ApprovalStore."""
+        query = select(approvals).where(_owned(approvals, owner, approval_id))
+        row = await self._workshop.find(lambda connection: connection.execute(query).one_or_none(), None)
+        return None if row is None else _approval(row)
+
+    async def waiting(self, owner: str) -> Sequence[Approval]:
+        """See ApprovalStore."""
+        mine = (approvals.c.owner == owner) & approvals.c.answered_at.is_(None)
+        query = select(approvals).where(mine).order_by(approvals.c.asked_at, approvals.c.id)
+        rows = await self._workshop.find(lambda connection: connection.execute(query).all(), ())
+        return [_approval(row) for row in rows]
+
+    async def answer(
+        self, owner: str, approval_id: str, *, yes: bool, at: float, grant: Grant | None
+    ) -> bool:
+        """See ApprovalStore. Raises NoSuchChat where the chat of the grant is gone."""
+        waiting = _owned(approvals, owner, approval_id) & approvals.c.answered_at.is_(None)
+
+        def work(connection: Connection) -> bool:
+            answering = update(approvals).where(waiting).values(answered_at=at, yes=yes)
+            if not connection.execute(answering).rowcount:
+                return False
+            if grant is not None:
+                connection.execute(delete(grants).where(grants.c.owner == owner, grants.c.expires_at <= at))
+                _insert(connection, grants.insert().values(**_grant_values(grant)))
+            return True
+
+        return await self._workshop.change(work, False)
+
+    async def grants(self, owner: str, now: float) -> Sequence[Grant]:
+        """See ApprovalStore. The newest first."""
+        return await self._grants(_counting(owner, now))
+
+    async def revoke(self, owner: str, grant_id: str) -> bool:
+        """See ApprovalStore."""
+        revoking = delete(grants).where(_owned(grants, owner, grant_id))
+        return await self._workshop.change(lambda connection: connection.execute(revoking).rowcount, 0) > 0
+
+    async def use(
+        self,
+        owner: str,
+        tool: str,
+        definition_hash: str,
+        fits: Callable[[JsonObject], bool],
+        chat_id: str | None,
+        now: float,
+    ) -> Grant | None:
+        """See ApprovalStore. One that is good for any number of calls is used before one that is not."""
+        here = or_(grants.c.chat_id.is_(None), grants.c.chat_id == chat_id)
+        same = and_(grants.c.tool == _tool(tool), grants.c.definition_hash == definition_hash, here)
+        found = [grant for grant in await self._grants(_counting(owner, now) & same) if fits(grant.predicate)]
+        for grant in sorted(found, key=lambda grant: (grant.uses is not None, grant.expires_at)):
+            if (used := await self._used(grant)) is not None:
+                return used
+        return None
+
+    async def _used(self, grant: Grant) -> Grant | None:
+        """None: somebody else used it up, or it was revoked."""
+        if grant.uses is None:
+            return grant
+        using = update(grants).where(grants.c.id == grant.id).values(uses=grants.c.uses - 1).returning(grants)
+
+        def work(connection: Connection) -> Any:
+            row = connection.execute(using).one_or_none()
+            # The last use takes it away: nobody finds one that is used up.
+            if row is not None and row.uses <= 0:
+                connection.execute(delete(grants).where(grants.c.id == grant.id))
+            return row
+
+        row = await self._workshop.write(work)
+        return None if row is None else _grant(row)
+
+    async def _grants(self, condition: Any) -> list[Grant]:
+        query = select(grants).where(condition).order_by(grants.c.created_at.desc(), grants.c.id)
+        rows = await self._workshop.find(lambda connection: connection.execute(query).all(), ())
+        return [_grant(row) for row in rows]
+
+
+def _insert(connection: Connection, statement: Any) -> None:
+    try:
+        connection.execute(statement)
+    except IntegrityError as error:
+        if clash(error) != "reference":
+            raise
+        raise NoSuchChat("there is no such chat any more", hint="it was deleted") from None
+
+
+def _owned(table: Any, owner: str, row_id: str) -> Any:
+    return (table.c.id == row_id) & (table.c.owner == owner)
+
+
+def _counting(owner: str, now: float) -> Any:
+    left = or_(grants.c.uses.is_(None), grants.c.uses > 0)
+    # A grant that was given "in the future" would outlive its hour by as much as the clock was ahead.
+    given = grants.c.created_at <= now + CLOCK_SKEW_SECONDS
+    return and_(grants.c.owner == owner, grants.c.expires_at > now, given, left)
+
+
+def _tool(tool: str) -> str:
+    """A server may name a tool as no database can; what it is, its definition's hash says."""
+    return clean_text(tool, LONG)
+
+
+def _approval_values(approval: Approval) -> dict[str, Any]:
+    return {
+        "id": approval.id,
+        "owner": approval.owner,
+        "tool": _tool(approval.tool),
+        "name": clean_text(approval.name, LONG),
+        "definition_hash": approval.definition_hash,
+        "arguments": json_text(approval.arguments),
+        "reason": clean_text(approval.reason, LONG),
+        "asked_at": approval.asked_at,
+        "chat_id": approval.chat_id,
+        "call_id": None if approval.call_id is None else clean_text(approval.call_id, LONG),
+        "answered_at": approval.answered_at,
+        "yes": approval.yes,
+    }
+
+
+def _approval(row: Any) -> Approval:
+    return Approval(**{**row._mapping, "arguments": orjson.loads(row.arguments)})
+
+
+def _grant_values(grant: Grant) -> dict[str, Any]:
+    return {
+        "id": grant.id,
+        "owner": grant.owner,
+        "tool": _tool(grant.tool),
+        "name": clean_text(grant.name, LONG),
+        "definition_hash": grant.definition_hash,
+        "predicate": json_text(grant.predicate),
+        "created_at": grant.created_at,
+        "expires_at": grant.expires_at,
+        "chat_id": grant.chat_id,
+        "uses": grant.uses,
+    }
+
+
+def _grant(row: Any) -> Grant:
+    return Grant(**{**row._mapping, "predicate": orjson.loads(row.predicate)})

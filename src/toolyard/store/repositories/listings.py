@@ -1,0 +1,94 @@
+"""What servers listed, for every replica."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, delete, select, update
+
+from toolyard.catalog.storage import Key, Stored
+from toolyard.store.errors import StoreError
+from toolyard.store.sql.dialects import insert
+from toolyard.store.sql.executor import Work, Workshop
+from toolyard.store.sql.row_digests import digest
+from toolyard.store.sql.tables import catalogues
+
+__all__ = ["SqlCatalogues"]
+
+_KEEP_SECONDS = 90 * 86_400.0
+"""Entries that nobody fetched for a season belong to servers that are gone."""
+_AHEAD_SECONDS = 86_400.0
+"""Entries so far ahead are of a clock that was wrong, and would stand in the way of those to come."""
+
+_log = logging.getLogger("toolyard.store.catalogues")
+
+
+class SqlCatalogues:
+    """A CatalogueStorage. A fault is logged and counts as an empty storage."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self._workshop = workshop
+
+    async def load(self, keys: Sequence[Key], *, newer_than: float = 0.0) -> Stored | None:
+        """See CatalogueStorage."""
+        by_digest = {digest(*key): key for key in keys}
+        query = (
+            select(catalogues)
+            .where(catalogues.c.digest.in_(list(by_digest)), catalogues.c.fetched_at > newer_than)
+            .order_by(catalogues.c.fetched_at.desc())
+            .limit(1)
+        )
+        try:
+            row = await self._workshop.read(lambda connection: connection.execute(query).one_or_none())
+        except StoreError as error:
+            _log.warning("a stored catalogue cannot be read: %s", error.cause)
+            return None
+        if row is None:
+            return None
+        return Stored(by_digest[row.digest], row.content_hash, row.fetched_at, row.ttl, bytes(row.body))
+
+    async def save(self, stored: Stored) -> None:
+        """See CatalogueStorage."""
+        values = {
+            "server_id": stored.key.server_id,
+            "entry_hash": stored.key.entry_hash,
+            "scope": stored.key.scope,
+            "content_hash": stored.content_hash,
+            "fetched_at": stored.fetched_at,
+            "ttl": stored.ttl,
+            "body": stored.body,
+        }
+
+        def work(connection: Connection) -> None:
+            now = stored.fetched_at
+            right = catalogues.c.fetched_at.between(now - _KEEP_SECONDS, now + _AHEAD_SECONDS)
+            connection.execute(delete(catalogues).where(~right))
+            saving = insert(connection, catalogues).values(digest=digest(*stored.key), **values)
+            connection.execute(
+                saving.on_conflict_do_update(
+                    index_elements=["digest"],
+                    set_=values,
+                    where=catalogues.c.fetched_at <= stored.fetched_at,
+                )
+            )
+
+        await self._change(work)
+
+    async def expire(self, server_id: str) -> None:
+        """See CatalogueStorage."""
+        expiring = update(catalogues).where(catalogues.c.server_id == server_id).values(ttl=0.0)
+        await self._change(lambda connection: connection.execute(expiring))
+
+    async def forget(self, server_id: str, scope: str | None = None) -> None:
+        """See CatalogueStorage."""
+        forgetting = delete(catalogues).where(catalogues.c.server_id == server_id)
+        if scope is not None:
+            forgetting = forgetting.where(catalogues.c.scope == scope)
+        await self._change(lambda connection: connection.execute(forgetting))
+
+    async def _change(self, work: Work[object]) -> None:
+        try:
+            await self._workshop.write(work)
+        except StoreError as error:
+            _log.warning("a catalogue cannot be stored: %s", error.cause)

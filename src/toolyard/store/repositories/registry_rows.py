@@ -1,0 +1,209 @@
+"""Servers and instances as rows, and back. Client secrets and given values are sealed on the way.
+
+A person may have a thousand instances, and a page shows them all: rows are taken apart by position, and enums
+looked up in a table, since calling one costs more than all else that is done with its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Select, Table, select
+
+from toolyard.store.sql.casefold import folded
+from toolyard.store.sql.cipher import Cipher
+from toolyard.store.sql.columns import clean_text
+from toolyard.store.sql.tables import auth_choices, instances, servers
+from toolyard.types.registry import (
+    AuthChoice,
+    AuthKind,
+    Instance,
+    InstanceState,
+    Registration,
+    RegistryServer,
+)
+from toolyard.types.server import Trust
+
+__all__ = [
+    "CHOICES",
+    "INSTANCES",
+    "SERVERS",
+    "choice_rows",
+    "instance_from",
+    "instance_values",
+    "reason_text",
+    "server_values",
+    "servers_from",
+]
+
+_KINDS = {kind.value: kind for kind in AuthKind}
+_REGISTRATIONS = {way.value: way for way in Registration}
+_TRUSTS = {trust.value: trust for trust in Trust}
+_STATES = {state.value: state for state in InstanceState}
+
+
+def _columns(table: Table, names: str) -> Select[*tuple[Any, ...]]:
+    return select(*(table.c[name] for name in names.split()))
+
+
+SERVERS = _columns(
+    servers,
+    "id name url transport trust enabled description private_addresses allow_tools deny_tools"
+    " created_at updated_at",
+)
+CHOICES = _columns(
+    auth_choices,
+    "server_id id kind label place key registration client_id client_secret scopes resource legacy_discovery"
+    " issuer issuer_redirect",
+).order_by(auth_choices.c.server_id, auth_choices.c.position)
+INSTANCES = _columns(
+    instances,
+    "id user_id server_id choice_id slug name enabled tool_filter value state reason created_at updated_at",
+)
+
+
+# Servers.
+
+
+def servers_from(found: Iterable[Any], choices: Iterable[Any], cipher: Cipher) -> list[RegistryServer]:
+    """From rows of ``SERVERS`` and of ``CHOICES``."""
+    by_server: dict[str, list[AuthChoice]] = {}
+    for row in choices:
+        by_server.setdefault(row[0], []).append(_choice(row, cipher))
+    return [_server(row, tuple(by_server.get(row[0], ()))) for row in found]
+
+
+def server_values(server: RegistryServer) -> dict[str, Any]:
+    """All but the id and the choices."""
+    return {
+        "name": server.name,
+        "name_key": folded(server.name),
+        "url": server.url,
+        "transport": server.transport,
+        "trust": server.trust.value,
+        "enabled": server.enabled,
+        "description": server.description,
+        "private_addresses": server.private_addresses,
+        "allow_tools": server.allow_tools,
+        "deny_tools": server.deny_tools,
+        "created_at": server.created_at,
+        "updated_at": server.updated_at,
+    }
+
+
+def choice_rows(server: RegistryServer, cipher: Cipher) -> list[dict[str, Any]]:
+    """A row for each of the server's choices."""
+    return [
+        {
+            "server_id": server.id,
+            "id": choice.id,
+            "position": position,
+            "kind": choice.kind.value,
+            "label": choice.label,
+            "place": choice.place,
+            "key": choice.key,
+            "registration": choice.registration.value,
+            "client_id": choice.client_id,
+            "client_secret": cipher.seal_text(choice.client_secret, _choice_place(server.id, choice.id)),
+            "scopes": choice.scopes,
+            "resource": choice.resource,
+            "legacy_discovery": choice.legacy_discovery,
+            "issuer": choice.issuer,
+            "issuer_redirect": choice.issuer_redirect,
+        }
+        for position, choice in enumerate(server.choices)
+    ]
+
+
+def _server(row: Any, choices: tuple[AuthChoice, ...]) -> RegistryServer:
+    server_id, name, url, transport, trust, enabled, description, *more = row
+    private_addresses, allow_tools, deny_tools, created_at, updated_at = more
+    return RegistryServer(
+        id=server_id,
+        name=name,
+        url=url,
+        transport=transport,
+        trust=_TRUSTS[trust],
+        enabled=enabled,
+        description=description,
+        private_addresses=private_addresses,
+        allow_tools=allow_tools,
+        deny_tools=deny_tools,
+        choices=choices,
+        created_at=created_at,
+        updated_at=updated_at,
+    )
+
+
+def _choice(row: Any, cipher: Cipher) -> AuthChoice:
+    server_id, choice_id, kind, label, place, key, registration, *more = row
+    client_id, client_secret, scopes, resource, legacy_discovery, issuer, issuer_redirect = more
+    return AuthChoice(
+        id=choice_id,
+        kind=_KINDS[kind],
+        label=label,
+        place=place,
+        key=key,
+        registration=_REGISTRATIONS[registration],
+        client_id=client_id,
+        client_secret=client_secret and cipher.open_text(client_secret, _choice_place(server_id, choice_id)),
+        scopes=scopes,
+        resource=resource,
+        legacy_discovery=legacy_discovery,
+        issuer=issuer,
+        issuer_redirect=issuer_redirect,
+    )
+
+
+def _choice_place(server_id: str, choice_id: str) -> str:
+    return f"auth_choices.client_secret:{server_id}:{choice_id}"
+
+
+# Instances.
+
+
+def instance_from(row: Any, cipher: Cipher) -> Instance:
+    """From a row of ``INSTANCES``."""
+    instance_id, user_id, server_id, choice_id, slug, name, enabled, *more = row
+    tool_filter, value, state, reason, created_at, updated_at = more
+    return Instance(
+        id=instance_id,
+        user_id=user_id,
+        server_id=server_id,
+        choice_id=choice_id,
+        slug=slug,
+        name=name,
+        enabled=enabled,
+        tool_filter=tool_filter,
+        value=value and cipher.open_text(value, _value_place(instance_id)),
+        state=_STATES[state],
+        reason=reason,
+        created_at=created_at,
+        updated_at=updated_at,
+    )
+
+
+def instance_values(instance: Instance, cipher: Cipher) -> dict[str, Any]:
+    """All that a change may change."""
+    return {
+        "choice_id": instance.choice_id,
+        "slug": instance.slug,
+        "slug_key": folded(instance.slug),
+        "name": instance.name,
+        "enabled": instance.enabled,
+        "tool_filter": instance.tool_filter,
+        "value": cipher.seal_text(instance.value, _value_place(instance.id)),
+        "state": instance.state.value,
+        "reason": reason_text(instance.reason),
+        "updated_at": instance.updated_at,
+    }
+
+
+def reason_text(reason: str | None) -> str | None:
+    """Often the words of a server, which may be anything."""
+    return None if reason is None else clean_text(reason, 10_000)
+
+
+def _value_place(instance_id: str) -> str:
+    return f"instances.value:{instance_id}"

@@ -1,0 +1,1 @@
+"""The database itself: executor, dialects, tables, encryption, migrations."""

@@ -1,0 +1,59 @@
+"""The key in the data directory, for those who did not choose one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from toolyard.config.file_writer import write_private
+from toolyard.store.errors import KeyMissing, KeyUnusable
+
+__all__ = ["FILE_NAME", "make_key", "read_key"]
+
+FILE_NAME = "secret.key"
+
+_log = logging.getLogger("toolyard.store.keyfile")
+
+
+def make_key(path: Path) -> None:
+    """Write a new key where there is none. Call it while holding the lock of the data directory."""
+    if not path.exists():
+        # The same text works as TOOLYARD_SECRET_KEY, for whoever moves to another database.
+        write_private(path, secrets.token_urlsafe(32).encode() + b"\n")
+
+
+def read_key(path: Path) -> str:
+    """The key's text. Takes the file away from other users of the machine, where it can.
+
+    Raises KeyMissing and KeyUnusable.
+    """
+    try:
+        _keep_private(path)
+        return path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        raise KeyMissing(
+            f"there is no key: what is stored is encrypted, and the key file {path} is not there",
+            hint="set TOOLYARD_SECRET_KEY to the key that was used, or put the file back from a backup",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise KeyUnusable(
+            f"the key file {path} cannot be read: {error}",
+            hint="make it readable for the user who runs Toolyard",
+        ) from None
+
+
+def _keep_private(path: Path) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if os.name == "nt" or not mode & 0o077:
+        return
+    try:
+        path.chmod(0o600)
+    except OSError:
+        raise KeyUnusable(
+            f"other users of this machine can read the key file {path} (mode {mode:o})",
+            hint=f"run: chmod 600 {path}",
+        ) from None
+    _log.warning("the key file %s could be read by others (mode %o); it is private now", path, mode)

@@ -1,0 +1,155 @@
+"""From a folder or a URL to a database whose tables and key are right."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from toolyard.store.errors import DatabaseUnusable, KeyMissing, Unreadable, WrongKey
+from toolyard.store.lazy_database import FILE_NAME
+from toolyard.store.locks.file_locks import holding
+from toolyard.store.sql.cipher import Cipher
+from toolyard.store.sql.dialects import (
+    Engines,
+    TimeLimits,
+    add,
+    postgresql_engines,
+    postgresql_url,
+    rebuilding,
+    sqlite_engines,
+    write_ahead,
+    writes_ahead,
+)
+from toolyard.store.sql.executor import unavailable
+from toolyard.store.sql.key_file import FILE_NAME as KEY_FILE
+from toolyard.store.sql.key_file import make_key, read_key
+from toolyard.store.sql.migrate import HEAD, migrate, version
+from toolyard.store.sql.tables import keys
+
+__all__ = ["CANARY", "FILE_NAME", "check_key", "open_database"]
+
+_LOCK_FILE = "toolyard.db.lock"
+_LONGEST_WAIT = 60.0
+CANARY = "canary"
+"""The id and the place of a word by which a wrong key is known."""
+_SONG = b"toolyard"
+
+
+def open_database(
+    data_dir: Path,
+    url: str | None,
+    secret_key: str | None,
+    former_key: str | None = None,
+    limits: TimeLimits = TimeLimits(),  # noqa: B008 - frozen
+) -> tuple[Engines, Cipher]:
+    """Everything that has to be true before the first repository is used. Blocks; for a worker thread."""
+    if url is not None:
+        engines = postgresql_engines(postgresql_url(url), limits)
+        if secret_key is None:
+            raise KeyMissing(
+                "PostgreSQL is set, but no secret key to encrypt with",
+                hint="set TOOLYARD_SECRET_KEY, to the same text for every replica",
+            )
+        cipher = Cipher(secret_key, former_key)
+    else:
+        try:
+            _make_file(data_dir)
+        except OSError as error:
+            raise _unusable(data_dir, error) from None
+        engines = sqlite_engines(data_dir / FILE_NAME, limits)
+        cipher = Cipher(secret_key, former_key) if secret_key is not None else None
+    try:
+        return engines, _checked(engines, data_dir, cipher, former_key)
+    except (SQLAlchemyError, sqlite3.Error) as error:
+        engines.dispose()
+        raise unavailable(engines, error) from error
+    except OSError as error:
+        engines.dispose()
+        raise _unusable(data_dir, error) from None
+    except BaseException:
+        engines.dispose()
+        raise
+
+
+def _unusable(data_dir: Path, error: OSError) -> DatabaseUnusable:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    first = "make room on the disk" if full else "make it writable for the user who runs Toolyard"
+    return DatabaseUnusable(
+        f"the data directory {data_dir} cannot be used: {error}",
+        hint=f"{first}, or choose another with TOOLYARD_DATA_DIR",
+    )
+
+
+def _make_file(data_dir: Path) -> None:
+    """The file is made before SQLite sees it, so that it is never readable by others, not even empty; SQLite
+    gives its side files the same mode."""
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = data_dir / FILE_NAME
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if os.name != "nt" and os.fstat(descriptor).st_mode & 0o077:
+            os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+
+
+def _checked(engines: Engines, data_dir: Path, cipher: Cipher | None, former_key: str | None) -> Cipher:
+    with engines.reader.connect() as connection:
+        found, canary, ahead = version(connection), _canary(connection), writes_ahead(connection)
+    if canary is not None:
+        # Before anything is written, even before the tables are changed.
+        cipher = cipher or Cipher(read_key(data_dir / KEY_FILE), former_key)
+        _check(cipher, canary)
+        if found == HEAD and ahead:
+            return cipher
+    if engines.kind == "postgresql":
+        assert cipher is not None
+        return _prepare(engines, cipher)
+    with holding(data_dir / _LOCK_FILE, _LONGEST_WAIT):
+        # Whoever held the lock may have finished all of this; then the key file is there by now.
+        if cipher is None:
+            make_key(data_dir / KEY_FILE)
+            cipher = Cipher(read_key(data_dir / KEY_FILE), former_key)
+        write_ahead(engines)
+        return _prepare(engines, cipher)
+
+
+def _prepare(engines: Engines, cipher: Cipher) -> Cipher:
+    """Make or change the tables, and leave a word by which a wrong key is known."""
+    with rebuilding(engines) as connection:
+        migrate(connection, engines.limits.migration)
+        add(connection, keys, {"id": CANARY, "body": cipher.seal(_SONG, CANARY)})
+        kept = _canary(connection)
+        assert kept is not None
+        # Whoever came first may have had another key; then nothing of ours is kept.
+        _check(cipher, kept)
+    return cipher
+
+
+def _canary(connection: Connection) -> bytes | None:
+    if not inspect(connection).has_table("keys"):
+        return None
+    return connection.execute(select(keys.c.body).where(keys.c.id == CANARY)).scalar()
+
+
+def check_key(connection: Connection, cipher: Cipher) -> None:
+    """Raise WrongKey where the database has been encrypted with another key since it was opened."""
+    canary = connection.execute(select(keys.c.body).where(keys.c.id == CANARY)).scalar_one()
+    _check(cipher, canary)
+
+
+def _check(cipher: Cipher, canary: bytes) -> None:
+    try:
+        cipher.open(bytes(canary), CANARY)
+    except Unreadable:
+        raise WrongKey(
+            "the database was encrypted with another secret key",
+            hint="set TOOLYARD_SECRET_KEY to the key that was used before, or unset it to use the key file"
+            f" {KEY_FILE} in the data directory again; to change the key, set TOOLYARD_SECRET_KEY_FORMER to"
+            " the one until now",
+        ) from None

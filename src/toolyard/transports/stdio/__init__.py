@@ -1,0 +1,1 @@
+"""Servers that are child processes: the transport, the process, its supervisor and watchdog."""

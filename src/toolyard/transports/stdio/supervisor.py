@@ -1,0 +1,193 @@
+"""The children of this process: marked, watched over, and gone when we are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from toolyard.errors import Unreachable
+from toolyard.transports.stdio import watchdog
+
+__all__ = ["BASE_VARIABLES", "Nursery", "child_environment"]
+
+log = logging.getLogger("toolyard.children")
+
+# fmt: off
+BASE_VARIABLES = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ",
+    "TERM", "TMPDIR", "TEMP", "TMP", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy",
+    "https_proxy", "all_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "SYSTEMROOT", "COMSPEC", "PATHEXT", "APPDATA",
+    "LOCALAPPDATA", "USERPROFILE", "PROGRAMFILES",
+)
+# fmt: on
+"""What a child inherits. Nothing else leaks in; a server's own ``env`` is laid over it."""
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+def child_environment(extra: Mapping[str, str], inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a child: the small base, with ``extra`` over it. Proxies are passed on without user
+    and password."""
+    source = os.environ if inherited is None else inherited
+    base = {name: source[name] for name in BASE_VARIABLES if name in source}
+    for name, value in base.items():
+        if name.lower() in _PROXIES:
+            scheme, separator, rest = value.rpartition("://")
+            base[name] = scheme + separator + rest.rpartition("@")[2]
+    return {**base, **extra}
+
+
+class Nursery:
+    """Marks children, tells the watchdog of their groups, and ends groups whole.
+
+    The watchdog starts with the first child. A clean ``close`` sends it home; if this process dies in
+    any other way, the watchdog kills every group it was told of and whatever carries our marker.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        """``most`` is how many children there may be at a time; None: any number."""
+        self._most = most
+        self._owner = os.getpid()
+        owner = f"{self._owner}:{watchdog.start_time(self._owner)}:{watchdog.namespace()}"
+        self._marker = f"{owner}:{secrets.token_hex(5)}"
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._groups: set[int] = set()
+        self._spawned = 0
+        self._descriptors = _descriptor_limit()
+        """What children get, though this process may raise its own limit after this was made."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the children are those of this process. Those of a parent, which a fork has the records of,
+        are not ours to end."""
+        return os.getpid() == self._owner
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many children as may be."""
+        return self._most is not None and len(self._groups) >= self._most
+
+    def mark(self) -> tuple[str, str]:
+        """The environment variable that every child must carry, fresh for each child."""
+        self._spawned += 1
+        return watchdog.VARIABLE, f"{self._marker}:{self._spawned}"
+
+    def prepare(self) -> None:
+        """Have a watchdog. To be called before each child is started: it may have been killed.
+
+        Raises Unreachable where there are as many children as may be, or there is no watchdog to be had.
+        """
+        if self.is_full:
+            raise Unreachable(
+                f"{self._most} stdio servers run already, which is the most that may",
+                hint="raise the setting max_stdio_servers, or set 'stopWhenIdle' for servers that rest",
+            )
+        if self._watchdog is not None and self._watchdog.poll() is None:
+            return
+        self._drop_watchdog()
+        try:
+            self._watchdog = subprocess.Popen(
+                [sys.executable, "-I", "-S", watchdog.__file__, str(os.getpid()), self._marker],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env=child_environment({}),
+            )
+        except OSError as error:
+            cause = f"the watchdog, without which no server is started, could not be started: {error}"
+            raise Unreachable(cause, hint="look at the limits of this process (`ulimit -a`)") from None
+        for group in self._groups:
+            self._tell(f"+{group}")
+
+    def adopt(self, group: int, marker: str) -> None:
+        """A child leads this new process group."""
+        self._groups.add(group)
+        _set_marker_limit(group, marker)
+        _set_descriptor_limit(group, self._descriptors)
+        self._tell(f"+{group}")
+
+    def release(self, group: int) -> None:
+        """That group is gone."""
+        self._groups.discard(group)
+        self._tell(f"-{group}")
+
+    async def sweep(self, marker: str) -> None:
+        """Kill what left its group but carries the marker of this child."""
+        count = await asyncio.to_thread(watchdog.kill_marked, marker)
+        if count:
+            log.warning("killed %d processes that had left their server's process group", count)
+
+    async def close(self) -> None:
+        """Send the watchdog home. The children must be gone."""
+        if self._watchdog is not None and self.is_ours:
+            self._tell("bye")
+            await asyncio.to_thread(self._drop_watchdog)
+
+    def _tell(self, line: str) -> None:
+        dog = self._watchdog
+        if dog is not None and dog.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):
+                dog.stdin.write(line.encode() + b"\n")
+                dog.stdin.flush()
+
+    def _drop_watchdog(self) -> None:
+        dog, self._watchdog = self._watchdog, None
+        if dog is None:
+            return
+        if dog.stdin is not None:
+            with contextlib.suppress(OSError):
+                dog.stdin.close()
+        try:
+            dog.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            dog.kill()
+            dog.wait()
+
+
+def _set_marker_limit(pid: int, marker: str) -> None:
+    """Mark a process and all that it will start by a limit, where the system allows it; see watchdog."""
+    if sys.platform == "linux":
+        import resource
+
+        limit, _ = watchdog.marker_limit(marker)
+        with contextlib.suppress(OSError, ValueError):
+            resource.prlimit(pid, resource.RLIMIT_RTTIME, (limit, limit))
+
+
+def _descriptor_limit() -> tuple[int, int] | None:
+    if sys.platform != "linux":
+        return None
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+def _set_descriptor_limit(pid: int, limits: tuple[int, int] | None) -> None:
+    """Give a child the limit on open files that this process had at first, where the system allows it.
+
+    A child has ours for a moment. To set it before the child starts would take Python code between fork and
+    exec, which is not safe in a process with threads.
+    """
+    if sys.platform == "linux" and limits is not None:
+        import resource
+
+        with contextlib.suppress(OSError, ValueError):
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+
+
+def signal_group(group: int, number: signal.Signals) -> None:
+    """Send a signal to a whole group; a group that is gone is fine.
+
+    Its leader must not have been waited for: otherwise the number may be that of another group by now.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

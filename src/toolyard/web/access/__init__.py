@@ -1,0 +1,1 @@
+"""Who makes a request: dependencies of routes, cookies, host names, request context."""

@@ -1,0 +1,1 @@
+"""Live updates for open pages and gateway clients."""

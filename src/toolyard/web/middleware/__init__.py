@@ -1,0 +1,1 @@
+"""ASGI middleware: request guard, authentication before bodies, body limits."""

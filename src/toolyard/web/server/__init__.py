@@ -1,0 +1,1 @@
+"""Running the web server: start-up, socket, run loop, health, metrics, logs."""

@@ -1,0 +1,56 @@
+"""Is it alive, is it ready, and how is it doing: for whoever runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import PlainTextResponse
+
+from toolyard.accounts.errors import NotAllowed
+from toolyard.config.settings.choices import PeopleMode
+from toolyard.errors import ToolyardError
+from toolyard.types.account import Right
+from toolyard.web.access.dependencies import Visitor, needs
+from toolyard.web.server.metrics import CONTENT_TYPE
+from toolyard.web.services import Site
+
+__all__ = ["router"]
+
+router = APIRouter(include_in_schema=False)
+
+_PATIENCE = 5.0
+"""Seconds that the database has to answer. One that hangs says nothing at all."""
+
+
+@router.api_route("/healthz", methods=["GET", "HEAD"])
+async def alive() -> Response:
+    """The process answers."""
+    return PlainTextResponse("ok\n")
+
+
+@router.api_route("/readyz", methods=["GET", "HEAD"])
+async def ready(request: Request) -> Response:
+    """The database answers, and nobody has asked us to stop."""
+    site: Site = request.app.state.site
+    if site.stopping:
+        return PlainTextResponse("stopping\n", 503)
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await site.database.ready()
+    except (ToolyardError, TimeoutError):
+        # What exactly is wrong is in the log: anyone may ask here.
+        return PlainTextResponse("the database does not answer\n", 503)
+    if site.audit_failing:
+        return PlainTextResponse("the audit log cannot be written\n", 503)
+    return PlainTextResponse("ready\n")
+
+
+@router.get("/metrics")
+async def metrics(request: Request, visitor: Annotated[Visitor, Depends(needs(Right.READ))]) -> Response:
+    """Numbers for Prometheus, for admins: by session, or by an admin's token with the right ``read``."""
+    site: Site = request.app.state.site
+    if not visitor.is_admin and site.settings.people_mode is not PeopleMode.NONE:
+        raise NotAllowed("only admins may see these numbers")
+    return Response(site.metrics.text(), media_type=CONTENT_TYPE)

@@ -1,0 +1,44 @@
+"""What a running server writes to standard error: lines for people, or JSON for machines."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+import orjson
+
+from toolyard.config.settings.choices import LogFormat, LogLevel
+
+__all__ = ["start_logging"]
+
+
+def start_logging(level: LogLevel, form: LogFormat, *, verbose: bool = False) -> None:
+    """Write what is worth a line, ours and that of the libraries that serve."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if form is LogFormat.JSON else _Text())
+    least = logging.DEBUG if verbose else logging.getLevelNamesMapping()[level.name]
+    for name, at_least in (("toolyard", least), ("uvicorn", max(least, logging.WARNING))):
+        log = logging.getLogger(name)
+        log.handlers[:] = [handler]
+        log.setLevel(at_least)
+        log.propagate = False
+
+
+class _Text(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return orjson.dumps(line).decode()

@@ -1,0 +1,174 @@
+"""Numbers for Prometheus. Every label has few values: routes, methods, statuses, states, outcomes."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter as Count
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from toolyard import __version__
+from toolyard.types.call import CallRecord
+from toolyard.types.status import State, Status
+
+__all__ = ["CONTENT_TYPE", "Measured", "Metrics", "route_of"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_REQUESTS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_CALLS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    """The numbers of one process, in a registry of its own.
+
+    What every request counts is plain numbers, made into families when somebody asks: the library's own
+    counters look their labels up behind locks, which cost a tenth of a call through the gateway.
+    """
+
+    def __init__(self, statuses: Callable[[], Iterable[Status]]) -> None:
+        self._registry = registry = CollectorRegistry()
+        self.open_requests = 0
+        self._requests: Count[tuple[str, str, int]] = Count()
+        self._latency: dict[tuple[str, str], _Times] = {}
+        self._calls: dict[str, _Times] = {}
+        info = Gauge("toolyard_info", "Always 1; the version is a label.", ("version",), registry=registry)
+        info.labels(__version__).set(1)
+        registry.register(_Own(self._families))
+        registry.register(_Connections(statuses))
+
+    def called(self, record: CallRecord) -> None:
+        """A tool was called."""
+        times = self._calls.get(record.outcome)
+        if times is None:
+            times = self._calls[record.outcome] = _Times(_CALLS)
+        times.add(record.seconds)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered; status 0: it was not."""
+        self._requests[method, route, status] += 1
+        times = self._latency.get((method, route))
+        if times is None:
+            times = self._latency[method, route] = _Times(_REQUESTS)
+        times.add(seconds)
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        return generate_latest(self._registry)
+
+    def _families(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "toolyard_http_requests",
+            "HTTP requests that were answered.",
+            labels=["method", "route", "status"],
+        )
+        for (method, route, status), count in self._requests.items():
+            requests.add_metric([method, route, str(status or "none")], count)
+        yield requests
+        latency = HistogramMetricFamily(
+            "toolyard_http_request_seconds",
+            "Seconds from a request to the end of its answer.",
+            labels=["method", "route"],
+        )
+        for labels, times in self._latency.items():
+            latency.add_metric(list(labels), times.buckets(), times.total)
+        yield latency
+        yield GaugeMetricFamily(
+            "toolyard_http_requests_open", "HTTP requests that are being answered.", self.open_requests
+        )
+        calls = CounterMetricFamily("toolyard_tool_calls", "Tool calls by outcome.", labels=["outcome"])
+        seconds = HistogramMetricFamily(
+            "toolyard_tool_call_seconds", "Seconds for a tool call, all of it.", labels=["outcome"]
+        )
+        for outcome, times in self._calls.items():
+            calls.add_metric([outcome], sum(times.counts))
+            seconds.add_metric([outcome], times.buckets(), times.total)
+        yield calls
+        yield seconds
+
+
+class _Times:
+    """How long things took: how many up to each bound, and all together."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.total += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """As Prometheus counts: each bound with all that took no longer."""
+        names = [*(str(float(bound)) for bound in self.bounds), "+Inf"]
+        return list(zip(names, map(float, accumulate(self.counts)), strict=True))
+
+
+class _Own(Collector):
+    """What is counted here, when somebody asks."""
+
+    def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        return self._families()
+
+
+class _Connections(Collector):
+    """Connections by state, counted when somebody asks."""
+
+    def __init__(self, statuses: Callable[[], Iterable[Status]]) -> None:
+        self._statuses = statuses
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily("toolyard_connections", "Connections by state.", labels=["state"])
+        found = Count(status.state for status in self._statuses())
+        for state in State:
+            family.add_metric([state.value], found[state])
+        yield family
+
+
+class Measured:
+    """Counts and times every request."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 0
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        metrics, began = self._metrics, time.perf_counter()
+        metrics.open_requests += 1
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            metrics.open_requests -= 1
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            metrics.answered(method, route_of(scope), status, time.perf_counter() - began)
+
+
+def route_of(scope: Scope) -> str:
+    """The template of the route that answered, such as ``/api/v1/servers/{id}``; ``none`` where none did."""
+    found: Any = scope.get("fastapi", {}).get("effective_route_context") or scope.get("route")
+    return str(getattr(found, "path", "none"))

@@ -1,0 +1,188 @@
+"""``/ui/connect``: what to put into another client so that it uses the gateway here, and a token for it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.accounts.errors import Invalid
+from toolyard.config.settings.choices import PeopleMode
+from toolyard.gateway.client_snippets import CLIENTS, Snippet, Way, address, snippet
+from toolyard.types.account import ApiToken, Right, TokenScope
+from toolyard.web.access.dependencies import Visitor, person
+from toolyard.web.services import Site
+from toolyard.web.ui.components.forms import posted
+from toolyard.web.ui.components.render import render
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+Me = Annotated[Visitor, Depends(person)]
+
+_EVERYTHING = "everything that you may use"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What an address of the gateway offers: one ``kind`` of thing by its name, or everything."""
+
+    kind: str = ""
+    name: str = ""
+    label: str = _EVERYTHING
+
+    @property
+    def value(self) -> str:
+        """How a form names it."""
+        return f"{self.kind}/{self.name}" if self.kind else ""
+
+    def address(self, base: str) -> str:
+        """Where it is."""
+        return address(base, **({self.kind: self.name} if self.kind else {}))
+
+    @property
+    def words(self) -> list[str]:
+        """The same for ``toolyard stdio``, which knows no instances."""
+        return [f"--{self.kind}", self.name] if self.kind not in ("", "instance") else []
+
+    @property
+    def scope(self) -> TokenScope:
+        """What a token for it is limited to."""
+        rights = frozenset({Right.CALL})
+        if self.kind in ("server", "instance"):
+            return TokenScope(rights, servers=(self.name,))
+        return TokenScope(rights, agents=(self.name,) if self.kind == "agent" else None)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectPage:
+    """One client's snippets. ``text`` is the secret of a token that was just made, and stands in them."""
+
+    client: str
+    offers: Sequence[Offer]
+    offer: Offer
+    address: str
+    here: Snippet | None
+    """For the address; None: this client cannot be told one in its file."""
+    program: Snippet | None
+    """For a client on this machine that starts a program; None: this is somebody else's machine."""
+    mode: PeopleMode
+    here_too: str
+    """How a command is told to use what this Toolyard uses."""
+    made: ApiToken | None = None
+    text: str | None = field(default=None, repr=False)
+    error: str = ""
+
+    @property
+    def title(self) -> str:
+        """What people call the client."""
+        return CLIENTS[self.client].title
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether a client has to prove who it acts for."""
+        return self.mode is not PeopleMode.NONE
+
+    @property
+    def tabs(self) -> list[tuple[str, str, bool]]:
+        """A way to each client's snippets."""
+        chosen = {"offer": self.offer.value} if self.offer.kind else {}
+        return [
+            (f"/ui/connect?{urlencode({'client': name, **chosen})}", known.title, name == self.client)
+            for name, known in CLIENTS.items()
+        ]
+
+
+@router.get("/ui/connect")
+async def show_snippets(request: Request, me: Me, client: str = "", offer: str = "") -> Response:
+    """The snippets of one client."""
+    return await _page(request, me, client, offer)
+
+
+@router.post("/ui/connect")
+async def make_token(request: Request, me: Me) -> Response:
+    """Make a token for this client, and put it into the snippets. Its text is in the answer alone."""
+    site: Site = request.app.state.site
+    form = await posted(request)
+    client = _client(form.text("client"))
+    wanted = _chosen(await _offers(site, me), form.text("offer"))
+    try:
+        made, text = await site.people.make_token(
+            me.user, CLIENTS[client].title, wanted.scope, site.people.token_lifetime
+        )
+    except Invalid as error:
+        words = "; ".join(problem.message for problem in error.problems)
+        return await _page(request, me, client, wanted.value, status=422, error=words)
+    await site.changed(me, "token.make", made.id, name=made.name)
+    return await _page(request, me, client, wanted.value, made=made, text=text)
+
+
+async def _page(
+    request: Request,
+    me: Visitor,
+    client: str,
+    offer: str,
+    *,
+    status: int = 200,
+    made: ApiToken | None = None,
+    text: str | None = None,
+    error: str = "",
+) -> Response:
+    site: Site = request.app.state.site
+    client, offers, mode = _client(client), await _offers(site, me), site.settings.people_mode
+    wanted = _chosen(offers, offer)
+    url = wanted.address(site.base_url(request))
+    program = None
+    if mode is PeopleMode.NONE and wanted.kind != "instance":
+        program = snippet(client, Way(("toolyard", *_places(site), "stdio", *wanted.words)))
+    here = _at_address(client, Way(url=url, needs_token=mode is not PeopleMode.NONE, token=text))
+    here_too = shlex.join(_places(site))
+    page = ConnectPage(client, offers, wanted, url, here, program, mode, here_too, made, text, error)
+    return render(request, "connect.html", status=status, page=page)
+
+
+def _places(site: Site) -> tuple[str, ...]:
+    """What this Toolyard uses, for one that a client starts: in another folder, with other variables."""
+    folder, file = os.path.abspath(site.data_dir), site.configuration.file
+    return ("--data-dir", folder, *(() if file is None else ("--config", os.path.abspath(file))))
+
+
+def _client(wanted: str) -> str:
+    return wanted if wanted in CLIENTS else next(iter(CLIENTS))
+
+
+def _chosen(offers: Sequence[Offer], value: str) -> Offer:
+    return next((each for each in offers if each.value == value), offers[0])
+
+
+def _at_address(client: str, way: Way) -> Snippet | None:
+    try:
+        return snippet(client, way)
+    except ValueError:
+        return None
+
+
+async def _offers(site: Site, me: Visitor) -> list[Offer]:
+    """Everything, and each thing that has an address of its own."""
+    configured, own = site.configuration, await site.registry.instances(me.user.id)
+    return [
+        Offer(),
+        *(Offer("agent", each.id, f"the agent {each.name}") for each in site.agents.values()),
+        *(
+            Offer("bundle", each.id, f"the bundle {each.label or each.id}")
+            for each in configured.bundles.values()
+        ),
+        *(
+            Offer("server", each.id, f"the server {each.label or each.id}")
+            for each in configured.servers.values()
+        ),
+        *(Offer("instance", each.slug, f"your instance {each.name}") for each, _ in own),
+    ]

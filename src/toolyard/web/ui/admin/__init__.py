@@ -1,0 +1,1 @@
+"""Pages for admins: people and the audit log."""

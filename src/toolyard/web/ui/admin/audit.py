@@ -1,0 +1,95 @@
+"""``/ui/admin/audit``: what happened, and who did it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.types.account import User
+from toolyard.types.audit import AuditEntry
+from toolyard.web.access.dependencies import Visitor, admin
+from toolyard.web.services import Site
+from toolyard.web.ui.components.render import render
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+_PER_PAGE = 100
+_ACTIONS = (
+    "sign_in",
+    "sign_out",
+    "invite.accept",
+    "password.change",
+    "tool.call",
+    "tool.call.start",
+    "server.add",
+    "server.edit",
+    "server.enable",
+    "server.disable",
+    "server.delete",
+    "server.restart",
+    "server.confirm_issuer",
+    "instance.create",
+    "instance.edit",
+    "instance.filter",
+    "instance.connect",
+    "instance.enable",
+    "instance.disable",
+    "instance.delete",
+    "chat.create",
+    "chat.delete",
+    "approval.answer",
+    "grant.revoke",
+    "token.make",
+    "token.delete",
+    "user.add",
+    "user.edit",
+    "user.invite",
+    "user.delete",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Some of the entries, the newest first."""
+
+    entries: Sequence[AuditEntry]
+    users: Sequence[User]
+    action: str
+    actor: str
+    older: str | None
+    """The address of what came before; None where that was all."""
+    newest: bool
+
+    actions = _ACTIONS
+
+
+@router.get("/ui/admin/audit")
+async def list_audit(
+    request: Request,
+    me: Annotated[Visitor, Depends(admin)],
+    action: str = "",
+    actor: str = "",
+    before: str = "",
+) -> Response:
+    """The entries that fit, a page at a time."""
+    site: Site = request.app.state.site
+    number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    found = await site.audit.entries(
+        before=number, limit=_PER_PAGE + 1, action=action or None, actor=actor or None
+    )
+    older = None
+    if len(found) > _PER_PAGE:
+        found = found[:_PER_PAGE]
+        kept = {"action": action, "actor": actor, "before": str(found[-1].id)}
+        older = f"/ui/admin/audit?{urlencode({key: value for key, value in kept.items() if value})}"
+    users = await site.database.people.users()
+    page = AuditPage(found, users, action, actor, older, number is None)
+    return render(request, "audit.html", page=page)

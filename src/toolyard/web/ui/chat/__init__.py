@@ -1,0 +1,1 @@
+"""Pages of chats: turns, the tool console, live updates and actions."""

@@ -1,0 +1,98 @@
+"""Chats as things that are kept: renamed, deleted, and long results read on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.registry.errors import NotFound
+from toolyard.types.chat import Chat
+from toolyard.web.access.dependencies import Visitor, visitor
+from toolyard.web.services import Site
+from toolyard.web.ui.components.confirm import Confirm, confirm_page
+from toolyard.web.ui.components.flash import go
+from toolyard.web.ui.components.formatting import one_line
+from toolyard.web.ui.components.forms import posted
+from toolyard.web.ui.components.render import render
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+Me = Annotated[Visitor, Depends(visitor)]
+_MORE = 200_000
+"""Characters of a result that are shown at once."""
+_TITLE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPage:
+    """A piece of a long result."""
+
+    chat: Chat
+    seq: int
+    text: str
+    start: int
+    end: int
+    length: int
+
+
+@router.get("/ui/chat/{chat_id}/rename")
+async def ask_for_title(request: Request, me: Me, chat_id: str) -> Response:
+    """What shall it be called?"""
+    site: Site = request.app.state.site
+    return render(request, "chat_rename.html", chat=await site.chats.get(me.user.id, chat_id))
+
+
+@router.post("/ui/chat/{chat_id}/rename")
+async def rename(request: Request, me: Me, chat_id: str) -> Response:
+    """It is called so from now on; nothing at all is no name."""
+    site: Site = request.app.state.site
+    title = (await posted(request)).text("title").strip()[:_TITLE]
+    await site.chats.get(me.user.id, chat_id)
+    if title:
+        await site.chats.change(me.user.id, chat_id, title=title)
+    return go(f"/ui/chat/{chat_id}", "The chat is renamed." if title else None)
+
+
+@router.get("/ui/chat/{chat_id}/delete")
+async def ask_to_delete(request: Request, me: Me, chat_id: str) -> Response:
+    """Ask again: it cannot be had back."""
+    site: Site = request.app.state.site
+    chat = await site.chats.get(me.user.id, chat_id)
+    page = Confirm(
+        title=f"Delete “{one_line(chat.title or 'New chat', 80)}”?",
+        text="All that was said and done in it would be gone. A turn that runs is stopped.",
+        action=f"/ui/chat/{chat.id}/delete",
+        back=f"/ui/chat/{chat.id}",
+    )
+    return confirm_page(request, page)
+
+
+@router.post("/ui/chat/{chat_id}/delete")
+async def delete(request: Request, me: Me, chat_id: str) -> Response:
+    """Delete it."""
+    site: Site = request.app.state.site
+    chat = await site.chats.get(me.user.id, chat_id)
+    await site.chats.delete(me.user.id, chat_id)
+    await site.changed(me, "chat.delete", chat_id)
+    return go("/ui/chat", f"“{one_line(chat.title or 'New chat', 80)}” is deleted.")
+
+
+@router.get("/ui/chat/{chat_id}/results/{seq}")
+async def show_result(request: Request, me: Me, chat_id: str, seq: int) -> Response:
+    """More of a long result, from a character on."""
+    site: Site = request.app.state.site
+    chat = await site.chats.get(me.user.id, chat_id)
+    kept = await site.chats.result(me.user.id, chat_id, seq)
+    if kept is None:
+        raise NotFound("there is no such result", hint="it may have been deleted with its chat")
+    asked = request.query_params.get("from", "")
+    start = min(int(asked), len(kept.text)) if asked.isascii() and asked.isdigit() and len(asked) < 12 else 0
+    text = kept.text[start : start + _MORE]
+    page = ResultPage(chat, seq, text, start, start + len(text), len(kept.text))
+    return render(request, "chat_result.html", page=page)

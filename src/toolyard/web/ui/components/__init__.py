@@ -1,0 +1,1 @@
+"""Parts that pages share: rendering, forms, Markdown, paging, error pages."""

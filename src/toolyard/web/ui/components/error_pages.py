@@ -1,0 +1,61 @@
+"""Pages for what went wrong. Programs get problem details; people get this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.web.ui.components.render import render
+
+__all__ = ["Failure", "failure_page"]
+
+_TITLES = {
+    400: "That cannot be done",
+    401: "Not signed in",
+    403: "Not allowed",
+    404: "Nothing here",
+    405: "That is not how it works",
+    409: "Somebody was quicker",
+    413: "Too much at once",
+    422: "Something cannot be used",
+    429: "Too many attempts",
+    500: "Something went wrong",
+    502: "The server failed",
+    503: "Not available right now",
+    504: "The server did not answer in time",
+}
+_TEXTS = {
+    404: "There is no such page, or it is not yours.",
+    405: "This address takes forms, and is no page to look at.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a person is told. ``detail`` is in the words of the error itself."""
+
+    status: int
+    title: str
+    detail: str
+    hint: str | None = None
+    back: str = "/ui/"
+
+
+def failure_page(
+    request: Request, status: int, detail: str = "", hint: str | None = None, *, title: str | None = None
+) -> Response:
+    """The page for a failure. Of a detail that only names the status, what that means here."""
+    if detail in ("", _phrase(status)):
+        detail, hint = _TEXTS.get(status, ""), None
+    failure = Failure(status, title or _TITLES.get(status, "This cannot be done"), detail, hint)
+    return render(request, "failure.html", status=status, page=failure)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""

@@ -1,0 +1,146 @@
+"""``/ui/mcp/{id}``: one instance, its tools as they are right now, and which of them it lets through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.catalog.lock import Change
+from toolyard.errors import ServerError
+from toolyard.registry.form_input import InstanceDraft
+from toolyard.types.catalog import Quarantined
+from toolyard.types.registry import Instance, RegistryServer
+from toolyard.web.access.dependencies import Visitor, visitor
+from toolyard.web.services import Site
+from toolyard.web.tool_acceptance import changes_in_instance
+from toolyard.web.ui.components.flash import go
+from toolyard.web.ui.components.formatting import count
+from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, posted
+from toolyard.web.ui.components.render import render, wants_part
+from toolyard.web.ui.instances.overview import InstanceRow, instance_row
+from toolyard.web.ui.registry.server_listing import Asked, ask_now
+from toolyard.web.ui.tools.rows import ToolRow, tool_rows
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+Me = Annotated[Visitor, Depends(visitor)]
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceTools:
+    """What the server has, and the filter."""
+
+    rows: list[ToolRow] = field(default_factory=list[ToolRow])
+    quarantined: tuple[Quarantined, ...] = ()
+    gone: tuple[str, ...] = ()
+    """Tools of the filter that the server does not have any more."""
+    error: ServerError | None = None
+    seconds: float = 0.0
+    changes: Sequence[Change] = ()
+    """What was not accepted."""
+
+    @property
+    def tokens(self) -> int:
+        """What the tools that models see cost."""
+        return sum(row.tokens for row in self.rows if row.verdict in ("allow", "ask"))
+
+    @property
+    def usable(self) -> int:
+        """How many tools may be used."""
+        return sum(row.verdict in ("allow", "ask") for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class InstancePage:
+    """One instance. ``tools`` is None where they are fetched after the page."""
+
+    row: InstanceRow
+    instance: Instance
+    server: RegistryServer
+    tools: InstanceTools | None = None
+
+    @property
+    def filter(self) -> str:
+        """Which tools: all, none, or some."""
+        wanted = self.instance.tool_filter
+        return "all" if wanted is None else "some" if wanted else "none"
+
+    @property
+    def can_list(self) -> bool:
+        """Whether it makes sense to ask the server."""
+        return self.row.record.state not in ("disabled", "pending")
+
+
+@router.get("/ui/mcp/{instance_id}")
+async def show_instance(request: Request, me: Me, instance_id: str) -> Response:
+    """The instance, at once. Its tools come after it."""
+    site: Site = request.app.state.site
+    return render(request, "instance.html", page=_page(site, me, *await site.instance(me, instance_id)))
+
+
+@router.get("/ui/mcp/{instance_id}/tools")
+async def show_tools(request: Request, me: Me, instance_id: str) -> Response:
+    """The same with the tools, fetched now: the script takes that part of it."""
+    site: Site = request.app.state.site
+    instance, server = await site.instance(me, instance_id)
+    page = _page(site, me, instance, server)
+    if page.can_list:
+        asked = await ask_now(site, me.principal, site.registry.core_server(instance, server))
+        # The state may be another one now.
+        instance, server = await site.instance(me, instance_id)
+        changes = await changes_in_instance(site, instance)
+        page = _page(site, me, instance, server, _tools(site, me, instance, asked, changes))
+    return render(request, "instance_tools.html" if wants_part(request) else "instance.html", page=page)
+
+
+@router.post("/ui/mcp/{instance_id}/tools")
+async def save_filter(request: Request, me: Me, instance_id: str) -> Response:
+    """Which tools the instance lets through."""
+    site: Site = request.app.state.site
+    form = await posted(request)
+    instance, _ = await site.instance(me, instance_id)
+    kind = form.text("filter")
+    wanted = None if kind == "all" else () if kind == "none" else form.all("tool")
+    try:
+        saved = await site.registry.edit_instance(me.user.id, instance.id, InstanceDraft(tool_filter=wanted))
+    except FORM_ERRORS as error:
+        said = " ".join(field_errors(error, {"tool_filter": "The filter"}).values())
+        return go(f"/ui/mcp/{instance.id}", said, kind="bad")
+    await site.enter(me)
+    await site.changed(me, "instance.filter", saved.id, slug=saved.slug)
+    said = "all tools" if wanted is None else count(len(wanted), "tool") if wanted else "no tools"
+    return go(f"/ui/mcp/{saved.id}", f"“{saved.name}” lets {said} through.")
+
+
+def _page(
+    site: Site, me: Visitor, instance: Instance, server: RegistryServer, tools: InstanceTools | None = None
+) -> InstancePage:
+    return InstancePage(instance_row(site, me, instance, server), instance, server, tools)
+
+
+def _tools(
+    site: Site, me: Visitor, instance: Instance, asked: Asked, changes: Sequence[Change]
+) -> InstanceTools:
+    if asked.catalogue is None:
+        return InstanceTools(error=asked.error, seconds=asked.seconds)
+    wanted = instance.tool_filter
+    at = f"/ui/mcp/{instance.id}"
+    rows = tool_rows(
+        site,
+        site.caller(me),
+        asked.roster,
+        instance.core_id,
+        f"{at}/tool?name=",
+        wanted,
+        review=f"{at}/changes",
+    )
+    there = {row.name for row in rows}
+    gone = tuple(name for name in wanted or () if name not in there)
+    return InstanceTools(rows, asked.catalogue.quarantined, gone, None, asked.seconds, changes)

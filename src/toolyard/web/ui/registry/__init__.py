@@ -1,0 +1,1 @@
+"""Pages about servers, of the registry and of the configuration files."""

@@ -1,0 +1,234 @@
+"""One server, of the registry or of the files: what is known of it at once, what it has a moment later."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.auth.errors import AuthError, AuthUnavailable
+from toolyard.catalog.lock import Change
+from toolyard.errors import ServerError
+from toolyard.registry.credentials import can_sign_in
+from toolyard.registry.errors import Invalid, NotFound
+from toolyard.registry.issuer_confirmation import ClientIssuer
+from toolyard.types.registry import RegistryServer
+from toolyard.types.server import HttpSpec, Server
+from toolyard.web.access.dependencies import Visitor, admin
+from toolyard.web.config_sign_ins import sign_in_word
+from toolyard.web.server_preview import preview
+from toolyard.web.server_status import ServerRecord, config_record
+from toolyard.web.services import Site
+from toolyard.web.tool_acceptance import changes_for_everyone, changes_known, looked_at
+from toolyard.web.ui.components.flash import go
+from toolyard.web.ui.components.forms import field_errors, posted
+from toolyard.web.ui.components.render import render, wants_part
+from toolyard.web.ui.registry.server_listing import ask_now
+from toolyard.web.ui.tools.rows import ToolRow, plain_row, tool_rows
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+Me = Annotated[Visitor, Depends(admin)]
+
+_WITH_SCHEMAS = 300
+_CONFIRM_LABELS = {"issuer": "The issuer shown", "choice_id": "This way to sign in"}
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a server has, asked right now. With ``error``, what was learned until then."""
+
+    at: str
+    """The page that this is a part of."""
+    seconds: float
+    tools: list[ToolRow] = field(default_factory=list[ToolRow])
+    set_aside: tuple[str, ...] = ()
+    resources: tuple[Mapping[str, Any], ...] = ()
+    templates: tuple[Mapping[str, Any], ...] = ()
+    prompts: tuple[Mapping[str, Any], ...] = ()
+    capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    protocol_version: str | None = None
+    server_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    instructions: str | None = None
+    error: ServerError | None = None
+    changes: Sequence[Change] = ()
+    """What was not accepted."""
+    unconfirmed: Sequence[ClientIssuer] = ()
+    """Issuers that the server names for client secrets, which no admin has confirmed yet."""
+    file_issuer: ClientIssuer | None = None
+    """The issuer of the client id in a file's entry."""
+    redirect_uri: str = ""
+    """The redirect address of ``file_issuer``, if people sign in here."""
+
+    @property
+    def issuer_line(self) -> str:
+        """The line that confirms the issuer in the operator's file; empty if there is none to confirm."""
+        found = self.file_issuer
+        if found is None or found.confirmed or not found.issuer:
+            return ""
+        return f'"issuer": {json.dumps(found.issuer)}'
+
+    @property
+    def tokens(self) -> int:
+        """What all tools together cost a model."""
+        return sum(row.tokens for row in self.tools)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPage:
+    """A server of the registry. ``contents`` is None where they are fetched after the page."""
+
+    server: RegistryServer
+    count: int
+    contents: Contents | None = None
+
+    at: str = ""
+    changes: Sequence[Change] = ()
+    """What was not accepted, as far as it is known without asking."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePage:
+    """A server of the files."""
+
+    server: Server
+    record: ServerRecord
+    address: str
+    contents: Contents | None = None
+
+    at: str = ""
+    sign_in: str = ""
+    """The word on the button that signs in, or empty."""
+    signed_in: bool = False
+    changes: Sequence[Change] = ()
+
+
+@router.get("/ui/admin/mcp/{server_id}")
+async def show_server(request: Request, me: Me, server_id: str) -> Response:
+    """The entry, at once."""
+    site: Site = request.app.state.site
+    return render(request, "server.html", page=await _page(site, server_id))
+
+
+@router.get("/ui/admin/mcp/{server_id}/contents")
+async def show_contents(request: Request, me: Me, server_id: str) -> Response:
+    """The same with what the server has, fetched now: the script takes that part of it."""
+    site: Site = request.app.state.site
+    page = await _page(site, server_id)
+    seen, unconfirmed = await asyncio.gather(
+        preview(site, me, page.server), site.issuers.unconfirmed(page.server)
+    )
+    aside = await looked_at(site, page.server, seen)
+    review = f"{page.at}/changes"
+    schemas = len(seen.tools) <= _WITH_SCHEMAS
+    contents = Contents(
+        page.at,
+        seen.seconds,
+        [
+            plain_row(each, cost, schema=schemas, reason=aside.get(each.name), review=review)
+            for each, cost in seen.tools
+        ],
+        seen.set_aside,
+        seen.resources,
+        seen.resource_templates,
+        seen.prompts,
+        seen.capabilities,
+        seen.protocol_version,
+        seen.server_info,
+        seen.instructions,
+        seen.error,
+        await changes_for_everyone(site, page.server),
+        unconfirmed,
+    )
+    if wants_part(request):
+        return render(request, "server_contents.html", contents=contents)
+    return render(request, "server.html", page=await _page(site, server_id, contents))
+
+
+@router.post("/ui/admin/mcp/{server_id}/choices/{choice_id}/issuer")
+async def confirm_issuer(request: Request, me: Me, server_id: str, choice_id: str) -> Response:
+    """Store the issuer that the page showed, if the server still names it."""
+    site: Site = request.app.state.site
+    issuer = (await posted(request)).text("issuer")
+    at = f"/ui/admin/mcp/{server_id}"
+    try:
+        server = await site.issuers.confirm(server_id, choice_id, issuer)
+    except Invalid as error:
+        return go(at, " ".join(field_errors(error, _CONFIRM_LABELS).values()), kind="bad")
+    except (AuthError, AuthUnavailable) as error:
+        return go(at, f"Nothing was stored: {error.cause}.", kind="bad", hint=error.hint)
+    await site.changed(
+        me, "server.confirm_issuer", server.id, name=server.name, choice=choice_id, issuer=issuer
+    )
+    return go(at, f"Client secrets of “{server.name}” may now be sent to {issuer}.")
+
+
+@router.get("/ui/admin/mcp/files/{server_id}")
+async def show_file_server(request: Request, me: Me, server_id: str) -> Response:
+    """An entry of the files, at once."""
+    site: Site = request.app.state.site
+    return render(request, "file_server.html", page=await _file_page(site, me, server_id))
+
+
+@router.get("/ui/admin/mcp/files/{server_id}/contents")
+async def show_file_contents(request: Request, me: Me, server_id: str) -> Response:
+    """The same with what it has, fetched now."""
+    site: Site = request.app.state.site
+    page = await _file_page(site, me, server_id)
+    asked, issuer = await asyncio.gather(
+        ask_now(site, me.principal, page.server), site.issuers.of_file_server(page.server, me.principal)
+    )
+    contents = Contents(page.at, asked.seconds, error=asked.error)
+    if asked.catalogue is not None:
+        listing = asked.catalogue.listing
+        tool = f"{page.at}/tool?name="
+        review = f"{page.at}/changes"
+        contents = Contents(
+            page.at,
+            asked.seconds,
+            tool_rows(site, site.caller(me), asked.roster, page.server.id, tool, review=review),
+            tuple(str(each) for each in asked.catalogue.quarantined),
+            capabilities=listing.capabilities,
+            protocol_version=listing.protocol_version,
+            server_info=listing.server_info,
+            instructions=listing.instructions,
+            changes=await changes_known(site, me, page.server),
+        )
+    if issuer is not None:
+        interactive = issuer.issuer and can_sign_in(page.server, me.principal)
+        ourselves = site.ourselves(site.base_url(request))
+        address = ourselves.redirect_for(issuer.issuer) if interactive else ""
+        contents = replace(contents, file_issuer=issuer, redirect_uri=address)
+    if wants_part(request):
+        return render(request, "server_contents.html", contents=contents)
+    page = await _file_page(site, me, server_id, contents)
+    return render(request, "file_server.html", page=page)
+
+
+async def _page(site: Site, server_id: str, contents: Contents | None = None) -> ServerPage:
+    server = await site.registry.server(server_id)
+    used = (await site.registry.count_instances()).get(server.id, 0)
+    changes = () if contents is not None else await changes_for_everyone(site, server)
+    return ServerPage(server, used, contents, f"/ui/admin/mcp/{server.id}", changes)
+
+
+async def _file_page(site: Site, me: Visitor, server_id: str, contents: Contents | None = None) -> FilePage:
+    server = site.configuration.servers.get(server_id)
+    if server is None:
+        raise NotFound("there is no such server", hint="it may have been taken out of its file")
+    record = config_record(site, site.caller(me), server)
+    transport = server.transport
+    # Arguments and queries may hold secrets; the file has them in full.
+    address = transport.url.partition("?")[0] if isinstance(transport, HttpSpec) else transport.command
+    word, signed_in = await sign_in_word(site, me, server, record.state)
+    at = f"/ui/admin/mcp/files/{server.id}"
+    changes = () if contents is not None else await changes_known(site, me, server)
+    return FilePage(server, record, address, contents, at, word, signed_in, changes)

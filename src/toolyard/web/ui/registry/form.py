@@ -1,0 +1,250 @@
+"""Adding a server to the registry, and editing one. Choices of signing in can be added without script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolyard.registry.form_input import ChoiceDraft, ServerDraft
+from toolyard.types.registry import AuthChoice, RegistryServer
+from toolyard.web.access.dependencies import Visitor, admin
+from toolyard.web.services import Site
+from toolyard.web.ui.components.flash import go
+from toolyard.web.ui.components.forms import FORM_ERRORS, Posted, field_errors, posted
+from toolyard.web.ui.components.render import render
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+Me = Annotated[Visitor, Depends(admin)]
+
+_LABELS = {
+    "name": "Name",
+    "url": "URL",
+    "transport": "Transport",
+    "trust": "Trust",
+    "description": "Description",
+    "allow_tools": "Allowed tools",
+    "deny_tools": "Denied tools",
+    "choices": "Ways to sign in",
+}
+_CHOICE_LABELS = {
+    "kind": "Kind",
+    "label": "Label",
+    "place": "Place",
+    "key": "Name of the header or parameter",
+    "registration": "Registration",
+    "client_id": "Client id",
+    "client_secret": "Client secret",
+    "scopes": "Scopes",
+    "resource": "Resource",
+    "issuer": "Issuer",
+    "id": "Choice",
+}
+_NUMBERED = re.compile(r"choices-(\d{1,4})-kind")
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceRow:
+    """One choice in the form. The secret itself never is."""
+
+    draft: ChoiceDraft
+    has_secret: bool = False
+    lost_secret: bool = False
+    """A secret was typed, and must be typed again."""
+    redirect_uri: str = ""
+    """The redirect address to register for the client id: that of its issuer alone, or the shared one where
+    the issuer is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerForm:
+    """The form. ``server`` is None for a new one."""
+
+    draft: ServerDraft
+    choices: Sequence[ChoiceRow]
+    server: RegistryServer | None = None
+    errors: Mapping[str, str] = field(default_factory=dict[str, str])
+    added: bool = False
+    """Whether a choice was just added, so that the page goes there."""
+
+    @property
+    def action(self) -> str:
+        """Where it is sent."""
+        return "/ui/admin/mcp/new" if self.server is None else f"/ui/admin/mcp/{self.server.id}/edit"
+
+    @property
+    def back(self) -> str:
+        """Where Cancel leads."""
+        return "/ui/admin/mcp" if self.server is None else f"/ui/admin/mcp/{self.server.id}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The fields' names for people."""
+        return _labels(len(self.choices))
+
+
+@router.get("/ui/admin/mcp/new")
+async def new_server(request: Request, me: Me) -> Response:
+    """The empty form."""
+    draft = ServerDraft("", "", choices=(ChoiceDraft("oauth"),))
+    return render(request, "server_form.html", page=await _again(request, draft, None, {}))
+
+
+@router.post("/ui/admin/mcp/new")
+async def add_server(request: Request, me: Me) -> Response:
+    """Add it; its page asks it what it has."""
+    site: Site = request.app.state.site
+    form = await posted(request)
+    draft = _draft(form)
+    changed = await _changed_choices(request, form, draft, None)
+    if changed is not None:
+        return render(request, "server_form.html", page=changed)
+    try:
+        server = await site.registry.add_server(draft)
+    except FORM_ERRORS as error:
+        page = await _again(request, draft, None, field_errors(error, _labels(len(draft.choices))))
+        return render(request, "server_form.html", status=422, page=page)
+    await site.changed(me, "server.add", server.id, name=server.name, url=server.url)
+    return go(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is in the registry.")
+
+
+@router.get("/ui/admin/mcp/{server_id}/edit")
+async def edit_server(request: Request, me: Me, server_id: str) -> Response:
+    """The form of one that there is."""
+    site: Site = request.app.state.site
+    server = await site.registry.server(server_id)
+    draft = _of_server(server)
+    return render(request, "server_form.html", page=await _again(request, draft, server, {}))
+
+
+@router.post("/ui/admin/mcp/{server_id}/edit")
+async def save_server(request: Request, me: Me, server_id: str) -> Response:
+    """Save it. An empty client secret keeps the one that is stored."""
+    site: Site = request.app.state.site
+    form = await posted(request)
+    old = await site.registry.server(server_id)
+    draft = _draft(form)
+    changed = await _changed_choices(request, form, draft, old)
+    if changed is not None:
+        return render(request, "server_form.html", page=changed)
+    try:
+        server = await site.registry.edit_server(server_id, draft)
+    except FORM_ERRORS as error:
+        page = await _again(request, draft, old, field_errors(error, _labels(len(draft.choices))))
+        return render(request, "server_form.html", status=422, page=page)
+    await site.changed(me, "server.edit", server.id, name=server.name)
+    return go(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is saved.")
+
+
+async def _changed_choices(
+    request: Request, form: Posted, draft: ServerDraft, old: RegistryServer | None
+) -> ServerForm | None:
+    """The form with one choice more or less, where that is what was pressed; None where it was Save."""
+    pressed = form.text("do", "save")
+    if pressed == "add":
+        more = replace(draft, choices=(*draft.choices, ChoiceDraft("header")))
+        return replace(await _again(request, more, old, {}), added=True)
+    if pressed.startswith("remove-"):
+        gone = pressed.removeprefix("remove-")
+        kept = tuple(each for index, each in enumerate(draft.choices) if str(index) != gone)
+        return await _again(request, replace(draft, choices=kept), old, {})
+    return None
+
+
+async def _again(
+    request: Request, draft: ServerDraft, old: RegistryServer | None, errors: Mapping[str, str]
+) -> ServerForm:
+    """The form as it was sent, without the secrets."""
+    site: Site = request.app.state.site
+    ourselves = site.ourselves(site.base_url(request))
+    stored = {each.id for each in old.choices if each.client_secret} if old is not None else set[str]()
+    rows: list[ChoiceRow] = []
+    for each in draft.choices:
+        issuer = each.issuer
+        if issuer is None and each.client_id is not None:
+            issuer = await site.database.auth.bound_issuer(draft.url, each.client_id)
+        address = ourselves.redirect_uri if issuer is None else ourselves.redirect_for(issuer)
+        shown = replace(each, client_secret=None)
+        rows.append(ChoiceRow(shown, each.id in stored, bool(each.client_secret), address))
+    return ServerForm(draft, rows, old, errors)
+
+
+def _draft(form: Posted) -> ServerDraft:
+    numbers = sorted(int(found[1]) for name in form.names() if (found := _NUMBERED.fullmatch(name)))
+    allowed = form.words("allow_tools")
+    return ServerDraft(
+        name=form.text("name"),
+        url=form.text("url"),
+        transport=form.text("transport", "http"),
+        trust=form.text("trust", "trusted"),
+        description=form.text("description").replace("\r\n", "\n"),
+        private_addresses=form.flag("private_addresses"),
+        allow_tools=allowed or None,
+        deny_tools=form.words("deny_tools"),
+        choices=tuple(_choice(form, f"choices-{number}-") for number in numbers),
+    )
+
+
+def _choice(form: Posted, start: str) -> ChoiceDraft:
+    secret = form.text(f"{start}client_secret")
+    return ChoiceDraft(
+        kind=form.text(f"{start}kind"),
+        label=form.text(f"{start}label"),
+        id=form.text(f"{start}id") or None,
+        place=form.text(f"{start}place", "header"),
+        key=form.text(f"{start}key").strip() or None,
+        registration=form.text(f"{start}registration", "auto"),
+        client_id=form.text(f"{start}client_id").strip() or None,
+        client_secret=secret or ("" if form.flag(f"{start}drop_secret") else None),
+        scopes=tuple(form.text(f"{start}scopes").split()),
+        resource=form.text(f"{start}resource").strip() or None,
+        legacy_discovery=form.flag(f"{start}legacy_discovery"),
+        issuer=form.text(f"{start}issuer").strip() or None,
+        issuer_redirect=form.flag(f"{start}issuer_redirect"),
+    )
+
+
+def _of_server(server: RegistryServer) -> ServerDraft:
+    return ServerDraft(
+        name=server.name,
+        url=server.url,
+        transport=server.transport,
+        trust=server.trust.value,
+        description=server.description,
+        private_addresses=server.private_addresses,
+        allow_tools=server.allow_tools,
+        deny_tools=server.deny_tools,
+        choices=tuple(_of_choice(each) for each in server.choices),
+    )
+
+
+def _of_choice(choice: AuthChoice) -> ChoiceDraft:
+    return ChoiceDraft(
+        kind=choice.kind.value,
+        label=choice.label,
+        id=choice.id,
+        place=choice.place,
+        key=choice.key,
+        registration=choice.registration.value,
+        client_id=choice.client_id,
+        scopes=choice.scopes,
+        resource=choice.resource,
+        legacy_discovery=choice.legacy_discovery,
+        issuer=choice.issuer,
+        issuer_redirect=choice.issuer_redirect,
+    )
+
+
+def _labels(choices: int) -> dict[str, str]:
+    numbered = {
+        f"choices-{index}-{name}": text for index in range(choices) for name, text in _CHOICE_LABELS.items()
+    }
+    return _LABELS | numbered

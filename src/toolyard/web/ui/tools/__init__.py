@@ -1,0 +1,1 @@
+"""Pages about one tool, and forms made from its JSON Schema."""

@@ -1,0 +1,79 @@
+"""Settings about people that do not fit together are refused before anything is served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolyard.accounts.errors import StartRefused
+from toolyard.accounts.startup import address_of, check
+from toolyard.config.settings.choices import PeopleMode
+from toolyard.config.settings.table import Settings
+
+OIDC: dict[str, Any] = {"oidc_issuer": "https://id.example", "oidc_client_id": "toolyard"}
+
+
+def _settings(mode: str, **more: Any) -> Settings:
+    return Settings(people_mode=PeopleMode(mode), **more)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.0.0.2"])
+def test_the_mode_none_listens_on_loopback(host: str) -> None:
+    assert check(_settings("none"), host) == ()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "toolyard.lan", ""])
+def test_the_mode_none_listens_nowhere_else(host: str) -> None:
+    with pytest.raises(StartRefused) as caught:
+        check(_settings("none"), host)
+    assert "people_mode" in (caught.value.hint or "")
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (_settings("proxy"), "trusted_proxies"),
+        (_settings("proxy", trusted_proxies=("everywhere",)), "trusted_proxies"),
+        (_settings("proxy", trusted_proxies=("10.0.0.1",), proxy_header="Remote User"), "proxy_header"),
+        (_settings("password", trusted_proxies=("x",)), "trusted_proxies"),
+        (_settings("oidc"), "oidc_issuer and oidc_client_id"),
+        (_settings("oidc", oidc_issuer="https://id.example"), "oidc_client_id"),
+        (_settings("oidc", oidc_client_id="x"), "oidc_issuer"),
+    ],
+)
+def test_what_is_missing_is_named(settings: Settings, named: str) -> None:
+    with pytest.raises(StartRefused) as caught:
+        check(settings, "0.0.0.0")
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        _settings("password"),
+        _settings("proxy", trusted_proxies=("10.0.0.1",), admins=("ann",)),
+        _settings("oidc", **OIDC, admins=("1",)),
+    ],
+)
+def test_the_other_modes_listen_everywhere(settings: Settings) -> None:
+    assert check(settings, "0.0.0.0") == ()
+
+
+def test_nobody_being_an_admin_is_worth_a_warning() -> None:
+    for settings in (_settings("proxy", trusted_proxies=("::1",)), _settings("oidc", **OIDC)):
+        assert "admins" in check(settings, "0.0.0.0")[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "address"),
+    [
+        (_settings("password"), "http://127.0.0.1:8420"),
+        (_settings("password", host="::1", port=1), "http://[::1]:1"),
+        (_settings("password", host="0.0.0.0"), "http://localhost:8420"),
+        (_settings("password", public_url="https://t.example"), "https://t.example"),
+    ],
+)
+def test_where_people_reach_us(settings: Settings, address: str) -> None:
+    assert address_of(settings) == address

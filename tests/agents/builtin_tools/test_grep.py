@@ -1,0 +1,225 @@
+"""Grep: the same answers from ripgrep and from our own engine, whatever the pattern and the tree."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from toolyard.agents.builtin_tools.bounded_thread import Threads
+from toolyard.agents.builtin_tools.grep import Engine, Search, grep
+from toolyard.agents.builtin_tools.grep_fallback import OwnEngine
+from toolyard.agents.builtin_tools.path_globs import glob
+from toolyard.agents.builtin_tools.ripgrep import Ripgrep
+from toolyard.agents.builtin_tools.tool_error import NativeFailure
+from toolyard.agents.builtin_tools.workspace import Workspace
+
+Grep = Callable[..., Awaitable[list[str]]]
+
+
+def engine(program: str, workspace: Workspace, threads: Threads) -> Engine:
+    own = OwnEngine(workspace, threads)
+    return Ripgrep(program, workspace, threads, own) if program else own
+
+
+@pytest.fixture
+async def threads() -> AsyncIterator[Threads]:
+    made = Threads()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def looked(leaks: None, tree: Any, threads: Threads, program: str) -> Grep:
+    """``await looked(pattern, path)``: the lines of an answer."""
+
+    async def look(
+        pattern: str,
+        path: str = ".",
+        *,
+        only: str | None = None,
+        ignore_case: bool = False,
+        most: int = 100,
+        room: int = 10_000,
+        seconds: float = 60.0,
+    ) -> list[str]:
+        workspace = tree.workspace
+        search = Search(pattern, path, None if only is None else glob(only), ignore_case)
+        made = engine(program, workspace, threads)
+        return (await grep(made, workspace, threads, search, most, room, seconds)).split("\n")
+
+    return look
+
+
+@pytest.mark.both_loops
+async def test_matching_lines_come_with_path_and_number_in_order(looked: Grep) -> None:
+    assert await looked("line|def") == [
+        "README.md:2: first line",
+        "README.md:3: second line",
+        "src/app.py:3: def main():",
+        "src/sub/deep.py:1: def deep():",
+    ]
+
+
+async def test_it_looks_where_it_is_told(looked: Grep) -> None:
+    assert await looked("def", "src/sub") == ["src/sub/deep.py:1: def deep():"]
+    assert await looked("def", "src/app.py") == ["src/app.py:3: def main():"]
+    assert await looked("e", only="*.md", most=1) == [
+        "README.md:1: # Title",
+        "(the first 1 matches; there are more)",
+    ]
+    assert await looked("return", only="sub/*.py", path="src") == ["src/sub/deep.py:2:     return 1"]
+    assert await looked("nowhere") == ["no line below . matches"]
+
+
+async def test_case_counts_unless_it_is_told_not_to(looked: Grep) -> None:
+    assert await looked("TITLE") == ["no line below . matches"]
+    assert await looked("TITLE", ignore_case=True) == ["README.md:1: # Title"]
+
+
+async def test_nothing_outside_or_hidden_is_found(looked: Grep, tree: Any) -> None:
+    for path in (".", "src", "inside-folder"):
+        assert await looked(tree.canary, path) == [f"no line below {path} matches"]
+    for path in ("to-folder", "to-file", "..", "state", "/etc", "sideways/secret.txt"):
+        with pytest.raises(NativeFailure, match=r"out of the workspace|outside the|not part of the"):
+            await looked("a", path)
+
+
+async def test_binary_huge_and_git_are_left_out(looked: Grep, tree: Any) -> None:
+    tree.write("early.bin", b"needle\n\0")
+    tree.write("late.bin", b"needle\n" + b"x\n" * 200_000 + b"\0")
+    tree.write("huge.txt", b"needle\n" + b"x" * 8 * 1024 * 1024)
+    tree.write("sub/.git/x", b"needle\n")
+    tree.write("ok.txt", b"the needle\n")
+    assert await looked("needle") == ["ok.txt:1: the needle"]
+
+
+async def test_hidden_and_ignored_files_are_looked_at(looked: Grep, tree: Any) -> None:
+    tree.write(".gitignore", "ignored.txt\n")
+    tree.write(".ignore", "ignored.txt\n")
+    tree.write(".hidden", "needle\n")
+    tree.write("ignored.txt", "needle\n")
+    assert await looked("needle") == [".hidden:1: needle", "ignored.txt:1: needle"]
+
+
+async def test_line_ends_of_windows_are_no_part_of_a_line(looked: Grep, tree: Any) -> None:
+    tree.write("win.txt", "one;\r\ntwo\r\n")
+    assert await looked(";$") == ["win.txt:1: one;"]
+
+
+async def test_a_long_line_is_cut(looked: Grep, tree: Any) -> None:
+    tree.write("min.js", "x" * 100_000 + "needle\n")
+    assert await looked("needle") == [f"min.js:1: {'x' * 400} … (100,006 characters in this line)"]
+
+
+async def test_names_of_odd_bytes_are_shown_in_one_line(looked: Grep, tree: Any) -> None:
+    Path(os.fsdecode(os.fsencode(tree.root) + b"/a\xff\nb.txt")).write_text("needle\n")
+    assert await looked("needle") == ["a\\xff\\x0ab.txt:1: needle"]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", "[[:alpha:]]", "a{2,1}", "*x", r"\p{L}", "", "x" * 2000, "(?P<a>x)(?P<a>y)"]
+)
+async def test_what_is_no_pattern_is_refused_in_words(looked: Grep, pattern: str) -> None:
+    with pytest.raises(NativeFailure, match="pattern"):
+        await looked(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lines"),
+    [
+        (r"(\w)\1", ["a.txt:2: book"]),
+        (r"o(?=k)", ["a.txt:2: book"]),
+        (r"(?i)BOOK", ["a.txt:2: book"]),
+        (r"\Abook", ["a.txt:2: book"]),
+        (r"\<", ["a.txt:3: a<b"]),
+        (r"o*+o", ["no line below a.txt matches"]),
+        (r"x{", ["a.txt:4: x{y"]),
+        (r"grüße", ["a.txt:1: grüße"]),
+        (r"gr.ße$", ["a.txt:1: grüße"]),
+        ("book\n", ["no line below a.txt matches"]),
+    ],
+)
+async def test_both_engines_read_a_pattern_in_the_same_way(
+    looked: Grep, tree: Any, pattern: str, lines: list[str]
+) -> None:
+    tree.write("a.txt", "grüße\nbook\na<b\nx{y\n")
+    assert await looked(pattern, "a.txt") == lines
+    tree.write("only/a.txt", "grüße\nbook\na<b\nx{y\n")
+    there = [
+        line.replace("a.txt", "only/a.txt", 1) if ":" in line else "no line below only matches"
+        for line in lines
+    ]
+    assert await looked(pattern, "only") == there
+
+
+@pytest.mark.both_loops
+async def test_no_pattern_hangs(looked: Grep, tree: Any) -> None:
+    tree.write("bad.txt", "a" * 64 + "\n")
+    lines = await looked(r"(?=(a+)+b)x", seconds=1.0)
+    assert lines[-1] == "(stopped after 1 s, so there may be more; narrow the path or the pattern)"
+
+
+@pytest.mark.both_loops
+async def test_whoever_stops_waiting_leaves_nothing_behind(
+    looked: Grep, tree: Any, matchers: Callable[[], int], until: Callable[..., Awaitable[None]]
+) -> None:
+    tree.write("bad.txt", "a" * 64 + "\n")
+    task = asyncio.create_task(looked(r"(?=(a+)+b)x", seconds=60))
+    await asyncio.sleep(0)
+    await until(lambda: matchers() > 0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: matchers() == 0)
+
+
+# Whatever the pattern and the texts, both say the same.
+
+ATOMS = st.sampled_from(
+    ["a", "b", "A", "é", ".", "[ab]", "[^a]", "[a-z]", r"\d", r"\w", r"\s", r"\b", "^", "$", r"\.", "-"]
+)
+PATTERNS = st.recursive(
+    st.lists(ATOMS, min_size=1, max_size=4).map("".join),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map(lambda two: f"{two[0]}|{two[1]}"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{1,2}", "*?"])).map(
+            lambda two: f"(?:{two[0]}){two[1]}"
+        ),
+        inner.map(lambda one: f"({one})"),
+    ),
+    max_leaves=4,
+)
+LINES = st.lists(st.text("abAé. \t-_19[x", max_size=8), max_size=8)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pattern=PATTERNS, lines=LINES, ignore_case=st.booleans(), end=st.sampled_from(["\n", "\r\n"]))
+def test_both_engines_find_the_same_lines(
+    rg: str, tmp_path: Path, pattern: str, lines: list[str], ignore_case: bool, end: str
+) -> None:
+    (tmp_path / "a.txt").write_bytes("".join(line + end for line in lines).encode())
+    workspace, search = Workspace(tmp_path, None), Search(pattern, ".", None, ignore_case)
+
+    async def both() -> list[str]:
+        threads = Threads()
+        try:
+            return [
+                await grep(engine(program, workspace, threads), workspace, threads, search, 100, 10_000, 60)
+                for program in ("", rg)
+            ]
+        finally:
+            threads.close()
+
+    own, theirs = asyncio.run(both())
+    flags = re.IGNORECASE if ignore_case else re.NOFLAG
+    expected = [number for number, line in enumerate(lines, 1) if re.search(pattern, line, flags)]
+    assert own == theirs
+    assert [int(line.split(":")[1]) for line in own.split("\n") if line.startswith("a.txt:")] == expected

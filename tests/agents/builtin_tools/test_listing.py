@@ -1,0 +1,142 @@
+"""Listing a folder and finding files: in order, bounded, never through a link."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolyard.agents.builtin_tools.bounded_thread import Leash
+from toolyard.agents.builtin_tools.list_files import find, list_folder
+from toolyard.agents.builtin_tools.path_globs import glob
+from toolyard.agents.builtin_tools.tool_error import NativeFailure
+
+ROOM = 10_000
+
+
+def found(tree: Any, pattern: str, path: str = ".", most: int = 100, room: int = ROOM) -> list[str]:
+    return find(tree.workspace, pattern, path, most, room, Leash(60)).split("\n")
+
+
+# One folder.
+
+
+def test_a_folder_is_listed_by_name_with_kinds_and_sizes(tree: Any) -> None:
+    lines = list_folder(tree.workspace, "src", 100, ROOM, Leash(60)).split("\n")
+    assert lines == ["app.py  42 bytes", "chain  -> out/deep", "out  -> ../../outside", "sub/"]
+
+
+def test_the_root_leaves_out_git_and_the_data_directory(tree: Any) -> None:
+    lines = list_folder(tree.workspace, ".", 100, ROOM, Leash(60)).split("\n")
+    assert "pipe  (a named pipe)" in lines
+    assert "socket  (a socket)" in lines
+    assert not [line for line in lines if line.startswith((".git", "state"))]
+
+
+def test_a_folder_with_more_than_fits_says_how_many_are_left(tree: Any) -> None:
+    for number in range(20):
+        tree.write(f"many/{number:02}.txt", "x")
+    lines = list_folder(tree.workspace, "many", 5, ROOM, Leash(60)).split("\n")
+    assert lines == [
+        *(f"{number:02}.txt  1 bytes" for number in range(5)),
+        "(15 more are not shown; ask for less at once)",
+    ]
+    short = list_folder(tree.workspace, "many", 100, 60, Leash(60))
+    assert "more are not shown" in short
+    assert len(short) < 150
+
+
+def test_an_empty_folder_and_a_file_are_told_apart(tree: Any) -> None:
+    (tree.root / "empty").mkdir()
+    assert list_folder(tree.workspace, "empty", 5, ROOM, Leash(60)) == "empty is empty"
+    with pytest.raises(NativeFailure, match="is a file, not a folder"):
+        list_folder(tree.workspace, "README.md", 5, ROOM, Leash(60))
+
+
+# Finding.
+
+
+def test_files_are_found_at_any_depth_or_where_the_glob_says(tree: Any) -> None:
+    assert found(tree, "*.py") == ["src/app.py", "src/sub/deep.py"]
+    assert found(tree, "src/*.py") == ["src/app.py"]
+    assert found(tree, "src/**/*.py") == ["src/app.py", "src/sub/deep.py"]
+    assert found(tree, "*.py", "src/sub") == ["src/sub/deep.py"]
+    assert found(tree, "**/{app,deep}.py") == ["src/app.py", "src/sub/deep.py"]
+    assert found(tree, "*.rs") == ["no file below . fits '*.rs'"]
+
+
+def test_a_walk_goes_through_no_link_and_finds_no_pipe(tree: Any) -> None:
+    everything = found(tree, "**", most=1000)
+    assert everything == ["README.md", "src/app.py", "src/sub/deep.py"]
+
+
+def test_finding_is_bounded_and_says_what_is_missing(tree: Any) -> None:
+    for number in range(30):
+        tree.write(f"many/{number:02}.txt", "x")
+    assert found(tree, "*.txt", most=3)[-1] == "(27 more are not shown; ask for less at once)"
+
+
+def test_a_very_deep_tree_ends(tree: Any) -> None:
+    path = "/".join(["d"] * 100)
+    tree.write(f"{path}/x.txt", "x")
+    assert found(tree, "*.txt") == [
+        "no file below . fits '*.txt'",
+        "(not everything could be looked at, so there may be more)",
+    ]
+    assert found(tree, "x.txt", "/".join(["d"] * 60)) == [f"{path}/x.txt"]
+
+
+def test_a_walk_that_nobody_waits_for_ends(tree: Any) -> None:
+    leash = Leash(60)
+    leash.drop()
+    assert "not everything" in find(tree.workspace, "*", ".", 10, ROOM, leash)
+
+
+# Globs.
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "unfitting"),
+    [
+        ("*.py", ["a.py", "x/y/a.py", ".py"], ["a.pyc", "a.py/b"]),
+        ("/*.py", ["a.py"], ["x/a.py"]),
+        ("./src/*.py", ["src/a.py"], ["a.py", "src/x/a.py"]),
+        ("src/**", ["src/a", "src/b/c"], ["src2/a", "x/src/a"]),
+        ("**/a", ["a", "x/a", "x/y/a"], ["a/b", "ba"]),
+        ("a/**/b", ["a/b", "a/x/b", "a/x/y/b"], ["a/xb", "b"]),
+        ("a?c", ["abc", "aéc"], ["ac", "a/c"]),
+        ("[a-c]x", ["ax", "cx"], ["dx", "-x"]),
+        ("[!a-c]x", ["dx", "-x"], ["ax"]),
+        ("[]]x", ["]x"], ["x"]),
+        ("[x", ["[x"], ["x"]),
+        ("[z-a]", ["z", "-", "a"], ["m"]),
+        ("a.{ts,js}x", ["a.tsx", "a.jsx"], ["a.ts", "axtsx"]),
+        ("{a,b}/{c,d}", ["a/c", "b/d"], ["a/b"]),
+        ("a\\*", ["a\\b"], ["a*"]),
+        ("(a|b)+", ["(a|b)+"], ["a", "ab"]),
+    ],
+)
+def test_a_glob_fits_what_it_says(pattern: str, fitting: list[str], unfitting: list[str]) -> None:
+    fits = glob(pattern)
+    assert [path for path in fitting if not fits(path)] == []
+    assert [path for path in unfitting if fits(path)] == []
+
+
+@pytest.mark.parametrize("pattern", ["", "x" * 2000, "{a,b}" * 20])
+def test_a_glob_that_is_too_much_is_refused(pattern: str) -> None:
+    with pytest.raises(NativeFailure, match="a glob"):
+        glob(pattern)
+
+
+def test_no_glob_takes_long() -> None:
+    assert not glob("a*" * 400 + "b")("a" * 10_000)
+    assert not glob("**/" * 300 + "b")("/".join(["a"] * 300))
+
+
+@settings(max_examples=300)
+@given(st.text("ab*?[]!-{},/.\\^$(|+", max_size=12), st.text("ab/.", max_size=8))
+def test_every_text_is_a_glob_that_answers(pattern: str, path: str) -> None:
+    if pattern:
+        assert glob(pattern)(path) in (True, False)

@@ -1,0 +1,307 @@
+"""Native tools among the others: one list, one call path, for chats alone, and in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolyard.config import load_config
+from toolyard.config.settings.table import Settings
+from toolyard.core.composition import Parts, build
+from toolyard.errors import OutcomeUnknown, ToolRefused
+from toolyard.types.account import Right, TokenScope
+from toolyard.types.agent import Agent
+from toolyard.types.call import Caller, CallRecord
+from toolyard.types.decision import Outcome, Surface, Verdict
+from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.server import NATIVE, Bundle
+
+ANN = Principal("ann")
+ALL = ["find_files", "grep", "list_dir", "view_file", "web_fetch"]
+FETCH_SERVER = Path(__file__).with_name("fetch_server.py")
+ENTRY = {"command": sys.executable, "args": ["-I", "-S", str(FETCH_SERVER)]}
+
+
+def in_chat(**options: Any) -> Caller:
+    return Caller(chat="c1", **options)
+
+
+@pytest.fixture
+def records() -> list[CallRecord]:
+    return []
+
+
+@pytest.fixture
+async def parts(leaks: None, tree: Any, records: list[CallRecord]) -> AsyncIterator[Parts]:
+    configuration = load_config(
+        overrides={"mcpServers": {"web": ENTRY}}, env={}, cwd=tree.outside, data_dir=tree.data
+    )
+    settings = Settings(workspace_root=tree.root)
+    made = build(configuration, settings, data_dir=tree.data, native=True, record=records.append)
+    yield made
+    await made.close()
+
+
+async def shown(parts: Parts, caller: Caller) -> list[str]:
+    return list(parts.calls.shown(await parts.rosters.current(caller.principal), caller))
+
+
+# Who sees them.
+
+
+async def test_a_chat_has_them_in_one_list_with_the_others_by_name(parts: Parts) -> None:
+    names = await shown(parts, in_chat())
+    [hashed] = set(names) - set(ALL)
+    assert hashed.startswith("web_fetch_")
+    assert names == sorted([*ALL, hashed])
+
+
+async def test_nobody_else_has_them(parts: Parts) -> None:
+    caller = Caller()
+    assert not set(ALL) & set(await shown(parts, caller))
+    with pytest.raises(ToolRefused, match="there is no tool 'view_file' here"):
+        await parts.calls.call("view_file", {"path": "README.md"}, caller)
+    roster = await parts.rosters.current(LOCAL)
+    assert "view_file" not in parts.meta.search(roster, "view a file", caller, 10)
+    assert "view_file" in parts.meta.search(roster, "view a file", in_chat(), 10)
+    told = await parts.meta.answer("tools_call", {"name": "grep", "arguments": {"pattern": "x"}}, caller)
+    assert told["ok"] is False
+
+
+async def test_why_says_that_they_are_for_chats(parts: Parts) -> None:
+    decision = parts.calls.explain("view_file", Caller())
+    assert (decision.tool, decision.verdict) == ("@native/view_file", Verdict.HIDE)
+    assert decision.decisive is not None
+    assert decision.decisive.reason == "a native tool, which only chats have"
+    in_one = parts.calls.explain("@native/view_file", in_chat())
+    assert in_one.verdict is Verdict.ALLOW
+    assert {link.rule: link.outcome for link in in_one.chain}["native"] is Outcome.PASS
+
+
+async def test_no_list_status_or_door_speaks_of_their_server(parts: Parts) -> None:
+    await parts.calls.call("list_dir", {}, in_chat())
+    manager = parts.manager
+    assert list(manager.servers) == ["web"]
+    assert list(manager.visible(LOCAL)) == ["web"]
+    assert [status.server for status in manager.statuses()] == ["web"]
+    assert [status.server for status in manager.statuses(LOCAL)] == ["web"]
+    assert [status.server for status in await manager.connect()] == ["web"]
+
+
+async def test_nothing_of_them_is_stored(parts: Parts, tree: Any) -> None:
+    await shown(parts, in_chat())
+    await parts.calls.call("list_dir", {}, in_chat())
+    await parts.close()
+    kept = [file.name for file in tree.data.rglob("*") if file.is_file() and b"@native" in file.read_bytes()]
+    assert kept == []
+
+
+async def test_a_lock_does_not_concern_them(parts: Parts, tree: Any) -> None:
+    (tree.data / "mcp.lock").write_text('{"broken')
+    names = await shown(parts, in_chat())
+    assert [name for name in names if name in ALL] == ALL
+
+
+async def test_without_a_workspace_root_only_pages_are_fetched(leaks: None, tmp_path: Path) -> None:
+    made = build(
+        load_config(overrides={}, env={}, cwd=tmp_path, data_dir=tmp_path),
+        Settings(),
+        data_dir=tmp_path,
+        native=True,
+    )
+    try:
+        assert await shown(made, in_chat()) == ["web_fetch"]
+        with pytest.raises(ToolRefused):
+            await made.calls.call("view_file", {"path": "x"}, in_chat())
+    finally:
+        await made.close()
+
+
+async def test_doors_without_a_chat_have_none(leaks: None, tmp_path: Path) -> None:
+    made = build(
+        load_config(overrides={}, env={}, cwd=tmp_path, data_dir=tmp_path), Settings(), data_dir=tmp_path
+    )
+    try:
+        assert await shown(made, in_chat()) == []
+    finally:
+        await made.close()
+
+
+@pytest.mark.parametrize(
+    ("caller", "expected"),
+    [
+        (in_chat(agent=Agent("a", "A", tools=("view_*", "grep"))), ["grep", "view_file"]),
+        (
+            in_chat(agent=Agent("a", "A", tools=("*", "!web_*"))),
+            ["find_files", "grep", "list_dir", "view_file"],
+        ),
+        (in_chat(agent=Agent("a", "A", tools=())), []),
+        (in_chat(choice=frozenset({"@native/grep", "web/fetch"})), ["grep"]),
+        (in_chat(bundles=(Bundle("b", "web", "direct"),)), ALL),
+        (in_chat(scope=TokenScope(frozenset(Right), servers=("web",))), []),
+        (in_chat(scope=TokenScope(frozenset(Right), tools=("grep",))), ["grep"]),
+        (in_chat(agent=Agent("a", "A", mode="meta"), surface=Surface.MODEL_DIRECT), []),
+        (in_chat(agent=Agent("a", "A", mode="meta"), surface=Surface.MODEL_META), ALL),
+        (in_chat(principal=ANN), ALL),
+    ],
+)
+async def test_every_rule_of_the_chain_counts_for_them(
+    parts: Parts, caller: Caller, expected: list[str]
+) -> None:
+    assert [name for name in await shown(parts, caller) if name in ALL] == expected
+
+
+# What they do.
+
+
+async def test_a_call_goes_the_one_way_and_is_recorded(parts: Parts, records: list[CallRecord]) -> None:
+    result = await parts.calls.call(
+        "view_file", {"path": "README.md", "offset": 2, "limit": "1"}, in_chat(principal=ANN)
+    )
+    assert result.text == "README.md, lines 2 to 2; more follow: offset 3\n2\tfirst line"
+    [record] = records
+    assert (record.tool, record.name, record.principal, record.outcome) == (
+        "@native/view_file",
+        "view_file",
+        "ann",
+        "ok",
+    )
+
+
+async def test_all_callers_share_one_connection(parts: Parts) -> None:
+    await asyncio.gather(
+        *(parts.calls.call("list_dir", {}, in_chat(principal=Principal(f"p{n}"))) for n in range(20))
+    )
+    assert parts.manager.connection(NATIVE).status().connects == 1
+    assert parts.manager.lanes("c1") == []
+
+
+async def test_each_tool_answers(parts: Parts) -> None:
+    async def told(name: str, **arguments: Any) -> str:
+        result = await parts.calls.call(name, arguments, in_chat())
+        assert not result.is_error
+        return result.text
+
+    assert await told("find_files", pattern="*.py") == "src/app.py\nsrc/sub/deep.py"
+    assert await told("grep", pattern="DEF", ignore_case="true", glob="*.py", limit=1.0) == (
+        "src/app.py:3: def main():\n(the first 1 matches; there are more)"
+    )
+    assert (await told("list_dir", path="src")).startswith("app.py  42 bytes\n")
+    assert (await told("list_dir")).startswith("README.md")
+
+
+async def test_a_picture_reaches_the_caller_as_media(parts: Parts, tree: Any) -> None:
+    tree.write("pic.png", tree.png)
+    result = await parts.calls.call("view_file", {"path": "pic.png"}, in_chat())
+    [media] = result.media
+    assert (media.kind, media.mime, base64.b64decode(media.data)) == ("image", "image/png", tree.png)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("view_file", {}, "'path' is missing"),
+        ("view_file", {"path": 3}, "'path' must be a string"),
+        ("view_file", {"path": "README.md", "offset": 0}, "'offset' must be 1 or more"),
+        ("view_file", {"file": "x"}, "view_file has no argument 'file'; it has: path, offset, limit"),
+        ("view_file", {"path": "../outside/secret.txt"}, "leads out of the workspace"),
+        ("view_file", {"path": "src"}, "is a folder, not a file; list_dir lists it"),
+        ("grep", {"pattern": "("}, "the pattern cannot be read"),
+        ("grep", {"pattern": "x", "ignore_case": 3}, "'ignore_case' must be true or false"),
+        ("find_files", {"pattern": ""}, "a glob has from 1"),
+        ("list_dir", {"path": "README.md"}, "is a file, not a folder"),
+        ("web_fetch", {"url": "http://127.0.0.1/"}, "has a private or denied address"),
+        ("web_fetch", {"url": "file:///etc/passwd"}, "does not begin with http"),
+    ],
+)
+async def test_what_cannot_be_done_is_an_error_result_in_words(
+    parts: Parts, records: list[CallRecord], name: str, arguments: dict[str, Any], words: str
+) -> None:
+    result = await parts.calls.call(name, arguments, in_chat())
+    assert result.is_error
+    assert words in result.text
+    assert records[-1].outcome == "tool error"
+
+
+async def test_a_result_never_needs_a_handle(leaks: None, tree: Any) -> None:
+    tree.write("long.txt", "".join(f"line {number}\n" for number in range(5000)))
+    settings = Settings(workspace_root=tree.root, result_limit=2000)
+    made = build(
+        load_config(overrides={}, env={}, cwd=tree.outside, data_dir=tree.data),
+        settings,
+        data_dir=tree.data,
+        native=True,
+    )
+    try:
+        for name, arguments in (
+            ("view_file", {"path": "long.txt"}),
+            ("grep", {"pattern": "line", "limit": 500}),
+        ):
+            result = await made.calls.call(name, arguments, in_chat())
+            assert (result.truncated, result.handle, result.is_error) == (False, None, False)
+            assert 1000 < len(result.text) <= 2000
+    finally:
+        await made.close()
+
+
+async def test_a_cancelled_call_ends_its_work_and_the_next_is_answered(
+    parts: Parts, tree: Any, matchers: Callable[[], int], until: Callable[..., Awaitable[None]]
+) -> None:
+    tree.write("bad.txt", "a" * 64 + "\n")
+    task = asyncio.create_task(parts.calls.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))
+    await until(lambda: matchers() == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: matchers() == 0)
+    assert "README.md" in (await parts.calls.call("list_dir", {}, in_chat())).text
+
+
+async def test_closing_in_the_middle_ends_everything(
+    parts: Parts, tree: Any, until: Callable[..., Awaitable[None]]
+) -> None:
+    tree.write("bad.txt", "a" * 64 + "\n")
+    task = asyncio.create_task(parts.calls.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))
+    await until(lambda: parts.manager.connection(NATIVE).status().in_flight == 1)
+    await parts.close()
+    with pytest.raises(OutcomeUnknown):
+        await task
+
+
+# Names that are ours.
+
+
+async def test_a_servers_tool_that_wants_a_reserved_name_gets_the_hash(parts: Parts) -> None:
+    roster = await parts.rosters.current(LOCAL)
+    [renamed] = roster.names.renamed
+    assert (
+        str(renamed) == f"web/fetch is exposed as '{renamed.name}': 'web_fetch' is a tool of Toolyard's own"
+    )
+    assert roster.tools["web_fetch"].id == "@native/web_fetch"
+    result = await parts.calls.call(renamed.name, {}, in_chat())
+    assert result.text == "from the server"
+
+
+def test_check_says_that_the_name_is_ours(tmp_path: Path) -> None:
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"web": ENTRY}}))
+    (tmp_path / "AGENTS.md").write_text("## Reader\n---\ntools: [view_file, grep]\n---\nRead.\n")
+
+    def toolyard(*words: str) -> str:
+        command = [sys.executable, "-m", "toolyard", *words, "--data-dir", str(tmp_path)]
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    listed = toolyard("tools", "--json")
+    assert "view_file" not in listed
+    told = toolyard("check")
+    assert "'web_fetch' is a tool of Toolyard's own" in told
+    assert "there is no tool" not in told

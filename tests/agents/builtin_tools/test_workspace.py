@@ -1,0 +1,368 @@
+"""Whatever path a model gives, nothing outside the workspace is read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from toolyard.agents.builtin_tools.bounded_thread import Leash
+from toolyard.agents.builtin_tools.directory_walk import Walk
+from toolyard.agents.builtin_tools.grep import Hits, lines_of
+from toolyard.agents.builtin_tools.list_files import find, list_folder
+from toolyard.agents.builtin_tools.tool_error import NativeFailure
+from toolyard.agents.builtin_tools.view_file import view
+from toolyard.agents.builtin_tools.workspace import Workspace
+
+NAMES = [
+    *(
+        "..",
+        ".",
+        "",
+        "/",
+        "//",
+        "~",
+        "%2e%2e",
+        "..\\\\",
+        "...",
+        " ..",
+        ".. ",
+        "\\x2e\\x2e",
+        "\\x00",
+        "..\\x2f..",
+    ),
+    *("to-file", "to-folder", "up", "far-up", "sideways", "to-root", "to-proc", "to-fd", "to-dev", "to-data"),
+    *("to-data-abs", "loop", "ping", "out", "chain", "inside", "inside-abs", "inside-folder", "sneaky"),
+    *("src", "sub", "app.py", "deep", "deep.py", "state", "secret.txt", "secret.key", ".git", "config"),
+    *(
+        "outside",
+        "work",
+        "etc",
+        "passwd",
+        "proc",
+        "self",
+        "environ",
+        "root",
+        "cwd",
+        "fd",
+        "0",
+        "3",
+        "dev",
+        "zero",
+    ),
+    *("README.md", "pipe", "socket", "*", "**"),
+]
+PATHS = st.builds(
+    lambda before, parts: before + "/".join(parts),
+    st.sampled_from(
+        ["", "", "", "/", "{root}/", "{root}/../", "{outside}/", "{data}/", "//", "./", "/proc/self/cwd/"]
+    ),
+    st.lists(st.sampled_from(NAMES) | st.text(max_size=6), max_size=8),
+)
+
+
+def everything(workspace: Workspace, path: str) -> str:
+    """All that the tools that read files say about a path."""
+
+    def said(work: Any, *arguments: Any) -> str:
+        try:
+            return str(work(workspace, *arguments))
+        except NativeFailure as failure:
+            return str(failure)
+
+    leash = Leash(60)
+    return "\n".join(
+        (
+            said(view, path, 1, 100, 10_000, leash),
+            said(list_folder, path, 100, 10_000, leash),
+            said(find, "**", path, 1000, 100_000, leash),
+            said(lines_of, Hits(path, [1, 2, 3])),
+        )
+    )
+
+
+@settings(max_examples=600)
+@given(PATHS)
+@example("../outside/secret.txt")
+@example("src/../../outside/secret.txt")
+@example("to-file")
+@example("to-folder/secret.txt")
+@example("to-folder/deep/secret.txt")
+@example("sideways/secret.txt")
+@example("src/chain/secret.txt")
+@example("far-up/etc/passwd")
+@example("to-root/etc/passwd")
+@example("to-proc")
+@example("to-fd/0")
+@example("state/secret.key")
+@example("to-data/secret.key")
+@example("to-data-abs/deep/secret.txt")
+@example("{data}/secret.key")
+@example("{outside}/secret.txt")
+@example("{root}/../outside/secret.txt")
+@example("/proc/self/cwd/../outside/secret.txt")
+@example("\\x2e\\x2e/outside/secret.txt")
+def test_no_path_leads_out(lasting_tree: Any, path: str) -> None:
+    tree = lasting_tree
+    for word, place in (("{root}", tree.root), ("{outside}", tree.outside), ("{data}", tree.data)):
+        path = path.replace(word, str(place))
+    said = everything(tree.workspace, path)
+    assert tree.canary not in said
+    assert "root:x:" not in said
+    assert "PATH=" not in said
+
+
+def test_the_canary_would_be_seen(tree: Any) -> None:
+    """The law above can fail: where the root is one folder further up, the canary is read."""
+    assert tree.canary in everything(Workspace(tree.root.parent, None), "outside/secret.txt")
+    assert tree.canary in everything(Workspace(tree.root, None), "state/secret.key")
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("../outside/secret.txt", "leads out of the workspace"),
+        ("src/../../outside", "leads out of the workspace"),
+        ("/etc/passwd", "is outside the workspace"),
+        ("to-file", "is a link that leads out of the workspace"),
+        ("sideways/secret.txt", "leads out of the workspace"),
+        ("to-dev", "is a link that leads out of the workspace"),
+        ("pipe", "is a named pipe, not a file"),
+        ("socket", "is a socket, not a file"),
+        ("state", "is not part of the workspace"),
+        ("to-data/secret.key", "is not part of the workspace"),
+        ("loop", "leads through too many links"),
+        ("ping", "leads through too many links"),
+        ("nothing", "does not exist"),
+        ("dangling", "does not exist"),
+        ("README.md/x", "a name in the middle is no folder"),
+        ("x\0y", "is no path"),
+        ("\ud800", "is no path"),
+        ("x" * 300, "is too long"),
+        ("x/" * 4000, "at most 4,096 characters"),
+    ],
+)
+def test_a_path_that_cannot_be_read_says_why(tree: Any, path: str, words: str) -> None:
+    with pytest.raises(NativeFailure, match=words.replace("(", r"\(")), tree.workspace.open(path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("src/app.py", "src/app.py"),
+        ("./src//sub/../app.py", "src/app.py"),
+        ("{root}/src/app.py", "src/app.py"),
+        ("inside", "src/app.py"),
+        ("inside-abs", "src/app.py"),
+        ("inside-folder/sub/../app.py", "src/app.py"),
+        ("", "."),
+        ("{root}", "."),
+        ("src/..", "."),
+    ],
+)
+def test_what_lies_inside_is_found_by_every_way(tree: Any, path: str, found: str) -> None:
+    with tree.workspace.open(path.replace("{root}", str(tree.root))) as opened:
+        assert opened.path == found
+
+
+def test_a_root_behind_a_link_is_entered(tree: Any) -> None:
+    door = tree.outside / "door"
+    door.symlink_to(tree.root)
+    with Workspace(door, None).open(f"{tree.root}/src/app.py") as opened:
+        assert opened.path == "src/app.py"
+
+
+def test_a_root_that_is_the_data_directory_is_not_read(tree: Any) -> None:
+    with (
+        pytest.raises(NativeFailure, match="its root is the data directory"),
+        Workspace(tree.data, tree.data).open("."),
+    ):
+        pass
+
+
+def test_a_root_inside_the_data_directory_is_read(tree: Any) -> None:
+    with Workspace(tree.data / "deep", tree.data).open("secret.txt") as opened:
+        assert opened.path == "secret.txt"
+
+
+def test_a_root_that_is_gone_says_so(tmp_path: Path) -> None:
+    with (
+        pytest.raises(NativeFailure, match="its root does not exist"),
+        Workspace(tmp_path / "no", None).open("."),
+    ):
+        pass
+
+
+def test_the_whole_machine_as_a_root_leaves_out_what_tells_of_processes() -> None:
+    workspace = Workspace(Path("/"), None)
+    for path in ("proc/self/environ", "proc/1/status", "sys/kernel", "/proc/self/cmdline"):
+        with pytest.raises(NativeFailure, match="is not part of the workspace"), workspace.open(path):
+            pass
+    said = find(workspace, "proc/self/*", ".", 10, 1000, Leash(0.5))
+    assert "proc/self" not in said.replace("'proc/self/*'", "")
+
+
+def test_no_descriptor_stays_open(tree: Any) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for path in (
+        "src/sub/deep.py",
+        "to-file",
+        "nothing/x",
+        "src/sub/../../src/app.py",
+        "a/" * 50,
+        "ping",
+        "\\x00",
+    ):
+        everything(tree.workspace, path)
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_long_way_in_and_out_holds_few_descriptors(tree: Any) -> None:
+    path = "src/../" * 500 + "src/app.py"
+    before = len(os.listdir("/proc/self/fd"))
+    with tree.workspace.open(path):
+        assert len(os.listdir("/proc/self/fd")) < before + 5
+
+
+@pytest.mark.parametrize("path", ["swap/secret.txt", "swap/deep/secret.txt", "swap"])
+@pytest.mark.parametrize("moment", ["stat", "open"])
+def test_what_is_swapped_for_a_link_while_it_is_read_leads_nowhere(
+    tree: Any, monkeypatch: pytest.MonkeyPatch, path: str, moment: str
+) -> None:
+    """Between the look at a name and its opening, or after it, somebody puts a link to the outside there."""
+    place = tree.root / "swap"
+    (place / "deep").mkdir(parents=True)
+    for name in ("secret.txt", "deep/secret.txt"):
+        (place / name).write_text("harmless\n")
+    real = getattr(os, moment)
+
+    def swapping(name: Any, *arguments: Any, **options: Any) -> Any:
+        result = real(name, *arguments, **options)
+        if name == "swap" and not place.is_symlink():
+            place.rename(tree.root / "spare")
+            place.symlink_to(tree.outside)
+        return result
+
+    monkeypatch.setattr(os, moment, swapping)
+    said = everything(tree.workspace, path)
+    assert place.is_symlink(), "nothing was swapped, so this shows nothing"
+    assert tree.canary not in said
+
+
+def test_a_file_that_is_swapped_for_a_link_leads_nowhere(tree: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tree.write("swap.txt", "harmless\n")
+    real = os.stat
+
+    def swapping(name: Any, *arguments: Any, **options: Any) -> Any:
+        result = real(name, *arguments, **options)
+        if name == "swap.txt" and not file.is_symlink():
+            file.unlink()
+            file.symlink_to(tree.outside / "secret.txt")
+        return result
+
+    monkeypatch.setattr(os, "stat", swapping)
+    with pytest.raises(NativeFailure, match="was replaced while it was read"):
+        view(tree.workspace, "swap.txt", 1, 10, 1000, Leash(60))
+
+
+def test_a_file_that_is_swapped_for_a_pipe_keeps_nobody_waiting(
+    tree: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tree.write("swap.txt", "harmless\n")
+    real = os.stat
+
+    def swapping(name: Any, *arguments: Any, **options: Any) -> Any:
+        result = real(name, *arguments, **options)
+        if name == "swap.txt":
+            file.unlink()
+            os.mkfifo(file)
+        return result
+
+    monkeypatch.setattr(os, "stat", swapping)
+    with pytest.raises(NativeFailure, match="is a named pipe, not a file"):
+        view(tree.workspace, "swap.txt", 1, 10, 1000, Leash(60))
+
+
+def test_a_folder_that_is_swapped_under_a_walk_is_not_entered(tree: Any) -> None:
+    tree.write("a/first.txt", "x")
+    tree.write("b/secret.txt", "x")
+    with tree.workspace.folder(".") as start:
+        seen: list[str] = []
+        for entry in Walk(tree.workspace, start, Leash(60)):
+            seen.append(entry.path)
+            if entry.path == "a/first.txt":
+                (tree.root / "b").rename(tree.root / "spare")
+                (tree.root / "b").symlink_to(tree.outside)
+    assert "a/first.txt" in seen
+    assert not [path for path in seen if path.startswith("b/")]
+
+
+STORM = """
+import os, sys
+root, outside = sys.argv[1:]
+place, spare = os.path.join(root, "swap"), os.path.join(root, "spare")
+print("ready", flush=True)
+while True:
+    os.rename(place, spare)
+    os.symlink(outside, place)
+    os.unlink(place)
+    os.mkfifo(place)
+    os.unlink(place)
+    os.rename(spare, place)
+"""
+
+
+def test_a_storm_of_renames_by_another_process_leads_nowhere_and_keeps_nobody_waiting(tree: Any) -> None:
+    (tree.root / "swap" / "deep").mkdir(parents=True)
+    for name in ("secret.txt", "deep/secret.txt"):
+        (tree.root / "swap" / name).write_text("harmless\n")
+    command = [sys.executable, "-I", "-S", "-c", STORM, str(tree.root), str(tree.outside)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as storm:
+        assert storm.stdout is not None
+        storm.stdout.readline()
+        try:
+            for _ in range(100):
+                for path in (".", "swap", "swap/secret.txt", "swap/deep", "swap/deep/secret.txt"):
+                    assert tree.canary not in everything(tree.workspace, path)
+        finally:
+            storm.kill()
+
+
+def test_a_huge_sparse_file_is_read_within_its_time(tree: Any) -> None:
+    file = tree.write("huge.txt", "first line\n" * 20_000)
+    with file.open("r+b") as stream:
+        stream.truncate(1 << 40)
+    assert "first line" in str(view(tree.workspace, "huge.txt", 1, 1, 1000, Leash(60)))
+    with pytest.raises(NativeFailure):
+        view(tree.workspace, "huge.txt", 30_000, 10, 1000, Leash(0.2))
+
+
+@pytest.mark.parametrize("name", ["secret.key", "toolyard.db"])
+def test_a_hard_link_to_a_file_of_the_data_directory_is_not_read(tmp_path: Path, name: str) -> None:
+    root, data = tmp_path / "work", tmp_path / "data"
+    root.mkdir()
+    data.mkdir()
+    (data / name).write_text("the key\n")
+    os.link(data / name, root / "notes.txt")
+    workspace = Workspace(root, data)
+    with pytest.raises(NativeFailure, match="is not part of the workspace"):
+        view(workspace, "notes.txt", 1, 10, 1000, Leash(60))
+    assert lines_of(workspace, Hits("notes.txt", [1])) == []
+
+
+def test_other_hard_links_are_read(tmp_path: Path) -> None:
+    """Package stores and worktrees are made of them."""
+    root, data = tmp_path / "work", tmp_path / "data"
+    root.mkdir()
+    data.mkdir()
+    (data / "secret.key").write_text("the key\n")
+    (root / "one.txt").write_text("shared\n")
+    os.link(root / "one.txt", root / "two.txt")
+    assert lines_of(Workspace(root, data), Hits("two.txt", [1])) == ["two.txt:1: shared"]

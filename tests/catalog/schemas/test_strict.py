@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolyard.catalog.schemas.provider_schema import Provider, View, view
+from toolyard.types.tool import Definition
+
+Rules = dict[str, Callable[[dict[str, Any]], None]]
+
+
+def strict(schema: dict[str, Any]) -> View:
+    return view(Definition("repo", "search", input_schema=schema), "repo_search", Provider.OPENAI_STRICT)
+
+
+def parameters(schema: dict[str, Any]) -> dict[str, Any]:
+    found = strict(schema)
+    assert found.strict, found.notes
+    assert found.tool["function"]["strict"] is True
+    return found.tool["function"]["parameters"]
+
+
+def test_every_object_is_closed_and_every_property_required(rules: Rules) -> None:
+    result = parameters(
+        {
+            "type": "object",
+            "properties": {
+                "at": {"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]},
+                "tags": {
+                    "type": "array",
+                    "items": {"type": "object", "properties": {"t": {"type": "string"}}},
+                },
+            },
+            "required": ["at"],
+        }
+    )
+    rules["strict"](result)
+    assert result["required"] == ["at", "tags"]
+    assert result["properties"]["tags"]["type"] == ["array", "null"]
+    assert result["properties"]["at"]["type"] == "object"
+    assert result["properties"]["tags"]["items"]["properties"]["t"]["type"] == ["string", "null"]
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        ({"type": "string"}, {"type": ["string", "null"]}),
+        ({"type": ["string", "null"]}, {"type": ["string", "null"]}),
+        ({"type": "string", "enum": ["a"]}, {"enum": ["a", None], "type": ["string", "null"]}),
+        ({"enum": ["a", None]}, {"enum": ["a", None]}),
+        ({"enum": ["a"]}, {"anyOf": [{"enum": ["a"]}, {"type": "null"}]}),
+        ({"const": "a"}, {"anyOf": [{"const": "a"}, {"type": "null"}]}),
+        (
+            {"anyOf": [{"type": "string"}, {"type": "number"}], "description": "Either."},
+            {
+                "description": "Either.",
+                "anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}],
+            },
+        ),
+        (
+            {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        ),
+    ],
+)
+def test_an_optional_property_may_be_null(given: dict[str, Any], made: dict[str, Any]) -> None:
+    assert parameters({"properties": {"x": given}})["properties"]["x"] == made
+
+
+def test_keywords_that_strict_mode_does_not_know_are_dropped() -> None:
+    x = {
+        "type": "string",
+        "minLength": 1,
+        "pattern": "^(?=a)",
+        "format": "uri",
+        "default": "a",
+        "examples": ["a"],
+        "not": {"const": "b"},
+    }
+    y = {"type": "string", "pattern": "^a", "format": "date"}
+    assert parameters({"properties": {"x": x, "y": y}, "required": ["x", "y"]})["properties"] == {
+        "x": {"type": "string"},
+        "y": {"type": "string", "pattern": "^a", "format": "date"},
+    }
+
+
+def test_a_tool_without_parameters_is_strict() -> None:
+    for schema in ({}, {"type": "object"}, {"additionalProperties": False}, {"additionalProperties": True}):
+        assert parameters(schema) == {
+            "type": "object",
+            "properties": {},
+            "required": [],
+            "additionalProperties": False,
+        }
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"properties": {"m": {"type": "object"}}}, "m has properties of any name"),
+        (
+            {"properties": {"m": {"type": "object", "additionalProperties": {"type": "string"}}}},
+            "m has properties of any name",
+        ),
+        ({"properties": {"a": {"type": "string"}}, "additionalProperties": True}, "the root has properties"),
+        ({"properties": {"a": {}}}, "a accepts anything"),
+        ({"properties": {"a": {"type": "array"}}}, "the items of a may be anything"),
+        ({"properties": {"a": {"oneOf": [{"type": "string"}]}}}, "a has oneOf"),
+        ({"properties": {"a": {"type": "array", "items": {"oneOf": [{}]}}}}, "a.* has oneOf"),
+        (
+            {"properties": {"a": {"type": "object", "patternProperties": {"^x": {}}}}},
+            "a has patternProperties",
+        ),
+        ({"properties": {"a": {"type": "string"}}, "required": ["b"]}, "the root requires a property"),
+        ({"oneOf": [{"required": ["a"]}], "properties": {"a": {"type": "string"}}}, "the alternatives"),
+        ({"properties": {"a": {"$ref": "#"}}}, "$ref '#' refers to itself"),
+        ({"properties": {"a": {"$ref": "https://x.org/s"}}}, "$ref 'https://x.org/s' is outside"),
+        (
+            {
+                "properties": {
+                    "a": {
+                        "type": "object",
+                        "properties": {"b": {"type": "string"}},
+                        "anyOf": [{"required": ["b"]}],
+                    }
+                }
+            },
+            "a has anyOf beside properties",
+        ),
+        ({"properties": {"a": {"enum": list(range(1001))}}}, "it lists more than 1000 values"),
+        (
+            {"properties": {f"p{number}": {"type": "string"} for number in range(5001)}},
+            "it has more than 5000 properties",
+        ),
+        ({"properties": {"x" * 120_001: {"type": "string"}}}, "its names and values have more than"),
+    ],
+)
+def test_what_has_no_strict_form_falls_back_and_says_why(
+    schema: dict[str, Any], reason: str, rules: Rules
+) -> None:
+    found = strict(schema)
+    assert not found.strict
+    assert found.tool["function"]["strict"] is False
+    assert found.notes[0].startswith(f"not strict: {reason}")
+    rules["openai"](found.tool)
+
+
+def test_ten_levels_are_strict_and_eleven_are_not() -> None:
+    def levels(count: int) -> dict[str, Any]:
+        schema: dict[str, Any] = {"type": "string"}
+        for _ in range(count):
+            schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+        return schema
+
+    assert strict(levels(10)).strict
+    assert strict(levels(11)).notes == ("not strict: it has more than 10 levels of objects",)
+
+
+def test_a_null_that_only_the_strict_form_allows_is_taken_out_of_the_arguments() -> None:
+    found = strict(
+        {
+            "properties": {
+                "city": {"type": "string"},
+                "note": {"type": ["string", "null"]},
+                "at": {"type": "object", "properties": {"x": {"type": "number"}}},
+                "list": {
+                    "type": "array",
+                    "items": {"type": "object", "properties": {"y": {"type": "number"}}},
+                },
+            }
+        }
+    )
+    assert found.arguments(
+        {"city": None, "note": None, "at": {"x": None}, "list": [{"y": None}, {"y": 1}]}
+    ) == {"note": None, "at": {}, "list": [{}, {"y": 1}]}
+    assert found.arguments({"city": "Bonn", "at": None, "list": None}) == {"city": "Bonn"}
+
+
+def test_arguments_for_another_view_stay_as_they_are() -> None:
+    other = view(Definition("s", "t", input_schema={"properties": {"a": {}}}), "s_t", Provider.ANTHROPIC)
+    assert other.arguments({"a": None}) == {"a": None}
+
+
+# A law: what the strict form lets through is, without the nulls we added, what the server asked for.
+leaves = st.sampled_from(
+    [
+        {"type": "string"},
+        {"type": "integer"},
+        {"type": ["string", "null"]},
+        {"type": "string", "enum": ["a", "b"]},
+        {"const": 1},
+        {"enum": ["x", None, 2]},
+        {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+    ]
+)
+
+
+def objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.builds(
+        lambda properties, required: {
+            "type": "object",
+            "properties": properties,
+            "required": [name for name in properties if name in required],
+        },
+        st.dictionaries(st.sampled_from("abcd"), inner, min_size=1, max_size=4),
+        st.sets(st.sampled_from("abcd")),
+    )
+
+
+sound = st.recursive(
+    leaves,
+    lambda inner: objects(inner) | st.builds(lambda items: {"type": "array", "items": items}, inner),
+    max_leaves=8,
+)
+
+
+def instances(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """Values that a strict schema of the kinds above accepts."""
+    if "anyOf" in schema:
+        return st.one_of([instances(branch) for branch in schema["anyOf"]])
+    if "const" in schema:
+        return st.just(schema["const"])
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    return st.one_of([_of_kind(kind, schema) for kind in kinds])
+
+
+def _of_kind(kind: str, schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    if kind == "object":
+        return st.fixed_dictionaries({key: instances(value) for key, value in schema["properties"].items()})
+    if kind == "array":
+        return st.lists(instances(schema["items"]), max_size=3)
+    return {"string": st.text(max_size=3), "integer": st.integers(0, 5), "null": st.none()}[kind]
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_what_a_model_can_say_in_strict_mode_is_what_the_server_accepts(data: st.DataObject) -> None:
+    raw = data.draw(objects(sound))
+    found = strict(raw)
+    assert found.strict
+    schema = found.tool["function"]["parameters"]
+    arguments = data.draw(instances(schema))
+    jsonschema_rs.validator_for(schema).validate(arguments)
+    jsonschema_rs.validator_for(raw).validate(found.arguments(arguments))

@@ -1,0 +1,39 @@
+"""Whose answer a broken message was."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolyard.protocol.framing import Oversize
+from toolyard.protocol.id_recovery import in_place_of
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc":"2.0","id":7,"result":{"n":NaN}}',
+        b'{"id" : 7 , "jsonrpc" : "2.0" , "error" : {"code":NaN}}',
+        b'{"id":"7","result":{"method":"tools/call","id":8,"n":NaN}}',
+        b'{"jsonrpc":"2.0","result":{"id":8,"n":NaN},"id":7}',
+        b'{"result":{"rows":[{"id":8},{"id":9}],"n":NaN},"id":7,"jsonrpc":"2.0"}\r',
+    ],
+)
+def test_the_call_is_told_from_what_it_holds(line: bytes) -> None:
+    told = {"jsonrpc": "2.0", "id": 7, "error": {"code": 0, "message": "why"}}
+    assert in_place_of(line, "why") == told
+    assert in_place_of(Oversize(line[:4096], line[-4096:], len(line)), "why") == told
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"n":NaN}}',
+        b'{"method":"elicitation/create","params":{"n":NaN},"jsonrpc":"2.0","id":7}',
+        b'{"level":"info","id":7,"result":NaN}',
+        b'{"jsonrpc":"2.0","result":{"rows":[{"id":7}]',
+        b"[1, 2",
+        b"{",
+    ],
+)
+def test_what_is_no_answer_ends_no_call(line: bytes) -> None:
+    assert in_place_of(line, "why") is None

@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolyard.protocol.client import Facts, Speaker, Verdict, judge_probe, read_initialize
+from toolyard.protocol.constants import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    LEGACY,
+    LEGACY_LATEST,
+    LOG_LEVEL,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    MODERN,
+    MODERN_LATEST,
+    PROTOCOL_VERSION,
+    SERVER_INFO,
+    UNSUPPORTED_VERSION,
+)
+from toolyard.protocol.pending import Failure
+
+INFO = {"name": "toolyard", "version": "1.2.3"}
+ABILITIES: dict[str, Any] = {"roots": {}, "extensions": {"io.modelcontextprotocol/ui": {}}}
+STAMP = {PROTOCOL_VERSION: MODERN_LATEST, CLIENT_INFO: INFO, CLIENT_CAPABILITIES: ABILITIES}
+RESERVED = ["progressToken", PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL]
+
+
+def speaker(version: str = MODERN_LATEST) -> Speaker:
+    return Speaker(INFO, ABILITIES, version)
+
+
+# Stamping.
+
+
+@pytest.mark.parametrize("params", [None, {}])
+def test_a_modern_request_tells_version_identity_and_capabilities(params: Any) -> None:
+    assert speaker().params(params) == {"_meta": STAMP}
+
+
+def test_a_modern_request_keeps_its_parameters_beside_the_stamp() -> None:
+    assert speaker().params({"name": "x", "arguments": {}}) == {"name": "x", "arguments": {}, "_meta": STAMP}
+
+
+@pytest.mark.parametrize("version", LEGACY)
+def test_a_legacy_request_is_not_stamped(version: str) -> None:
+    legacy = speaker(version)
+    assert legacy.params(None) is None
+    assert legacy.params({}) == {}
+    assert legacy.params({"cursor": "a"}) == {"cursor": "a"}
+    assert legacy.params({"cursor": "a"}, log_level="debug") == {"cursor": "a"}
+
+
+def test_a_progress_token_is_given_in_either_era() -> None:
+    assert speaker(LEGACY_LATEST).params(None, progress_token=7) == {"_meta": {"progressToken": 7}}
+    assert speaker().params({"a": 1}, progress_token=0) == {"a": 1, "_meta": {**STAMP, "progressToken": 0}}
+
+
+def test_the_log_level_is_told_in_the_modern_era() -> None:
+    assert speaker().params(None, log_level="info") == {"_meta": {**STAMP, LOG_LEVEL: "info"}}
+
+
+@pytest.mark.parametrize("version", [LEGACY_LATEST, MODERN_LATEST])
+def test_keys_of_the_caller_go_along(version: str) -> None:
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"}
+    stamp = STAMP if version == MODERN_LATEST else {}
+    assert speaker(version).params(None, meta=trace) == {"_meta": {**stamp, **trace}}
+    assert speaker(version).params({"_meta": trace}) == {"_meta": {**stamp, **trace}}
+    both = speaker(version).params({"_meta": {"a": 1, "b": 1}, "c": 3}, meta={"b": 2}, progress_token=4)
+    assert both == {"c": 3, "_meta": {**stamp, "a": 1, "b": 2, "progressToken": 4}}
+
+
+@pytest.mark.parametrize("key", RESERVED)
+@pytest.mark.parametrize("version", [LEGACY_LATEST, MODERN_LATEST])
+def test_a_caller_cannot_overrule_what_the_protocol_reserves(version: str, key: str) -> None:
+    # A foreign version would change the era of the request; a foreign token may be the id of another one.
+    for stamped in (
+        speaker(version).params({"a": 1}, meta={key: "evil", "b": 2}),
+        speaker(version).params({"a": 1, "_meta": {key: "evil", "b": 2}}),
+    ):
+        assert stamped == {"a": 1, "_meta": {"b": 2, **(STAMP if version == MODERN_LATEST else {})}}
+    told = speaker().params(None, progress_token=3, log_level="info", meta=dict.fromkeys(RESERVED, "evil"))
+    assert told == {"_meta": {**STAMP, "progressToken": 3, LOG_LEVEL: "info"}}
+
+
+def test_a_legacy_request_with_nothing_but_reserved_keys_has_no_meta() -> None:
+    assert speaker(LEGACY_LATEST).params({"a": 1, "_meta": {"progressToken": 5}}) == {"a": 1}
+    assert speaker(LEGACY_LATEST).params(None, meta={"progressToken": 5}) is None
+
+
+@pytest.mark.parametrize("meta", [None, [], "text", 5])
+def test_a_meta_that_is_no_object_is_dropped(meta: Any) -> None:
+    assert speaker().params({"_meta": meta}) == {"_meta": STAMP}
+    assert speaker(LEGACY_LATEST).params({"a": 1, "_meta": meta}) == {"a": 1}
+
+
+keys = st.sampled_from([*RESERVED, "a", "b", "_meta"])
+metas = st.dictionaries(keys, st.integers(), max_size=4)
+
+
+@settings(deadline=None)
+@given(
+    version=st.sampled_from([*MODERN, *LEGACY]),
+    params=st.none() | st.dictionaries(keys, st.integers() | metas, max_size=4),
+    meta=st.none() | metas,
+    token=st.none() | st.integers(),
+    level=st.none() | st.just("debug"),
+)
+def test_what_the_caller_gave_is_never_altered_and_never_lost(
+    version: str, params: Any, meta: Any, token: int | None, level: str | None
+) -> None:
+    before = copy.deepcopy((params, meta))
+    stamped = speaker(version).params(params, progress_token=token, log_level=level, meta=meta)
+    assert (params, meta) == before
+    plain = {key: value for key, value in (params or {}).items() if key != "_meta"}
+    assert {key: value for key, value in (stamped or {}).items() if key != "_meta"} == plain
+    carried: dict[str, Any] = (stamped or {}).get("_meta", {})
+    for key, value in (meta or {}).items():
+        assert key in RESERVED or carried[key] == value
+    assert carried.get("progressToken") == token
+    assert carried.get(PROTOCOL_VERSION) == (version if version in MODERN else None)
+    assert carried.get(LOG_LEVEL) == (level if version in MODERN else None)
+
+
+def test_requests_do_not_share_what_may_be_changed() -> None:
+    one = speaker()
+    first, second = one.params({"a": 1}), one.params({"a": 1})
+    assert first is not None
+    first["_meta"]["x"] = 1
+    first["b"] = 2
+    assert second == {"a": 1, "_meta": STAMP}
+    assert one.params({"a": 1}) == second
+
+
+def test_a_speaker_can_change_its_revision() -> None:
+    one = speaker()
+    one.adopt(LEGACY_LATEST)
+    assert (one.version, one.modern, one.params(None)) == (LEGACY_LATEST, False, None)
+    one.adopt(MODERN_LATEST)
+    assert (one.version, one.modern, one.params(None)) == (MODERN_LATEST, True, {"_meta": STAMP})
+
+
+@pytest.mark.parametrize(
+    ("version", "offered"), [*((version, version) for version in LEGACY), (MODERN_LATEST, LEGACY_LATEST)]
+)
+def test_initialize_offers_a_legacy_revision_and_no_extensions(version: str, offered: str) -> None:
+    assert speaker(version).initialize_params() == {
+        "protocolVersion": offered,
+        "capabilities": {"roots": {}},
+        "clientInfo": INFO,
+    }
+    assert ABILITIES["extensions"]
+
+
+# What a probe tells.
+
+
+def discovered(versions: Any = (MODERN_LATEST,), capabilities: Any = None, **more: Any) -> dict[str, Any]:
+    return {
+        "supportedVersions": list(versions) if isinstance(versions, tuple) else versions,
+        "capabilities": {"tools": {}} if capabilities is None else capabilities,
+        "resultType": "complete",
+        **more,
+    }
+
+
+def test_a_modern_server_is_known_by_its_answer() -> None:
+    result = discovered((MODERN_LATEST, *LEGACY), instructions="be nice", _meta={SERVER_INFO: {"name": "s"}})
+    assert judge_probe(result, None) == Facts(MODERN_LATEST, True, {"name": "s"}, {"tools": {}}, "be nice")
+
+
+@pytest.mark.parametrize(
+    ("more", "info"),
+    [
+        ({}, {}),
+        ({"_meta": {}}, {}),
+        ({"_meta": None}, {}),
+        ({"_meta": []}, {}),
+        ({"_meta": {SERVER_INFO: "text"}}, {}),
+        ({"serverInfo": {"name": "s"}}, {"name": "s"}),
+        ({"serverInfo": {"name": "old"}, "_meta": {SERVER_INFO: {"name": "new"}}}, {"name": "new"}),
+    ],
+)
+def test_a_modern_server_need_not_say_who_it_is(more: dict[str, Any], info: Any) -> None:
+    assert judge_probe(discovered(**more), None) == Facts(MODERN_LATEST, True, info, {"tools": {}})
+
+
+@pytest.mark.parametrize("instructions", [None, 5, [], {}])
+def test_instructions_that_are_no_text_are_none(instructions: Any) -> None:
+    facts = judge_probe(discovered(instructions=instructions), None)
+    assert isinstance(facts, Facts)
+    assert facts.instructions is None
+
+
+@pytest.mark.parametrize(
+    ("result", "verdict"),
+    [
+        ({}, Verdict.LEGACY),
+        ({"ok": True}, Verdict.LEGACY),
+        ({"supportedVersions": [MODERN_LATEST]}, Verdict.LEGACY),
+        (discovered(MODERN_LATEST), Verdict.LEGACY),
+        (discovered(None), Verdict.LEGACY),
+        (discovered({MODERN_LATEST: 1}), Verdict.LEGACY),
+        (discovered(capabilities=[]), Verdict.LEGACY),
+        (discovered(("2025-11-25",)), Verdict.LEGACY),
+        (discovered(("2099-01-01", "2024-11-05")), Verdict.LEGACY),
+        (discovered(("2099-01-01",)), Verdict.INCOMPATIBLE),
+        (discovered(()), Verdict.INCOMPATIBLE),
+        (discovered((5, None)), Verdict.INCOMPATIBLE),
+    ],
+)
+def test_another_answer_to_the_probe_is_judged(result: dict[str, Any], verdict: Verdict) -> None:
+    assert judge_probe(result, None) is verdict
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [
+        (None, Verdict.LEGACY),
+        (Failure(METHOD_NOT_FOUND, "Method not found"), Verdict.LEGACY),
+        (Failure(INVALID_PARAMS, "Invalid params"), Verdict.LEGACY),
+        (Failure(-32000, "Server not initialized"), Verdict.LEGACY),
+        (Failure(-32001, "Session not found"), Verdict.LEGACY),
+        (Failure(-32002, "not initialized"), Verdict.LEGACY),
+        (Failure(0, "the result is no object"), Verdict.LEGACY),
+        (Failure(HEADER_MISMATCH, "Header mismatch"), Verdict.INCOMPATIBLE),
+        (Failure(MISSING_CAPABILITY, "needs sampling"), Verdict.INCOMPATIBLE),
+        (Failure(UNSUPPORTED_VERSION, "no", {"supported": [MODERN_LATEST]}), MODERN_LATEST),
+        (Failure(UNSUPPORTED_VERSION, "no", {"supported": ["2099-01-01", MODERN_LATEST]}), MODERN_LATEST),
+        (Failure(UNSUPPORTED_VERSION, "no", {"supported": ["2025-11-25"]}), Verdict.LEGACY),
+        (Failure(UNSUPPORTED_VERSION, "no", {"supported": ["2099-01-01"]}), Verdict.INCOMPATIBLE),
+        (Failure(UNSUPPORTED_VERSION, "no", {"supported": []}), Verdict.INCOMPATIBLE),
+        (Failure(UNSUPPORTED_VERSION, "no", {"supported": "2026-07-28"}), Verdict.LEGACY),
+        (Failure(UNSUPPORTED_VERSION, "no", {}), Verdict.LEGACY),
+        (Failure(UNSUPPORTED_VERSION, "no", [MODERN_LATEST]), Verdict.LEGACY),
+        (Failure(UNSUPPORTED_VERSION, "no"), Verdict.LEGACY),
+    ],
+)
+def test_a_failed_probe_is_judged(failure: Failure | None, outcome: Verdict | str) -> None:
+    assert judge_probe(None, failure) == outcome
+
+
+# What initialize tells.
+
+
+@pytest.mark.parametrize("version", LEGACY)
+def test_the_facts_of_a_legacy_server_are_read(version: str) -> None:
+    result = {
+        "protocolVersion": version,
+        "capabilities": {"tools": {"listChanged": True}},
+        "serverInfo": {"name": "s", "version": "1"},
+        "instructions": "be nice",
+    }
+    expected = Facts(version, False, result["serverInfo"], result["capabilities"], "be nice")  # type: ignore[arg-type]
+    assert read_initialize(result) == expected
+
+
+@pytest.mark.parametrize("more", [{}, {"capabilities": None, "serverInfo": [], "instructions": 5}])
+def test_a_legacy_server_may_leave_out_or_garble_everything_but_its_version(more: dict[str, Any]) -> None:
+    assert read_initialize({"protocolVersion": LEGACY_LATEST, **more}) == Facts(LEGACY_LATEST, False)
+
+
+@pytest.mark.parametrize("version", [None, 5, ["2025-11-25"], {}, True])
+def test_an_answer_without_a_version_is_said_so(version: Any) -> None:
+    assert "no protocolVersion" in str(read_initialize({"protocolVersion": version, "capabilities": {}}))
+    assert "no protocolVersion" in str(read_initialize({}))
+
+
+@pytest.mark.parametrize("version", ["2023-01-01", "", "DRAFT-2026-v1", "x" * 1000])
+def test_a_version_that_we_do_not_speak_is_said_so_in_a_short_sentence(version: str) -> None:
+    reason = read_initialize({"protocolVersion": version, "capabilities": {}})
+    assert isinstance(reason, str)
+    assert version[:40] in reason
+    assert len(reason) < 120

@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mcp_types import methods
+from multidict import CIMultiDict
+
+from toolyard.protocol.client import Speaker
+from toolyard.protocol.constants import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    LEGACY,
+    LEGACY_LATEST,
+    LOG_LEVEL,
+    LOG_LEVELS,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    MODERN,
+    MODERN_LATEST,
+    PARSE_ERROR,
+    PROTOCOL_VERSION,
+    SERVER_INFO,
+    SUBSCRIPTION_ID,
+    UNSUPPORTED_VERSION,
+)
+from toolyard.protocol.mirrored_headers import HeaderParam, standard_headers
+from toolyard.protocol.pending import Failure, Message, notification, request
+from toolyard.protocol.server import (
+    CACHEABLE,
+    INPUT_METHODS,
+    Caller,
+    Rejected,
+    complete,
+    discover_result,
+    http_status,
+    initialize_result,
+    input_required,
+    is_modern,
+    read_modern,
+    subscription_note,
+)
+
+INFO = {"name": "client", "version": "1"}
+US = {"name": "toolyard", "version": "2"}
+META = {PROTOCOL_VERSION: MODERN_LATEST, CLIENT_CAPABILITIES: {"roots": {}}, CLIENT_INFO: INFO}
+
+
+def ask(meta: Any, method: str = "tools/list", **params: Any) -> Message:
+    return request(1, method, {**params, "_meta": meta})
+
+
+def failure_of(outcome: Caller | Rejected) -> Failure:
+    assert isinstance(outcome, Rejected)
+    assert outcome.status == http_status(outcome.failure) == 400
+    return outcome.failure
+
+
+def without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in META.items() if name != key}
+
+
+# Which era.
+
+
+@pytest.mark.parametrize(
+    ("message", "modern"),
+    [
+        (ask(META), True),
+        (ask({PROTOCOL_VERSION: None}), True),
+        (request(1, "server/discover"), True),
+        (request(1, "subscriptions/listen", {}), True),
+        (request(1, "initialize", {"protocolVersion": LEGACY_LATEST}), False),
+        (request(1, "tools/list"), False),
+        (ask({"progressToken": 1}), False),
+        (ask(None), False),
+        (ask([PROTOCOL_VERSION]), False),
+        ({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": [1]}, False),
+        (notification("notifications/initialized"), False),
+    ],
+)
+def test_the_era_of_a_request_is_known_by_how_it_opens(message: Message, modern: bool) -> None:
+    assert is_modern(message) is modern
+
+
+# Reading a modern request.
+
+
+def test_a_modern_request_tells_who_asks() -> None:
+    meta = {**META, LOG_LEVEL: "warning", "progressToken": "abc", "other": 1}
+    assert read_modern(ask(meta)) == Caller(MODERN_LATEST, {"roots": {}}, INFO, "warning", "abc")
+
+
+@pytest.mark.parametrize("info", [None, "text", []])
+def test_the_identity_of_the_caller_is_optional(info: Any) -> None:
+    assert read_modern(ask(without(CLIENT_INFO))) == Caller(MODERN_LATEST, {"roots": {}})
+    assert read_modern(ask({**META, CLIENT_INFO: info})) == Caller(MODERN_LATEST, {"roots": {}})
+
+
+@pytest.mark.parametrize(
+    ("token", "read"),
+    [(0, 0), (7, 7), ("", ""), ("a", "a"), (None, None), (True, None), (1.5, None), ([], None)],
+)
+def test_a_progress_token_is_a_number_or_a_string(token: Any, read: Any) -> None:
+    caller = read_modern(ask({**META, "progressToken": token}))
+    assert isinstance(caller, Caller)
+    assert caller.progress_token == read
+    assert type(caller.progress_token) is type(read)
+
+
+@pytest.mark.parametrize("key", [PROTOCOL_VERSION, CLIENT_CAPABILITIES])
+@pytest.mark.parametrize("value", [..., None, 5, [], True])
+def test_a_request_without_a_required_field_is_malformed(key: str, value: Any) -> None:
+    meta = without(key) if value is ... else {**META, key: value}
+    failure = failure_of(read_modern(ask(meta)))
+    assert failure.code == INVALID_PARAMS
+    assert key in failure.message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        request(1, "tools/list"),
+        request(1, "tools/list", {}),
+        ask(None),
+        ask([]),
+        {"jsonrpc": "2.0", "id": 1, "method": "x", "params": [1]},
+    ],
+)
+def test_a_request_without_any_of_it_is_malformed(message: Message) -> None:
+    assert failure_of(read_modern(message)).code == INVALID_PARAMS
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "1900-01-01", "", "2099-01-01"])
+def test_a_version_that_we_do_not_serve_is_refused_with_those_that_we_do(version: str) -> None:
+    failure = failure_of(read_modern(ask({**META, PROTOCOL_VERSION: version})))
+    assert failure.code == UNSUPPORTED_VERSION
+    assert failure.data == {"supported": [*MODERN], "requested": version}
+
+
+def test_the_versions_that_are_served_can_be_chosen() -> None:
+    message = ask({**META, PROTOCOL_VERSION: "2099-01-01"})
+    assert isinstance(read_modern(message, versions=["2099-01-01"]), Caller)
+    failure = failure_of(read_modern(ask(META), versions=["2099-01-01"]))
+    assert failure.data == {"supported": ["2099-01-01"], "requested": MODERN_LATEST}
+
+
+@pytest.mark.parametrize("level", LOG_LEVELS)
+def test_every_level_is_known(level: str) -> None:
+    caller = read_modern(ask({**META, LOG_LEVEL: level}))
+    assert isinstance(caller, Caller)
+    assert caller.log_level == level
+
+
+@pytest.mark.parametrize("level", ["verbose", "", "DEBUG", 5, [], {}, True])
+def test_a_level_that_nobody_knows_is_refused(level: Any) -> None:
+    failure = failure_of(read_modern(ask({**META, LOG_LEVEL: level})))
+    assert failure.code == INVALID_PARAMS
+
+
+def headers_for(message: Message) -> CIMultiDict[str]:
+    own = {"mcp-protocol-version": MODERN_LATEST}
+    return CIMultiDict({**own, **standard_headers(message["method"], message["params"])})
+
+
+def test_over_http_the_headers_must_agree_with_the_body() -> None:
+    message = ask(META, "tools/call", name="echo", arguments={"region": "eu"})
+    headers = headers_for(message)
+    assert isinstance(read_modern(message, headers=headers), Caller)
+    headers["Mcp-Name"] = "other"
+    failure = failure_of(read_modern(message, headers=headers))
+    assert failure.code == HEADER_MISMATCH
+    assert "Mcp-Name" in failure.message
+    failure = failure_of(read_modern(message, headers=CIMultiDict()))
+    assert failure.code == HEADER_MISMATCH
+
+
+def test_over_http_the_mirrored_parameters_must_agree_with_the_body() -> None:
+    message = ask(META, "tools/call", name="echo", arguments={"region": "eu"})
+    params = (HeaderParam(("region",), "Mcp-Param-Region"),)
+    headers = headers_for(message)
+    failure = failure_of(read_modern(message, headers=headers, params=params))
+    assert failure.code == HEADER_MISMATCH
+    assert "Mcp-Param-Region" in failure.message
+    headers["Mcp-Param-Region"] = "eu"
+    assert isinstance(read_modern(message, headers=headers, params=params), Caller)
+
+
+def test_a_client_that_contradicts_itself_is_told_that_before_its_version_is_judged() -> None:
+    message = ask({**META, PROTOCOL_VERSION: "2099-01-01"})
+    assert failure_of(read_modern(message, headers=headers_for(message))).code == HEADER_MISMATCH
+    headers = headers_for(message)
+    headers["MCP-Protocol-Version"] = "2099-01-01"
+    assert failure_of(read_modern(message, headers=headers)).code == UNSUPPORTED_VERSION
+
+
+def test_what_our_own_client_says_is_understood() -> None:
+    speaker = Speaker(INFO, {"sampling": {}})
+    message = request(1, "tools/list", speaker.params(None, progress_token=4, log_level="info"))
+    assert read_modern(message) == Caller(MODERN_LATEST, {"sampling": {}}, INFO, "info", 4)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (METHOD_NOT_FOUND, 404),
+        (INVALID_PARAMS, 400),
+        (HEADER_MISMATCH, 400),
+        (MISSING_CAPABILITY, 400),
+        (UNSUPPORTED_VERSION, 400),
+        (PARSE_ERROR, 400),
+        (INVALID_REQUEST, 400),
+        (INTERNAL_ERROR, 200),
+        (-32000, 200),
+        (7, 200),
+    ],
+)
+def test_each_failure_has_its_http_status(code: int, status: int) -> None:
+    assert http_status(Failure(code, "no")) == status
+
+
+# Answers.
+
+
+def test_discover_tells_versions_capabilities_and_who_we_are() -> None:
+    result = discover_result(US, {"tools": {}}, instructions="be nice", ttl_ms=500)
+    assert result == {
+        "supportedVersions": [*MODERN, *LEGACY],
+        "capabilities": {"tools": {}},
+        "instructions": "be nice",
+        "resultType": "complete",
+        "ttlMs": 500,
+        "cacheScope": "private",
+        "_meta": {SERVER_INFO: US},
+    }
+    bare = discover_result(US, {}, versions=MODERN)
+    assert bare["supportedVersions"] == [*MODERN]
+    assert bare["ttlMs"] == 0
+    assert "instructions" not in bare
+
+
+@pytest.mark.parametrize("version", LEGACY)
+def test_initialize_agrees_to_every_version_that_we_speak(version: str) -> None:
+    assert initialize_result(version, US, {"tools": {}}, "be nice") == {
+        "protocolVersion": version,
+        "capabilities": {"tools": {}},
+        "serverInfo": US,
+        "instructions": "be nice",
+    }
+
+
+@pytest.mark.parametrize(
+    "requested", ["1999-01-01", "2099-01-01", MODERN_LATEST, "", None, 5, [LEGACY_LATEST]]
+)
+def test_initialize_offers_our_newest_legacy_version_instead_of_another(requested: Any) -> None:
+    result = initialize_result(requested, US, {})
+    assert result["protocolVersion"] == LEGACY_LATEST
+    assert "instructions" not in result
+
+
+@pytest.mark.parametrize("method", sorted(CACHEABLE))
+def test_a_complete_result_of_a_cacheable_method_has_hints(method: str) -> None:
+    result = complete({"items": []}, method, US, ttl_ms=9, scope="public")
+    assert result == {
+        "items": [],
+        "resultType": "complete",
+        "ttlMs": 9,
+        "cacheScope": "public",
+        "_meta": {SERVER_INFO: US},
+    }
+    own = complete({"ttlMs": 1, "cacheScope": "private"}, method, US, ttl_ms=9, scope="public")
+    assert (own["ttlMs"], own["cacheScope"]) == (1, "private")
+
+
+@pytest.mark.parametrize(
+    "method", ["tools/call", "prompts/get", "completion/complete", "subscriptions/listen"]
+)
+def test_a_complete_result_of_another_method_has_none(method: str) -> None:
+    assert complete({"a": 1}, method, US) == {"a": 1, "resultType": "complete", "_meta": {SERVER_INFO: US}}
+
+
+def test_a_complete_result_keeps_its_meta_but_says_itself_who_we_are() -> None:
+    given = {"_meta": {"a": 1, SERVER_INFO: {"name": "upstream"}}, "resultType": "strange"}
+    result = complete(given, "tools/call", US)
+    assert result == {"resultType": "complete", "_meta": {"a": 1, SERVER_INFO: US}}
+    assert given == {"_meta": {"a": 1, SERVER_INFO: {"name": "upstream"}}, "resultType": "strange"}
+    assert complete({"_meta": None}, "tools/call", US)["_meta"] == {SERVER_INFO: US}
+
+
+def test_the_tables_of_methods_are_those_of_the_reference() -> None:
+    assert CACHEABLE == methods.CACHEABLE_METHODS
+    assert INPUT_METHODS == methods.INPUT_REQUIRED_METHODS
+
+
+def test_input_is_asked_for_with_requests_or_a_state_or_both() -> None:
+    asks = {"name": {"method": "elicitation/create", "params": {}}}
+    assert input_required(asks, "s") == {
+        "resultType": "input_required",
+        "inputRequests": asks,
+        "requestState": "s",
+    }
+    assert input_required(asks, None) == {"resultType": "input_required", "inputRequests": asks}
+    assert input_required({}, "") == {"resultType": "input_required", "requestState": ""}
+    with pytest.raises(ValueError):
+        input_required({}, None)
+
+
+@pytest.mark.parametrize("subscription", [7, "abc", 0])
+def test_a_note_on_a_subscription_names_it(subscription: Any) -> None:
+    assert subscription_note("notifications/tools/list_changed", subscription) == {
+        "jsonrpc": "2.0",
+        "method": "notifications/tools/list_changed",
+        "params": {"_meta": {SUBSCRIPTION_ID: subscription}},
+    }
+    params = {"uri": "file:///a", "_meta": {"a": 1, SUBSCRIPTION_ID: "theirs"}}
+    note = subscription_note("notifications/resources/updated", subscription, params)
+    assert note["params"] == {"uri": "file:///a", "_meta": {"a": 1, SUBSCRIPTION_ID: subscription}}
+    assert params["_meta"] == {"a": 1, SUBSCRIPTION_ID: "theirs"}

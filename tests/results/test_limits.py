@@ -1,0 +1,156 @@
+"""Over the limit: head and tail, a note, a handle."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolyard.results.limits import Limits
+from toolyard.results.memory_store import MemoryHandles
+from toolyard.results.result_store import Kept, handle_of
+from toolyard.results.shape import shape, shape_and_keep
+from toolyard.results.truncation import shorten
+from toolyard.types.server import Trust
+
+NOTE = re.compile(r"\n\n\[([\d,]+) of ([\d,]+) characters are left out here; (.*?)\]\n\n")
+
+# Letters, marks that join the letter before them, joiners, flags and line ends.
+awkward = st.text(
+    alphabet="ab\u0301\u200d\U0001f469\U0001f3fd\U0001f1e9\r\n\ud83d\udc69", min_size=1, max_size=20
+)
+long_texts = st.builds(lambda piece, times: piece * times, awkward, st.integers(1, 400))
+
+
+def answer(text: str) -> dict[str, object]:
+    return {"content": [{"type": "text", "text": text}]}
+
+
+def parts(short: str) -> tuple[str, str, int]:
+    found = NOTE.search(short)
+    assert found is not None
+    return short[: found.start()], short[found.end() :], int(found[1].replace(",", ""))
+
+
+@given(text=long_texts, limit=st.integers(200, 3_000), handle=st.none() | st.just("r0123456789abcdef0123"))
+def test_a_shortened_text_fits_and_is_a_head_a_note_and_a_tail(
+    text: str, limit: int, handle: str | None
+) -> None:
+    short = shorten(text, limit, handle)
+    assert len(short) <= limit
+    if len(text) <= limit:
+        assert short == text
+        return
+    head, tail, missing = parts(short)
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert len(head) + missing + len(tail) == len(text)
+
+
+@given(text=st.text(max_size=300), limit=st.integers(0, 200))
+def test_the_limit_holds_even_where_the_note_does_not_fit(text: str, limit: int) -> None:
+    assert len(shorten(text, limit, None)) <= limit
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        "e\u0301",
+        "\U0001f469\U0001f3fd",
+        "\U0001f469\u200d\U0001f4bb",
+        "\u1100\u1161\u11a8",
+        "\r\n",
+        "\ud83d\udc69",
+    ],
+    ids=["accent", "skin tone", "joined", "Hangul", "line end", "surrogates"],
+)
+@pytest.mark.parametrize("shift", range(4))
+def test_what_belongs_together_is_not_torn_apart(cluster: str, shift: int) -> None:
+    text = "x" * shift + cluster * 2_000
+    head, tail, _ = parts(shorten(text, 1_000, None))
+    assert (len(head) - shift) % len(cluster) == 0
+    assert len(tail) % len(cluster) == 0
+
+
+def test_a_cut_does_not_move_for_ever_through_endless_marks() -> None:
+    head, tail, _ = parts(shorten("a" + "\u0301" * 100_000, 1_000, None))
+    assert len(head) + len(tail) > 800
+    assert unicodedata.combining(head[-1])
+
+
+def test_a_result_within_the_limit_is_whole() -> None:
+    result = shape(answer("x" * 64_000), Limits(), Trust.TRUSTED)
+    assert result.text == "x" * 64_000
+    assert not result.truncated
+
+
+def test_one_character_more_is_cut_and_says_that_nobody_kept_it() -> None:
+    result = shape(answer("x" * 64_001), Limits(), Trust.TRUSTED)
+    assert result.truncated
+    assert result.handle is None
+    assert len(result.text) <= 64_000
+    found = NOTE.search(result.text)
+    assert found is not None
+    assert found[2] == "64,001"
+    assert found[3] == "the whole text was not kept"
+
+
+async def test_with_a_store_the_note_names_the_handle_under_which_the_whole_text_is_kept() -> None:
+    handles = MemoryHandles()
+    text = "".join(f"line {number}\n" for number in range(20_000))
+    result = await shape_and_keep(answer(text), Limits(), Trust.TRUSTED, handles, server="repo")
+    assert result.truncated
+    assert result.handle is not None
+    assert f'result_read with handle "{result.handle}" reads them' in result.text
+    assert await handles.read(result.handle) == Kept(text, Trust.TRUSTED, "repo")
+
+
+async def test_a_result_that_fits_is_not_kept() -> None:
+    handles = MemoryHandles()
+    result = await shape_and_keep(answer("short"), Limits(), Trust.TRUSTED, handles)
+    assert result == shape(answer("short"), Limits(), Trust.TRUSTED)
+
+
+async def test_what_is_kept_of_an_error_has_no_secrets() -> None:
+    handles = MemoryHandles()
+    raw = answer("hunter2222 " * 30_000) | {"isError": True}
+    result = await shape_and_keep(raw, Limits(), Trust.TRUSTED, handles, secrets=iter(["hunter2222"]))
+    assert result.handle is not None
+    assert await handles.read(result.handle) == Kept("*** " * 30_000, Trust.TRUSTED)
+    assert "hunter2222" not in result.text
+
+
+async def test_the_same_result_is_the_same_bytes_and_the_same_handle() -> None:
+    texts = {
+        (await shape_and_keep(answer("y" * 70_000), Limits(), trust, MemoryHandles(), server="s")).text
+        for trust in (Trust.UNTRUSTED, Trust.UNTRUSTED)
+    }
+    assert len(texts) == 1
+
+
+def test_trust_is_part_of_a_handle_so_that_no_text_changes_its_fence() -> None:
+    trusted, untrusted = Kept("text", Trust.TRUSTED), Kept("text", Trust.UNTRUSTED)
+    assert handle_of(trusted) != handle_of(untrusted)
+
+
+async def test_memory_keeps_the_newest_and_forgets_the_oldest() -> None:
+    handles = MemoryHandles(characters=10)
+    first, second = Kept("a" * 6, Trust.TRUSTED), Kept("b" * 6, Trust.TRUSTED)
+    await handles.keep("first", first)
+    await handles.keep("second", second)
+    assert await handles.read("first") is None
+    assert await handles.read("second") == second
+    await handles.keep("fits", Kept("c" * 4, Trust.TRUSTED))
+    assert await handles.read("second") == second
+    await handles.keep("second", second)
+    await handles.keep("third", Kept("c" * 100, Trust.TRUSTED))
+    assert await handles.read("second") is None
+    assert await handles.read("third") is not None
+
+
+def test_a_limit_too_small_for_the_notes_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="at least 1000 characters"):
+        Limits(999)

@@ -1,0 +1,95 @@
+"""What no model can take as it is: a handle with what it is, and never megabytes of base64."""
+
+from __future__ import annotations
+
+import base64
+import re
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolyard.results.limits import Limits
+from toolyard.results.memory_store import MemoryHandles
+from toolyard.results.result_store import Kept
+from toolyard.results.shape import shape, shape_and_keep
+from toolyard.types.result import Result
+from toolyard.types.server import Trust
+
+
+def image(data: bytes, kind: str = "image") -> dict[str, Any]:
+    return {"type": kind, "mimeType": f"{kind}/x", "data": base64.b64encode(data).decode()}
+
+
+def file(data: bytes, mime: str = "application/zip") -> dict[str, Any]:
+    inner = {"uri": "file:///f", "mimeType": mime, "blob": base64.b64encode(data).decode()}
+    return {"type": "resource", "resource": inner}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+async def shaped(
+    handles: MemoryHandles, *blocks: dict[str, Any], trust: Trust = Trust.TRUSTED, **more: Any
+) -> Result:
+    return await shape_and_keep(
+        {"content": [*blocks]}, Limits(1_000, 100), trust, handles, server="s", **more
+    )
+
+
+async def test_a_file_is_kept_and_the_text_says_what_it_is() -> None:
+    handles = MemoryHandles()
+    result = await shaped(handles, said("see"), file(b"PK\x03\x04"), media=True)
+    digest = sha256(b"PK\x03\x04").hexdigest()[:16]
+    (media,) = result.media
+    assert result.text == (
+        f"see\n[file file:///f: application/zip, 4 bytes, sha256 {digest}; "
+        f'result_read with handle "{media.handle}" reads it]'
+    )
+    assert await handles.read(media.handle or "") == Kept(
+        b"PK\x03\x04", Trust.TRUSTED, "s", "application/zip"
+    )
+    assert base64.b64decode(media.data) == b"PK\x03\x04"
+    assert result.handle is None
+
+
+@pytest.mark.parametrize("kind", ["image", "audio"])
+async def test_only_what_is_too_large_to_be_seen_or_heard_is_kept(kind: str) -> None:
+    handles = MemoryHandles()
+    small, large = [await shaped(handles, image(bytes(size), kind), media=True) for size in (100, 101)]
+    assert small == shape({"content": [image(bytes(100), kind)]}, Limits(), Trust.TRUSTED)
+    assert re.fullmatch(rf"\[{kind}: {kind}/x, 101 bytes, sha256 \w{{16}}; result_read .*\]", large.text)
+    assert large.media[0].size == 101
+
+
+async def test_an_untrusted_servers_file_is_told_within_the_fence() -> None:
+    result = await shaped(MemoryHandles(), file(b"x"), trust=Trust.UNTRUSTED, media=True)
+    assert re.search(r"<untrusted-data \w+>\n\[file file:///f: ", result.text)
+
+
+async def test_whoever_reads_all_of_it_gets_files_as_they_are() -> None:
+    handles = MemoryHandles()
+    for limits, media in ((Limits(), False), (Limits(Limits.WHOLE), True)):
+        raw = {"content": [file(b"x"), image(bytes(6_000_000))]}
+        assert await shape_and_keep(raw, limits, Trust.TRUSTED, handles, media=media) == shape(
+            raw, limits, Trust.TRUSTED
+        )
+    assert not await handles.has_any()
+
+
+@given(st.lists(st.tuples(st.sampled_from([image, file]), st.binary(min_size=1, max_size=200)), max_size=5))
+async def test_every_byte_is_either_beside_the_text_or_under_a_handle(
+    made: list[tuple[Any, bytes]],
+) -> None:
+    handles = MemoryHandles()
+    result = await shaped(handles, *(kind(data) for kind, data in made), media=True)
+    assert [base64.b64decode(each.data) for each in result.media] == [data for _, data in made]
+    for media, (kind, data) in zip(result.media, made, strict=True):
+        assert (media.handle is not None) == (kind is file or len(data) > 100)
+        if media.handle is not None:
+            kept = await handles.read(media.handle)
+            assert kept is not None
+            assert kept.body == data
