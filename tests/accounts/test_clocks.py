@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from toolyard.accounts.service import People
 from toolyard.types.account import Role
+
+if TYPE_CHECKING:
+    from tests.accounts.conftest import Clock
 
 YEAR = 366 * 86_400.0
 PASSWORD = "correct horse battery"
 
 
 async def test_a_session_begun_while_the_clock_was_ahead_ends_with_the_correction(
-    people: People, clock: Any
+    people: People, clock: Clock
 ) -> None:
     user, _ = await people.accept(await people.invite("Ann", Role.USER), PASSWORD)
     clock.now += YEAR
@@ -22,7 +25,7 @@ async def test_a_session_begun_while_the_clock_was_ahead_ends_with_the_correctio
     assert await people.from_cookie(cookie) is None
 
 
-async def test_an_invite_link_made_while_the_clock_was_ahead_is_void(people: People, clock: Any) -> None:
+async def test_an_invite_link_made_while_the_clock_was_ahead_is_void(people: People, clock: Clock) -> None:
     clock.now += YEAR
     link = await people.invite("Ann", Role.USER)
     assert await people.invited(link)
@@ -30,7 +33,7 @@ async def test_an_invite_link_made_while_the_clock_was_ahead_is_void(people: Peo
     assert await people.invited(link) is None
 
 
-async def test_the_last_visit_is_updated_after_the_clock_was_set_back(people: People, clock: Any) -> None:
+async def test_the_last_visit_is_updated_after_the_clock_was_set_back(people: People, clock: Clock) -> None:
     user, _ = await people.accept(await people.invite("Ann", Role.USER), PASSWORD)
     clock.now += YEAR
     await people.begin_session(user)

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -29,6 +29,10 @@ from toolyard.config.settings.table import Settings
 from toolyard.errors import ToolyardError
 from toolyard.net import Net
 from toolyard.types.account import Right, Role, TokenScope
+
+if TYPE_CHECKING:
+    from tests.accounts.conftest import Clock
+    from tests.conftest import Programs
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"
@@ -104,7 +108,7 @@ OURS = {"oidc_client_id": "toolyard: team", "oidc_client_secret": "a secret/with
 
 
 @pytest.fixture(params=["client_secret_basic", "client_secret_post"])
-def provider(listening: Any, request: pytest.FixtureRequest) -> str:
+def provider(listening: Programs, request: pytest.FixtureRequest) -> str:
     """A provider that takes our secret in one way only."""
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
@@ -531,7 +535,7 @@ async def test_what_waits_for_the_second_step_is_encrypted(
 
 
 async def test_the_keys_of_an_identity_provider_are_read_again_after_the_clock_was_set_back(
-    forger: Any, clock: Any
+    forger: Any, clock: Clock
 ) -> None:
     from toolyard.accounts.oidc.provider import Provider
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,9 @@ from toolyard.accounts import People
 from toolyard.accounts.browser_sessions import browser_name
 from toolyard.accounts.random_secrets import digest, is_secret
 from toolyard.types.account import Role, User
+
+if TYPE_CHECKING:
+    from tests.accounts.conftest import Clock
 
 DAY = 86_400
 
@@ -35,7 +38,7 @@ async def test_every_cookie_is_new_and_only_its_hash_is_stored(
         assert all(digest(cookie) in stored and cookie not in stored for cookie in cookies)
 
 
-async def test_a_session_slides_with_visits_and_ends_without(people: People, ann: User, clock: Any) -> None:
+async def test_a_session_slides_with_visits_and_ends_without(people: People, ann: User, clock: Clock) -> None:
     cookie = await people.begin_session(ann)
     for _ in range(2):
         clock.now += 29 * DAY
@@ -44,7 +47,7 @@ async def test_a_session_slides_with_visits_and_ends_without(people: People, ann
     assert await people.from_cookie(cookie) is None
 
 
-async def test_no_session_lives_longer_than_ninety_days(people: People, ann: User, clock: Any) -> None:
+async def test_no_session_lives_longer_than_ninety_days(people: People, ann: User, clock: Clock) -> None:
     cookie = await people.begin_session(ann)
     for _ in range(89):
         clock.now += DAY
@@ -56,7 +59,7 @@ async def test_no_session_lives_longer_than_ninety_days(people: People, ann: Use
 
 
 async def test_the_end_is_moved_once_a_day_and_no_oftener(
-    people: People, ann: User, clock: Any, database: Any
+    people: People, ann: User, clock: Clock, database: Any
 ) -> None:
     cookie = await people.begin_session(ann)
     ends: list[float] = []
@@ -95,7 +98,7 @@ async def test_who_is_disabled_or_deleted_is_out_at_once(people: People, ann: Us
 
 
 async def test_when_somebody_was_last_here_is_known_to_minutes(
-    people: People, ann: User, clock: Any, database: Any
+    people: People, ann: User, clock: Clock, database: Any
 ) -> None:
     cookie, began = await people.begin_session(ann), clock.now
     for seconds, seen in ((299, 0), (2, 301), (100, 301), (300, 701)):
@@ -118,7 +121,7 @@ async def test_a_session_of_another_mode_opens_nothing(
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
 
 
-async def test_people_see_their_browsers_and_sign_out_one(people: People, ann: User, clock: Any) -> None:
+async def test_people_see_their_browsers_and_sign_out_one(people: People, ann: User, clock: Clock) -> None:
     await people.sign_out_everywhere(ann)
     first = await people.begin_session(ann, "192.0.2.1", FIREFOX)
     clock.now += 60

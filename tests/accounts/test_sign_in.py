@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from argon2 import PasswordHasher
@@ -17,6 +17,9 @@ from toolyard.accounts.startup import first_admin
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 from toolyard.types.account import Role, User
+
+if TYPE_CHECKING:
+    from tests.accounts.conftest import Clock
 
 HERE, THERE = "192.0.2.1", "198.51.100.7"
 PASSWORD = "correct horse battery"
@@ -68,7 +71,7 @@ async def test_an_account_without_a_password_opens_to_none(people: People) -> No
 
 
 async def test_a_password_is_hashed_anew_when_the_parameters_have_changed(
-    people: People, database: Any, clock: Any
+    people: People, database: Any, clock: Clock
 ) -> None:
     ann = await _ann(people)
     before = await database.people.password_hash(ann.id)
@@ -111,7 +114,9 @@ async def _wait(people: People, address: str, device: Device | None = None) -> f
     return caught.value.retry_after
 
 
-async def test_each_failure_makes_the_next_attempt_from_there_wait_longer(people: People, clock: Any) -> None:
+async def test_each_failure_makes_the_next_attempt_from_there_wait_longer(
+    people: People, clock: Clock
+) -> None:
     await _ann(people)
     await _fail(people, "Ann", THERE, 5)
     waits: list[float] = []
@@ -128,7 +133,7 @@ async def test_each_failure_makes_the_next_attempt_from_there_wait_longer(people
 
 
 async def test_strangers_cannot_keep_the_owner_out_of_a_browser_that_is_known(
-    people: People, clock: Any
+    people: People, clock: Clock
 ) -> None:
     ann = await _ann(people)
     devices = Devices(b"a key")
@@ -200,7 +205,7 @@ async def test_an_account_of_ones_own_does_not_free_the_address(people: People) 
 
 
 async def test_guessing_from_many_places_makes_strangers_wait_seconds_and_a_link_does_not_wait(
-    people: People, clock: Any
+    people: People, clock: Clock
 ) -> None:
     await _ann(people)
     for number in range(100):
@@ -263,7 +268,7 @@ async def test_two_who_use_a_link_at_once_are_one(people: People) -> None:
     assert sum(not isinstance(each, BaseException) for each in outcomes) == 1
 
 
-async def test_a_link_ends_after_a_day_and_with_the_next_one(people: People, clock: Any) -> None:
+async def test_a_link_ends_after_a_day_and_with_the_next_one(people: People, clock: Clock) -> None:
     first = await people.invite("Ann", Role.USER)
     second = await people.invite("ann", Role.USER)
     assert await people.invited(first) is None

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,9 @@ from toolyard.accounts import People
 from toolyard.accounts.errors import Invalid, NotAllowed
 from toolyard.accounts.random_secrets import digest
 from toolyard.types.account import Right, Role, TokenScope, User
+
+if TYPE_CHECKING:
+    from tests.accounts.conftest import Clock
 
 READ = TokenScope(frozenset({Right.READ}))
 
@@ -55,7 +58,7 @@ async def test_what_is_no_token(people: People, ann: User, text: str) -> None:
     assert await people.from_token(text) is None
 
 
-async def test_a_token_ends_when_it_should(people: People, ann: User, clock: Any, database: Any) -> None:
+async def test_a_token_ends_when_it_should(people: People, ann: User, clock: Clock, database: Any) -> None:
     made, text = await people.make_token(ann, "x", READ, 60)
     clock.now += 59
     assert await people.from_token(text)
@@ -106,7 +109,7 @@ async def test_only_admins_make_tokens_for_admins(people: People, ann: User, dat
 
 
 async def test_when_it_was_last_used_is_known_to_a_minute(
-    people: People, ann: User, clock: Any, database: Any
+    people: People, ann: User, clock: Clock, database: Any
 ) -> None:
     _, text = await people.make_token(ann, "x", READ, None)
     began = clock.now

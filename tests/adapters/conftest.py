@@ -8,12 +8,15 @@ import warnings
 from collections.abc import AsyncIterator, Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from toolyard import Toolyard
 from toolyard.cli.commands.demo import demo_config
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
 
 SERVERS = Path(__file__).parents[1] / "servers"
 AGENTS = """\
@@ -47,7 +50,7 @@ async def yard(leaks: None, tmp_path: Path, everything_server: str) -> AsyncIter
 
 
 @pytest.fixture
-def chat_model(model_program: Any) -> str:
+def chat_model(model_program: Listening) -> str:
     """The address of a model that speaks Chat Completions and does what it is told."""
     return model_program.url
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,9 @@ from toolyard.auth.errors import (
     PkceMissing,
     ResourceMismatch,
 )
+
+if TYPE_CHECKING:
+    from tests.auth.conftest import World
 
 RESOURCE = "/.well-known/oauth-protected-resource"
 SERVER = "/.well-known/oauth-authorization-server"
@@ -58,13 +61,13 @@ OPENID = "/.well-known/openid-configuration"
         "header is the second of two",
     ],
 )
-async def test_every_way_to_publish_metadata_is_found(world: Any, settings: dict[str, Any]) -> None:
+async def test_every_way_to_publish_metadata_is_found(world: World, settings: dict[str, Any]) -> None:
     await world.set(**settings)
     assert (await world.call(world.provider()))["client"].startswith("as1-")
     assert (await world.log("metadata"))[-1]["path"] in settings.get("metadata_places", [SERVER])
 
 
-async def test_metadata_is_asked_for_in_the_order_of_the_specification(world: Any) -> None:
+async def test_metadata_is_asked_for_in_the_order_of_the_specification(world: World) -> None:
     await world.set(
         named_in_header=None,
         resource_places=[RESOURCE],
@@ -81,7 +84,7 @@ async def test_metadata_is_asked_for_in_the_order_of_the_specification(world: An
 
 
 async def test_the_resource_is_sent_exactly_as_the_metadata_names_it(
-    world: Any, query: Callable[[str], dict[str, str]]
+    world: World, query: Callable[[str], dict[str, str]]
 ) -> None:
     await world.set(resource_document={"resource": world.url.replace("http:", "HTTP:") + "/mcp"})
     await world.call(world.provider())
@@ -91,7 +94,7 @@ async def test_the_resource_is_sent_exactly_as_the_metadata_names_it(
 
 
 @pytest.mark.parametrize("path", ["", "/", "/mcp", "/mcp/"])
-async def test_a_resource_that_contains_the_server_is_its_own(world: Any, path: str) -> None:
+async def test_a_resource_that_contains_the_server_is_its_own(world: World, path: str) -> None:
     await world.set(resource_document={"resource": world.url + path})
     await world.call(world.provider())
 
@@ -99,7 +102,7 @@ async def test_a_resource_that_contains_the_server_is_its_own(world: Any, path: 
 @pytest.mark.parametrize(
     "resource", ["https://evil.example/mcp", "{url}/mc", "{url}/mcp/inner", "{url}/other", "{other}/mcp"]
 )
-async def test_metadata_of_another_resource_ends_the_sign_in(world: Any, resource: str) -> None:
+async def test_metadata_of_another_resource_ends_the_sign_in(world: World, resource: str) -> None:
     named = resource.format(url=world.url, other=world.origins["as1"])
     await world.set(resource_document={"resource": named})
     assert isinstance(await world.failure(world.provider()), ResourceMismatch)
@@ -107,7 +110,7 @@ async def test_metadata_of_another_resource_ends_the_sign_in(world: Any, resourc
     assert not await world.log("authorize")
 
 
-async def test_the_operator_may_name_another_resource(world: Any) -> None:
+async def test_the_operator_may_name_another_resource(world: World) -> None:
     await world.set(resource_document={"resource": "https://public.example/mcp"})
     await world.call(world.provider(world.target(resource="https://public.example/mcp")))
     assert (await world.log("token"))[0]["resource"] == "https://public.example/mcp"
@@ -123,7 +126,7 @@ async def test_the_operator_may_name_another_resource(world: Any) -> None:
     ],
 )
 async def test_without_metadata_the_server_is_called_not_compliant(
-    world: Any, settings: dict[str, Any]
+    world: World, settings: dict[str, Any]
 ) -> None:
     await world.set(**settings)
     error = await world.failure(world.provider())
@@ -134,7 +137,7 @@ async def test_without_metadata_the_server_is_called_not_compliant(
 
 
 @pytest.mark.parametrize("issuer", ["https://honest.example", "{as1}/", "{as1}/x/", "{as1}/tenant", None])
-async def test_metadata_of_another_issuer_is_not_used(world: Any, issuer: str | None) -> None:
+async def test_metadata_of_another_issuer_is_not_used(world: World, issuer: str | None) -> None:
     await world.set(
         issuer_path="/x",
         metadata_places=[f"{SERVER}/x"],
@@ -145,25 +148,25 @@ async def test_metadata_of_another_issuer_is_not_used(world: Any, issuer: str | 
     assert not await world.log("authorize")
 
 
-async def test_an_origin_is_the_same_issuer_with_and_without_its_slash(world: Any) -> None:
+async def test_an_origin_is_the_same_issuer_with_and_without_its_slash(world: World) -> None:
     await world.set(metadata={"issuer": world.origins["as1"] + "/"}, iss=world.origins["as1"] + "/")
     await world.call(world.provider())
 
 
-async def test_a_second_authorization_server_is_used_where_the_first_has_no_metadata(world: Any) -> None:
+async def test_a_second_authorization_server_is_used_where_the_first_has_no_metadata(world: World) -> None:
     await world.set(resource_document={"authorization_servers": [world.url + "/none", world.origins["as1"]]})
     await world.call(world.provider())
 
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])
-async def test_without_pkce_nobody_is_sent_to_sign_in(world: Any, methods: list[str] | None) -> None:
+async def test_without_pkce_nobody_is_sent_to_sign_in(world: World, methods: list[str] | None) -> None:
     await world.set(metadata={"code_challenge_methods_supported": methods})
     assert isinstance(await world.failure(world.provider()), PkceMissing)
     assert not await world.log("register")
     assert not world.urls
 
 
-async def test_a_server_in_trouble_is_not_called_broken(world: Any) -> None:
+async def test_a_server_in_trouble_is_not_called_broken(world: World) -> None:
     await world.set(metadata_status=503)
     assert isinstance(await world.failure(world.provider()), AuthUnavailable)
     await world.change(metadata_status=200)
@@ -175,7 +178,7 @@ async def test_a_server_in_trouble_is_not_called_broken(world: Any) -> None:
 
 @pytest.mark.parametrize("places", [[SERVER], []], ids=["metadata at the origin", "no metadata at all"])
 async def test_legacy_discovery_finds_old_servers(
-    world: Any, places: list[str], query: Callable[[str], dict[str, str]]
+    world: World, places: list[str], query: Callable[[str], dict[str, str]]
 ) -> None:
     await world.set(
         at_origin=True, named_in_header=None, resource_places=[], metadata_places=places, iss=None
@@ -187,7 +190,7 @@ async def test_legacy_discovery_finds_old_servers(
     assert query(world.urls[0])["code_challenge_method"] == "S256"
 
 
-async def test_legacy_discovery_prefers_what_the_specification_says_now(world: Any) -> None:
+async def test_legacy_discovery_prefers_what_the_specification_says_now(world: World) -> None:
     await world.call(world.provider(world.target(legacy_discovery=True)))
     assert world.urls[0].startswith(world.origins["as1"])
 
@@ -195,7 +198,7 @@ async def test_legacy_discovery_prefers_what_the_specification_says_now(world: A
 # Addresses.
 
 
-async def test_no_private_address_is_asked_where_none_is_allowed(world: Any) -> None:
+async def test_no_private_address_is_asked_where_none_is_allowed(world: World) -> None:
     error = await world.failure(world.provider(world.target(private_addresses=False)))
     assert isinstance(error, AddressNotAllowed)
     assert "private" in error.cause
@@ -212,7 +215,7 @@ async def test_no_private_address_is_asked_where_none_is_allowed(world: Any) -> 
         "https://u:p@x.example/",
     ],
 )
-async def test_a_browser_is_sent_to_https_only(world: Any, endpoint: str) -> None:
+async def test_a_browser_is_sent_to_https_only(world: World, endpoint: str) -> None:
     await world.set(metadata={"authorization_endpoint": endpoint})
     assert isinstance(await world.failure(world.provider()), AddressNotAllowed)
     assert not world.urls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -14,12 +14,16 @@ from toolyard import State, Toolyard
 from toolyard.auth.errors import IssuerUnconfirmed, SignInEnded, WrongAuthorizationServer
 from toolyard.auth.revocation import revoke
 
+if TYPE_CHECKING:
+    from tests.auth.conftest import World
+    from tests.conftest import Programs
+
 ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.parametrize("issuer", [None, "https://login.example"])
 async def test_starting_sends_no_secret_to_the_issuer_that_a_hostile_server_names(
-    listening: Any, no_proxies: None, issuer: str | None
+    listening: Programs, no_proxies: None, issuer: str | None
 ) -> None:
     url = listening(sys.executable, "-I", ROOT / "tests/oauth/hostile.py", "{port}").url
     oauth = {"grant": "client_credentials", "clientId": "robot", "clientSecret": "robot-secret"}
@@ -49,7 +53,7 @@ def words(secret: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("secret", SECRETS, ids=words)
 async def test_an_issuer_that_nobody_confirmed_is_asked_for_nothing(
-    world: Any, secret: dict[str, Any]
+    world: World, secret: dict[str, Any]
 ) -> None:
     target = world.target(client_id="mine", issuer=None, **secret)
     flow = world.flow()
@@ -61,7 +65,7 @@ async def test_an_issuer_that_nobody_confirmed_is_asked_for_nothing(
         assert not await world.log(what)
 
 
-async def test_the_issuer_that_the_entry_names_is_used(world: Any) -> None:
+async def test_the_issuer_that_the_entry_names_is_used(world: World) -> None:
     await world.set(entered={"mine": "s"}, servers=["as2", "as1"])
     issuer = world.origins["as1"]
     target = world.target(client_id="mine", client_secret="s", grant="client_credentials", issuer=issuer)
@@ -69,7 +73,7 @@ async def test_the_issuer_that_the_entry_names_is_used(world: Any) -> None:
     assert not await world.log("token", "as2")
 
 
-async def test_an_issuer_that_the_entry_does_not_name_gets_no_secret(world: Any) -> None:
+async def test_an_issuer_that_the_entry_does_not_name_gets_no_secret(world: World) -> None:
     await world.set(entered={"mine": "s"}, servers=["as2"])
     issuer = world.origins["as1"]
     target = world.target(client_id="mine", client_secret="s", grant="client_credentials", issuer=issuer)
@@ -78,7 +82,7 @@ async def test_an_issuer_that_the_entry_does_not_name_gets_no_secret(world: Any)
     assert not await world.log("token")
 
 
-async def test_an_issuer_that_an_earlier_sign_in_bound_is_taken_over(world: Any) -> None:
+async def test_an_issuer_that_an_earlier_sign_in_bound_is_taken_over(world: World) -> None:
     await world.set(entered={"mine": "s"})
     await world.storage.bind(world.mcp, "mine", world.origins["as1"])
     target = world.target(client_id="mine", client_secret="s", issuer=None)
@@ -86,13 +90,13 @@ async def test_an_issuer_that_an_earlier_sign_in_bound_is_taken_over(world: Any)
     assert [entry["method"] for entry in await world.log("token")] == ["client_secret_basic"]
 
 
-async def test_a_client_id_without_a_secret_needs_no_confirmation(world: Any) -> None:
+async def test_a_client_id_without_a_secret_needs_no_confirmation(world: World) -> None:
     await world.set(entered={"mine": None})
     await world.call(world.provider(world.target(client_id="mine")))
 
 
 async def test_a_refresh_and_a_revocation_send_no_secret_to_an_issuer_that_the_entry_no_longer_names(
-    world: Any,
+    world: World,
 ) -> None:
     await world.set(entered={"mine": "s"})
     issuer = world.origins["as1"]

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiohttp import web
@@ -22,6 +22,9 @@ from toolyard.auth.storage import MemoryAuthStorage
 from toolyard.net import Net
 from toolyard.transports.http_requests import Requests, body_excerpt
 from toolyard.types.server import HttpSpec, OAuthSpec
+
+if TYPE_CHECKING:
+    from tests.conftest import Programs
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"
@@ -54,7 +57,7 @@ class Resource:
 
 
 @pytest.fixture
-async def resource(listening: Any, no_proxies: None) -> AsyncIterator[Resource]:
+async def resource(listening: Programs, no_proxies: None) -> AsyncIterator[Resource]:
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
     made = Resource()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.auth.conftest import REDIRECT
@@ -19,10 +19,13 @@ from toolyard.auth.errors import (
 from toolyard.auth.records import issuer_digest
 from toolyard.types.registry import Registration
 
+if TYPE_CHECKING:
+    from tests.auth.conftest import World
+
 DOCUMENT = "https://toolyard.example/client.json"
 
 
-async def test_a_client_is_registered_once_and_used_again(world: Any) -> None:
+async def test_a_client_is_registered_once_and_used_again(world: World) -> None:
     await world.call(world.provider())
     await world.storage.drop_grant(world.mcp)
     await world.call(world.provider())
@@ -38,7 +41,7 @@ async def test_a_client_is_registered_once_and_used_again(world: Any) -> None:
         ("https://toolyard.example/ui/auth/mcp/callback", "web"),
     ],
 )
-async def test_a_registration_says_what_we_are(world: Any, redirect: str, kind: str) -> None:
+async def test_a_registration_says_what_we_are(world: World, redirect: str, kind: str) -> None:
     await world.set(metadata={"scopes_supported": ["offline_access"]}, challenge_scope="a b")
     await world.flow(redirect_uri=redirect).begin("k", world.target())
     [entry] = await world.log("register")
@@ -54,19 +57,19 @@ async def test_a_registration_says_what_we_are(world: Any, redirect: str, kind: 
 
 
 @pytest.mark.parametrize("method", ["none", "client_secret_basic", "client_secret_post"])
-async def test_the_method_that_the_server_offers_is_used(world: Any, method: str) -> None:
+async def test_the_method_that_the_server_offers_is_used(world: World, method: str) -> None:
     await world.set(metadata={"token_endpoint_auth_methods_supported": [method]})
     await world.call(world.provider())
     assert [entry["method"] for entry in await world.log("token")] == [method]
 
 
-async def test_without_a_list_the_method_is_basic(world: Any) -> None:
+async def test_without_a_list_the_method_is_basic(world: World) -> None:
     await world.set(metadata={"token_endpoint_auth_methods_supported": None})
     await world.call(world.provider())
     assert [entry["method"] for entry in await world.log("token")] == ["client_secret_basic"]
 
 
-async def test_what_was_registered_counts_not_what_was_asked_for(world: Any) -> None:
+async def test_what_was_registered_counts_not_what_was_asked_for(world: World) -> None:
     changed = {"token_endpoint_auth_method": "client_secret_post", "client_secret": "a-secret"}
     await world.set(register_answer=changed)
     await world.call(world.provider())
@@ -85,7 +88,7 @@ async def test_what_was_registered_counts_not_what_was_asked_for(world: Any) -> 
     ],
 )
 async def test_a_registration_that_fails_says_so_and_leaves_nothing(
-    world: Any, settings: dict[str, Any]
+    world: World, settings: dict[str, Any]
 ) -> None:
     await world.set(**settings)
     error = await world.failure(world.provider())
@@ -95,7 +98,7 @@ async def test_a_registration_that_fails_says_so_and_leaves_nothing(
     assert await world.storage.client(world.origins["as1"], "http://127.0.0.1:4999/callback") is None
 
 
-async def test_a_server_that_registers_no_scopes_of_a_resource_is_asked_without(world: Any) -> None:
+async def test_a_server_that_registers_no_scopes_of_a_resource_is_asked_without(world: World) -> None:
     await world.set(challenge_scope="read", register_scopes=["openid"])
     provider = world.provider()
     await world.call(provider)
@@ -105,14 +108,14 @@ async def test_a_server_that_registers_no_scopes_of_a_resource_is_asked_without(
     assert asked == ["read", None]
 
 
-async def test_a_registration_endpoint_in_trouble_is_asked_again_later(world: Any) -> None:
+async def test_a_registration_endpoint_in_trouble_is_asked_again_later(world: World) -> None:
     await world.set(register_status=503)
     assert isinstance(await world.failure(world.provider()), AuthUnavailable)
     await world.change(register_status=201)
     await world.call(world.provider())
 
 
-async def test_a_secret_that_ran_out_is_registered_anew(world: Any) -> None:
+async def test_a_secret_that_ran_out_is_registered_anew(world: World) -> None:
     await world.set(register_answer={"client_secret_expires_at": world.clock.now + 100})
     await world.call(world.provider())
     world.clock.now += 200
@@ -124,7 +127,7 @@ async def test_a_secret_that_ran_out_is_registered_anew(world: Any) -> None:
 
 
 async def test_each_issuer_has_a_redirect_address_of_its_own(
-    world: Any, query: Callable[[str], dict[str, str]]
+    world: World, query: Callable[[str], dict[str, str]]
 ) -> None:
     for server in ("as1", "as2"):
         await world.change(servers=[server])
@@ -133,7 +136,7 @@ async def test_each_issuer_has_a_redirect_address_of_its_own(
     assert registered == [[world.ourselves().redirect_for(world.origins[name])] for name in ("as1", "as2")]
 
 
-async def test_an_old_registration_is_renewed_and_its_grant_refreshed_with_it(world: Any) -> None:
+async def test_an_old_registration_is_renewed_and_its_grant_refreshed_with_it(world: World) -> None:
     await world.call(world.provider())
     grant = await world.storage.grant(world.mcp)
     old = replace(grant.client, redirect_uri=REDIRECT)
@@ -149,7 +152,7 @@ async def test_an_old_registration_is_renewed_and_its_grant_refreshed_with_it(wo
 
 @pytest.mark.parametrize("registered", [False, True])
 async def test_an_entered_client_keeps_the_shared_address_until_its_own_is_registered(
-    world: Any, query: Callable[[str], dict[str, str]], registered: bool
+    world: World, query: Callable[[str], dict[str, str]], registered: bool
 ) -> None:
     started = await world.flow().begin("k", world.target(client_id="mine", issuer_redirect=registered))
     own = world.ourselves().redirect_for(world.origins["as1"])
@@ -159,7 +162,7 @@ async def test_an_entered_client_keeps_the_shared_address_until_its_own_is_regis
 # What the operator entered.
 
 
-async def test_what_the_operator_entered_wins(world: Any, query: Callable[[str], dict[str, str]]) -> None:
+async def test_what_the_operator_entered_wins(world: World, query: Callable[[str], dict[str, str]]) -> None:
     await world.set(entered={"mine:1": "s3cr=t &x"}, metadata={"client_id_metadata_document_supported": True})
     target = world.target(client_id="mine:1", client_secret="s3cr=t &x")
     await world.call(world.provider(target, who=world.ourselves(document_url=DOCUMENT)))
@@ -168,14 +171,14 @@ async def test_what_the_operator_entered_wins(world: Any, query: Callable[[str],
     assert [entry["method"] for entry in await world.log("token")] == ["client_secret_basic"]
 
 
-async def test_an_entered_secret_goes_the_way_that_the_server_offers(world: Any) -> None:
+async def test_an_entered_secret_goes_the_way_that_the_server_offers(world: World) -> None:
     methods = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
     await world.set(entered={"mine": "secret"}, metadata=methods)
     await world.call(world.provider(world.target(client_id="mine", client_secret="secret")))
     assert [entry["method"] for entry in await world.log("token")] == ["client_secret_post"]
 
 
-async def test_an_entered_client_is_never_shown_to_another_authorization_server(world: Any) -> None:
+async def test_an_entered_client_is_never_shown_to_another_authorization_server(world: World) -> None:
     await world.set(entered={"mine": "secret"})
     provider = world.provider(world.target(client_id="mine", client_secret="secret"))
     await world.call(provider)
@@ -187,7 +190,7 @@ async def test_an_entered_client_is_never_shown_to_another_authorization_server(
     assert not await world.log("token", "as2")
 
 
-async def test_an_entered_client_that_is_refused_is_the_operators_matter(world: Any) -> None:
+async def test_an_entered_client_that_is_refused_is_the_operators_matter(world: World) -> None:
     await world.set(entered={"mine": "other"})
     error = await world.failure(world.provider(world.target(client_id="mine", client_secret="wrong-one")))
     assert isinstance(error, TokenRefused)
@@ -196,7 +199,7 @@ async def test_an_entered_client_that_is_refused_is_the_operators_matter(world: 
     assert len(world.urls) == 1
 
 
-async def test_a_new_secret_in_the_configuration_is_used_for_the_next_refresh(world: Any) -> None:
+async def test_a_new_secret_in_the_configuration_is_used_for_the_next_refresh(world: World) -> None:
     await world.set(entered={"mine": "old-secret"})
     await world.call(world.provider(world.target(client_id="mine", client_secret="old-secret")))
     await world.change(entered={"mine": "new-secret"})
@@ -209,7 +212,7 @@ async def test_a_new_secret_in_the_configuration_is_used_for_the_next_refresh(wo
 
 
 async def test_a_document_is_our_client_id_where_the_server_takes_it(
-    world: Any, query: Callable[[str], dict[str, str]]
+    world: World, query: Callable[[str], dict[str, str]]
 ) -> None:
     await world.set(metadata={"client_id_metadata_document_supported": True})
     await world.call(world.provider(who=world.ourselves(document_url=DOCUMENT)))
@@ -220,7 +223,7 @@ async def test_a_document_is_our_client_id_where_the_server_takes_it(
     assert [entry["method"] for entry in await world.log("token")] == ["none"]
 
 
-async def test_a_document_is_not_used_where_the_server_does_not_promise_iss(world: Any) -> None:
+async def test_a_document_is_not_used_where_the_server_does_not_promise_iss(world: World) -> None:
     # Anybody can present the document of a hostile issuer to an honest one: only iss tells them apart.
     await world.set(iss=None, metadata={"client_id_metadata_document_supported": True})
     who = world.ourselves(document_url=DOCUMENT)
@@ -232,24 +235,24 @@ async def test_a_document_is_not_used_where_the_server_does_not_promise_iss(worl
     assert await world.storage.document_issuer(issuer_digest(world.origins["as1"])) is None
 
 
-async def test_a_setting_puts_registration_before_the_document(world: Any) -> None:
+async def test_a_setting_puts_registration_before_the_document(world: World) -> None:
     await world.set(metadata={"client_id_metadata_document_supported": True})
     await world.call(world.provider(who=world.ourselves(document_url=DOCUMENT, dynamic_first=True)))
     assert len(await world.log("register")) == 1
 
 
-async def test_the_document_is_still_used_where_registration_is_not_offered(world: Any) -> None:
+async def test_the_document_is_still_used_where_registration_is_not_offered(world: World) -> None:
     await world.set(metadata={"client_id_metadata_document_supported": True, "registration_endpoint": None})
     await world.call(world.provider(who=world.ourselves(document_url=DOCUMENT, dynamic_first=True)))
 
 
-async def test_without_a_public_address_there_is_no_document(world: Any) -> None:
+async def test_without_a_public_address_there_is_no_document(world: World) -> None:
     await world.set(metadata={"client_id_metadata_document_supported": True})
     await world.call(world.provider())
     assert len(await world.log("register")) == 1
 
 
-def test_the_document_says_what_a_registration_says(world: Any) -> None:
+def test_the_document_says_what_a_registration_says(world: World) -> None:
     document = client_document(world.ourselves(), DOCUMENT, "https://toolyard.example/cb")
     assert document["client_id"] == DOCUMENT
     assert document["redirect_uris"] == ["https://toolyard.example/cb"]
@@ -260,7 +263,7 @@ def test_the_document_says_what_a_registration_says(world: Any) -> None:
 # Forgotten.
 
 
-async def test_a_forgotten_client_is_registered_again_once(world: Any) -> None:
+async def test_a_forgotten_client_is_registered_again_once(world: World) -> None:
     await world.call(world.provider())
     await world.storage.drop_grant(world.mcp)
     await world.forget("clients")
@@ -271,7 +274,7 @@ async def test_a_forgotten_client_is_registered_again_once(world: Any) -> None:
 
 
 async def test_a_client_that_is_forgotten_while_somebody_signs_in_is_registered_again_once(
-    world: Any,
+    world: World,
 ) -> None:
     await world.set(token_trouble=["invalid_client"])
     await world.call(world.provider())
@@ -279,13 +282,13 @@ async def test_a_client_that_is_forgotten_while_somebody_signs_in_is_registered_
     assert len(world.urls) == 2
 
 
-async def test_a_server_that_forgets_every_client_is_not_asked_for_ever(world: Any) -> None:
+async def test_a_server_that_forgets_every_client_is_not_asked_for_ever(world: World) -> None:
     await world.set(token_trouble=["invalid_client"] * 5)
     assert isinstance(await world.failure(world.provider()), ClientForgotten)
     assert len(await world.log("register")) == 2
 
 
-async def test_a_client_that_is_forgotten_at_a_refresh_needs_a_sign_in(world: Any) -> None:
+async def test_a_client_that_is_forgotten_at_a_refresh_needs_a_sign_in(world: World) -> None:
     await world.call(world.provider())
     await world.forget("clients")
     await world.run_out(4000)
@@ -297,7 +300,7 @@ async def test_a_client_that_is_forgotten_at_a_refresh_needs_a_sign_in(world: An
 # Migration.
 
 
-async def test_after_a_move_the_new_authorization_server_never_sees_the_old_client(world: Any) -> None:
+async def test_after_a_move_the_new_authorization_server_never_sees_the_old_client(world: World) -> None:
     provider = world.provider()
     first = await world.call(provider)
     world.clock.now += 1000
@@ -312,7 +315,7 @@ async def test_after_a_move_the_new_authorization_server_never_sees_the_old_clie
 
 
 @pytest.mark.parametrize("way", [Registration.ENTERED, Registration.DOCUMENT, Registration.DYNAMIC])
-async def test_a_registration_that_was_asked_for_is_used_or_none(world: Any, way: Registration) -> None:
+async def test_a_registration_that_was_asked_for_is_used_or_none(world: World, way: Registration) -> None:
     await world.set(metadata={"registration_endpoint": None})
     target = replace(world.target(), registration=way)
     with pytest.raises(RegistrationFailed):
@@ -320,7 +323,7 @@ async def test_a_registration_that_was_asked_for_is_used_or_none(world: Any, way
     assert not await world.log("register")
 
 
-async def test_a_registration_that_was_lost_is_made_anew_before_anybody_is_sent_there(world: Any) -> None:
+async def test_a_registration_that_was_lost_is_made_anew_before_anybody_is_sent_there(world: World) -> None:
     first = await world.flow().begin("k", world.target())
     again = await world.flow().begin("k", world.target())
     assert len(await world.log("register")) == 1
@@ -332,7 +335,7 @@ async def test_a_registration_that_was_lost_is_made_anew_before_anybody_is_sent_
 
 
 async def test_an_authorization_endpoint_that_is_slow_or_away_is_not_held_against_the_registration(
-    world: Any,
+    world: World,
 ) -> None:
     await world.flow().begin("k", world.target())
     await world.change(metadata={"authorization_endpoint": "http://127.0.0.1:1/authorize"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
@@ -17,6 +17,9 @@ from toolyard.auth.oauth_provider import OAuthProvider
 from toolyard.auth.sign_in_target import Ourselves, Target
 from toolyard.auth.storage import MemoryAuthStorage
 from toolyard.net import Net
+
+if TYPE_CHECKING:
+    from tests.conftest import Programs
 
 PROGRAM = Path(__file__).parent.parent / "oauth/sdk_server.py"
 
@@ -33,7 +36,7 @@ async def person(url: str) -> AuthorizationResponse:
 @pytest.mark.parametrize("redirect", ["http://127.0.0.1:3999/callback", "https://toolyard.example/cb"])
 @pytest.mark.parametrize("protocol", ["modern", "legacy"])
 async def test_a_yard_signs_in_calls_and_refreshes(
-    listening: Any, no_proxies: None, redirect: str, protocol: str
+    listening: Programs, no_proxies: None, redirect: str, protocol: str
 ) -> None:
     url = listening(sys.executable, PROGRAM, "{port}").url + "/mcp"
     passed, net, storage = [0.0], Net(), MemoryAuthStorage()

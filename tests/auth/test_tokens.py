@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from toolyard.auth.errors import AnswerRejected, AuthUnavailable, NeverSignedIn, SignInEnded, TokenRefused
 from toolyard.auth.records import Client, Grant
 from toolyard.auth.storage import MemoryAuthStorage
+
+if TYPE_CHECKING:
+    from tests.auth.conftest import World
 
 LATER = 4000
 
@@ -55,7 +58,7 @@ def test_a_token_is_refreshed_shortly_before_it_runs_out(
     assert (made.fresh(now), made.valid(now)) == (fresh, valid)
 
 
-async def test_tokens_are_refreshed_before_they_run_out(world: Any) -> None:
+async def test_tokens_are_refreshed_before_they_run_out(world: World) -> None:
     provider = world.provider()
     await world.call(provider)
     world.clock.now += 3550
@@ -68,7 +71,7 @@ async def test_tokens_are_refreshed_before_they_run_out(world: Any) -> None:
 
 
 @pytest.mark.both_loops
-async def test_fifty_tasks_share_one_refresh(leaks: None, world: Any) -> None:
+async def test_fifty_tasks_share_one_refresh(leaks: None, world: World) -> None:
     await world.set(token_delay=0.05)
     provider = world.provider()
     await world.call(provider)
@@ -78,7 +81,7 @@ async def test_fifty_tasks_share_one_refresh(leaks: None, world: Any) -> None:
     assert len(await refreshes(world)) == 1
 
 
-async def test_fifty_tasks_of_many_replicas_share_one_refresh(world: Any) -> None:
+async def test_fifty_tasks_of_many_replicas_share_one_refresh(world: World) -> None:
     await world.set(token_delay=0.05)
     await world.call(world.provider())
     await world.run_out(LATER)
@@ -88,7 +91,7 @@ async def test_fifty_tasks_of_many_replicas_share_one_refresh(world: Any) -> Non
     assert not await world.log("reuse")
 
 
-async def test_fifty_refused_tasks_share_one_refresh(world: Any) -> None:
+async def test_fifty_refused_tasks_share_one_refresh(world: World) -> None:
     await world.set(token_delay=0.05)
     provider = world.provider()
     await world.call(provider)
@@ -98,7 +101,7 @@ async def test_fifty_refused_tasks_share_one_refresh(world: Any) -> None:
     assert len(await refreshes(world)) + len(world.urls) == 2
 
 
-async def test_a_token_that_the_server_forgot_is_refreshed_once(world: Any) -> None:
+async def test_a_token_that_the_server_forgot_is_refreshed_once(world: World) -> None:
     await world.call(world.provider())
     await world.forget("access")
     provider = world.provider(person=False)
@@ -106,7 +109,7 @@ async def test_a_token_that_the_server_forgot_is_refreshed_once(world: Any) -> N
     assert len(await refreshes(world)) == 1
 
 
-async def test_a_rotated_token_is_never_used_twice(world: Any) -> None:
+async def test_a_rotated_token_is_never_used_twice(world: World) -> None:
     providers = [world.provider() for _ in range(3)]
     for _ in range(6):
         await world.run_out(LATER)
@@ -118,7 +121,7 @@ async def test_a_rotated_token_is_never_used_twice(world: Any) -> None:
     assert len(world.urls) == 1
 
 
-async def test_a_server_that_does_not_rotate_keeps_its_token(world: Any) -> None:
+async def test_a_server_that_does_not_rotate_keeps_its_token(world: World) -> None:
     await world.set(rotate=False)
     provider = world.provider()
     await world.call(provider)
@@ -132,7 +135,7 @@ async def test_a_server_that_does_not_rotate_keeps_its_token(world: Any) -> None
 
 
 @pytest.mark.parametrize("trouble", [500, 503, 429, 404, 400, "drop", "temporarily_unavailable"])
-async def test_a_token_endpoint_in_trouble_loses_nothing(world: Any, trouble: Any) -> None:
+async def test_a_token_endpoint_in_trouble_loses_nothing(world: World, trouble: Any) -> None:
     provider = world.provider(person=False)
     await world.call(world.provider())
     await world.run_out(LATER)
@@ -146,7 +149,7 @@ async def test_a_token_endpoint_in_trouble_loses_nothing(world: Any, trouble: An
     assert not await world.log("reuse")
 
 
-async def test_while_a_token_still_works_trouble_is_not_noticed(world: Any) -> None:
+async def test_while_a_token_still_works_trouble_is_not_noticed(world: World) -> None:
     provider = world.provider(person=False)
     await world.call(world.provider())
     await world.change(token_trouble=[503] * 9)
@@ -160,7 +163,7 @@ async def test_while_a_token_still_works_trouble_is_not_noticed(world: Any) -> N
     assert len(await refreshes(world)) == 2
 
 
-async def test_a_refresh_that_is_refused_needs_a_sign_in(world: Any) -> None:
+async def test_a_refresh_that_is_refused_needs_a_sign_in(world: World) -> None:
     await world.call(world.provider())
     await world.forget("refresh")
     await world.run_out(LATER)
@@ -176,7 +179,7 @@ async def test_a_refresh_that_is_refused_needs_a_sign_in(world: Any) -> None:
 
 
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_request"])
-async def test_a_refused_refresh_is_told_without_the_token(world: Any, code: str) -> None:
+async def test_a_refused_refresh_is_told_without_the_token(world: World, code: str) -> None:
     await world.call(world.provider())
     kept = await world.storage.grant(world.mcp)
     await world.change(token_trouble=[code] * 2)
@@ -189,7 +192,7 @@ async def test_a_refused_refresh_is_told_without_the_token(world: Any, code: str
 
 
 @pytest.mark.parametrize("trouble", [503, "invalid_grant"])
-async def test_who_was_signed_in_is_never_taken_for_a_stranger(world: Any, trouble: Any) -> None:
+async def test_who_was_signed_in_is_never_taken_for_a_stranger(world: World, trouble: Any) -> None:
     await world.call(world.provider())
     await world.change(strangers=True, token_trouble=[trouble] * 9)
     await world.run_out(LATER)
@@ -199,7 +202,7 @@ async def test_who_was_signed_in_is_never_taken_for_a_stranger(world: Any, troub
         assert isinstance(await world.failure(provider), expected)
 
 
-async def test_an_access_token_outlives_a_refused_refresh(world: Any) -> None:
+async def test_an_access_token_outlives_a_refused_refresh(world: World) -> None:
     await world.call(world.provider())
     await world.forget("refresh")
     world.clock.now += 3550
@@ -209,11 +212,11 @@ async def test_an_access_token_outlives_a_refused_refresh(world: Any) -> None:
     assert len(await refreshes(world)) == 1
 
 
-async def test_who_never_signed_in_is_told_so(world: Any) -> None:
+async def test_who_never_signed_in_is_told_so(world: World) -> None:
     assert isinstance(await world.failure(world.provider(person=False)), NeverSignedIn)
 
 
-async def test_without_a_refresh_token_the_person_signs_in_again(world: Any) -> None:
+async def test_without_a_refresh_token_the_person_signs_in_again(world: World) -> None:
     await world.set(refresh_tokens=False)
     provider = world.provider()
     await world.call(provider)
@@ -222,7 +225,7 @@ async def test_without_a_refresh_token_the_person_signs_in_again(world: Any) -> 
     assert len(world.urls) == 2
 
 
-async def test_a_caller_who_gives_up_does_not_lose_the_rotated_token(world: Any) -> None:
+async def test_a_caller_who_gives_up_does_not_lose_the_rotated_token(world: World) -> None:
     provider = world.provider()
     await world.call(provider)
     await world.run_out(LATER)
@@ -235,7 +238,7 @@ async def test_a_caller_who_gives_up_does_not_lose_the_rotated_token(world: Any)
     assert not await world.log("reuse")
 
 
-async def test_closing_lets_a_refresh_finish(world: Any) -> None:
+async def test_closing_lets_a_refresh_finish(world: World) -> None:
     provider = world.provider()
     await world.call(provider)
     before = await world.storage.grant(world.mcp)
@@ -250,7 +253,7 @@ async def test_closing_lets_a_refresh_finish(world: Any) -> None:
     assert after.refresh_token != before.refresh_token
 
 
-async def test_a_new_sign_in_during_a_refresh_is_kept(world: Any) -> None:
+async def test_a_new_sign_in_during_a_refresh_is_kept(world: World) -> None:
     await world.call(world.provider())
     await world.run_out(LATER)
     await world.change(token_delay=0.2)
@@ -265,7 +268,7 @@ async def test_a_new_sign_in_during_a_refresh_is_kept(world: Any) -> None:
     assert await world.storage.grant(world.mcp) == signed_in
 
 
-async def test_what_a_refresh_gets_for_somebody_who_signed_out_meanwhile_is_given_back(world: Any) -> None:
+async def test_what_a_refresh_gets_for_somebody_who_signed_out_meanwhile_is_given_back(world: World) -> None:
     await world.call(world.provider())
     await world.run_out(LATER)
     await world.change(token_delay=0.3)
@@ -279,7 +282,7 @@ async def test_what_a_refresh_gets_for_somebody_who_signed_out_meanwhile_is_give
     assert [each["kind"] for each in await world.log("revoke")] == ["refresh_token", "access_token"]
 
 
-async def test_a_token_endpoint_that_cannot_be_reached_is_named(world: Any) -> None:
+async def test_a_token_endpoint_that_cannot_be_reached_is_named(world: World) -> None:
     await world.call(world.provider())
     kept = await world.storage.grant(world.mcp)
     await world.storage.put_grant(world.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token"))
@@ -292,7 +295,7 @@ async def test_a_token_endpoint_that_cannot_be_reached_is_named(world: Any) -> N
 # The storage in memory.
 
 
-async def test_of_two_who_take_a_pending_sign_in_one_gets_it(world: Any) -> None:
+async def test_of_two_who_take_a_pending_sign_in_one_gets_it(world: World) -> None:
     started = await world.flow().begin("k", world.target())
     taken = await asyncio.gather(*(world.storage.take_pending(started.state) for _ in range(10)))
     assert len([pending for pending in taken if pending is not None]) == 1
@@ -327,7 +330,7 @@ async def test_a_binding_can_be_taken_back() -> None:
 # Where tokens go.
 
 
-async def test_tokens_of_a_server_whose_address_changed_are_dropped(world: Any) -> None:
+async def test_tokens_of_a_server_whose_address_changed_are_dropped(world: World) -> None:
     await world.call(world.provider())
     kept = await world.storage.grant(world.mcp)
     await world.storage.put_grant(world.mcp, replace(kept, server_url="https://before.example/mcp"))
@@ -337,7 +340,7 @@ async def test_tokens_of_a_server_whose_address_changed_are_dropped(world: Any) 
     assert isinstance(await world.failure(provider), NeverSignedIn)
 
 
-async def test_a_dead_authorization_server_does_not_keep_us_from_the_new_one(world: Any) -> None:
+async def test_a_dead_authorization_server_does_not_keep_us_from_the_new_one(world: World) -> None:
     await world.call(world.provider())
     kept = await world.storage.grant(world.mcp)
     await world.storage.put_grant(world.mcp, replace(kept, token_endpoint="http://127.0.0.1:9/token"))
@@ -346,7 +349,7 @@ async def test_a_dead_authorization_server_does_not_keep_us_from_the_new_one(wor
     assert (await world.call(world.provider()))["client"].startswith("as2-")
 
 
-async def test_a_wrong_secret_in_the_configuration_costs_no_sign_in(world: Any) -> None:
+async def test_a_wrong_secret_in_the_configuration_costs_no_sign_in(world: World) -> None:
     await world.set(entered={"mine": "the-right-one"})
     await world.call(world.provider(world.target(client_id="mine", client_secret="the-right-one")))
     await world.run_out(LATER)
@@ -361,7 +364,7 @@ async def test_a_wrong_secret_in_the_configuration_costs_no_sign_in(world: Any) 
 YEAR = 366 * 86_400.0
 
 
-async def test_a_token_stored_while_the_clock_was_a_year_ahead_is_refreshed(world: Any) -> None:
+async def test_a_token_stored_while_the_clock_was_a_year_ahead_is_refreshed(world: World) -> None:
     world.clock.now += YEAR
     await world.call(world.provider())
     world.clock.now -= YEAR
@@ -369,7 +372,7 @@ async def test_a_token_stored_while_the_clock_was_a_year_ahead_is_refreshed(worl
     assert len(await refreshes(world)) == 1
 
 
-async def test_a_clock_set_back_does_not_postpone_refreshes(world: Any) -> None:
+async def test_a_clock_set_back_does_not_postpone_refreshes(world: World) -> None:
     await world.call(world.provider())
     await world.change(token_trouble=[503])
     provider = world.provider(person=False)
@@ -380,7 +383,7 @@ async def test_a_clock_set_back_does_not_postpone_refreshes(world: Any) -> None:
     assert len(await refreshes(world)) == 2
 
 
-async def test_a_sign_in_begun_while_the_clock_was_ahead_cannot_be_finished(world: Any) -> None:
+async def test_a_sign_in_begun_while_the_clock_was_ahead_cannot_be_finished(world: World) -> None:
     flow = world.flow()
     world.clock.now += YEAR
     started = await flow.begin("key", world.target())

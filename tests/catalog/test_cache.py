@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,9 @@ from toolyard.types.catalog import Catalogue, Listing, Scope
 from toolyard.types.principal import LOCAL, Principal
 from toolyard.types.server import HttpSpec, Server, StdioSpec, Trust
 
+if TYPE_CHECKING:
+    from tests.catalog.conftest import Clock, Source
+
 ANN, BOB = Principal("ann"), Principal("bob")
 DAY = 86_400.0
 
@@ -28,7 +31,7 @@ def storage() -> MemoryStorage:
 
 
 @pytest.fixture
-async def catalogues(source: Any, storage: MemoryStorage, clock: Any) -> AsyncIterator[Catalogues]:
+async def catalogues(source: Source, storage: MemoryStorage, clock: Clock) -> AsyncIterator[Catalogues]:
     catalogues = Catalogues(source, storage, clock=clock)
     yield catalogues
     await catalogues.close()
@@ -50,7 +53,7 @@ async def until_started(source: Any) -> None:
 
 
 async def test_the_first_to_ask_fetches(
-    catalogues: Catalogues, source: Any, repo: Server, listing: Any
+    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
 ) -> None:
     source.listing = listing("b", "a", instructions="Be kind.", protocol_version="2026-07-28")
     found = await catalogues.get(repo, LOCAL)
@@ -63,7 +66,7 @@ async def test_the_first_to_ask_fetches(
 
 
 async def test_within_its_ttl_it_is_answered_from_memory(
-    catalogues: Catalogues, source: Any, repo: Server, clock: Any
+    catalogues: Catalogues, source: Source, repo: Server, clock: Clock
 ) -> None:
     first = await catalogues.get(repo, LOCAL)
     clock.forward(59.9)
@@ -75,7 +78,7 @@ async def test_within_its_ttl_it_is_answered_from_memory(
 
 
 async def test_past_its_ttl_it_is_fetched_from_a_connected_server(
-    catalogues: Catalogues, source: Any, repo: Server, clock: Any, listing: Any
+    catalogues: Catalogues, source: Source, repo: Server, clock: Clock, listing: Callable[..., Listing]
 ) -> None:
     await catalogues.get(repo, LOCAL)
     clock.forward(60.0)
@@ -85,7 +88,7 @@ async def test_past_its_ttl_it_is_fetched_from_a_connected_server(
 
 
 async def test_past_its_ttl_it_still_serves_with_its_age_while_not_connected(
-    catalogues: Catalogues, source: Any, repo: Server, clock: Any
+    catalogues: Catalogues, source: Source, repo: Server, clock: Clock
 ) -> None:
     await catalogues.get(repo, LOCAL)
     clock.forward(3600)
@@ -95,14 +98,14 @@ async def test_past_its_ttl_it_still_serves_with_its_age_while_not_connected(
 
 
 async def test_fresh_fetches_though_it_is_within_its_ttl_and_not_connected(
-    catalogues: Catalogues, source: Any, repo: Server, listing: Any
+    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
 ) -> None:
     await catalogues.get(repo, LOCAL)
     source.listing = listing("new")
     assert names(await catalogues.get(repo, LOCAL, fresh=True)) == ["new"]
 
 
-async def test_peeking_never_asks_the_server(catalogues: Catalogues, source: Any, repo: Server) -> None:
+async def test_peeking_never_asks_the_server(catalogues: Catalogues, source: Source, repo: Server) -> None:
     assert await catalogues.peek(repo, LOCAL) is None
     assert source.calls == []
     await catalogues.get(repo, LOCAL)
@@ -112,7 +115,7 @@ async def test_peeking_never_asks_the_server(catalogues: Catalogues, source: Any
 
 @pytest.mark.parametrize(("hint", "lasts"), [(300.0, 300.0), (5.0, 5.0), (1e9, DAY)])
 async def test_the_servers_own_hint_decides_how_long(
-    catalogues: Catalogues, source: Any, repo: Server, clock: Any, hint: float, lasts: float
+    catalogues: Catalogues, source: Source, repo: Server, clock: Clock, hint: float, lasts: float
 ) -> None:
     source.listing = Listing(ttl=hint)
     await catalogues.get(repo, LOCAL)
@@ -125,7 +128,7 @@ async def test_the_servers_own_hint_decides_how_long(
 
 
 async def test_a_hint_of_zero_is_stale_at_once_but_serves_while_not_connected(
-    catalogues: Catalogues, source: Any, repo: Server
+    catalogues: Catalogues, source: Source, repo: Server
 ) -> None:
     source.listing = Listing(ttl=0.0)
     assert not (await catalogues.get(repo, LOCAL)).stale
@@ -136,7 +139,7 @@ async def test_a_hint_of_zero_is_stale_at_once_but_serves_while_not_connected(
 
 
 async def test_a_server_with_ttl_zero_is_asked_each_time_and_nothing_is_kept(
-    catalogues: Catalogues, source: Any, server: Any, storage: MemoryStorage
+    catalogues: Catalogues, source: Source, server: Callable[..., Server], storage: MemoryStorage
 ) -> None:
     instance = server("@ann/github", cache_ttl=0.0)
     source.listing = Listing(ttl=300.0)
@@ -151,7 +154,7 @@ async def test_a_server_with_ttl_zero_is_asked_each_time_and_nothing_is_kept(
 
 
 async def test_what_was_kept_before_a_ttl_was_set_to_zero_is_not_shown(
-    catalogues: Catalogues, source: Any, server: Any
+    catalogues: Catalogues, source: Source, server: Callable[..., Server]
 ) -> None:
     await catalogues.get(server(), LOCAL)
     strict = server(cache_ttl=0.0)
@@ -161,7 +164,7 @@ async def test_what_was_kept_before_a_ttl_was_set_to_zero_is_not_shown(
 
 
 async def test_a_failed_fetch_is_raised_where_nothing_is_kept_and_not_remembered(
-    catalogues: Catalogues, source: Any, repo: Server
+    catalogues: Catalogues, source: Source, repo: Server
 ) -> None:
     source.error = Unreachable("refused")
     for _ in range(2):
@@ -173,7 +176,7 @@ async def test_a_failed_fetch_is_raised_where_nothing_is_kept_and_not_remembered
 
 
 async def test_a_failed_fetch_leaves_the_kept_copy_with_its_age_and_the_cause(
-    catalogues: Catalogues, source: Any, repo: Server, clock: Any, listing: Any
+    catalogues: Catalogues, source: Source, repo: Server, clock: Clock, listing: Callable[..., Listing]
 ) -> None:
     source.listing = listing("a")
     await catalogues.get(repo, LOCAL)
@@ -187,7 +190,7 @@ async def test_a_failed_fetch_leaves_the_kept_copy_with_its_age_and_the_cause(
 
 
 async def test_a_failed_fresh_fetch_is_raised_though_a_copy_is_kept(
-    catalogues: Catalogues, source: Any, repo: Server
+    catalogues: Catalogues, source: Source, repo: Server
 ) -> None:
     await catalogues.get(repo, LOCAL)
     source.error = Unreachable("refused")
@@ -196,7 +199,7 @@ async def test_a_failed_fresh_fetch_is_raised_though_a_copy_is_kept(
 
 
 async def test_what_is_no_fault_of_a_server_is_not_hidden_behind_a_kept_copy(
-    catalogues: Catalogues, source: Any, repo: Server, clock: Any
+    catalogues: Catalogues, source: Source, repo: Server, clock: Clock
 ) -> None:
     await catalogues.get(repo, LOCAL)
     clock.forward(90)
@@ -205,7 +208,9 @@ async def test_what_is_no_fault_of_a_server_is_not_hidden_behind_a_kept_copy(
         await catalogues.get(repo, LOCAL, connected=True)
 
 
-async def test_concurrent_callers_share_one_fetch(catalogues: Catalogues, source: Any, repo: Server) -> None:
+async def test_concurrent_callers_share_one_fetch(
+    catalogues: Catalogues, source: Source, repo: Server
+) -> None:
     source.gate.clear()
     asking = [asyncio.create_task(catalogues.get(repo, LOCAL)) for _ in range(10)]
     await until_started(source)
@@ -216,7 +221,7 @@ async def test_concurrent_callers_share_one_fetch(catalogues: Catalogues, source
 
 
 async def test_a_caller_that_is_cancelled_does_not_take_the_fetch_with_it(
-    catalogues: Catalogues, source: Any, repo: Server
+    catalogues: Catalogues, source: Source, repo: Server
 ) -> None:
     source.gate.clear()
     first, second = (asyncio.create_task(catalogues.get(repo, LOCAL)) for _ in range(2))
@@ -230,7 +235,12 @@ async def test_a_caller_that_is_cancelled_does_not_take_the_fetch_with_it(
 
 
 async def test_list_changed_makes_everything_kept_stale_at_once(
-    catalogues: Catalogues, source: Any, repo: Server, listing: Any, storage: MemoryStorage, clock: Any
+    catalogues: Catalogues,
+    source: Source,
+    repo: Server,
+    listing: Callable[..., Listing],
+    storage: MemoryStorage,
+    clock: Clock,
 ) -> None:
     await catalogues.get(repo, ANN)
     await catalogues.get(repo, BOB)
@@ -247,7 +257,7 @@ async def test_list_changed_makes_everything_kept_stale_at_once(
 
 
 async def test_list_changed_of_another_server_changes_nothing(
-    catalogues: Catalogues, source: Any, repo: Server
+    catalogues: Catalogues, source: Source, repo: Server
 ) -> None:
     await catalogues.get(repo, LOCAL)
     await catalogues.list_changed("other")
@@ -256,7 +266,7 @@ async def test_list_changed_of_another_server_changes_nothing(
 
 
 async def test_a_fetch_that_list_changed_overtook_does_not_count_as_fresh(
-    catalogues: Catalogues, source: Any, repo: Server, listing: Any
+    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
 ) -> None:
     source.gate.clear()
     source.listing = listing("old")
@@ -270,7 +280,7 @@ async def test_a_fetch_that_list_changed_overtook_does_not_count_as_fresh(
 
 
 async def test_a_fetch_that_list_changed_overtook_still_replaces_an_older_copy(
-    catalogues: Catalogues, source: Any, repo: Server, listing: Any
+    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
 ) -> None:
     source.listing = listing("oldest")
     await catalogues.get(repo, LOCAL)
@@ -289,7 +299,7 @@ async def test_a_fetch_that_list_changed_overtook_still_replaces_an_older_copy(
 
 
 async def test_who_asks_after_list_changed_does_not_join_an_older_fetch_nor_lose_to_it(
-    catalogues: Catalogues, source: Any, repo: Server, listing: Any
+    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
 ) -> None:
     gate = asyncio.Event()
     source.gate = gate
@@ -310,7 +320,7 @@ async def test_who_asks_after_list_changed_does_not_join_an_older_fetch_nor_lose
 
 
 async def test_a_private_listing_serves_only_who_fetched_it(
-    catalogues: Catalogues, source: Any, repo: Server, listing: Any
+    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
 ) -> None:
     source.listing = listing("of_ann", scope=Scope.PRIVATE)
     await catalogues.get(repo, ANN)
@@ -326,7 +336,7 @@ async def test_a_listing_without_a_scope_is_private(catalogues: Catalogues, repo
 
 
 async def test_a_public_listing_serves_everyone(
-    catalogues: Catalogues, source: Any, repo: Server, listing: Any
+    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
 ) -> None:
     source.listing = listing("a", scope=Scope.PUBLIC)
     await catalogues.get(repo, ANN)
@@ -335,7 +345,7 @@ async def test_a_public_listing_serves_everyone(
 
 
 async def test_an_untrusted_server_cannot_declare_its_listing_public(
-    catalogues: Catalogues, source: Any, server: Any, listing: Any
+    catalogues: Catalogues, source: Source, server: Callable[..., Server], listing: Callable[..., Listing]
 ) -> None:
     untrusted = server(trust=Trust.UNTRUSTED)
     source.listing = listing("a", scope=Scope.PUBLIC)
@@ -345,7 +355,7 @@ async def test_an_untrusted_server_cannot_declare_its_listing_public(
 
 
 async def test_a_server_that_lost_trust_no_longer_shows_its_public_copy(
-    catalogues: Catalogues, source: Any, server: Any, listing: Any
+    catalogues: Catalogues, source: Source, server: Callable[..., Server], listing: Callable[..., Listing]
 ) -> None:
     source.listing = listing("a", scope=Scope.PUBLIC)
     await catalogues.get(server(), ANN)
@@ -353,7 +363,7 @@ async def test_a_server_that_lost_trust_no_longer_shows_its_public_copy(
 
 
 async def test_a_shared_connection_has_one_listing_for_all(
-    catalogues: Catalogues, source: Any, server: Any, listing: Any
+    catalogues: Catalogues, source: Source, server: Callable[..., Server], listing: Callable[..., Listing]
 ) -> None:
     source.listing = listing("a", scope=Scope.PRIVATE)
     shared = server(shared=True)
@@ -363,7 +373,7 @@ async def test_a_shared_connection_has_one_listing_for_all(
 
 
 async def test_the_newer_of_a_private_and_a_public_copy_is_shown(
-    catalogues: Catalogues, source: Any, repo: Server, listing: Any, clock: Any
+    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing], clock: Clock
 ) -> None:
     source.listing = listing("old")
     await catalogues.get(repo, ANN)
@@ -373,7 +383,9 @@ async def test_the_newer_of_a_private_and_a_public_copy_is_shown(
     assert names(await catalogues.get(repo, ANN)) == ["new"]
 
 
-async def test_a_changed_entry_is_another_server(catalogues: Catalogues, source: Any, repo: Server) -> None:
+async def test_a_changed_entry_is_another_server(
+    catalogues: Catalogues, source: Source, repo: Server
+) -> None:
     await catalogues.get(repo, LOCAL)
     moved = replace(repo, transport=HttpSpec("http://localhost:4011/mcp"))
     assert await catalogues.peek(moved, LOCAL) is None
@@ -394,7 +406,7 @@ async def test_forgetting_a_principal_drops_what_its_credentials_fetched(
 
 @pytest.mark.parametrize("whose", [ANN, None], ids=["one principal's", "all"])
 async def test_a_fetch_that_was_under_way_when_it_was_forgotten_is_not_kept(
-    catalogues: Catalogues, source: Any, repo: Server, whose: Principal | None
+    catalogues: Catalogues, source: Source, repo: Server, whose: Principal | None
 ) -> None:
     source.gate.clear()
     asking = asyncio.create_task(catalogues.get(repo, ANN))
@@ -406,7 +418,7 @@ async def test_a_fetch_that_was_under_way_when_it_was_forgotten_is_not_kept(
 
 
 async def test_a_server_that_was_forgotten_leaves_no_trace(
-    catalogues: Catalogues, source: Any, repo: Server
+    catalogues: Catalogues, source: Source, repo: Server
 ) -> None:
     for number in range(10):
         for ttl in (60.0, 0.0):
@@ -419,7 +431,7 @@ async def test_a_server_that_was_forgotten_leaves_no_trace(
 
 
 async def test_a_copy_from_the_future_is_stale_and_has_no_negative_age(
-    catalogues: Catalogues, repo: Server, clock: Any
+    catalogues: Catalogues, repo: Server, clock: Clock
 ) -> None:
     await catalogues.get(repo, LOCAL)
     clock.forward(-3600)
@@ -429,7 +441,7 @@ async def test_a_copy_from_the_future_is_stale_and_has_no_negative_age(
 
 
 async def test_another_process_finds_it_in_storage(
-    source: Any, clock: Any, repo: Server, listing: Any, tmp_path: Path
+    source: Source, clock: Clock, repo: Server, listing: Callable[..., Listing], tmp_path: Path
 ) -> None:
     source.listing = listing("b", "a", server_info={"name": "Repo"}, instructions="Be kind.", ttl=100.0)
     writer = SqliteStorage(tmp_path / FILE_NAME)
@@ -447,7 +459,7 @@ async def test_another_process_finds_it_in_storage(
 
 
 async def test_what_another_process_fetched_meanwhile_replaces_a_stale_copy(
-    source: Any, storage: MemoryStorage, clock: Any, repo: Server, listing: Any
+    source: Source, storage: MemoryStorage, clock: Clock, repo: Server, listing: Callable[..., Listing]
 ) -> None:
     mine, theirs = Catalogues(source, storage, clock=clock), Catalogues(source, storage, clock=clock)
     await mine.get(repo, LOCAL)
@@ -461,7 +473,7 @@ async def test_what_another_process_fetched_meanwhile_replaces_a_stale_copy(
 
 
 async def test_integers_beyond_64_bits_come_back_exact_from_storage(
-    source: Any, storage: MemoryStorage, clock: Any, repo: Server, tool: Any
+    source: Source, storage: MemoryStorage, clock: Clock, repo: Server, tool: Any
 ) -> None:
     schema = {"type": "object", "properties": {"n": {"maximum": 2**64 + 1}}}
     source.listing = Listing(tools=(tool("a", inputSchema=schema),))
@@ -472,7 +484,7 @@ async def test_integers_beyond_64_bits_come_back_exact_from_storage(
 
 
 async def test_a_broken_tool_is_quarantined_after_loading_as_after_fetching(
-    source: Any, storage: MemoryStorage, clock: Any, repo: Server, tool: Any
+    source: Source, storage: MemoryStorage, clock: Clock, repo: Server, tool: Any
 ) -> None:
     source.listing = Listing(tools=(tool("b"), {"name": "a"}, tool("b"), tool("c", title=5)))
     fetched = await Catalogues(source, storage, clock=clock).get(repo, LOCAL)
@@ -484,9 +496,9 @@ async def test_a_broken_tool_is_quarantined_after_loading_as_after_fetching(
 
 
 async def test_a_listing_that_cannot_be_written_is_used_but_not_stored(
-    source: Any,
+    source: Source,
     storage: MemoryStorage,
-    clock: Any,
+    clock: Clock,
     repo: Server,
     tool: Any,
     caplog: pytest.LogCaptureFixture,
@@ -505,11 +517,11 @@ async def test_a_listing_that_cannot_be_written_is_used_but_not_stored(
 
 
 async def test_bytes_that_were_tampered_with_are_dropped_and_fetched_again(
-    source: Any,
+    source: Source,
     storage: MemoryStorage,
-    clock: Any,
+    clock: Clock,
     repo: Server,
-    listing: Any,
+    listing: Callable[..., Listing],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     source.listing = listing("a")
@@ -524,7 +536,7 @@ async def test_bytes_that_were_tampered_with_are_dropped_and_fetched_again(
 
 
 async def test_a_further_check_sees_the_server(
-    source: Any, storage: MemoryStorage, clock: Any, repo: Server, tool: Any
+    source: Source, storage: MemoryStorage, clock: Clock, repo: Server, tool: Any
 ) -> None:
     source.listing = Listing(tools=(tool("a", inputSchema={"x": 1}), tool("b")))
 
@@ -539,7 +551,7 @@ async def test_a_further_check_sees_the_server(
 
 
 async def test_what_does_not_fit_in_memory_is_loaded_again(
-    source: Any, storage: MemoryStorage, clock: Any, server: Any
+    source: Source, storage: MemoryStorage, clock: Clock, server: Callable[..., Server]
 ) -> None:
     catalogues = Catalogues(source, storage, clock=clock, capacity=2)
     servers = [server(f"s{number}") for number in range(5)]
@@ -551,7 +563,7 @@ async def test_what_does_not_fit_in_memory_is_loaded_again(
 
 
 async def test_principals_with_equal_listings_share_one_copy_in_memory(
-    catalogues: Catalogues, source: Any, repo: Server, tool: Any
+    catalogues: Catalogues, source: Source, repo: Server, tool: Any
 ) -> None:
     source.listing = Listing(tools=(tool("a"),))
     ann = await catalogues.get(repo, ANN)
@@ -562,7 +574,7 @@ async def test_principals_with_equal_listings_share_one_copy_in_memory(
 
 
 async def test_a_copy_that_nobody_holds_is_not_kept_alive(
-    catalogues: Catalogues, source: Any, repo: Server, listing: Any
+    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
 ) -> None:
     await catalogues.get(repo, ANN)
     await catalogues.forget("repo")
@@ -589,7 +601,7 @@ class SlowStorage(MemoryStorage):
 
 
 @pytest.fixture
-async def slow(source: Any, clock: Any, repo: Server, listing: Any) -> SlowStorage:
+async def slow(source: Source, clock: Clock, repo: Server, listing: Callable[..., Listing]) -> SlowStorage:
     """A storage that holds a copy with the tool ``old``."""
     storage = SlowStorage()
     storage.gate.set()
@@ -603,7 +615,7 @@ async def slow(source: Any, clock: Any, repo: Server, listing: Any) -> SlowStora
 
 
 async def test_concurrent_callers_share_one_load(
-    slow: SlowStorage, source: Any, clock: Any, repo: Server
+    slow: SlowStorage, source: Source, clock: Clock, repo: Server
 ) -> None:
     catalogues = Catalogues(source, slow, clock=clock)
     asking = [asyncio.create_task(catalogues.get(repo, LOCAL)) for _ in range(5)]
@@ -616,7 +628,7 @@ async def test_concurrent_callers_share_one_load(
 
 
 async def test_a_load_that_list_changed_overtook_is_stale(
-    slow: SlowStorage, source: Any, clock: Any, repo: Server
+    slow: SlowStorage, source: Source, clock: Clock, repo: Server
 ) -> None:
     catalogues = Catalogues(source, slow, clock=clock)
     asking = asyncio.create_task(catalogues.peek(repo, LOCAL))
@@ -629,7 +641,7 @@ async def test_a_load_that_list_changed_overtook_is_stale(
 
 
 async def test_a_load_that_was_under_way_when_it_was_forgotten_is_not_shown(
-    slow: SlowStorage, source: Any, clock: Any, repo: Server
+    slow: SlowStorage, source: Source, clock: Clock, repo: Server
 ) -> None:
     catalogues = Catalogues(source, slow, clock=clock)
     asking = asyncio.create_task(catalogues.peek(repo, LOCAL))
@@ -640,7 +652,7 @@ async def test_a_load_that_was_under_way_when_it_was_forgotten_is_not_shown(
 
 
 async def test_a_load_does_not_replace_what_was_fetched_meanwhile(
-    slow: SlowStorage, source: Any, clock: Any, repo: Server, listing: Any
+    slow: SlowStorage, source: Source, clock: Clock, repo: Server, listing: Callable[..., Listing]
 ) -> None:
     catalogues = Catalogues(source, slow, clock=clock)
     clock.forward(1)

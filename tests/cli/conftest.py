@@ -17,10 +17,13 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.sqlite import with_tables
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
 
 HERE = Path(__file__).parent
 DEMO = HERE.parent.parent / "src/toolyard/cli/demo_server.py"
@@ -183,7 +186,7 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(cli: Any) -> Any:
+def terminal(cli: Cli) -> Any:
     """``terminal(*words)``: start the command on a terminal of its own, 100 columns wide."""
     opened: list[Terminal] = []
 
@@ -258,7 +261,7 @@ class Chatting(Cli):
 
 
 @pytest.fixture
-def chatting(cli: Cli, tmp_path: Path, model_program: Any) -> Chatting:
+def chatting(cli: Cli, tmp_path: Path, model_program: Listening) -> Chatting:
     made = Chatting(cli.home, cli.data, model=model_program.url, journal=tmp_path / "journal")
     chat = {"command": sys.executable, "args": ["-I", "-S", str(CHAT_SERVER), str(made.journal)]}
     made.write({"mcpServers": {"chat": chat}})

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
 
 Entry = dict[str, Any]
 
@@ -57,7 +60,7 @@ BAD = [
 
 @pytest.mark.parametrize(("make", "place", "words"), BAD, ids=lambda value: getattr(value, "__name__", ""))
 def test_an_error_names_its_place_and_nothing_starts(
-    cli: Any, odd: Entry, starts: Path, make: Any, place: str, words: str
+    cli: Cli, odd: Entry, starts: Path, make: Any, place: str, words: str
 ) -> None:
     path = cli.write(make(odd))
     for command in (("servers",), ("call", "odd_typed")):
@@ -72,7 +75,7 @@ def test_an_error_names_its_place_and_nothing_starts(
     assert not starts.exists()
 
 
-def test_all_problems_are_told_at_once(cli: Any) -> None:
+def test_all_problems_are_told_at_once(cli: Cli) -> None:
     cli.write({"mcpServers": {"a": {}, "b": {"command": 1}, "c": {"url": "nonsense"}}})
     ran = cli("check")
     assert [line for line in ran.lines if line.startswith("error: ")] == [
@@ -82,14 +85,14 @@ def test_all_problems_are_told_at_once(cli: Any) -> None:
     assert ran.lines[-1].startswith("3 problems")
 
 
-def test_a_file_of_ten_megabytes_is_not_read(cli: Any) -> None:
+def test_a_file_of_ten_megabytes_is_not_read(cli: Cli) -> None:
     path = cli.write('{"mcpServers": {}}' + " " * 10_000_000)
     ran = cli("tools")
     assert ran.code == 2
     assert f"error: {path}: the file has 10,000,018 bytes; at most" in ran.err
 
 
-def test_a_link_that_leads_in_a_circle_is_named(cli: Any) -> None:
+def test_a_link_that_leads_in_a_circle_is_named(cli: Cli) -> None:
     path = cli.home / "loop.json"
     path.symlink_to(path)
     for words in (("tools", "--config", path), ("check", "--config", path)):
@@ -98,7 +101,7 @@ def test_a_link_that_leads_in_a_circle_is_named(cli: Any) -> None:
         assert f"error: {path}: symbolic links lead in a circle" in ran.out + ran.err
 
 
-def test_a_named_file_that_is_missing_is_an_error_and_a_default_place_is_not(cli: Any) -> None:
+def test_a_named_file_that_is_missing_is_an_error_and_a_default_place_is_not(cli: Cli) -> None:
     for words in (("--config", "absent.json", "tools"), ("tools", "--config", "absent.json")):
         ran = cli(*words)
         assert (ran.code, "absent.json: the file does not exist" in ran.err) == (2, True)
@@ -109,7 +112,7 @@ def test_a_named_file_that_is_missing_is_an_error_and_a_default_place_is_not(cli
     assert ran.err.startswith("note: no servers are configured\nhint: ")
 
 
-def test_tools_that_are_no_list_are_named_with_their_line(yard: Any, starts: Path) -> None:
+def test_tools_that_are_no_list_are_named_with_their_line(yard: Cli, starts: Path) -> None:
     path = yard.agents("## Reader\n---\ntools: odd_typed\n---\nRead.\n")
     ran = yard("tools", "--agent", "reader")
     assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {path}:3: Reader.tools: tools: is no list")
@@ -117,7 +120,7 @@ def test_tools_that_are_no_list_are_named_with_their_line(yard: Any, starts: Pat
     assert not starts.exists()
 
 
-def test_settings_that_are_wrong_are_named(yard: Any) -> None:
+def test_settings_that_are_wrong_are_named(yard: Cli) -> None:
     toml = yard.data / "toolyard.toml"
     toml.write_text('port = "many"\nwrite_tool = "ask"\n')
     ran = yard("tools")
@@ -127,7 +130,7 @@ def test_settings_that_are_wrong_are_named(yard: Any) -> None:
     assert yard("check").code == 1
 
 
-def test_check_tells_of_all_files_at_once(cli: Any) -> None:
+def test_check_tells_of_all_files_at_once(cli: Cli) -> None:
     cli.write({"mcpServers": {"a": {}}})
     (cli.data / "toolyard.toml").write_text("port = -1\n")
     cli.agents("## Reader\n---\ntools: all\n---\nRead.\n")

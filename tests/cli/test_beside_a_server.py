@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,12 +12,15 @@ from toolyard.config.settings.table import Settings
 from toolyard.types.principal import LOCAL
 from toolyard.web.services import Site
 
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
 pytestmark = pytest.mark.timeout(400)
 KEY = "a secret key that is long enough for this"
 
 
 @pytest.fixture
-def settings(database_url: str | None, yard: Any) -> Settings:
+def settings(database_url: str | None, yard: Cli) -> Settings:
     chosen = {} if database_url is None else {"database_url": database_url, "secret_key": KEY}
     lines = [f'{name} = "{value}"' for name, value in chosen.items()]
     (yard.data / "toolyard.toml").write_text("\n".join(lines))
@@ -29,7 +32,7 @@ async def _open(data: Path, settings: Settings) -> Site:
 
 
 async def test_search_finds_what_the_server_listed_and_starts_nothing(
-    yard: Any, starts: Path, settings: Settings
+    yard: Cli, starts: Path, settings: Settings
 ) -> None:
     site = await _open(yard.data, settings)
     try:
@@ -46,7 +49,7 @@ async def test_search_finds_what_the_server_listed_and_starts_nothing(
 
 
 async def test_the_server_knows_what_the_command_line_listed(
-    yard: Any, starts: Path, settings: Settings
+    yard: Cli, starts: Path, settings: Settings
 ) -> None:
     assert yard("tools").code == 0
     begun = starts.read_text()
@@ -59,7 +62,7 @@ async def test_the_server_knows_what_the_command_line_listed(
         await site.close()
 
 
-async def test_without_its_database_the_command_line_uses_its_file(yard: Any, starts: Path) -> None:
+async def test_without_its_database_the_command_line_uses_its_file(yard: Cli, starts: Path) -> None:
     nobody = "postgresql://nobody@127.0.0.1:1/nothing"
     (yard.data / "toolyard.toml").write_text(f'database_url = "{nobody}"\nsecret_key = "{KEY}"\n')
     assert yard("tools").code == 0

@@ -7,11 +7,14 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 from tests.processes import lives
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Chatting
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -52,14 +55,14 @@ class Talk:
 
 
 @pytest.fixture
-def talk(chatting: Any, terminal: Any) -> Callable[..., Talk]:
+def talk(chatting: Chatting, terminal: Any) -> Callable[..., Talk]:
     return lambda *words, **env: Talk(terminal("chat", *words, **env))
 
 
 # Talking.
 
 
-def test_a_conversation(chatting: Any, talk: Any) -> None:
+def test_a_conversation(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     chatting.agents("## Looker\n---\ndescription: only looks\ntools: [chat_look]\n---\nLook.\n")
     here = talk()
     here.sees("a new chat with fake  (/help, Ctrl-C stops, Ctrl-D leaves)")
@@ -106,7 +109,7 @@ def test_a_conversation(chatting: Any, talk: Any) -> None:
     assert [one["content"] for one in chatting.asked[-1]["messages"]] == ["say Anew."]
 
 
-def test_the_first_lines_of_help_and_the_end_of_input(chatting: Any, talk: Any) -> None:
+def test_the_first_lines_of_help_and_the_end_of_input(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     here = talk()
     here.says("/help")
     for name in ("/help", "/agent", "/model", "/tools", "/new", "/retry", "/export", "/quit"):
@@ -119,7 +122,9 @@ def test_the_first_lines_of_help_and_the_end_of_input(chatting: Any, talk: Any) 
     assert "--resume" not in here.rest, "a chat without a word is nothing to come back to"
 
 
-def test_a_model_that_fails_leaves_the_conversation_as_it_is(chatting: Any, talk: Any) -> None:
+def test_a_model_that_fails_leaves_the_conversation_as_it_is(
+    chatting: Chatting, talk: Callable[..., Talk]
+) -> None:
     here = talk()
     here.says("fault 500")
     here.sees("error: ")
@@ -129,7 +134,7 @@ def test_a_model_that_fails_leaves_the_conversation_as_it_is(chatting: Any, talk
     assert here.terminal.end() == 0
 
 
-def test_words_of_others_cannot_move_the_cursor(chatting: Any, talk: Any) -> None:
+def test_words_of_others_cannot_move_the_cursor(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     here = talk("-p", "say a\x1b[2Jb\x07c")
     assert here.terminal.end() == 0
     assert "\x1b[2J" not in here.terminal.seen
@@ -139,7 +144,7 @@ def test_words_of_others_cannot_move_the_cursor(chatting: Any, talk: Any) -> Non
 # Being asked.
 
 
-def test_a_call_that_writes_asks_first(chatting: Any, talk: Any) -> None:
+def test_a_call_that_writes_asks_first(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     here = talk(**ASK)
     here.says('call chat_put {"text": "one"}', "then", "say Asked.")
     here.sees("chat_put of chat needs your approval: ")
@@ -166,7 +171,7 @@ def test_a_call_that_writes_asks_first(chatting: Any, talk: Any) -> None:
     assert here.terminal.end() == 0
 
 
-def test_nothing_is_agreed_to_unseen(chatting: Any, talk: Any) -> None:
+def test_nothing_is_agreed_to_unseen(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     hidden = "x\\u200b\\u202ey\\udb40\\udc41\\udb40\\udd00z"
     here = talk("-p", f'call chat_put {{"text": "{hidden}"}}\nthen\nsay Put.', **ASK)
     here.sees("chat_put of chat needs your approval: ")
@@ -176,7 +181,9 @@ def test_nothing_is_agreed_to_unseen(chatting: Any, talk: Any) -> None:
     assert chatting.noted == []
 
 
-def test_in_one_turn_with_a_person_there_they_are_asked_too(chatting: Any, talk: Any) -> None:
+def test_in_one_turn_with_a_person_there_they_are_asked_too(
+    chatting: Chatting, talk: Callable[..., Talk]
+) -> None:
     here = talk("-p", 'call chat_put {"text": "x"}\nthen\nsay Put.', **ASK)
     here.answers("[n] no: ", "y\n")
     assert here.terminal.end() == 0
@@ -184,7 +191,7 @@ def test_in_one_turn_with_a_person_there_they_are_asked_too(chatting: Any, talk:
     assert chatting.noted == ['put {"text": "x"}']
 
 
-def test_an_approval_waits_for_another_day(chatting: Any, talk: Any) -> None:
+def test_an_approval_waits_for_another_day(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     here = talk(**ASK)
     here.says('call chat_put {"text": "x"}', "then", "say At last.")
     here.answers("[n] no: ", "\x04")
@@ -201,7 +208,7 @@ def test_an_approval_waits_for_another_day(chatting: Any, talk: Any) -> None:
     assert again.terminal.end() == 0
 
 
-def test_a_server_asks_a_form_a_page_and_for_the_model(chatting: Any, talk: Any) -> None:
+def test_a_server_asks_a_form_a_page_and_for_the_model(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     here = talk()
     here.says("call chat_ask {}", "then", "results?")
     here.sees("chat asks: Who are you?")
@@ -230,7 +237,7 @@ def test_a_server_asks_a_form_a_page_and_for_the_model(chatting: Any, talk: Any)
 
 
 def test_a_form_of_a_real_server_is_asked_field_by_field(
-    chatting: Any, talk: Any, everything_server: str
+    chatting: Chatting, talk: Callable[..., Talk], everything_server: str
 ) -> None:
     chatting.write({"mcpServers": {"all": {"command": everything_server}}})
     here = talk(TOOLYARD_WRITE_TOOLS="allow")
@@ -280,7 +287,9 @@ def test_a_form_of_a_real_server_is_asked_field_by_field(
     assert here.terminal.end() == 0
 
 
-def test_what_is_answered_elsewhere_is_not_asked_any_more(chatting: Any, talk: Any) -> None:
+def test_what_is_answered_elsewhere_is_not_asked_any_more(
+    chatting: Chatting, talk: Callable[..., Talk]
+) -> None:
     here = talk(**ASK)
     here.says('call chat_put {"text": "x"}', "then", "say Done.")
     here.sees("[n] no: ")
@@ -299,7 +308,9 @@ def test_what_is_answered_elsewhere_is_not_asked_any_more(chatting: Any, talk: A
 # Stopping.
 
 
-def test_ctrl_c_stops_the_model_and_the_conversation_goes_on(chatting: Any, talk: Any) -> None:
+def test_ctrl_c_stops_the_model_and_the_conversation_goes_on(
+    chatting: Chatting, talk: Callable[..., Talk]
+) -> None:
     here = talk()
     here.says("say Begun", "hold")
     here.sees("hold\n")
@@ -313,7 +324,7 @@ def test_ctrl_c_stops_the_model_and_the_conversation_goes_on(chatting: Any, talk
     assert here.terminal.end() == 0
 
 
-def test_ctrl_c_stops_the_tools_and_once_more_leaves(chatting: Any, talk: Any) -> None:
+def test_ctrl_c_stops_the_tools_and_once_more_leaves(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     here = talk()
     here.says("call chat_wait {}", "call chat_wait {}")
     until(lambda: chatting.noted == ["wait {}"] * 2)
@@ -327,7 +338,7 @@ def test_ctrl_c_stops_the_tools_and_once_more_leaves(chatting: Any, talk: Any) -
     until(lambda: not lives(child))
 
 
-def test_ctrl_c_at_a_question_stops_the_turn(chatting: Any, talk: Any) -> None:
+def test_ctrl_c_at_a_question_stops_the_turn(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     here = talk(**ASK)
     here.says('call chat_put {"text": "x"}', "then", "say Never.")
     here.sees("[n] no: ")
@@ -340,7 +351,7 @@ def test_ctrl_c_at_a_question_stops_the_turn(chatting: Any, talk: Any) -> None:
 
 
 def test_a_killed_program_leaves_nothing_behind_and_the_turn_can_be_run_again(
-    chatting: Any, talk: Any
+    chatting: Chatting, talk: Callable[..., Talk]
 ) -> None:
     here = talk()
     here.says("say Half of it", "call chat_wait {}", "then", "say All of it.")
@@ -367,7 +378,7 @@ def test_a_killed_program_leaves_nothing_behind_and_the_turn_can_be_run_again(
     assert again.terminal.end() == 0
 
 
-def test_the_terminal_is_left_as_it_was(chatting: Any, talk: Any) -> None:
+def test_the_terminal_is_left_as_it_was(chatting: Chatting, talk: Callable[..., Talk]) -> None:
     import termios
 
     here = talk()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
 
 
-def test_nothing_configured_is_fine(cli: Any) -> None:
+def test_nothing_configured_is_fine(cli: Cli) -> None:
     ran = cli("check")
     assert (ran.code, ran.lines[-1]) == (0, "no problems, 0 notes")
     assert not cli.data.exists()
 
 
-def test_notes_stop_nothing(cli: Any, odd: Any) -> None:
+def test_notes_stop_nothing(cli: Cli, odd: dict[str, Any]) -> None:
     npx = {"command": "npx", "args": ["-y", "some-server"]}
     entry = {**odd, "denyTools": ["nope*"], "allwaysAllow": []}
     path = cli.write({"mcpServers": {"odd": entry, "npx": npx, "off": {**odd, "disabled": True}}})
@@ -30,7 +33,7 @@ def test_notes_stop_nothing(cli: Any, odd: Any) -> None:
         assert words in ran.out, ran.out
 
 
-def test_agent_patterns_are_held_against_the_stored_catalogue(yard: Any) -> None:
+def test_agent_patterns_are_held_against_the_stored_catalogue(yard: Cli) -> None:
     path = yard.agents("## Reader\n---\ntools: [odd_typed, odd_tipped, later_*, view_file]\n---\nRead.\n")
     before = yard("check")
     assert (before.code, "'odd_tipped' matches no tool yet; not listed so far: 'odd'" in before.out) == (
@@ -45,7 +48,7 @@ def test_agent_patterns_are_held_against_the_stored_catalogue(yard: Any) -> None
     assert f"note: {path}:1: Reader.tools: 'later_*' matches no tool" in after.out
 
 
-def test_an_agent_with_a_bundle_that_there_is_not(yard: Any) -> None:
+def test_an_agent_with_a_bundle_that_there_is_not(yard: Cli) -> None:
     path = yard.agents("## Reader\n---\nbundles: [nothing]\n---\nRead.\n")
     ran = yard("check")
     assert (ran.code, f"error: {path}:1: Reader.bundles: there is no bundle 'nothing'" in ran.out) == (
@@ -54,14 +57,14 @@ def test_an_agent_with_a_bundle_that_there_is_not(yard: Any) -> None:
     )
 
 
-def test_a_naming_template_that_cannot_be_used(cli: Any) -> None:
+def test_a_naming_template_that_cannot_be_used(cli: Cli) -> None:
     ran = cli("check", TOOLYARD_NAMING_TEMPLATE="nothing")
     assert (ran.code, "'nothing' must contain {tool} once" in ran.out) == (1, True)
     assert cli("tools", TOOLYARD_NAMING_TEMPLATE="nothing").code == 2
 
 
 def test_a_file_that_waits_is_told_with_the_command_that_approves_it(
-    cli: Any, odd: Any, starts: Path
+    cli: Cli, odd: dict[str, Any], starts: Path
 ) -> None:
     path = cli.write({"mcpServers": {"odd": odd}}, "toolyard.mcp.json")
     ran = cli("check")
@@ -71,13 +74,13 @@ def test_a_file_that_waits_is_told_with_the_command_that_approves_it(
     assert not starts.exists()
 
 
-def test_json_says_whether_it_is_fine(yard: Any) -> None:
+def test_json_says_whether_it_is_fine(yard: Cli) -> None:
     found = yard("check", "--json").json
     assert (found["ok"], found["problems"], found["agents"]) == (True, [], None)
     assert found["configuration"]["servers"] == {"odd": {"enabled": True, "disabled_reason": None}}
 
 
-def test_two_issuers_on_the_shared_redirect_address_are_a_note(cli: Any) -> None:
+def test_two_issuers_on_the_shared_redirect_address_are_a_note(cli: Cli) -> None:
     def check(**more: bool) -> Any:
         entries = {
             name: {

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
 
 
 def complete(cli: Any, line: str, **env: str) -> list[str]:
@@ -17,18 +20,18 @@ def complete(cli: Any, line: str, **env: str) -> list[str]:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_of_each_shell(cli: Any, shell: str) -> None:
+def test_the_script_of_each_shell(cli: Cli, shell: str) -> None:
     ran = cli("completion", shell)
     assert (ran.code, ran.err) == (0, "")
     assert f"_TOOLYARD_COMPLETE={shell}_complete" in ran.out
 
 
-def test_commands_and_options(cli: Any) -> None:
+def test_commands_and_options(cli: Cli) -> None:
     assert complete(cli, "toolyard set") == ["settings"]
     assert complete(cli, "toolyard tools --fr") == ["--fresh"]
 
 
-def test_tools_complete_once_they_were_listed(yard: Any, starts: Path) -> None:
+def test_tools_complete_once_they_were_listed(yard: Cli, starts: Path) -> None:
     assert complete(yard, "toolyard call odd_t") == []
     assert not starts.exists()
     yard("tools")
@@ -37,7 +40,7 @@ def test_tools_complete_once_they_were_listed(yard: Any, starts: Path) -> None:
     assert len(starts.read_text().splitlines()) == 1
 
 
-def test_servers_bundles_and_agents(cli: Any, odd: Any) -> None:
+def test_servers_bundles_and_agents(cli: Cli, odd: dict[str, Any]) -> None:
     server = {"trust": "trusted", "transport": {"type": "stdio", **odd}}
     cli.write({"servers": {"odd": server}, "bundles": {"some": {"serverId": "odd", "mode": "direct"}}})
     cli.agents("## Code Reader\n---\n---\nRead.\n")
@@ -47,7 +50,7 @@ def test_servers_bundles_and_agents(cli: Any, odd: Any) -> None:
     assert complete(cli, "toolyard doctor o") == ["odd"]
 
 
-def test_agents_and_models_of_a_chat(cli: Any) -> None:
+def test_agents_and_models_of_a_chat(cli: Cli) -> None:
     cli.agents("## Code Reader\n---\n---\nRead.\n")
     (cli.data / "toolyard.toml").write_text(
         '[models.fast]\nmodel = "openai:x"\n[models.slow]\nmodel = "openai:y"\n'
@@ -58,17 +61,17 @@ def test_agents_and_models_of_a_chat(cli: Any) -> None:
     assert complete(cli, "toolyard chat --model ") == []
 
 
-def test_the_options_before_count(cli: Any, odd: Any) -> None:
+def test_the_options_before_count(cli: Cli, odd: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"elsewhere": odd}}, "other.json")
     assert complete(cli, "toolyard --config other.json tools --server ") == ["elsewhere"]
 
 
-def test_a_name_that_a_shell_would_run_is_never_offered(cli: Any, odd: Any) -> None:
+def test_a_name_that_a_shell_would_run_is_never_offered(cli: Cli, odd: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"$(touch x)": odd, "`id`": odd, "a;b": odd, "fine": odd}}, ".mcp.json")
     assert complete(cli, "toolyard tools --server ") == ["fine"]
 
 
-def test_what_is_broken_offers_nothing_and_says_nothing(cli: Any) -> None:
+def test_what_is_broken_offers_nothing_and_says_nothing(cli: Cli) -> None:
     cli.write("{")
     cli.agents("## A\n---\ntools: x\n---\n")
     for line in ("toolyard call ", "toolyard tools --server ", "toolyard tools --agent "):

@@ -7,9 +7,12 @@ import stat
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
 
 HOME_FILES = {
     "claude-code": ".claude.json",
@@ -65,7 +68,7 @@ SCRIPT = Path(sys.executable).with_name("toolyard")
 
 
 @pytest.fixture
-def there(cli: Any) -> Any:
+def there(cli: Cli) -> Any:
     """A home in which every client has a file already."""
     for client, name in HOME_FILES.items():
         path = cli.home / name
@@ -129,14 +132,14 @@ def test_an_address_with_a_token_is_for_the_owner_alone(there: Any, client: str)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_client_without_a_file_gets_one(cli: Any, client: str) -> None:
+def test_a_client_without_a_file_gets_one(cli: Cli, client: str) -> None:
     ran = cli("connect", client, "--write", "--json")
     assert (ran.code, ran.json["change"], ran.json["backup"]) == (0, "added", None)
     assert ran.json["file"] == str(cli.home / HOME_FILES[client])
     assert imported(cli, Path(ran.json["file"]))["toolyard"]["args"][-1] == "stdio"
 
 
-def test_the_file_of_the_project_and_any_other(cli: Any) -> None:
+def test_the_file_of_the_project_and_any_other(cli: Cli) -> None:
     cli("connect", "claude-code", "--write", "--project")
     assert "toolyard" in json.loads((cli.home / ".mcp.json").read_text())["mcpServers"]
     cli("connect", "codex", "--write", "--to", "other.toml")
@@ -148,7 +151,7 @@ def test_the_file_of_the_project_and_any_other(cli: Any) -> None:
     assert imported(cli, cli.home / "opencode.jsonc")["toolyard"]["args"][-1] == "stdio"
 
 
-def test_a_project_whose_file_we_would_find_ourselves_is_told_which_to_read(cli: Any) -> None:
+def test_a_project_whose_file_we_would_find_ourselves_is_told_which_to_read(cli: Cli) -> None:
     for _ in range(2):
         cli("connect", "claude-code", "--write", "--project")
         entry = json.loads((cli.home / ".mcp.json").read_text())["mcpServers"]["toolyard"]
@@ -159,7 +162,7 @@ def test_a_project_whose_file_we_would_find_ourselves_is_told_which_to_read(cli:
     assert "--config" not in entry["args"]
 
 
-def test_what_is_shown_for_a_project_says_which_file_to_read(cli: Any) -> None:
+def test_what_is_shown_for_a_project_says_which_file_to_read(cli: Cli) -> None:
     shown = cli("connect", "claude-code", "--json").json
     entry = json.loads(shown["text"])["mcpServers"]["toolyard"]
     assert (shown["file"], entry["args"][-3:]) == (
@@ -168,7 +171,7 @@ def test_what_is_shown_for_a_project_says_which_file_to_read(cli: Any) -> None:
     )
 
 
-def test_a_file_to_read_that_is_not_there_yet_is_told(cli: Any) -> None:
+def test_a_file_to_read_that_is_not_there_yet_is_told(cli: Cli) -> None:
     (file := cli.data / "mcp.json").unlink(missing_ok=True)
     assert f"{file} is not there yet" in cli("connect", "claude-code").err
     for words in (("--url", "http://127.0.0.1:8420"), ("--remove", "--project")):
@@ -178,7 +181,7 @@ def test_a_file_to_read_that_is_not_there_yet_is_told(cli: Any) -> None:
     assert cli("connect", "claude-code").err == ""
 
 
-def test_a_token_that_is_none_is_told(cli: Any) -> None:
+def test_a_token_that_is_none_is_told(cli: Cli) -> None:
     for words in (
         ("connect", "cursor", "--write", "--url", "http://x", "--token"),
         ("--remote", "http://x", "tools"),
@@ -187,13 +190,13 @@ def test_a_token_that_is_none_is_told(cli: Any) -> None:
         assert (ran.code, ran.err.splitlines()[0]) == (2, "error: TOOLYARD_REMOTE_TOKEN: this is no token")
 
 
-def test_a_token_in_a_project_is_warned_of(cli: Any) -> None:
+def test_a_token_in_a_project_is_warned_of(cli: Cli) -> None:
     words = ("connect", "vscode", "--write", "--project", "--url", "http://127.0.0.1:1", "--token")
     ran = cli(*words, TOOLYARD_REMOTE_TOKEN="ty_x")
     assert (ran.code, ran.err.splitlines()[-1]) == (0, "hint: do not hand it on with the project")
 
 
-def test_a_comment_that_would_be_lost_stops_it_and_the_snippet_is_shown(cli: Any) -> None:
+def test_a_comment_that_would_be_lost_stops_it_and_the_snippet_is_shown(cli: Cli) -> None:
     file = cli.home / ".cursor/mcp.json"
     file.parent.mkdir()
     text = '{"mcpServers": {"toolyard": {"command": "x" /* by hand */}}}'
@@ -222,14 +225,14 @@ def test_a_comment_that_would_be_lost_stops_it_and_the_snippet_is_shown(cli: Any
         (("--write", "--url", "http://x", "--token-file", "absent"), "--token-file absent"),
     ],
 )
-def test_words_that_make_no_sense_write_nothing(cli: Any, words: tuple[str, ...], message: str) -> None:
+def test_words_that_make_no_sense_write_nothing(cli: Cli, words: tuple[str, ...], message: str) -> None:
     ran = cli("connect", "cursor", *words)
     assert ran.code == 2
     assert message in ran.err
     assert list(cli.home.iterdir()) == []
 
 
-def test_what_cannot_be_read_or_written_is_named(cli: Any) -> None:
+def test_what_cannot_be_read_or_written_is_named(cli: Cli) -> None:
     file = cli.home / ".cursor/mcp.json"
     file.parent.mkdir()
     file.write_text("{")

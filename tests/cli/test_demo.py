@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from mcp_types import methods
 
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
 VERSION = "io.modelcontextprotocol/protocolVersion"
 
 
-def test_the_walk_ends_by_itself_and_leaves_nothing(cli: Any) -> None:
+def test_the_walk_ends_by_itself_and_leaves_nothing(cli: Cli) -> None:
     ran = cli("demo", TMPDIR=str(cli.home))
     assert (ran.code, ran.err) == (0, "")
     for words in (
@@ -36,7 +39,7 @@ def talk(
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_its_server_speaks_the_modern_era(demo: Any) -> None:
+def test_its_server_speaks_the_modern_era(demo: dict[str, Any]) -> None:
     (offer, listing, refusal) = talk(
         demo,
         {"id": 1, "method": "server/discover", "params": {"_meta": {VERSION: "2026-07-28"}}},
@@ -49,7 +52,7 @@ def test_its_server_speaks_the_modern_era(demo: Any) -> None:
     assert refusal["error"]["data"]["supported"] == ["2026-07-28"]
 
 
-def test_its_server_speaks_the_legacy_era(demo: Any) -> None:
+def test_its_server_speaks_the_legacy_era(demo: dict[str, Any]) -> None:
     hello = {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}
     probe = {"id": 2, "method": "server/discover", "params": {}}
     started, ping, refused, unread = talk(
@@ -60,7 +63,7 @@ def test_its_server_speaks_the_legacy_era(demo: Any) -> None:
     assert refused["error"]["code"] == unread["error"]["code"] == -32601
 
 
-def test_its_server_bears_nonsense(demo: Any) -> None:
+def test_its_server_bears_nonsense(demo: dict[str, Any]) -> None:
     words = [demo["command"], *demo["args"]]
     lines = 'nonsense\n[]\n{"id": 1, "method": "tools/call", "params": 7}\n'
     done = subprocess.run(words, input=lines, capture_output=True, text=True, timeout=30, check=True)
@@ -69,7 +72,7 @@ def test_its_server_bears_nonsense(demo: Any) -> None:
 
 
 @pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
-def test_its_answers_match_the_official_types(demo: Any, revision: str) -> None:
+def test_its_answers_match_the_official_types(demo: dict[str, Any], revision: str) -> None:
     meta = {"_meta": {VERSION: revision}} if revision == "2026-07-28" else {}
     asked = {
         "server/discover" if meta else "initialize": {"protocolVersion": revision, **meta},

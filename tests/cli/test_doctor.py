@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+    from tests.conftest import Listening
 
 
-def test_each_step_of_a_start_has_its_time(cli: Any, demo: Any, odd: Any) -> None:
+def test_each_step_of_a_start_has_its_time(cli: Cli, demo: dict[str, Any], odd: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"demo": demo, "odd": odd}})
     ran = cli("doctor", "--json")
     assert ran.code == 0
@@ -23,7 +27,7 @@ def test_each_step_of_a_start_has_its_time(cli: Any, demo: Any, odd: Any) -> Non
     assert all(step["seconds"] >= 0 for server in (modern, legacy) for step in server["steps"])
 
 
-def test_what_to_do_next_for_each_failure(cli: Any, hostile_http: Any) -> None:
+def test_what_to_do_next_for_each_failure(cli: Cli, hostile_http: Listening) -> None:
     cli.write(
         {
             "mcpServers": {
@@ -54,7 +58,7 @@ def test_what_to_do_next_for_each_failure(cli: Any, hostile_http: Any) -> None:
 
 
 def test_a_command_that_is_a_path_is_tried_from_the_folder_of_its_server(
-    cli: Any, demo: Any, tmp_path: Path
+    cli: Cli, demo: dict[str, Any], tmp_path: Path
 ) -> None:
     program = tmp_path / "program.sh"
     program.write_text(f"#!/bin/sh\nexec {shlex.join((demo['command'], *demo['args']))}\n")
@@ -74,20 +78,22 @@ def test_a_command_that_is_a_path_is_tried_from_the_folder_of_its_server(
     assert (other["cause"], other["hint"]) == (f"no permission to run {plain}", f"chmod +x {plain}")
 
 
-def test_only_the_named_ones_are_started(cli: Any, demo: Any, odd: Any, starts: Any) -> None:
+def test_only_the_named_ones_are_started(
+    cli: Cli, demo: dict[str, Any], odd: dict[str, Any], starts: Path
+) -> None:
     cli.write({"mcpServers": {"demo": demo, "odd": odd}})
     ran = cli("doctor", "demo")
     assert (ran.code, ran.lines[-1]) == (0, "1 server works")
     assert not starts.exists()
 
 
-def test_a_configuration_that_cannot_be_read_is_told_after_the_machine(cli: Any) -> None:
+def test_a_configuration_that_cannot_be_read_is_told_after_the_machine(cli: Cli) -> None:
     cli.write("{")
     ran = cli("doctor")
     assert (ran.code, "--  python" in ran.out, "mcp.json:1" in ran.err) == (2, True, True)
 
 
-def test_a_data_directory_that_is_a_file_is_told(cli: Any) -> None:
+def test_a_data_directory_that_is_a_file_is_told(cli: Cli) -> None:
     cli.data.write_text("")
     ran = cli("doctor")
     assert "no  data directory" in ran.out

@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+    from tests.conftest import Listening
 
 GONE = {"command": "no-such-command-anywhere"}
 
 
-def test_0_when_the_tool_answers(yard: Any) -> None:
+def test_0_when_the_tool_answers(yard: Cli) -> None:
     ran = yard("call", "odd_typed", "text=hi")
     assert (ran.code, ran.out, ran.err) == (0, '{"text": "hi"}\n', "")
 
 
-def test_1_when_the_tool_answers_with_an_error(yard: Any) -> None:
+def test_1_when_the_tool_answers_with_an_error(yard: Cli) -> None:
     ran = yard("call", "odd_fail")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == "error: odd_fail answered with an error: it went wrong\n"
 
 
-def test_1_with_all_that_the_server_said_about_it(yard: Any) -> None:
+def test_1_with_all_that_the_server_said_about_it(yard: Cli) -> None:
     ran = yard("call", "odd_fail", '{"refuse": true}')
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == 'error: server \'odd\': not so (code -32602)\n{"field": "café"}\n'
 
 
-def test_1_when_check_finds_problems(cli: Any) -> None:
+def test_1_when_check_finds_problems(cli: Cli) -> None:
     cli.write({"mcpServers": {"a": {}}})
     assert cli("check").code == 1
 
@@ -58,17 +62,17 @@ def test_1_when_check_finds_problems(cli: Any) -> None:
     ],
     ids=" ".join,
 )
-def test_2_for_words_that_cannot_be_used(yard: Any, words: tuple[str, ...]) -> None:
+def test_2_for_words_that_cannot_be_used(yard: Cli, words: tuple[str, ...]) -> None:
     ran = yard(*words)
     assert ran.code == 2
     assert ran.err.startswith("error: ")
 
 
-def test_2_names_the_nearest_command(cli: Any) -> None:
+def test_2_names_the_nearest_command(cli: Cli) -> None:
     assert cli("setings").err == "error: there is no command 'setings'\nhint: did you mean 'settings'?\n"
 
 
-def test_3_when_the_server_cannot_be_reached(cli: Any) -> None:
+def test_3_when_the_server_cannot_be_reached(cli: Cli) -> None:
     cli.write({"mcpServers": {"gone": GONE}})
     ran = cli("call", "gone_tool", "a=1")
     assert ran.code == 3
@@ -77,44 +81,44 @@ def test_3_when_the_server_cannot_be_reached(cli: Any) -> None:
     assert cli("tools", "--server", "gone").code == 3
 
 
-def test_4_says_the_same_of_a_refused_tool_and_of_none(yard: Any) -> None:
+def test_4_says_the_same_of_a_refused_tool_and_of_none(yard: Cli) -> None:
     refused, missing = yard("call", "odd_write"), yard("call", "odd_absent")
     assert (refused.code, missing.code) == (4, 4)
     first, second = refused.err.replace("odd_write", "X"), missing.err.replace("odd_absent", "X")
     assert first.splitlines()[0] == second.splitlines()[0] == "error: there is no tool 'X' here"
 
 
-def test_4_comes_before_complaints_about_arguments(yard: Any) -> None:
+def test_4_comes_before_complaints_about_arguments(yard: Cli) -> None:
     yard.agents("## Reader\n---\ntools: [odd_image]\n---\nRead.\n")
     ran = yard("call", "odd_typed", "whole=much", "--agent", "reader")
     assert (ran.code, "whole" in ran.err) == (4, False)
 
 
-def test_5_when_the_server_wants_credentials(cli: Any, hostile_http: Any) -> None:
+def test_5_when_the_server_wants_credentials(cli: Cli, hostile_http: Listening) -> None:
     cli.write({"mcpServers": {"web": {"url": f"{hostile_http.url}/status-401/x?when=always"}}})
     ran = cli("call", "web_echo")
     assert ran.code == 5, ran.err
     assert ran.err.startswith("error: server 'web': ")
 
 
-def test_6_when_it_takes_too_long(yard: Any) -> None:
+def test_6_when_it_takes_too_long(yard: Cli) -> None:
     ran = yard("call", "odd_never", "--timeout", "0.5")
     assert (ran.code, ran.err) == (6, "error: 'odd_never' took longer than 0.5 s\n")
 
 
-def test_6_also_while_it_is_being_started(cli: Any) -> None:
+def test_6_also_while_it_is_being_started(cli: Cli) -> None:
     cli.write({"mcpServers": {"slow": {"command": "sleep", "args": ["30"]}}})
     assert cli("call", "slow_tool", "--timeout", "0.5").code == 6
 
 
-def test_6_when_the_outcome_is_unknown(yard: Any) -> None:
+def test_6_when_the_outcome_is_unknown(yard: Cli) -> None:
     ran = yard("call", "odd_die")
     assert ran.code == 6
     assert ran.err.startswith("error: server 'odd': exited with code 7")
     assert "hint: the outcome is unknown: it may have been executed" in ran.err
 
 
-def test_errors_are_json_where_json_is_wanted(yard: Any) -> None:
+def test_errors_are_json_where_json_is_wanted(yard: Cli) -> None:
     for words, kind, code in [
         (("call", "odd_absent", "--json"), "ToolRefused", 4),
         (("--json", "call", "odd_die"), "OutcomeUnknown", 6),
@@ -126,14 +130,14 @@ def test_errors_are_json_where_json_is_wanted(yard: Any) -> None:
         assert (ran.code, error["exit_code"], error["kind"], ran.err) == (code, code, kind, "")
 
 
-def test_a_tools_own_error_is_json_too(yard: Any) -> None:
+def test_a_tools_own_error_is_json_too(yard: Cli) -> None:
     ran = yard("call", "odd_fail", "--json")
     assert ran.code == 1
     assert ran.json["is_error"] is True
     assert ran.json["error"]["message"] == "it went wrong"
 
 
-def test_a_secret_does_not_show_in_an_error(cli: Any) -> None:
+def test_a_secret_does_not_show_in_an_error(cli: Cli) -> None:
     script = "import os, sys; sys.exit('refused ' + os.environ['API_TOKEN'])"
     entry = {"command": sys.executable, "args": ["-c", script], "env": {"API_TOKEN": "s3cret-value-1"}}
     cli.write({"mcpServers": {"leaky": entry}})
@@ -151,7 +155,7 @@ def test_a_secret_does_not_show_in_an_error(cli: Any) -> None:
         assert "refused" in ran.out + ran.err, words
 
 
-def test_problems_are_json_with_their_places(cli: Any) -> None:
+def test_problems_are_json_with_their_places(cli: Cli) -> None:
     path = cli.write('{"mcpServers": {\n  "a": {}\n}}')
     ran = cli("tools", "--json")
     assert ran.code == 2
@@ -160,7 +164,7 @@ def test_problems_are_json_with_their_places(cli: Any) -> None:
     assert json.loads(cli("check", "--json").out)["problems"] == [problem]
 
 
-def test_a_folder_that_is_gone_is_no_traceback(cli: Any) -> None:
+def test_a_folder_that_is_gone_is_no_traceback(cli: Cli) -> None:
     script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -m toolyard tools'
     ran = cli.run(["sh", "-c", script, sys.executable])
     assert ran.code == 1

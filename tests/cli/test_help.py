@@ -6,12 +6,15 @@ import os
 import resource
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 import pytest
 
 from toolyard.cli.app import COMMANDS, app
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
 
 
 def _command(name: str) -> click.Command:
@@ -20,7 +23,7 @@ def _command(name: str) -> click.Command:
     return found
 
 
-def test_the_help_lists_every_command_in_a_line(cli: Any) -> None:
+def test_the_help_lists_every_command_in_a_line(cli: Cli) -> None:
     ran = cli("--help")
     assert (ran.code, ran.err) == (0, "")
     for name, line in COMMANDS.items():
@@ -28,13 +31,13 @@ def test_the_help_lists_every_command_in_a_line(cli: Any) -> None:
     assert "Exit codes: 0 fine" in ran.out
 
 
-def test_without_a_word_the_help_is_shown(cli: Any) -> None:
+def test_without_a_word_the_help_is_shown(cli: Cli) -> None:
     ran = cli()
     assert ran.code == 2
     assert "Usage: toolyard [OPTIONS] COMMAND" in ran.err
 
 
-def test_the_version(cli: Any) -> None:
+def test_the_version(cli: Cli) -> None:
     assert cli("--version").out == "toolyard 0.1.0\n"
 
 
@@ -55,7 +58,7 @@ def test_every_option_of_a_command_says_what_it_does(name: str) -> None:
             assert param.help, f"{name} {param.name}"
 
 
-def test_shared_options_count_before_and_after_the_command(yard: Any) -> None:
+def test_shared_options_count_before_and_after_the_command(yard: Cli) -> None:
     other = yard.home / "other.json"
     other.write_text('{"mcpServers": {}}')
     before, after = yard("--config", other, "--json", "tools"), yard("tools", "--config", other, "--json")
@@ -65,7 +68,7 @@ def test_shared_options_count_before_and_after_the_command(yard: Any) -> None:
     assert yard("--config", "absent", "tools", "--config", other).code == 0
 
 
-def test_the_help_loads_neither_the_event_loop_nor_the_core(cli: Any) -> None:
+def test_the_help_loads_neither_the_event_loop_nor_the_core(cli: Cli) -> None:
     script = "import sys; sys.argv[1:] = ['--help']; import toolyard.cli as cli\n"
     script += "try: cli.main()\nexcept SystemExit: print(*sys.modules, file=sys.stderr)"
     ran = cli.run([sys.executable, "-c", script])

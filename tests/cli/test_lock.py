@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
 
 SERVER = """
 import json, sys
@@ -51,11 +54,11 @@ class Changing:
 
 
 @pytest.fixture
-def server(cli: Any, tmp_path: Path) -> Changing:
+def server(cli: Cli, tmp_path: Path) -> Changing:
     return Changing(cli, tmp_path)
 
 
-def test_the_journey_of_a_changed_description(cli: Any, server: Changing) -> None:
+def test_the_journey_of_a_changed_description(cli: Cli, server: Changing) -> None:
     ran = cli("lock")
     assert (ran.code, ran.err) == (0, "")
     assert ran.lines[-1] == f"{server.lock} written: 2 tools of 1 server"
@@ -91,7 +94,7 @@ def test_the_journey_of_a_changed_description(cli: Any, server: Changing) -> Non
     assert cli("lock", "--check").code == 0
 
 
-def test_a_new_tool_and_a_renamed_one_wait_alone(cli: Any, server: Changing) -> None:
+def test_a_new_tool_and_a_renamed_one_wait_alone(cli: Cli, server: Changing) -> None:
     cli("lock")
     server.has(fetch="Fetches an address", tally="Counts words", read="Reads a file")
     ran = cli("lock", "--check", "--json")
@@ -108,7 +111,7 @@ def test_a_new_tool_and_a_renamed_one_wait_alone(cli: Any, server: Changing) -> 
     assert cli("call", "files_fetch").code == 0
 
 
-def test_a_server_that_is_not_in_the_lock_is_put_in_by_the_next_lock(cli: Any, server: Changing) -> None:
+def test_a_server_that_is_not_in_the_lock_is_put_in_by_the_next_lock(cli: Cli, server: Changing) -> None:
     cli("lock")
     config = json.loads((cli.data / "mcp.json").read_text())
     config["mcpServers"]["more"] = config["mcpServers"]["files"]
@@ -132,7 +135,7 @@ def test_a_server_that_is_not_in_the_lock_is_put_in_by_the_next_lock(cli: Any, s
     ],
 )
 def test_a_broken_lock_is_told_and_nothing_is_called(
-    cli: Any, server: Changing, old: str, new: str, said: str
+    cli: Cli, server: Changing, old: str, new: str, said: str
 ) -> None:
     cli("lock")
     server.lock.write_text(server.lock.read_text().replace(old, new, 1))
@@ -149,7 +152,7 @@ def test_a_broken_lock_is_told_and_nothing_is_called(
     assert said in listed.err
 
 
-def test_what_others_accept_while_servers_are_listed_is_kept(cli: Any, server: Changing) -> None:
+def test_what_others_accept_while_servers_are_listed_is_kept(cli: Cli, server: Changing) -> None:
     cli("lock")
     before = server.lock.read_bytes()
     server.has(read="Reads a file, again", count="Counts words")
@@ -172,7 +175,7 @@ def test_what_others_accept_while_servers_are_listed_is_kept(cli: Any, server: C
     )
 
 
-def test_a_lock_that_cannot_be_written_is_named(cli: Any, server: Changing) -> None:
+def test_a_lock_that_cannot_be_written_is_named(cli: Cli, server: Changing) -> None:
     server.lock.symlink_to("/proc/nowhere/mcp.lock")
     ran = cli("lock")
     assert ran.code == 1
@@ -181,7 +184,7 @@ def test_a_lock_that_cannot_be_written_is_named(cli: Any, server: Changing) -> N
     assert ran.out == ""
 
 
-def test_words_that_go_together_with_nothing(cli: Any, server: Changing) -> None:
+def test_words_that_go_together_with_nothing(cli: Cli, server: Changing) -> None:
     cli("lock")
     server.has(read="Reads a file, and sends it on", tally="Counts words")
     before = server.lock.read_bytes()
@@ -201,14 +204,14 @@ def test_words_that_go_together_with_nothing(cli: Any, server: Changing) -> None
     assert (ran.code, ran.err.splitlines()[0]) == (2, "error: 'files/reed' has no change to accept")
 
 
-def test_check_without_a_lock_fails(cli: Any, server: Changing) -> None:
+def test_check_without_a_lock_fails(cli: Cli, server: Changing) -> None:
     ran = cli("lock", "--check")
     assert ran.code == 1
     assert ran.err == f"error: there is no {server.lock}\nhint: write it with `toolyard lock`\n"
     assert not server.lock.exists()
 
 
-def test_a_server_that_is_down_keeps_what_was_accepted(cli: Any, server: Changing) -> None:
+def test_a_server_that_is_down_keeps_what_was_accepted(cli: Cli, server: Changing) -> None:
     cli("lock")
     before = server.lock.read_bytes()
     server.file.write_text("no tools")

@@ -15,13 +15,16 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
 from tests.conftest import Listening, Programs
 from tests.ports import free_port
 from yarl import URL
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"
@@ -56,7 +59,7 @@ class Login:
 
 
 @pytest.fixture
-def start(cli: Any) -> Iterator[Any]:
+def start(cli: Cli) -> Iterator[Any]:
     started: list[Login] = []
 
     def begin(*words: object) -> Login:
@@ -100,7 +103,7 @@ def program() -> Iterator[Listening]:
 
 
 @pytest.fixture
-def guarded(cli: Any, program: Listening) -> Listening:
+def guarded(cli: Cli, program: Listening) -> Listening:
     """The program with its authorization servers, as the server 'guarded' of the configuration."""
     configure(program, "{}")
     cli.write({"mcpServers": {"guarded": {"url": f"{program.url}/mcp"}}})
@@ -114,7 +117,7 @@ def configure(program: Any, text: str, method: str = "PUT") -> None:
 # Signing in.
 
 
-def test_a_browser_comes_back_and_the_server_just_works(cli: Any, guarded: Any, start: Any) -> None:
+def test_a_browser_comes_back_and_the_server_just_works(cli: Cli, guarded: Listening, start: Any) -> None:
     refused = cli("call", "guarded_whoami")
     assert refused.code == 5
     assert "hint: run `toolyard login guarded`" in refused.err
@@ -139,7 +142,7 @@ def test_a_browser_comes_back_and_the_server_just_works(cli: Any, guarded: Any, 
 
 
 def test_who_signs_in_again_is_not_registered_again_unless_the_port_is_taken(
-    guarded: Any, start: Any
+    guarded: Listening, start: Any
 ) -> None:
     def signed_in() -> str:
         login = start("guarded", "--no-browser")
@@ -161,7 +164,7 @@ def test_who_signs_in_again_is_not_registered_again_unless_the_port_is_taken(
     assert asked[0] == [first]
 
 
-def test_tokens_are_not_readable_on_the_disk(cli: Any, guarded: Any, start: Any) -> None:
+def test_tokens_are_not_readable_on_the_disk(cli: Cli, guarded: Listening, start: Any) -> None:
     login = start("guarded", "--no-browser")
     fetch(login.url())
     assert login.end()[0] == 0
@@ -174,7 +177,7 @@ def test_tokens_are_not_readable_on_the_disk(cli: Any, guarded: Any, start: Any)
     assert (cli.data / "toolyard.db").stat().st_mode & 0o077 == 0
 
 
-def test_a_sign_in_outlives_its_token(cli: Any, guarded: Any, start: Any) -> None:
+def test_a_sign_in_outlives_its_token(cli: Cli, guarded: Listening, start: Any) -> None:
     configure(guarded, '{"life": 1}')
     login = start("guarded", "--no-browser")
     fetch(login.url())
@@ -184,7 +187,7 @@ def test_a_sign_in_outlives_its_token(cli: Any, guarded: Any, start: Any) -> Non
     assert '"grant_type": "refresh_token"' in fetch(f"{guarded.url}/log")
 
 
-def test_the_answer_is_json_for_programs(cli: Any, guarded: Any, start: Any) -> None:
+def test_the_answer_is_json_for_programs(cli: Cli, guarded: Listening, start: Any) -> None:
     login = start("guarded", "--no-browser", "--json", "--scope", "read", "--scope", "write")
     url = login.url()
     assert URL(url).query["scope"] == "read write"
@@ -196,7 +199,7 @@ def test_the_answer_is_json_for_programs(cli: Any, guarded: Any, start: Any) -> 
     assert err.strip() == url
 
 
-def test_the_browser_is_opened_by_itself(cli: Any, guarded: Any, start: Any, tmp_path: Path) -> None:
+def test_the_browser_is_opened_by_itself(cli: Cli, guarded: Listening, start: Any, tmp_path: Path) -> None:
     page, script = tmp_path / "page", tmp_path / "follow.py"
     script.write_text(FOLLOW)
     cli.env["BROWSER"] = f"{sys.executable} {script} %s {page}"
@@ -205,7 +208,9 @@ def test_the_browser_is_opened_by_itself(cli: Any, guarded: Any, start: Any, tmp
     assert "You can close this window" in page.read_text()
 
 
-def test_more_scopes_that_a_tool_wanted_are_asked_for_next_time(cli: Any, guarded: Any, start: Any) -> None:
+def test_more_scopes_that_a_tool_wanted_are_asked_for_next_time(
+    cli: Cli, guarded: Listening, start: Any
+) -> None:
     configure(guarded, '{"challenge_scope": "read"}')
     login = start("guarded", "--no-browser")
     fetch(login.url())
@@ -221,7 +226,7 @@ def test_more_scopes_that_a_tool_wanted_are_asked_for_next_time(cli: Any, guarde
     assert cli("call", "guarded_write").code == 0
 
 
-def test_the_port_that_the_entry_names_is_listened_on(cli: Any, guarded: Any, start: Any) -> None:
+def test_the_port_that_the_entry_names_is_listened_on(cli: Cli, guarded: Listening, start: Any) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", free_port()))
         port = probe.getsockname()[1]
@@ -244,7 +249,7 @@ def test_the_port_that_the_entry_names_is_listened_on(cli: Any, guarded: Any, st
 
 
 @pytest.fixture
-def secretive(cli: Any, guarded: Any) -> str:
+def secretive(cli: Cli, guarded: Listening) -> str:
     """An entry with a client secret, and the issuer that its server names."""
     oauth = {"clientId": "mine", "clientSecret": "s", "grant": "client_credentials"}
     cli.write({"mcpServers": {"guarded": {"url": f"{guarded.url}/mcp", "oauth": oauth}}})
@@ -252,7 +257,7 @@ def secretive(cli: Any, guarded: Any) -> str:
     return json.loads(fetch(f"{guarded.url}/control"))["as1"]
 
 
-def test_a_script_confirms_the_issuer_by_naming_it(cli: Any, guarded: Any, secretive: str) -> None:
+def test_a_script_confirms_the_issuer_by_naming_it(cli: Cli, guarded: Listening, secretive: str) -> None:
     assert '"issuer": "https://…"' in cli("check").out
     refused = cli("login", "guarded")
     assert refused.code == 5
@@ -268,7 +273,7 @@ def test_a_script_confirms_the_issuer_by_naming_it(cli: Any, guarded: Any, secre
 
 @pytest.mark.parametrize("answer", ["n", "y"])
 def test_a_person_is_asked_about_the_issuer(
-    cli: Any, guarded: Any, secretive: str, terminal: Any, answer: str
+    cli: Cli, guarded: Listening, secretive: str, terminal: Any, answer: str
 ) -> None:
     shown = terminal("login", "guarded", COLUMNS="2000")
     shown.wait_for(f"signs in at {secretive}. Send the client secret")
@@ -280,7 +285,7 @@ def test_a_person_is_asked_about_the_issuer(
 # Pasting.
 
 
-def test_the_address_can_be_pasted(cli: Any, guarded: Any, start: Any) -> None:
+def test_the_address_can_be_pasted(cli: Cli, guarded: Listening, start: Any) -> None:
     login = start("guarded", "--paste", "--no-browser")
     address = redirected(login.url())
     code, out, _ = login.end(f"  {address}\n")
@@ -289,7 +294,7 @@ def test_the_address_can_be_pasted(cli: Any, guarded: Any, start: Any) -> None:
 
 
 def test_a_code_alone_is_enough_only_at_the_shared_redirect_address(
-    cli: Any, guarded: Any, start: Any
+    cli: Cli, guarded: Listening, start: Any
 ) -> None:
     configure(guarded, '{"iss": null, "entered": {"mine": null}}')
     login = start("guarded", "--paste", "--no-browser")
@@ -303,7 +308,7 @@ def test_a_code_alone_is_enough_only_at_the_shared_redirect_address(
     assert login.end(f"{code}\n")[0] == 0
 
 
-def test_the_redirect_address_of_another_issuer_is_refused(cli: Any, guarded: Any, start: Any) -> None:
+def test_the_redirect_address_of_another_issuer_is_refused(cli: Cli, guarded: Listening, start: Any) -> None:
     configure(guarded, '{"iss": null}')
     for how in ("--paste", "--no-browser"):
         login = start("guarded", how, "--no-browser")
@@ -317,7 +322,7 @@ def test_the_redirect_address_of_another_issuer_is_refused(cli: Any, guarded: An
     assert '"grant_type"' not in fetch(f"{guarded.url}/log")
 
 
-def test_what_is_pasted_wrongly_can_be_pasted_again(cli: Any, guarded: Any, start: Any) -> None:
+def test_what_is_pasted_wrongly_can_be_pasted_again(cli: Cli, guarded: Listening, start: Any) -> None:
     login = start("guarded", "--paste", "--no-browser")
     address = redirected(login.url())
     other = str(URL(address).update_query(state="other"))
@@ -328,7 +333,7 @@ def test_what_is_pasted_wrongly_can_be_pasted_again(cli: Any, guarded: Any, star
         assert words in err
 
 
-def test_pasting_nothing_is_an_end(cli: Any, guarded: Any, start: Any) -> None:
+def test_pasting_nothing_is_an_end(cli: Cli, guarded: Listening, start: Any) -> None:
     login = start("guarded", "--paste", "--no-browser")
     login.url()
     code, _, err = login.end("")
@@ -337,7 +342,7 @@ def test_pasting_nothing_is_an_end(cli: Any, guarded: Any, start: Any) -> None:
     assert cli("call", "guarded_whoami").code == 5
 
 
-def test_at_a_terminal_either_way_will_do(cli: Any, guarded: Any, terminal: Any) -> None:
+def test_at_a_terminal_either_way_will_do(cli: Cli, guarded: Listening, terminal: Any) -> None:
     shown = terminal("login", "guarded", "--no-browser", COLUMNS="2000")
     shown.wait_for("Paste the address that it ends on here")
     url = next(line for line in shown.plain.splitlines() if line.startswith("http"))
@@ -364,7 +369,7 @@ def test_at_a_terminal_either_way_will_do(cli: Any, guarded: Any, terminal: Any)
     ],
 )
 def test_a_sign_in_that_fails_says_why_and_keeps_nothing(
-    cli: Any, guarded: Any, start: Any, settings: str, code: int, words: str
+    cli: Cli, guarded: Listening, start: Any, settings: str, code: int, words: str
 ) -> None:
     configure(guarded, settings)
     login = start("guarded", "--no-browser")
@@ -385,7 +390,7 @@ def test_a_sign_in_that_fails_says_why_and_keeps_nothing(
     ],
 )
 def test_a_sign_in_that_cannot_begin_says_why(
-    cli: Any, guarded: Any, settings: str, code: int, words: str
+    cli: Cli, guarded: Listening, settings: str, code: int, words: str
 ) -> None:
     configure(guarded, settings)
     ran = cli("login", "guarded", "--no-browser")
@@ -397,13 +402,13 @@ def test_a_sign_in_that_cannot_begin_says_why(
     assert as_json.json["error"]["exit_code"] == code
 
 
-def test_nobody_comes(cli: Any, guarded: Any) -> None:
+def test_nobody_comes(cli: Cli, guarded: Listening) -> None:
     ran = cli("login", "guarded", "--no-browser", "--timeout", "0.3")
     assert ran.code == 5
     assert "nobody finished signing in within 0.3 s" in ran.err
 
 
-def test_an_interrupt_ends_it_at_once(cli: Any, guarded: Any, start: Any) -> None:
+def test_an_interrupt_ends_it_at_once(cli: Cli, guarded: Listening, start: Any) -> None:
     login = start("guarded", "--no-browser")
     login.url()
     login.process.send_signal(signal.SIGINT)
@@ -414,7 +419,7 @@ def test_an_interrupt_ends_it_at_once(cli: Any, guarded: Any, start: Any) -> Non
     assert "error" not in err
 
 
-def test_a_server_that_needs_no_sign_in_is_said_to_need_none(cli: Any, hostile_http: Any) -> None:
+def test_a_server_that_needs_no_sign_in_is_said_to_need_none(cli: Cli, hostile_http: Listening) -> None:
     cli.write({"mcpServers": {"plain": {"url": f"{hostile_http.url}/plain/mcp"}}})
     ran = cli("login", "plain", "--no-browser")
     assert (ran.code, ran.out) == (0, "server 'plain' works without a sign-in\n")
@@ -441,7 +446,7 @@ def test_a_server_that_needs_no_sign_in_is_said_to_need_none(cli: Any, hostile_h
         ),
     ],
 )
-def test_servers_that_nobody_signs_in_to(cli: Any, entry: dict[str, Any], words: str) -> None:
+def test_servers_that_nobody_signs_in_to(cli: Cli, entry: dict[str, Any], words: str) -> None:
     cli.write({"mcpServers": {"s": entry}})
     ran = cli("login", "s")
     assert ran.code == 2
@@ -450,7 +455,7 @@ def test_servers_that_nobody_signs_in_to(cli: Any, entry: dict[str, Any], words:
 
 
 @pytest.mark.parametrize("command", ["login", "logout"])
-def test_a_server_that_there_is_not(cli: Any, command: str) -> None:
+def test_a_server_that_there_is_not(cli: Cli, command: str) -> None:
     cli.write({"mcpServers": {"s": {"url": "http://x/"}}})
     ran = cli(command, "t")
     assert ran.code == 2
@@ -458,13 +463,13 @@ def test_a_server_that_there_is_not(cli: Any, command: str) -> None:
     assert "there are: s" in ran.err
 
 
-def test_signing_out_creates_nothing(cli: Any) -> None:
+def test_signing_out_creates_nothing(cli: Cli) -> None:
     cli.write({"mcpServers": {"s": {"url": "http://x/"}}})
     assert cli("logout", "s", "--json").json == {"server": "s", "signed_out": False}
     assert not (cli.data / "toolyard.db").exists()
 
 
-def test_a_wrong_key_is_a_clear_error(cli: Any, guarded: Any, start: Any) -> None:
+def test_a_wrong_key_is_a_clear_error(cli: Cli, guarded: Listening, start: Any) -> None:
     login = start("guarded", "--no-browser")
     fetch(login.url())
     assert login.end()[0] == 0
@@ -482,7 +487,7 @@ def test_a_wrong_key_is_a_clear_error(cli: Any, guarded: Any, start: Any) -> Non
 
 
 @pytest.mark.slow
-def test_an_sdk_server_is_signed_in_to(cli: Any, listening: Any, start: Any) -> None:
+def test_an_sdk_server_is_signed_in_to(cli: Cli, listening: Programs, start: Any) -> None:
     program = listening(sys.executable, "-I", ROOT / "tests/oauth/sdk_server.py", "{port}")
     cli.write({"mcpServers": {"sdk": {"url": f"{program.url}/mcp"}}})
     login = start("sdk", "--no-browser")
@@ -512,7 +517,7 @@ async def person(url: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_provider_with_pages_is_signed_in_to(cli: Any, listening: Any, start: Any) -> None:
+def test_a_provider_with_pages_is_signed_in_to(cli: Cli, listening: Programs, start: Any) -> None:
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
     port = free_port()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING
 
 import psycopg
 
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
 
-def test_the_people_of_a_file_are_there_in_the_new_database(cli: Any, postgres_url: str) -> None:
+
+def test_the_people_of_a_file_are_there_in_the_new_database(cli: Cli, postgres_url: str) -> None:
     cli.env["TOOLYARD_PEOPLE_MODE"] = "password"
     assert cli("users", "add", "ann").code == 0
     cli.env["TOOLYARD_DATABASE_URL"] = postgres_url
@@ -31,7 +34,7 @@ def test_the_people_of_a_file_are_there_in_the_new_database(cli: Any, postgres_u
     assert [user["name"] for user in cli("users", "list", "--json").json["items"]] == ["ann"]
 
 
-def test_what_is_missing_is_named(cli: Any, postgres_url: str) -> None:
+def test_what_is_missing_is_named(cli: Cli, postgres_url: str) -> None:
     assert "database_url" in cli("move").err
     cli.env |= {"TOOLYARD_DATABASE_URL": postgres_url, "TOOLYARD_SECRET_KEY": "a key that will do"}
     nothing = cli("move")

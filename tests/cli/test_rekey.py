@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
 
 OLD, NEW = "the key that was used until now", "the key that is used from now on"
 
 
-def test_the_key_is_changed_in_three_steps(cli: Any) -> None:
+def test_the_key_is_changed_in_three_steps(cli: Cli) -> None:
     cli.env |= {"TOOLYARD_PEOPLE_MODE": "password", "TOOLYARD_SECRET_KEY": OLD}
     assert cli("users", "add", "ann").code == 0
     cli.env["TOOLYARD_SECRET_KEY"] = NEW
@@ -31,7 +34,7 @@ def test_the_key_is_changed_in_three_steps(cli: Any) -> None:
     assert cli("users", "list").code == 2
 
 
-def test_without_a_former_key_there_is_nothing_to_do(cli: Any) -> None:
+def test_without_a_former_key_there_is_nothing_to_do(cli: Cli) -> None:
     said = cli("rekey")
     assert said.code == 2
     assert "secret_key_former" in said.err

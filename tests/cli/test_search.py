@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
 
 @pytest.fixture
-def listed(cli: Any, demo: Any) -> Any:
+def listed(cli: Cli, demo: dict[str, Any]) -> Any:
     cli.write({"mcpServers": {"demo": demo}})
     cli("tools")
     return cli
@@ -24,7 +27,7 @@ def test_the_best_come_first_with_a_line_each(listed: Any) -> None:
     assert (ran.code, names(ran)[0], ran.err) == (0, "demo_weekday", "")
 
 
-def test_nothing_is_started(yard: Any, starts: Path) -> None:
+def test_nothing_is_started(yard: Cli, starts: Path) -> None:
     ran = yard("search", "anything")
     assert (ran.code, ran.out) == (0, "")
     assert ran.err == "note: never listed: odd\nhint: `toolyard tools` lists them\n"

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Cli
 
 
-def test_a_line_a_server_with_state_tools_tokens_and_protocol(cli: Any, odd: Any, demo: Any) -> None:
+def test_a_line_a_server_with_state_tools_tokens_and_protocol(
+    cli: Cli, odd: dict[str, Any], demo: dict[str, Any]
+) -> None:
     cli.write({"mcpServers": {"odd": odd, "demo": demo, "off": {"command": "x", "disabled": True}}})
     ran = cli("servers")
     assert ran.code == 0
@@ -18,7 +25,7 @@ def test_a_line_a_server_with_state_tools_tokens_and_protocol(cli: Any, odd: Any
     assert cells[2][2:] == ["-", "-", "-", "switched off in its entry"]
 
 
-def test_a_failed_one_shows_its_cause_its_last_words_and_a_hint(cli: Any) -> None:
+def test_a_failed_one_shows_its_cause_its_last_words_and_a_hint(cli: Cli) -> None:
     dies = {"command": "sh", "args": ["-c", "echo first >&2; echo last >&2; exit 3"]}
     cli.write({"mcpServers": {"dies": dies, "gone": {"command": "no-such-command-anywhere"}}})
     ran = cli("servers")
@@ -29,12 +36,12 @@ def test_a_failed_one_shows_its_cause_its_last_words_and_a_hint(cli: Any) -> Non
     assert cli("servers", "--fail").code == 3
 
 
-def test_fail_is_content_when_all_enabled_ones_work(cli: Any, demo: Any) -> None:
+def test_fail_is_content_when_all_enabled_ones_work(cli: Cli, demo: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"demo": demo, "off": {"command": "x", "disabled": True}}})
     assert cli("servers", "--fail").code == 0
 
 
-def test_no_connect_shows_what_is_known_and_starts_nothing(yard: Any, starts: Any) -> None:
+def test_no_connect_shows_what_is_known_and_starts_nothing(yard: Cli, starts: Path) -> None:
     before = yard("servers", "--no-connect")
     assert before.lines == ["odd\tidle\t-\t-\t-\tnever listed"]
     assert not starts.exists()
@@ -46,7 +53,7 @@ def test_no_connect_shows_what_is_known_and_starts_nothing(yard: Any, starts: An
     assert len(starts.read_text().splitlines()) == 1
 
 
-def test_json_has_everything_of_each(cli: Any, odd: Any) -> None:
+def test_json_has_everything_of_each(cli: Cli, odd: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"odd": odd, "gone": {"command": "no-such-command-anywhere"}}})
     gone, found = cli("servers", "--json").json
     assert (gone["server"], gone["state"], gone["tools"]) == ("gone", "failed", None)
@@ -62,7 +69,7 @@ def test_json_has_everything_of_each(cli: Any, odd: Any) -> None:
     assert found["origin"].endswith("mcp.json:3")
 
 
-def test_servers_that_others_wrote(cli: Any, time_server: str, everything_server: str) -> None:
+def test_servers_that_others_wrote(cli: Cli, time_server: str, everything_server: str) -> None:
     cli.write({"mcpServers": {"time": {"command": time_server}, "all": {"command": everything_server}}})
     rows = [line.split("\t") for line in cli("servers").lines]
     assert [(row[0], row[1], row[4]) for row in rows] == [

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
 
 
-def test_a_missing_variable_disables_one_server_only(cli: Any, odd: Any) -> None:
+def test_a_missing_variable_disables_one_server_only(cli: Cli, odd: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"odd": odd, "key": {"command": "x", "env": {"KEY": "${NO_SUCH_KEY}"}}}})
     reason = "env.KEY needs the variable NO_SUCH_KEY, which is not set"
     ran = cli("tools")
@@ -19,7 +22,7 @@ def test_a_missing_variable_disables_one_server_only(cli: Any, odd: Any) -> None
     assert (called.code, called.err.splitlines()[1]) == (4, f"hint: server 'key' is disabled: {reason}")
 
 
-def test_a_broken_definition_is_set_aside_alone(yard: Any) -> None:
+def test_a_broken_definition_is_set_aside_alone(yard: Cli) -> None:
     ran = yard("tools")
     reason = "tool 'broken' of server 'odd' is quarantined: inputSchema is a string where"
     assert ran.code == 0
@@ -31,14 +34,14 @@ def test_a_broken_definition_is_set_aside_alone(yard: Any) -> None:
     assert yard("call", "odd_broken").code == 4
 
 
-def test_an_emoji_in_a_name_becomes_a_name_that_can_be_called(yard: Any) -> None:
+def test_an_emoji_in_a_name_becomes_a_name_that_can_be_called(yard: Cli) -> None:
     names = [line.split("\t")[0] for line in yard("tools").lines]
     assert "odd_party__" in names
     assert yard("call", "odd_party__", "{}").out == "{}\n"
     assert "odd_party__ (odd/party 🎉): allow" in yard("why", "odd/party 🎉").out
 
 
-def test_names_that_collide_are_told_apart_and_check_says_so(yard: Any) -> None:
+def test_names_that_collide_are_told_apart_and_check_says_so(yard: Cli) -> None:
     names = [name for line in yard("tools").lines if (name := line.split("\t")[0]).startswith("odd_a_b")]
     assert len(names) == 2
     assert all(len(name) > len("odd_a_b") for name in names)
@@ -47,7 +50,7 @@ def test_names_that_collide_are_told_apart_and_check_says_so(yard: Any) -> None:
         assert f"exposed as '{name}': 'odd_a_b' is also claimed by odd/" in told, own
 
 
-def test_a_server_that_fails_leaves_the_others_working(cli: Any, odd: Any) -> None:
+def test_a_server_that_fails_leaves_the_others_working(cli: Cli, odd: dict[str, Any]) -> None:
     dies = {"command": "sh", "args": ["-c", "echo its last words >&2; exit 9"]}
     cli.write({"mcpServers": {"odd": odd, "dies": dies}})
     ran = cli("tools")
@@ -56,7 +59,7 @@ def test_a_server_that_fails_leaves_the_others_working(cli: Any, odd: Any) -> No
     assert "error: server 'dies': exited with code 9: its last words\n" in ran.err
 
 
-def test_escape_sequences_of_a_server_do_not_reach_the_list(yard: Any) -> None:
+def test_escape_sequences_of_a_server_do_not_reach_the_list(yard: Cli) -> None:
     ran = yard("tools", "--server", "odd")
     assert "\x1b" not in ran.out + ran.err
     assert "odd_fail\t\ufffd[31mAlways\ufffd[0m fails" in ran.lines

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
 
 CURSOR = {"mcpServers": {"files": {"command": "npx", "args": ["-y", "files@1.0.0"]}}}
 CODEX = '[mcp_servers.docs]\nurl = "https://docs.example/mcp"\n'
 
 
 @pytest.fixture
-def others(cli: Any) -> Any:
+def others(cli: Cli) -> Any:
     """A home in which two other clients keep servers."""
     for name, text in ((".cursor/mcp.json", json.dumps(CURSOR)), (".codex/config.toml", CODEX)):
         path = cli.home / name
@@ -54,7 +57,7 @@ def test_import_takes_clients_and_files_and_another_target(others: Any) -> None:
     assert dry.lines[0].startswith("docs\tnew\tCodex")
 
 
-def test_files_of_a_project_must_be_named(cli: Any, odd: Any) -> None:
+def test_files_of_a_project_must_be_named(cli: Cli, odd: dict[str, Any]) -> None:
     path = cli.write({"mcpServers": {"odd": odd}}, ".mcp.json")
     ran = cli("import", "--write")
     assert (ran.code, ran.out) == (0, "")
@@ -62,14 +65,14 @@ def test_files_of_a_project_must_be_named(cli: Any, odd: Any) -> None:
     assert not (cli.data / "mcp.json").exists()
 
 
-def test_a_source_that_cannot_be_read_is_an_error(cli: Any) -> None:
+def test_a_source_that_cannot_be_read_is_an_error(cli: Cli) -> None:
     (cli.home / "broken.json").write_text('{"mcpServers": ')
     ran = cli("import", "broken.json", "--write")
     assert (ran.code, "broken.json:1:" in ran.err) == (2, True)
     assert not (cli.data / "mcp.json").exists()
 
 
-def test_approve_shows_the_file_and_remembers_it(cli: Any, odd: Any, starts: Path) -> None:
+def test_approve_shows_the_file_and_remembers_it(cli: Cli, odd: dict[str, Any], starts: Path) -> None:
     path = cli.write({"mcpServers": {"odd": {**odd, "env": {"KEY": "${HOME}"}}}}, ".mcp.json")
     asked = cli("approve")
     assert asked.code == 2
@@ -89,7 +92,9 @@ def test_approve_shows_the_file_and_remembers_it(cli: Any, odd: Any, starts: Pat
     assert cli("approve").lines[-1] == "approved already"
 
 
-def test_approve_shows_values_and_warns_of_variables_that_change_what_is_run(cli: Any, odd: Any) -> None:
+def test_approve_shows_values_and_warns_of_variables_that_change_what_is_run(
+    cli: Cli, odd: dict[str, Any]
+) -> None:
     (cli.home / "hooks").mkdir()
     env = {
         "PYTHONPATH": "hooks\u200b:hooks",
@@ -118,7 +123,7 @@ def test_approve_shows_values_and_warns_of_variables_that_change_what_is_run(cli
     }
 
 
-def test_approve_shows_the_key_file_that_would_be_read(cli: Any) -> None:
+def test_approve_shows_the_key_file_that_would_be_read(cli: Cli) -> None:
     oauth = {"grant": "client_credentials", "clientId": "toolyard", "privateKeyFile": "~/.ssh/id_rsa"}
     path = cli.write({"mcpServers": {"far": {"url": "https://far.example/mcp", "oauth": oauth}}}, ".mcp.json")
     shown = cli("approve", path, "--yes")
@@ -126,7 +131,7 @@ def test_approve_shows_the_key_file_that_would_be_read(cli: Any) -> None:
     assert cli("approve", path, "--json").json["review"]["servers"][0]["key_file"] == "~/.ssh/id_rsa"
 
 
-def test_a_changed_file_waits_again_and_the_approved_state_stays(cli: Any, odd: Any) -> None:
+def test_a_changed_file_waits_again_and_the_approved_state_stays(cli: Cli, odd: dict[str, Any]) -> None:
     path = cli.write({"mcpServers": {"odd": odd}}, ".mcp.json")
     cli("approve", "--yes")
     cli.write({"mcpServers": {"odd": odd, "evil": {"command": "rm", "args": ["-rf", "x"]}}}, ".mcp.json")
@@ -142,7 +147,7 @@ def test_a_changed_file_waits_again_and_the_approved_state_stays(cli: Any, odd: 
     }
 
 
-def test_settings_have_value_origin_and_description_and_hide_secrets(cli: Any) -> None:
+def test_settings_have_value_origin_and_description_and_hide_secrets(cli: Cli) -> None:
     cli.data.mkdir()
     (cli.data / "toolyard.toml").write_text('secret_key = "very-secret-indeed"\nport = 9000\n')
     ran = cli("settings", TOOLYARD_WRITE_TOOLS="ask", TOOLYARD_WRITE_TOOL="x")

@@ -6,14 +6,17 @@ import os
 import select
 import subprocess
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout"])
 @pytest.mark.parametrize("file", ["/dev/null", "a file"])
-def test_a_file_in_place_of_a_pipe_is_refused_with_the_reason(cli: Any, stream: str, file: str) -> None:
+def test_a_file_in_place_of_a_pipe_is_refused_with_the_reason(cli: Cli, stream: str, file: str) -> None:
     path = cli.home / file
     if file == "a file":
         path.write_text("")
@@ -33,7 +36,7 @@ def test_a_file_in_place_of_a_pipe_is_refused_with_the_reason(cli: Any, stream: 
 
 
 @pytest.mark.parametrize("asked", [2_000, 60_000])
-def test_a_client_that_hangs_up_and_never_reads_does_not_keep_us(cli: Any, asked: int) -> None:
+def test_a_client_that_hangs_up_and_never_reads_does_not_keep_us(cli: Cli, asked: int) -> None:
     """So much is asked that the answers fill the pipe; in the second case, more than we read ahead."""
     process = cli.start("stdio")
     os.set_blocking(process.stdin.fileno(), False)

@@ -7,13 +7,18 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.processes import lives
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def test_servers_are_a_table_in_colour(cli: Any, demo: Any, terminal: Any) -> None:
+    from tests.cli.conftest import Cli
+
+
+def test_servers_are_a_table_in_colour(cli: Cli, demo: dict[str, Any], terminal: Any) -> None:
     cli.write({"mcpServers": {"demo": demo, "gone": {"command": "no-such-command-anywhere"}}})
     shown = terminal("servers")
     assert shown.end() == 0
@@ -25,7 +30,7 @@ def test_servers_are_a_table_in_colour(cli: Any, demo: Any, terminal: Any) -> No
     assert "\x1b[36mhint:\x1b[0m gone: install it" in shown.seen
 
 
-def test_no_color_is_respected(cli: Any, demo: Any, terminal: Any) -> None:
+def test_no_color_is_respected(cli: Cli, demo: dict[str, Any], terminal: Any) -> None:
     cli.write({"mcpServers": {"demo": demo}})
     shown = terminal("tools", NO_COLOR="1")
     assert shown.end() == 0
@@ -34,14 +39,14 @@ def test_no_color_is_respected(cli: Any, demo: Any, terminal: Any) -> None:
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", shown.seen)
 
 
-def test_errors_are_red_on_a_terminal_and_plain_in_a_pipe(cli: Any, terminal: Any) -> None:
+def test_errors_are_red_on_a_terminal_and_plain_in_a_pipe(cli: Cli, terminal: Any) -> None:
     shown = terminal("tools", "--server", "x")
     assert shown.end() == 2
     assert "\x1b[31merror:\x1b[0m there is no server 'x'" in shown.seen
     assert cli("tools", "--server", "x").err.startswith("error: there is no server 'x'")
 
 
-def test_progress_is_a_bar_that_vanishes(cli: Any, demo: Any, terminal: Any) -> None:
+def test_progress_is_a_bar_that_vanishes(cli: Cli, demo: dict[str, Any], terminal: Any) -> None:
     cli.write({"mcpServers": {"demo": demo}})
     shown = terminal("call", "demo_count", "to=5", "pause=0.1")
     assert shown.end() == 0
@@ -50,7 +55,7 @@ def test_progress_is_a_bar_that_vanishes(cli: Any, demo: Any, terminal: Any) -> 
     assert "\x1b[2K" in shown.seen
 
 
-def test_a_long_name_is_never_cut(cli: Any, everything_server: str, terminal: Any) -> None:
+def test_a_long_name_is_never_cut(cli: Cli, everything_server: str, terminal: Any) -> None:
     cli.write({"mcpServers": {"all": {"command": everything_server}}})
     shown = terminal("tools", COLUMNS="60")
     assert shown.end() == 0
@@ -59,14 +64,14 @@ def test_a_long_name_is_never_cut(cli: Any, everything_server: str, terminal: An
     assert all(len(line) <= 60 for line in shown.plain.splitlines() if line.startswith("all_"))
 
 
-def test_a_text_cannot_move_the_cursor(yard: Any, terminal: Any) -> None:
+def test_a_text_cannot_move_the_cursor(yard: Cli, terminal: Any) -> None:
     shown = terminal("call", "odd_screen")
     assert shown.end() == 0
     assert "\x1b[2J" not in shown.seen
     assert "\ufffd[2Jcleared" in shown.seen
 
 
-def test_approve_asks(cli: Any, odd: Any, terminal: Any) -> None:
+def test_approve_asks(cli: Cli, odd: dict[str, Any], terminal: Any) -> None:
     cli.write({"mcpServers": {"odd": odd}}, ".mcp.json")
     refused = terminal("approve")
     refused.wait_for("Approve this file? [y/N]")
@@ -80,7 +85,7 @@ def test_approve_asks(cli: Any, odd: Any, terminal: Any) -> None:
     assert (cli.data / "approvals.json").exists()
 
 
-def test_import_asks(cli: Any, odd: Any, terminal: Any) -> None:
+def test_import_asks(cli: Cli, odd: dict[str, Any], terminal: Any) -> None:
     source = cli.write({"mcpServers": {"odd": odd}}, "theirs.json")
     asked = terminal("import", source)
     asked.wait_for(f"Write 1 server to {cli.data / 'mcp.json'}? [y/N]")
@@ -89,7 +94,7 @@ def test_import_asks(cli: Any, odd: Any, terminal: Any) -> None:
     assert (cli.data / "mcp.json").exists()
 
 
-def test_a_write_tool_asks_and_a_no_refuses(yard: Any, terminal: Any) -> None:
+def test_a_write_tool_asks_and_a_no_refuses(yard: Cli, terminal: Any) -> None:
     question = 'odd_write may change something. Call it with {"a": "1"}? [y/N]'
     for answer, code, words in (("n\n", 4, "was not approved"), ("y\n", 0, '{"a": "1"}')):
         asked = terminal("call", "odd_write", "a=1", TOOLYARD_WRITE_TOOLS="ask")
@@ -101,7 +106,7 @@ def test_a_write_tool_asks_and_a_no_refuses(yard: Any, terminal: Any) -> None:
 
 @pytest.mark.parametrize("words", [("call", "odd_never"), ("call", "odd_write")], ids=["calling", "asking"])
 def test_ctrl_c_ends_it_and_its_children(
-    yard: Any, terminal: Any, starts: Any, words: tuple[str, ...]
+    yard: Cli, terminal: Any, starts: Path, words: tuple[str, ...]
 ) -> None:
     yard("tools")
     starts.unlink()
@@ -118,7 +123,7 @@ def test_ctrl_c_ends_it_and_its_children(
         _until(lambda: not lives(child))
 
 
-def test_an_interrupt_in_a_pipe_is_130_too(yard: Any, starts: Any) -> None:
+def test_an_interrupt_in_a_pipe_is_130_too(yard: Cli, starts: Path) -> None:
     running = yard.start("call", "odd_never", start_new_session=True)
     try:
         _until(lambda: starts.exists() and starts.read_text().endswith("\n"))
@@ -131,7 +136,7 @@ def test_an_interrupt_in_a_pipe_is_130_too(yard: Any, starts: Any) -> None:
         running.kill()
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(yard: Any) -> None:
+def test_a_reader_that_goes_away_ends_it_quietly(yard: Cli) -> None:
     command = "'$0' -m toolyard call odd_long | head -c 5; exit ${PIPESTATUS[0]}".replace("'$0'", '"$0"')
     ran = yard.run(["bash", "-c", command, sys.executable])
     assert (ran.code, ran.out, ran.err) == (141, "xxxxx", "")
@@ -139,7 +144,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(yard: Any) -> None:
     assert (closed.code, closed.err) == (0, "")
 
 
-def test_an_encoding_without_the_letters_is_no_end(yard: Any) -> None:
+def test_an_encoding_without_the_letters_is_no_end(yard: Cli) -> None:
     ran = yard("why", "odd_party__", PYTHONIOENCODING="ascii")
     assert ran.code == 0
     assert "\\ud83c\\udf89" in ran.out

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
 
 
 def names(ran: Any) -> list[str]:
     return [line.split("\t")[0] for line in ran.lines]
 
 
-def test_names_and_first_lines_sorted_and_parted_by_tabs(yard: Any) -> None:
+def test_names_and_first_lines_sorted_and_parted_by_tabs(yard: Cli) -> None:
     ran = yard("tools")
     assert "odd_typed\tRepeats its arguments." in ran.lines
     assert names(ran) == sorted(names(ran))
     assert "odd_write" not in names(ran)
 
 
-def test_the_stored_catalogue_serves_and_nothing_is_started_again(yard: Any, starts: Path) -> None:
+def test_the_stored_catalogue_serves_and_nothing_is_started_again(yard: Cli, starts: Path) -> None:
     first, second = yard("tools"), yard("tools")
     assert first.out == second.out
     assert len(starts.read_text().splitlines()) == 1
@@ -25,7 +28,7 @@ def test_the_stored_catalogue_serves_and_nothing_is_started_again(yard: Any, sta
     assert len(starts.read_text().splitlines()) == 2
 
 
-def test_a_copy_past_its_time_shows_its_age(cli: Any, odd: Any) -> None:
+def test_a_copy_past_its_time_shows_its_age(cli: Cli, odd: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"odd": {**odd, "cache": {"ttl": 0.001}}}})
     cli("tools")
     _grow_older(cli.data / "catalogue.db", 7200)
@@ -42,26 +45,26 @@ def _grow_older(file: Path, seconds: float) -> None:
     db.close()
 
 
-def test_one_server_only(cli: Any, odd: Any, demo: Any, starts: Path) -> None:
+def test_one_server_only(cli: Cli, odd: dict[str, Any], demo: dict[str, Any], starts: Path) -> None:
     cli.write({"mcpServers": {"odd": odd, "demo": demo}})
     assert names(cli("tools", "--server", "demo")) == ["demo_count", "demo_weekday"]
     assert not starts.exists()
 
 
-def test_a_disabled_server_says_why_it_has_none(cli: Any, demo: Any) -> None:
+def test_a_disabled_server_says_why_it_has_none(cli: Cli, demo: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"demo": {**demo, "disabled": True}}})
     ran = cli("tools", "--server", "demo")
     assert (ran.code, ran.err) == (3, "error: server 'demo': is disabled: its entry says so\n")
 
 
-def test_as_an_agent_sees_them(yard: Any) -> None:
+def test_as_an_agent_sees_them(yard: Cli) -> None:
     yard.agents("## Reader\n---\ntools: [odd_*, '!odd_a*']\n---\nRead.\n")
     seen = names(yard("tools", "--agent", "reader"))
     assert "odd_typed" in seen
     assert not [name for name in seen if name.startswith("odd_a")]
 
 
-def test_with_a_bundle_selected(cli: Any, odd: Any, demo: Any) -> None:
+def test_with_a_bundle_selected(cli: Cli, odd: dict[str, Any], demo: dict[str, Any]) -> None:
     def server(entry: Any) -> Any:
         return {"trust": "trusted", "transport": {"type": "stdio", **entry}}
 
@@ -70,7 +73,7 @@ def test_with_a_bundle_selected(cli: Any, odd: Any, demo: Any) -> None:
     assert names(cli("tools", "--bundle", "some")) == ["odd_typed"]
 
 
-def test_definitions_as_a_provider_takes_them(cli: Any, demo: Any) -> None:
+def test_definitions_as_a_provider_takes_them(cli: Cli, demo: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"demo": demo}})
     first = cli("tools", "--provider", "anthropic").json[0]
     assert first["name"] == "demo_count"
@@ -78,7 +81,7 @@ def test_definitions_as_a_provider_takes_them(cli: Any, demo: Any) -> None:
     assert cli("tools", "--provider", "openai").json[0]["type"] == "function"
 
 
-def test_json_holds_schemas_and_what_went_wrong(cli: Any, demo: Any) -> None:
+def test_json_holds_schemas_and_what_went_wrong(cli: Cli, demo: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"demo": demo, "gone": {"command": "no-such-command-anywhere"}}})
     ran = cli("tools", "--json")
     assert (ran.code, ran.err) == (0, "")
@@ -87,7 +90,7 @@ def test_json_holds_schemas_and_what_went_wrong(cli: Any, demo: Any) -> None:
     assert ran.json["failures"] == {"gone": "command not found: no-such-command-anywhere"}
 
 
-def test_a_file_that_waits_for_approval_is_told_once(cli: Any, odd: Any, starts: Path) -> None:
+def test_a_file_that_waits_for_approval_is_told_once(cli: Cli, odd: dict[str, Any], starts: Path) -> None:
     path = cli.write({"mcpServers": {"odd": odd, "more": odd}}, ".mcp.json")
     ran = cli("tools")
     assert (ran.code, ran.out) == (0, "")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.sqlite import with_tables
 
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
 
 @pytest.fixture
-def team(cli: Any) -> Any:
+def team(cli: Cli) -> Any:
     cli.env["TOOLYARD_PEOPLE_MODE"] = "password"
     with_tables(cli.data)
     return cli
@@ -73,7 +76,7 @@ def test_errors_are_json_where_json_is_wanted(team: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["none", "proxy", "oidc"])
-def test_links_are_for_the_mode_password_and_the_rest_for_all(cli: Any, mode: str) -> None:
+def test_links_are_for_the_mode_password_and_the_rest_for_all(cli: Cli, mode: str) -> None:
     cli.env["TOOLYARD_PEOPLE_MODE"] = mode
     ran = cli("users", "add", "ann")
     assert ran.code == 1
@@ -93,7 +96,7 @@ def test_the_log_remembers_what_was_done_here(team: Any) -> None:
     assert json.loads(added[3]) == json.loads(deleted[3]) == {"name": "ann"}
 
 
-def test_the_help_tells_of_every_word(cli: Any) -> None:
+def test_the_help_tells_of_every_word(cli: Cli) -> None:
     ran = cli("users", "--help")
     assert ran.code == 0
     for word in ("list", "add", "invite", "disable", "delete"):

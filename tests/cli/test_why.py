@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
 
 
-def test_the_chain_has_an_arrow_at_the_rule_that_decides(yard: Any) -> None:
+def test_the_chain_has_an_arrow_at_the_rule_that_decides(yard: Cli) -> None:
     ran = yard("why", "odd_write")
     assert ran.code == 0
     assert ran.lines[0] == "odd_write (odd/write): refuse"
@@ -14,13 +17,13 @@ def test_the_chain_has_an_arrow_at_the_rule_that_decides(yard: Any) -> None:
     assert arrow == "-> write tools  refuse  readOnlyHint is false, and write_tools is 'reject'"
 
 
-def test_canonical_ids_are_names_too(yard: Any) -> None:
+def test_canonical_ids_are_names_too(yard: Cli) -> None:
     first, second = yard("why", "odd/typed"), yard("why", "odd_typed")
     assert first.lines[0] == second.lines[0] == "odd_typed (odd/typed): allow"
     assert len(first.lines) == len(second.lines) == 10
 
 
-def test_for_an_agent_and_a_bundle(cli: Any, odd: Any) -> None:
+def test_for_an_agent_and_a_bundle(cli: Cli, odd: dict[str, Any]) -> None:
     server = {"trust": "trusted", "transport": {"type": "stdio", **odd}}
     bundle = {"serverId": "odd", "mode": "direct", "allowTools": ["image"]}
     cli.write({"servers": {"odd": server}, "bundles": {"pictures": bundle}})
@@ -32,7 +35,7 @@ def test_for_an_agent_and_a_bundle(cli: Any, odd: Any) -> None:
 
 
 def test_a_server_that_was_never_listed_is_listed_and_no_other(
-    cli: Any, odd: Any, demo: Any, starts: Path
+    cli: Cli, odd: dict[str, Any], demo: dict[str, Any], starts: Path
 ) -> None:
     cli.write({"mcpServers": {"odd": odd, "demo": demo}})
     assert cli("why", "demo/weekday").code == 0
@@ -40,7 +43,7 @@ def test_a_server_that_was_never_listed_is_listed_and_no_other(
     assert not starts.exists()
 
 
-def test_no_such_tool_is_4_and_a_server_that_is_down_is_3(cli: Any, demo: Any) -> None:
+def test_no_such_tool_is_4_and_a_server_that_is_down_is_3(cli: Cli, demo: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"demo": demo, "gone": {"command": "no-such-command-anywhere"}}})
     ran = cli("why", "demo_weekdya")
     assert (ran.code, ran.err) == (
@@ -51,7 +54,7 @@ def test_no_such_tool_is_4_and_a_server_that_is_down_is_3(cli: Any, demo: Any) -
     assert cli("why", "gone_tool").code == 3
 
 
-def test_a_disabled_server_is_the_reason(cli: Any, demo: Any) -> None:
+def test_a_disabled_server_is_the_reason(cli: Cli, demo: dict[str, Any]) -> None:
     cli.write({"mcpServers": {"demo": {**demo, "disabled": True}}})
     ran = cli("why", "demo/weekday")
     assert (ran.code, ran.err.splitlines()[1]) == (4, "hint: server 'demo' is disabled: its entry says so")

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import aiohttp.web
@@ -23,6 +23,9 @@ from toolyard.clients import ClientManager
 from toolyard.errors import ServerError
 from toolyard.types.server import HttpSpec, InstanceSpec, Protocol, Server, StdioSpec, Timeouts
 from toolyard.types.status import State, Status
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +109,7 @@ class Web:
 
 
 @pytest.fixture
-def web(hostile_http: Any) -> Web:
+def web(hostile_http: Listening) -> Web:
     """Bad HTTP servers, under a key of this test's own."""
     return Web(hostile_http.url)
 

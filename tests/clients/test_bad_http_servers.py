@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,6 +30,10 @@ from toolyard.types.server import HttpSpec, Protocol, Server, Timeouts
 from toolyard.types.status import State
 
 from .conftest import PATIENT
+
+if TYPE_CHECKING:
+    from tests.clients.conftest import Web
+    from tests.conftest import Programs
 
 Beside = Callable[..., AbstractAsyncContextManager[ClientManager]]
 Within = Callable[[float], AbstractContextManager[None]]
@@ -102,7 +106,7 @@ STANDING: dict[str, dict[str, str]] = {
 @both_loops
 @pytest.mark.parametrize("mode", BROKEN)
 async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
-    mode: str, web: Any, beside: Beside, within: Within, says: Says
+    mode: str, web: Web, beside: Beside, within: Within, says: Says
 ) -> None:
     kind, words = BROKEN[mode]
     # While connecting nothing was executed, whatever happened.
@@ -120,7 +124,7 @@ async def test_a_server_that_cannot_be_used_says_why_and_the_others_work(
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("mode", BROKEN)
 async def test_a_call_that_is_answered_badly_ends_with_the_right_error(
-    mode: str, era: str, web: Any, beside: Beside, within: Within, says: Says
+    mode: str, era: str, web: Web, beside: Beside, within: Within, says: Says
 ) -> None:
     kind, words = BROKEN[mode]
     if mode == "status-404" and era == "legacy":
@@ -137,7 +141,7 @@ async def test_a_call_that_is_answered_badly_ends_with_the_right_error(
 @both_loops
 @pytest.mark.parametrize("mode", STANDING)
 async def test_a_server_that_stands_still_is_given_up_after_the_connect_timeout(
-    mode: str, web: Any, short: Timeouts, beside: Beside, within: Within, says: Says
+    mode: str, web: Web, short: Timeouts, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(web(mode, keys={"timeouts": short}, when="always", **STANDING[mode])) as manager:
         with within(2), pytest.raises(Unreachable) as caught:
@@ -150,7 +154,7 @@ async def test_a_server_that_stands_still_is_given_up_after_the_connect_timeout(
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("mode", STANDING)
 async def test_a_call_that_stands_still_times_out_and_the_server_is_told(
-    mode: str, era: str, web: Any, beside: Beside, within: Within, says: Says, until: Until
+    mode: str, era: str, web: Web, beside: Beside, within: Within, says: Says, until: Until
 ) -> None:
     keys = {"timeouts": Timeouts(20, 0.5, 5)}
     async with beside(web(mode, keys=keys, era=era, **STANDING[mode])) as manager:
@@ -181,7 +185,7 @@ async def test_a_port_where_nobody_listens_is_named(beside: Beside, within: With
 
 @both_loops
 async def test_a_reset_in_the_middle_of_a_long_request_leaves_its_outcome_unknown(
-    web: Any, beside: Beside, within: Within, says: Says
+    web: Web, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(web("resets-in-body")) as manager:
         with within(3), pytest.raises(OutcomeUnknown) as caught:
@@ -192,7 +196,7 @@ async def test_a_reset_in_the_middle_of_a_long_request_leaves_its_outcome_unknow
 
 @pytest.mark.parametrize("era", ["modern", "legacy", "sse"])
 async def test_a_server_that_went_away_and_came_back_is_found_again(
-    era: str, listening: Any, beside: Beside, within: Within, says: Says, until: Until
+    era: str, listening: Programs, beside: Beside, within: Within, says: Says, until: Until
 ) -> None:
     program = listening(sys.executable, "-I", HOSTILE, "{port}")
     spec = HttpSpec(f"{program.url}/good/key?era={era}", type="sse" if era == "sse" else "http")
@@ -234,7 +238,7 @@ async def test_an_address_that_leads_nowhere_is_named(
 
 
 async def test_a_tls_address_of_a_plain_server_is_named(
-    web: Any, beside: Beside, within: Within, says: Says
+    web: Web, beside: Beside, within: Within, says: Says
 ) -> None:
     url = web.url("good").replace("http:", "https:")
     async with beside(Server("bad", HttpSpec(url), timeouts=PATIENT)) as manager:
@@ -244,7 +248,7 @@ async def test_a_tls_address_of_a_plain_server_is_named(
 
 
 async def test_many_bad_servers_at_once_fail_alone(
-    web: Any, short: Timeouts, beside: Beside, within: Within
+    web: Web, short: Timeouts, beside: Beside, within: Within
 ) -> None:
     servers = [web(mode, when="always", keys={"id": mode}) for mode in BROKEN]
     servers += [web(mode, when="always", keys={"id": mode, "timeouts": short}) for mode in STANDING]
@@ -261,7 +265,7 @@ async def test_many_bad_servers_at_once_fail_alone(
 # What a refusal tells.
 
 
-async def test_a_refusal_keeps_what_the_server_said_about_coming_back(web: Any, beside: Beside) -> None:
+async def test_a_refusal_keeps_what_the_server_said_about_coming_back(web: Web, beside: Beside) -> None:
     async with beside(web("status-401")) as manager:
         with pytest.raises(SignInNeeded) as unsigned:
             await manager.call("bad", "echo")
@@ -278,7 +282,7 @@ async def test_a_refusal_keeps_what_the_server_said_about_coming_back(web: Any, 
         assert (refused.value.status, refused.value.body) == (500, b"the tea is\ncold")
 
 
-async def test_a_server_that_wanted_credentials_once_is_ready_again(web: Any, beside: Beside) -> None:
+async def test_a_server_that_wanted_credentials_once_is_ready_again(web: Web, beside: Beside) -> None:
     async with beside(web("refuses-once")) as manager:
         with pytest.raises(SignInNeeded):
             await manager.call("bad", "echo")
@@ -288,7 +292,7 @@ async def test_a_server_that_wanted_credentials_once_is_ready_again(web: Any, be
         assert (status.state, status.cause) == (State.READY, None)
 
 
-async def test_an_error_in_the_words_of_json_rpc_is_one_whatever_its_status(web: Any, beside: Beside) -> None:
+async def test_an_error_in_the_words_of_json_rpc_is_one_whatever_its_status(web: Web, beside: Beside) -> None:
     async with beside(web("rpc-error-400")) as manager:
         with pytest.raises(RpcError, match="no such tool") as caught:
             await manager.call("bad", "echo")
@@ -300,7 +304,7 @@ async def test_an_error_in_the_words_of_json_rpc_is_one_whatever_its_status(web:
 
 @pytest.mark.parametrize("status", ["301", "302", "307", "308"])
 async def test_a_redirect_within_the_origin_is_followed_and_remembered(
-    status: str, web: Any, beside: Beside
+    status: str, web: Web, beside: Beside
 ) -> None:
     async with beside(web("redirects", status=status)) as manager:
         for text in ("one", "two"):
@@ -308,7 +312,7 @@ async def test_a_redirect_within_the_origin_is_followed_and_remembered(
     assert sum("moved=1" not in entry["target"] for entry in web.seen()) == 1
 
 
-async def test_headers_stay_with_their_origin(web: Any, beside: Beside) -> None:
+async def test_headers_stay_with_their_origin(web: Web, beside: Beside) -> None:
     spec = HttpSpec(web.url("redirects-away", when="always"), headers={"Authorization": "Bearer secret"})
     async with beside(Server("bad", spec)) as manager:
         with pytest.raises(Unreachable, match="redirects to another address"):
@@ -319,7 +323,7 @@ async def test_headers_stay_with_their_origin(web: Any, beside: Beside) -> None:
 
 @pytest.mark.parametrize("to", ["http://[::1", "mailto:someone", "//", "ftp://127.0.0.1/"])
 async def test_a_redirect_to_no_address_at_all_is_an_error(
-    to: str, web: Any, beside: Beside, within: Within, says: Says
+    to: str, web: Web, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(web("redirects-nowhere", when="always", to=to)) as manager:
         with within(2), pytest.raises(Unreachable) as caught:
@@ -335,7 +339,7 @@ async def test_a_redirect_to_no_address_at_all_is_an_error(
     "mode", ["good", "batch", "odd-chunks", "no-length", "packed", "sse-answers", "sse-stays-open", "sse-odd"]
 )
 async def test_an_odd_answer_is_understood(
-    mode: str, era: str, web: Any, beside: Beside, within: Within
+    mode: str, era: str, web: Web, beside: Beside, within: Within
 ) -> None:
     async with beside(web(mode, era=era)) as manager:
         with within(2):
@@ -346,7 +350,7 @@ async def test_an_odd_answer_is_understood(
 
 @both_loops
 @pytest.mark.parametrize("mode", ["good", "sse-answers"])
-async def test_connections_are_used_again(mode: str, web: Any, beside: Beside) -> None:
+async def test_connections_are_used_again(mode: str, web: Web, beside: Beside) -> None:
     async with beside(web(mode)) as manager:
         for number in range(50):
             assert text_of(await manager.call("bad", "echo", {"text": str(number)})) == str(number)
@@ -355,7 +359,7 @@ async def test_connections_are_used_again(mode: str, web: Any, beside: Beside) -
     assert len({call["connection"] for call in calls}) <= 3
 
 
-async def test_a_modern_server_is_told_method_and_name_in_headers(web: Any, beside: Beside) -> None:
+async def test_a_modern_server_is_told_method_and_name_in_headers(web: Web, beside: Beside) -> None:
     async with beside(web("good")) as manager:
         await manager.call("bad", "echo", {"text": "x"})
         with pytest.raises(RpcError, match="no such method"):
@@ -367,7 +371,7 @@ async def test_a_modern_server_is_told_method_and_name_in_headers(web: Any, besi
     assert "mcp-session-id" not in call["headers"]
 
 
-async def test_a_legacy_server_gets_its_session_and_version_and_a_goodbye(web: Any, beside: Beside) -> None:
+async def test_a_legacy_server_gets_its_session_and_version_and_a_goodbye(web: Web, beside: Beside) -> None:
     async with beside(web("good", era="legacy")) as manager:
         assert text_of(await manager.call("bad", "echo", {"text": "x"})) == "x"
     seen = web.seen()
@@ -380,7 +384,7 @@ async def test_a_legacy_server_gets_its_session_and_version_and_a_goodbye(web: A
     assert {entry["headers"].get("mcp-protocol-version") for entry in seen[2:]} == {"2025-06-18"}
 
 
-async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(web: Any, beside: Beside) -> None:
+async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(web: Web, beside: Beside) -> None:
     async with beside(web("good", era="legacy")) as manager:
         await manager.call("bad", "echo")
         await manager.restart("bad")
@@ -389,7 +393,7 @@ async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(web: An
     assert len(web.messages("initialize")) == 2
 
 
-async def test_a_server_that_changed_its_era_is_asked_anew(web: Any, beside: Beside) -> None:
+async def test_a_server_that_changed_its_era_is_asked_anew(web: Web, beside: Beside) -> None:
     class Wrong(Eras):
         def recall(self, key: str) -> Any:
             return super().recall(key) or "legacy"
@@ -399,7 +403,7 @@ async def test_a_server_that_changed_its_era_is_asked_anew(web: Any, beside: Bes
         assert manager.status("bad").protocol_version == "2026-07-28"
 
 
-async def test_a_server_of_another_era_than_configured_says_so(web: Any, beside: Beside, says: Says) -> None:
+async def test_a_server_of_another_era_than_configured_says_so(web: Web, beside: Beside, says: Says) -> None:
     async with beside(web("good", era="legacy", keys={"protocol": Protocol.MODERN})) as manager:
         with pytest.raises(BadAnswer) as caught:
             await manager.call("bad", "echo")
@@ -411,7 +415,7 @@ async def test_a_server_of_another_era_than_configured_says_so(web: Any, beside:
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
-    era: str, web: Any, beside: Beside, within: Within, says: Says
+    era: str, web: Web, beside: Beside, within: Within, says: Says
 ) -> None:
     heard: list[float] = []
     async with beside(web("good", era=era, keys={"timeouts": Timeouts(20, 2.0, 60)})) as manager:
@@ -432,7 +436,7 @@ async def test_progress_keeps_a_call_alive_and_the_cap_ends_it(
 @both_loops
 @pytest.mark.parametrize("era", ["modern", "legacy", "sse"])
 async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
-    era: str, web: Any, beside: Beside, until: Until
+    era: str, web: Web, beside: Beside, until: Until
 ) -> None:
     async with beside(web("good", era=era)) as manager:
         await manager.facts("bad")
@@ -462,7 +466,7 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
 
 @pytest.mark.parametrize("mode", ["forgets-404", "forgets-400", "forgets-200", "forgets-stream"])
 async def test_a_server_that_forgot_its_session_gets_a_new_one_and_the_call_succeeds(
-    mode: str, web: Any, beside: Beside
+    mode: str, web: Web, beside: Beside
 ) -> None:
     async with beside(web(mode, era="legacy")) as manager:
         assert text_of(await manager.call("bad", "echo", {"text": "kept"})) == "kept"
@@ -473,7 +477,7 @@ async def test_a_server_that_forgot_its_session_gets_a_new_one_and_the_call_succ
 
 
 @both_loops
-async def test_all_calls_that_meet_a_forgotten_session_succeed(web: Any, beside: Beside) -> None:
+async def test_all_calls_that_meet_a_forgotten_session_succeed(web: Web, beside: Beside) -> None:
     async with beside(web("forgets-404", era="legacy")) as manager:
         await manager.facts("bad")
         results = await asyncio.gather(
@@ -485,7 +489,7 @@ async def test_all_calls_that_meet_a_forgotten_session_succeed(web: Any, beside:
 
 @both_loops
 async def test_a_forgotten_session_does_not_take_a_running_call_along(
-    web: Any, beside: Beside, until: Until
+    web: Web, beside: Beside, until: Until
 ) -> None:
     async with beside(web("forgets-404", era="legacy")) as manager:
         running = asyncio.ensure_future(manager.call("bad", "steps", {"count": 10, "every": 0.05}))
@@ -498,7 +502,7 @@ async def test_a_forgotten_session_does_not_take_a_running_call_along(
 
 
 async def test_closing_ends_also_what_runs_in_a_forgotten_session(
-    web: Any, beside: Beside, within: Within, until: Until
+    web: Web, beside: Beside, within: Within, until: Until
 ) -> None:
     async with beside(web("forgets-404", era="legacy")) as manager:
         running = asyncio.ensure_future(manager.call("bad", "wait"))
@@ -511,7 +515,7 @@ async def test_closing_ends_also_what_runs_in_a_forgotten_session(
 
 
 async def test_a_server_that_always_forgets_is_given_up(
-    web: Any, beside: Beside, within: Within, says: Says
+    web: Web, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(web("never-knows-its-session", era="legacy")) as manager:
         with within(2), pytest.raises(SessionLost) as caught:
@@ -519,14 +523,14 @@ async def test_a_server_that_always_forgets_is_given_up(
         says(caught.value, "no longer knows our session")
 
 
-async def test_a_session_id_that_cannot_be_one_is_refused(web: Any, beside: Beside, says: Says) -> None:
+async def test_a_session_id_that_cannot_be_one_is_refused(web: Web, beside: Beside, says: Says) -> None:
     async with beside(web("bad-session-id", era="legacy", when="begin")) as manager:
         with pytest.raises(BadAnswer) as caught:
             await manager.call("bad", "echo")
         says(caught.value, "its session id has characters that no session id may have")
 
 
-async def test_a_repeatable_call_is_sent_again_when_its_outcome_is_unknown(web: Any, beside: Beside) -> None:
+async def test_a_repeatable_call_is_sent_again_when_its_outcome_is_unknown(web: Web, beside: Beside) -> None:
     async with beside(web("closes")) as manager:
         with pytest.raises(OutcomeUnknown):
             await manager.call("bad", "echo")
@@ -539,14 +543,14 @@ async def test_a_repeatable_call_is_sent_again_when_its_outcome_is_unknown(web: 
 # Event streams that end early.
 
 
-async def test_a_stream_that_ends_early_is_resumed_where_it_stopped(web: Any, beside: Beside) -> None:
+async def test_a_stream_that_ends_early_is_resumed_where_it_stopped(web: Web, beside: Beside) -> None:
     async with beside(web("sse-resumes", era="legacy")) as manager:
         assert text_of(await manager.call("bad", "echo", {"text": "in the end"})) == "in the end"
     assert [entry["resumed"] for entry in web.seen() if "resumed" in entry] == ["one", "two"]
     assert len(web.messages("tools/call")) == 1
 
 
-async def test_a_stream_of_the_modern_era_is_not_resumed(web: Any, beside: Beside, says: Says) -> None:
+async def test_a_stream_of_the_modern_era_is_not_resumed(web: Web, beside: Beside, says: Says) -> None:
     async with beside(web("sse-resumes")) as manager:
         with pytest.raises(OutcomeUnknown) as caught:
             await manager.call("bad", "echo")
@@ -554,7 +558,7 @@ async def test_a_stream_of_the_modern_era_is_not_resumed(web: Any, beside: Besid
 
 
 async def test_a_resumption_that_is_refused_leaves_the_outcome_unknown(
-    web: Any, beside: Beside, says: Says
+    web: Web, beside: Beside, says: Says
 ) -> None:
     async with beside(web("sse-resumption-refused", era="legacy")) as manager:
         with pytest.raises(OutcomeUnknown) as caught:
@@ -563,7 +567,7 @@ async def test_a_resumption_that_is_refused_leaves_the_outcome_unknown(
 
 
 async def test_a_resumed_stream_is_closed_when_its_call_times_out(
-    web: Any, beside: Beside, within: Within, until: Until
+    web: Web, beside: Beside, within: Within, until: Until
 ) -> None:
     limits = {"timeouts": Timeouts(20, 0.8, 5)}
     async with beside(web("sse-resumes", keys=limits, era="legacy", then="stall")) as manager:
@@ -573,7 +577,7 @@ async def test_a_resumed_stream_is_closed_when_its_call_times_out(
 
 
 async def test_a_stream_that_ends_again_and_again_does_not_make_us_hammer(
-    web: Any, beside: Beside, within: Within
+    web: Web, beside: Beside, within: Within
 ) -> None:
     limits = {"timeouts": Timeouts(20, 2.0, 60)}
     async with beside(web("sse-resumes-for-ever", keys=limits, era="legacy")) as manager:
@@ -583,7 +587,7 @@ async def test_a_stream_that_ends_again_and_again_does_not_make_us_hammer(
 
 
 async def test_listening_to_a_stream_that_ends_at_once_does_not_make_us_hammer(
-    web: Any, beside: Beside, until: Until
+    web: Web, beside: Beside, until: Until
 ) -> None:
     callbacks = Callbacks(notification=lambda *_: None)
     async with beside(web("listening-ends-at-once", era="legacy"), callbacks=callbacks) as manager:
@@ -594,7 +598,7 @@ async def test_listening_to_a_stream_that_ends_at_once_does_not_make_us_hammer(
 
 
 async def test_a_listening_stream_without_measure_harms_no_call(
-    web: Any, beside: Beside, until: Until
+    web: Web, beside: Beside, until: Until
 ) -> None:
     callbacks = Callbacks(notification=lambda *_: None)
     listening = web("listening-oversize", era="legacy")
@@ -606,7 +610,7 @@ async def test_a_listening_stream_without_measure_harms_no_call(
 
 
 async def test_a_notification_that_is_answered_with_an_open_stream_holds_nobody_up(
-    web: Any, beside: Beside, within: Within
+    web: Web, beside: Beside, within: Within
 ) -> None:
     async with beside(web("notification-stays-open", era="legacy")) as manager:
         with within(3):
@@ -617,7 +621,7 @@ async def test_a_notification_that_is_answered_with_an_open_stream_holds_nobody_
 
 
 @both_loops
-async def test_a_server_of_the_older_transport_works(web: Any, beside: Beside) -> None:
+async def test_a_server_of_the_older_transport_works(web: Web, beside: Beside) -> None:
     async with beside(web("good", era="sse")) as manager:
         texts = [str(number) for number in range(10)]
         results = await asyncio.gather(*(manager.call("bad", "echo", {"text": text}) for text in texts))
@@ -626,7 +630,7 @@ async def test_a_server_of_the_older_transport_works(web: Any, beside: Beside) -
 
 
 async def test_a_server_of_the_older_transport_is_found_by_its_plain_address_and_remembered(
-    web: Any, beside: Beside
+    web: Web, beside: Beside
 ) -> None:
     async with beside(Server("bad", HttpSpec(web.url("good", era="sse")))) as manager:
         assert text_of(await manager.call("bad", "echo", {"text": "x"})) == "x"
@@ -648,7 +652,7 @@ async def test_a_server_of_the_older_transport_is_found_by_its_plain_address_and
     ],
 )
 async def test_an_endpoint_elsewhere_is_refused(
-    to: str, words: str, web: Any, beside: Beside, within: Within, says: Says
+    to: str, words: str, web: Web, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(web("endpoint", era="sse", when="always", to=to)) as manager:
         with within(2), pytest.raises(BadAnswer) as caught:
@@ -672,7 +676,7 @@ async def test_an_endpoint_elsewhere_is_refused(
     ],
 )
 async def test_a_stream_that_never_names_its_endpoint_is_given_up(
-    mode: str, words: str, web: Any, short: Timeouts, beside: Beside, within: Within, says: Says
+    mode: str, words: str, web: Web, short: Timeouts, beside: Beside, within: Within, says: Says
 ) -> None:
     keys = {"timeouts": short} if "did not answer" in words else {}
     async with beside(web(mode, keys=keys, era="sse", when="always"), message_limit=1_000_000) as manager:
@@ -683,7 +687,7 @@ async def test_a_stream_that_never_names_its_endpoint_is_given_up(
 
 @both_loops
 async def test_a_stream_that_ends_leaves_outcomes_unknown_and_the_next_call_connects_anew(
-    web: Any, beside: Beside, within: Within, says: Says
+    web: Web, beside: Beside, within: Within, says: Says
 ) -> None:
     async with beside(web("stream-ends", era="sse")) as manager:
         with within(2), pytest.raises(OutcomeUnknown) as caught:
@@ -695,7 +699,7 @@ async def test_a_stream_that_ends_leaves_outcomes_unknown_and_the_next_call_conn
         assert text_of(await manager.call("bad", "echo", {"text": "again"})) == "again"
 
 
-async def test_a_repeatable_call_survives_the_end_of_the_stream(web: Any, beside: Beside) -> None:
+async def test_a_repeatable_call_survives_the_end_of_the_stream(web: Web, beside: Beside) -> None:
     async with beside(web("stream-ends", era="sse")) as manager:
         result = await manager.call("bad", "echo", {"text": "again"}, repeatable=True)
         assert text_of(result) == "again"

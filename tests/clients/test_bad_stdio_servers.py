@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -24,6 +24,9 @@ from toolyard.transports.stdio import transport
 from toolyard.transports.transport import Ring
 from toolyard.types.server import Restart, Server, StdioSpec, Timeouts
 from toolyard.types.status import State
+
+if TYPE_CHECKING:
+    from tests.clients.conftest import Journal
 
 Bad = Callable[..., Server]
 Beside = Callable[..., AbstractAsyncContextManager[ClientManager]]
@@ -150,7 +153,7 @@ async def test_an_odd_server_is_understood(
 
 
 async def test_a_server_that_exits_on_the_probe_is_started_again_as_a_legacy_server(
-    bad: Bad, journal: Any, beside: Beside
+    bad: Bad, journal: Journal, beside: Beside
 ) -> None:
     async with beside(bad("exit-on-probe")) as manager:
         assert text_of(await manager.call("bad", "echo", {"text": "hello"})) == "hello"
@@ -164,7 +167,7 @@ async def test_a_server_that_exits_on_the_probe_is_started_again_as_a_legacy_ser
 @one_loop
 @pytest.mark.parametrize("flags", [(), ("--modern",)], ids=["legacy", "modern"])
 async def test_a_server_that_needs_four_seconds_to_start_is_waited_for(
-    flags: tuple[str, ...], bad: Bad, journal: Any, beside: Beside
+    flags: tuple[str, ...], bad: Bad, journal: Journal, beside: Beside
 ) -> None:
     slow = bad("slow-start", "--seconds", "4", *flags, timeouts=Timeouts(connect=20))
     async with beside(slow) as manager:
@@ -389,7 +392,13 @@ async def test_an_answer_without_its_line_feed_counts(bad: Bad, beside: Beside) 
 
 @pytest.mark.parametrize("flags", [(), ("--modern",)], ids=["legacy", "modern"])
 async def test_a_call_that_is_not_answered_times_out_and_the_server_is_told(
-    flags: tuple[str, ...], bad: Bad, journal: Any, beside: Beside, within: Within, says: Says, until: Until
+    flags: tuple[str, ...],
+    bad: Bad,
+    journal: Journal,
+    beside: Beside,
+    within: Within,
+    says: Says,
+    until: Until,
 ) -> None:
     async with beside(bad("good", *flags, timeouts=Timeouts(20, 0.5, 5))) as manager:
         await manager.facts("bad")
@@ -403,7 +412,7 @@ async def test_a_call_that_is_not_answered_times_out_and_the_server_is_told(
 
 
 async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
-    bad: Bad, journal: Any, beside: Beside, until: Until
+    bad: Bad, journal: Journal, beside: Beside, until: Until
 ) -> None:
     async with beside(bad("good")) as manager:
         await manager.facts("bad")
@@ -497,7 +506,7 @@ async def test_while_a_server_waits_for_us_its_silence_does_not_count(bad: Bad, 
 # Beginning.
 
 
-async def test_concurrent_first_users_share_one_connect(bad: Bad, journal: Any, beside: Beside) -> None:
+async def test_concurrent_first_users_share_one_connect(bad: Bad, journal: Journal, beside: Beside) -> None:
     async with beside(bad("good")) as manager:
         results = await asyncio.gather(
             *(manager.call("bad", "echo", {"text": str(n)}) for n in range(20)), manager.facts("bad")
@@ -507,7 +516,7 @@ async def test_concurrent_first_users_share_one_connect(bad: Bad, journal: Any, 
 
 
 async def test_a_first_user_who_leaves_does_not_take_the_connect_along(
-    bad: Bad, journal: Any, beside: Beside, until: Until
+    bad: Bad, journal: Journal, beside: Beside, until: Until
 ) -> None:
     async with beside(bad("slow-start", "--seconds", "0.3")) as manager:
         first = asyncio.ensure_future(manager.call("bad", "echo", {"text": "first"}))
@@ -532,7 +541,7 @@ async def test_a_failed_connect_is_not_cached(tmp_path: Path, hostile_stdio: str
 @one_loop
 @pytest.mark.parametrize("flags", [(), ("--modern",)], ids=["legacy", "modern"])
 async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(
-    flags: tuple[str, ...], bad: Bad, journal: Any, beside: Beside
+    flags: tuple[str, ...], bad: Bad, journal: Journal, beside: Beside
 ) -> None:
     eras = Eras()
     server = bad("good", *flags)
@@ -554,7 +563,7 @@ async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(
 
 
 async def test_a_server_that_will_not_go_is_killed_within_bounds(
-    bad: Bad, journal: Any, beside: Beside, within: Within
+    bad: Bad, journal: Journal, beside: Beside, within: Within
 ) -> None:
     async with beside(bad("stubborn")) as manager:
         await manager.call("bad", "echo")
@@ -567,7 +576,7 @@ async def test_a_server_that_will_not_go_is_killed_within_bounds(
 
 async def test_what_a_server_started_goes_with_it(
     bad: Bad,
-    journal: Any,
+    journal: Journal,
     beside: Beside,
     within: Within,
     until: Until,
@@ -599,7 +608,7 @@ async def test_callers_are_told_in_time_however_long_the_server_takes_to_go(
 
 
 async def test_a_close_in_the_middle_of_a_close_leaves_nothing(
-    bad: Bad, journal: Any, beside: Beside, within: Within, until: Until
+    bad: Bad, journal: Journal, beside: Beside, within: Within, until: Until
 ) -> None:
     async with beside(bad("stubborn-and-silent", timeouts=Timeouts(0.4, 1, 1))) as manager:
         call = asyncio.ensure_future(manager.call("bad", "echo"))
@@ -613,7 +622,7 @@ async def test_a_close_in_the_middle_of_a_close_leaves_nothing(
 
 
 async def test_closing_ends_calls_in_flight_and_those_that_wait_for_the_connect(
-    bad: Bad, journal: Any, beside: Beside, within: Within, until: Until
+    bad: Bad, journal: Journal, beside: Beside, within: Within, until: Until
 ) -> None:
     slow = bad("silent", id="slow", timeouts=Timeouts(20, 20, 20))
     async with beside(bad("good", timeouts=Timeouts(20, 20, 20)), slow) as manager:
@@ -683,7 +692,7 @@ def carriers(marker: bytes) -> list[str]:
 
 
 async def test_a_server_that_exits_stays_away_until_someone_restarts_it(
-    bad: Bad, journal: Any, beside: Beside
+    bad: Bad, journal: Journal, beside: Beside
 ) -> None:
     async with beside(bad("crashes-once")) as manager:
         with pytest.raises(OutcomeUnknown):
@@ -698,7 +707,7 @@ async def test_a_server_that_exits_stays_away_until_someone_restarts_it(
 
 
 async def test_a_server_that_may_restart_comes_back_by_itself(
-    bad: Bad, journal: Any, beside: Beside, until: Until, monkeypatch: pytest.MonkeyPatch
+    bad: Bad, journal: Journal, beside: Beside, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "_BACKOFF", (0.5, 0.5))
     async with beside(bad("crashes-once", restart=Restart.ON_FAILURE)) as manager:
@@ -713,7 +722,7 @@ async def test_a_server_that_may_restart_comes_back_by_itself(
 
 
 async def test_a_call_that_may_be_repeated_is_sent_again_after_a_crash(
-    bad: Bad, journal: Any, beside: Beside
+    bad: Bad, journal: Journal, beside: Beside
 ) -> None:
     async with beside(bad("crashes-once", restart=Restart.ON_FAILURE)) as manager:
         assert text_of(await manager.call("bad", "echo", {"text": "twice"}, repeatable=True)) == "twice"
@@ -722,7 +731,7 @@ async def test_a_call_that_may_be_repeated_is_sent_again_after_a_crash(
 
 async def test_a_crash_loop_is_left_alone_in_the_end(
     bad: Bad,
-    journal: Any,
+    journal: Journal,
     beside: Beside,
     says: Says,
     until: Until,
@@ -774,7 +783,7 @@ async def test_a_server_that_is_lost_as_it_becomes_ready_is_not_ready(
 
 
 async def test_a_server_that_nobody_uses_is_stopped_and_starts_again_when_called(
-    bad: Bad, journal: Any, beside: Beside, until: Until
+    bad: Bad, journal: Journal, beside: Beside, until: Until
 ) -> None:
     async with beside(bad("good", stop_when_idle=1.0)) as manager:
         await manager.call("bad", "echo")

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +24,9 @@ from toolyard.types.decision import WriteTools
 from toolyard.types.principal import LOCAL, Principal
 from toolyard.types.server import Server, StdioSpec
 from toolyard.types.status import State
+
+if TYPE_CHECKING:
+    from tests.clients.conftest import Accounts
 
 ANN = Principal("ann")
 USUAL = Caller(ANN)
@@ -58,7 +61,7 @@ async def call(parts: Parts, caller: Caller, name: str = WHOAMI) -> str:
 # Whose connection.
 
 
-async def test_each_chat_has_a_connection_of_its_own_to_an_instance(accounts: Any, core: Core) -> None:
+async def test_each_chat_has_a_connection_of_its_own_to_an_instance(accounts: Accounts, core: Core) -> None:
     async with core() as parts:
         await parts.sync("ann", [accounts.instance("ann")])
         sessions: list[list[str]] = []
@@ -71,7 +74,9 @@ async def test_each_chat_has_a_connection_of_its_own_to_an_instance(accounts: An
         assert accounts.opened("ann") == sessions[-1]
 
 
-async def test_a_listing_for_a_chat_goes_over_its_own_connection_each_time(accounts: Any, core: Core) -> None:
+async def test_a_listing_for_a_chat_goes_over_its_own_connection_each_time(
+    accounts: Accounts, core: Core
+) -> None:
     async with core() as parts:
         await parts.sync("ann", [accounts.instance("ann")])
         await asyncio.gather(*(parts.rosters.current(ANN, chat=chat) for chat in ("one", "two")))
@@ -83,7 +88,9 @@ async def test_a_listing_for_a_chat_goes_over_its_own_connection_each_time(accou
         assert len(accounts.opened("ann")) == 2
 
 
-async def test_a_server_of_the_configuration_keeps_its_usual_connection(accounts: Any, core: Core) -> None:
+async def test_a_server_of_the_configuration_keeps_its_usual_connection(
+    accounts: Accounts, core: Core
+) -> None:
     async with core(accounts.server("one", shared=True)) as parts:
         for caller in (USUAL, ONE, TWO):
             await parts.rosters.current(ANN, chat=caller.chat)
@@ -91,7 +98,7 @@ async def test_a_server_of_the_configuration_keeps_its_usual_connection(accounts
         assert len(accounts.opened("common")) == 1
 
 
-async def test_the_chat_of_one_never_reaches_the_instance_of_another(accounts: Any, core: Core) -> None:
+async def test_the_chat_of_one_never_reaches_the_instance_of_another(accounts: Accounts, core: Core) -> None:
     async with core() as parts:
         await parts.sync("ann", [accounts.instance("ann")])
         await parts.sync("bob", [accounts.instance("bob")])
@@ -104,7 +111,7 @@ async def test_the_chat_of_one_never_reaches_the_instance_of_another(accounts: A
 
 
 async def test_ending_a_chat_closes_its_connections_and_no_others(
-    accounts: Any, core: Core, until: Until
+    accounts: Accounts, core: Core, until: Until
 ) -> None:
     async with core() as parts:
         await parts.sync("ann", [accounts.instance("ann")])
@@ -118,7 +125,7 @@ async def test_ending_a_chat_closes_its_connections_and_no_others(
 
 
 async def test_a_connection_that_its_chat_does_not_use_is_closed(
-    accounts: Any, core: Core, until: Until
+    accounts: Accounts, core: Core, until: Until
 ) -> None:
     async with core() as parts:
         await parts.sync("ann", [accounts.instance("ann", stop_when_idle=0.05)])
@@ -128,7 +135,7 @@ async def test_a_connection_that_its_chat_does_not_use_is_closed(
 
 
 async def test_chats_that_nobody_uses_any_more_leave_nothing_behind(
-    accounts: Any, core: Core, until: Until, monkeypatch: pytest.MonkeyPatch
+    accounts: Accounts, core: Core, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managing, "_SPARE_LANES", 4)
     async with core() as parts:
@@ -142,7 +149,7 @@ async def test_chats_that_nobody_uses_any_more_leave_nothing_behind(
 
 
 async def test_another_filter_leaves_the_connection_of_a_chat_and_another_key_closes_it(
-    accounts: Any, core: Core, until: Until
+    accounts: Accounts, core: Core, until: Until
 ) -> None:
     async with core() as parts:
         desk = accounts.instance("ann")
@@ -161,7 +168,9 @@ async def test_another_filter_leaves_the_connection_of_a_chat_and_another_key_cl
 # What is learned over them.
 
 
-async def test_a_sign_in_that_ended_in_a_chat_is_the_state_of_the_instance(accounts: Any, core: Core) -> None:
+async def test_a_sign_in_that_ended_in_a_chat_is_the_state_of_the_instance(
+    accounts: Accounts, core: Core
+) -> None:
     async with core() as parts:
         desk = accounts.instance("ann")
         await parts.sync("ann", [desk])
@@ -183,7 +192,9 @@ async def test_a_sign_in_that_ended_in_a_chat_is_the_state_of_the_instance(accou
         assert parts.manager.state(DESK, ANN) is State.READY
 
 
-async def test_the_latest_of_several_connections_says_how_an_instance_is(accounts: Any, core: Core) -> None:
+async def test_the_latest_of_several_connections_says_how_an_instance_is(
+    accounts: Accounts, core: Core
+) -> None:
     async with core() as parts:
         desk = accounts.instance("ann")
         await parts.sync("ann", [desk])
@@ -200,7 +211,7 @@ async def test_the_latest_of_several_connections_says_how_an_instance_is(account
 # Who answers servers.
 
 
-async def test_callbacks_are_those_of_the_principal_and_the_chat(accounts: Any, core: Core) -> None:
+async def test_callbacks_are_those_of_the_principal_and_the_chat(accounts: Accounts, core: Core) -> None:
     asked: list[tuple[str, str | None]] = []
 
     def callbacks_for(principal: Principal, chat: str | None) -> Callbacks:

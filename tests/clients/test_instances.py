@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,6 +26,9 @@ from toolyard.types.decision import Surface, Verdict, WriteTools
 from toolyard.types.principal import LOCAL, Principal
 from toolyard.types.server import HttpSpec, Server
 from toolyard.types.status import State
+
+if TYPE_CHECKING:
+    from tests.clients.conftest import Accounts
 
 ANN = Caller(Principal("ann"))
 BOB = Caller(Principal("bob"))
@@ -87,7 +90,7 @@ def words(refuse: Callable[[], Any]) -> str:
 
 
 async def test_the_same_slug_gives_each_their_own_tools_under_the_same_names(
-    accounts: Any, core: Core
+    accounts: Accounts, core: Core
 ) -> None:
     async with core(accounts.server("one")) as parts:
         await both(parts, accounts)
@@ -103,7 +106,7 @@ async def test_the_same_slug_gives_each_their_own_tools_under_the_same_names(
 
 @pytest.mark.parametrize("listed", [False, True], ids=["never listed", "listed"])
 async def test_calls_of_both_at_once_go_to_their_own_accounts(
-    accounts: Any, core: Core, listed: bool
+    accounts: Accounts, core: Core, listed: bool
 ) -> None:
     async with core() as parts:
         await both(parts, accounts)
@@ -117,7 +120,7 @@ async def test_calls_of_both_at_once_go_to_their_own_accounts(
         assert accounts.count("ann", "tools/call") == accounts.count("bob", "tools/call") == 20
 
 
-async def test_a_tool_that_only_another_has_is_one_that_there_is_not(accounts: Any, core: Core) -> None:
+async def test_a_tool_that_only_another_has_is_one_that_there_is_not(accounts: Accounts, core: Core) -> None:
     async with core(accounts.server("one")) as parts:
         await both(parts, accounts)
         await names(parts, ANN)
@@ -141,7 +144,7 @@ async def test_a_tool_that_only_another_has_is_one_that_there_is_not(accounts: A
             assert parts.calls.may_see(server_id, "mcp_desk__guess", ANN) is own
 
 
-async def test_why_is_told_about_ones_own(accounts: Any, core: Core) -> None:
+async def test_why_is_told_about_ones_own(accounts: Accounts, core: Core) -> None:
     async with core() as parts:
         await both(parts, accounts)
         await names(parts, ANN)
@@ -154,7 +157,9 @@ async def test_why_is_told_about_ones_own(accounts: Any, core: Core) -> None:
         assert other not in parts.calls.explain("mcp_desk__whoami", ANN).explain()
 
 
-async def test_records_say_whose_call_it_was(accounts: Any, core: Core, records: list[CallRecord]) -> None:
+async def test_records_say_whose_call_it_was(
+    accounts: Accounts, core: Core, records: list[CallRecord]
+) -> None:
     async with core() as parts:
         await both(parts, accounts)
         await text(parts, "mcp_desk__whoami", ANN)
@@ -165,7 +170,7 @@ async def test_records_say_whose_call_it_was(accounts: Any, core: Core, records:
     ]
 
 
-async def test_patterns_filters_and_choices_hold_for_instances(accounts: Any, core: Core) -> None:
+async def test_patterns_filters_and_choices_hold_for_instances(accounts: Accounts, core: Core) -> None:
     agent = Agent("a", "A", tools=("mcp_desk__*", "!mcp_desk__only_*"))
     who = frozenset({"@ann/desk/whoami", "@bob/desk/complain", "one/whoami"})
     async with core(accounts.server("one")) as parts:
@@ -189,7 +194,7 @@ async def test_patterns_filters_and_choices_hold_for_instances(accounts: Any, co
     [(None, ["complain", "only_ann", "whoami"]), ((), []), (("whoami", "later"), ["whoami"])],
 )
 async def test_a_tool_filter_shows_what_it_names_and_nothing_new(
-    accounts: Any, core: Core, picked: tuple[str, ...] | None, shown: list[str]
+    accounts: Accounts, core: Core, picked: tuple[str, ...] | None, shown: list[str]
 ) -> None:
     async with core() as parts:
         await parts.sync("ann", [accounts.instance("ann", tool_filter=picked)])
@@ -204,7 +209,7 @@ async def test_a_tool_filter_shows_what_it_names_and_nothing_new(
             assert reason.reason == "the instance's filter does not have 'new'"
 
 
-async def test_a_filter_counts_from_the_moment_it_is_synced(accounts: Any, core: Core) -> None:
+async def test_a_filter_counts_from_the_moment_it_is_synced(accounts: Accounts, core: Core) -> None:
     server, gone = accounts.instance("ann"), accounts.instance("ann", "gone")
     async with core() as parts:
         await parts.sync("ann", [server, gone])
@@ -227,7 +232,7 @@ async def test_a_filter_counts_from_the_moment_it_is_synced(accounts: Any, core:
 
 
 async def test_errors_and_statuses_speak_of_ones_own_and_of_no_key(
-    accounts: Any, core: Core, caplog: pytest.LogCaptureFixture
+    accounts: Accounts, core: Core, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "toolyard")
     async with core() as parts:
@@ -248,7 +253,7 @@ async def test_errors_and_statuses_speak_of_ones_own_and_of_no_key(
         assert not any(key in each for key in accounts.users for each in told)
 
 
-async def test_a_server_that_fails_for_one_fails_for_that_one_alone(accounts: Any, core: Core) -> None:
+async def test_a_server_that_fails_for_one_fails_for_that_one_alone(accounts: Accounts, core: Core) -> None:
     async with core() as parts:
         await both(parts, accounts)
         assert "mcp_desk__whoami" in await names(parts, ANN)
@@ -265,7 +270,9 @@ async def test_a_server_that_fails_for_one_fails_for_that_one_alone(accounts: An
         assert await text(parts, "mcp_desk__whoami", ANN) == "ann whoami"
 
 
-async def test_a_server_that_cannot_be_listed_is_named_to_its_owner_only(accounts: Any, core: Core) -> None:
+async def test_a_server_that_cannot_be_listed_is_named_to_its_owner_only(
+    accounts: Accounts, core: Core
+) -> None:
     async with core() as parts:
         broken = replace(accounts.instance("ann"), transport=HttpSpec("http://127.0.0.1:9/mcp"))
         await parts.sync("ann", [broken])
@@ -276,7 +283,7 @@ async def test_a_server_that_cannot_be_listed_is_named_to_its_owner_only(account
 
 
 async def test_a_tool_that_is_set_aside_is_explained_by_the_name_that_it_would_have(
-    accounts: Any, core: Core
+    accounts: Accounts, core: Core
 ) -> None:
     accounts.more.append({"name": "odd", "inputSchema": {"type": "array"}})
     async with core(accounts.server("one")) as parts:
@@ -290,7 +297,7 @@ async def test_a_tool_that_is_set_aside_is_explained_by_the_name_that_it_would_h
             parts.calls.explain("@bob/desk/odd", ANN)
 
 
-async def test_what_was_too_long_is_kept_for_the_one_who_called(accounts: Any, core: Core) -> None:
+async def test_what_was_too_long_is_kept_for_the_one_who_called(accounts: Accounts, core: Core) -> None:
     async with core() as parts:
         mine, theirs = parts.calls.handles(ANN.principal), parts.calls.handles(BOB.principal)
         assert mine is not theirs
@@ -301,7 +308,7 @@ async def test_what_was_too_long_is_kept_for_the_one_who_called(accounts: Any, c
 
 
 async def test_an_instance_is_listed_anew_for_each_listing_and_call_and_nothing_is_stored(
-    accounts: Any, core: Core, tmp_path: Path
+    accounts: Accounts, core: Core, tmp_path: Path
 ) -> None:
     async with core(accounts.server("one")) as parts:
         await both(parts, accounts)
@@ -334,7 +341,9 @@ async def test_an_instance_is_listed_anew_for_each_listing_and_call_and_nothing_
     db.close()
 
 
-async def test_a_call_of_a_config_tool_leaves_what_is_known_of_an_instance(accounts: Any, core: Core) -> None:
+async def test_a_call_of_a_config_tool_leaves_what_is_known_of_an_instance(
+    accounts: Accounts, core: Core
+) -> None:
     async with core(accounts.server("one")) as parts:
         await both(parts, accounts)
         await names(parts, ANN)
@@ -344,7 +353,7 @@ async def test_a_call_of_a_config_tool_leaves_what_is_known_of_an_instance(accou
 
 
 async def test_a_name_that_nobody_has_asks_no_instance_that_it_does_not_look_like(
-    accounts: Any, core: Core
+    accounts: Accounts, core: Core
 ) -> None:
     async with core() as parts:
         await both(parts, accounts)
@@ -357,7 +366,7 @@ async def test_a_name_that_nobody_has_asks_no_instance_that_it_does_not_look_lik
 
 
 async def test_with_a_ttl_an_instance_is_kept_for_its_owner_until_it_changes(
-    accounts: Any, core: Core
+    accounts: Accounts, core: Core
 ) -> None:
     server = accounts.instance("ann", cache_ttl=60.0)
     async with core() as parts:
@@ -379,7 +388,7 @@ async def test_with_a_ttl_an_instance_is_kept_for_its_owner_until_it_changes(
 
 
 async def test_sync_forgets_what_was_prepared_for_what_changed_and_nothing_else(
-    accounts: Any, core: Core
+    accounts: Accounts, core: Core
 ) -> None:
     async with core(accounts.server("one", stop_when_idle=60)) as parts:
         await both(parts, accounts)
@@ -405,7 +414,9 @@ async def test_sync_forgets_what_was_prepared_for_what_changed_and_nothing_else(
         assert accounts.opened("eve") == []
 
 
-async def test_an_update_takes_over_changed_files_and_touches_nothing_else(accounts: Any, core: Core) -> None:
+async def test_an_update_takes_over_changed_files_and_touches_nothing_else(
+    accounts: Accounts, core: Core
+) -> None:
     one, two = accounts.server("one"), accounts.server("two")
     async with core(one, two) as parts:
         await both(parts, accounts)
@@ -424,7 +435,7 @@ async def test_an_update_takes_over_changed_files_and_touches_nothing_else(accou
 
 @pytest.mark.parametrize("held", ["ann", "common"], ids=["before it answers", "after it answered"])
 async def test_a_server_that_is_taken_away_while_it_is_listed_stays_away(
-    accounts: Any, core: Core, until: Until, held: str
+    accounts: Accounts, core: Core, until: Until, held: str
 ) -> None:
     async with core(accounts.server("one")) as parts:
         await both(parts, accounts)
@@ -441,7 +452,7 @@ async def test_a_server_that_is_taken_away_while_it_is_listed_stays_away(
         assert await names(parts, ANN) == ["one_complain", "one_only_common", "one_whoami"]
 
 
-async def test_whoever_leaves_is_forgotten(accounts: Any, core: Core) -> None:
+async def test_whoever_leaves_is_forgotten(accounts: Accounts, core: Core) -> None:
     async with core(accounts.server("one")) as parts:
         await both(parts, accounts)
         for caller in (ANN, BOB):
@@ -456,7 +467,7 @@ async def test_whoever_leaves_is_forgotten(accounts: Any, core: Core) -> None:
 
 
 async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
-    accounts: Any, core: Core, monkeypatch: pytest.MonkeyPatch
+    accounts: Accounts, core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "_PRINCIPALS", 4)
     monkeypatch.setattr(calling, "_SHOWN_KEPT", 4)
@@ -481,7 +492,7 @@ async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
         assert len(accounts.opened("common")) == 1
 
 
-async def test_the_local_user_may_have_instances_too(accounts: Any, core: Core) -> None:
+async def test_the_local_user_may_have_instances_too(accounts: Accounts, core: Core) -> None:
     async with core() as parts:
         await parts.sync(LOCAL.id, [accounts.instance("local")])
         assert await text(parts, "mcp_desk__whoami", Caller()) == "local whoami"
@@ -489,7 +500,7 @@ async def test_the_local_user_may_have_instances_too(accounts: Any, core: Core) 
             await parts.calls.call("mcp_desk__whoami", {}, ANN)
 
 
-async def test_an_instance_that_wants_a_sign_in_says_so_to_its_owner(accounts: Any, core: Core) -> None:
+async def test_an_instance_that_wants_a_sign_in_says_so_to_its_owner(accounts: Accounts, core: Core) -> None:
     async with core() as parts:
         await parts.sync("ann", [replace(accounts.instance("ann"), transport=HttpSpec(accounts.url))])
         with pytest.raises(ServerError):

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from yarl import URL
@@ -21,6 +21,9 @@ from toolyard.net.http1.pool import Origin
 from toolyard.types.principal import LOCAL, Principal
 from toolyard.types.server import HttpSpec, InstanceSpec, Provenance, Server, StdioSpec
 from toolyard.types.status import State
+
+if TYPE_CHECKING:
+    from tests.clients.conftest import Accounts
 
 Until = Callable[..., Awaitable[None]]
 
@@ -43,7 +46,7 @@ async def use(manager: ClientManager, server_id: str, principals: Iterable[Princ
 # Whose connection.
 
 
-async def test_a_server_has_a_connection_for_each_principal(accounts: Any) -> None:
+async def test_a_server_has_a_connection_for_each_principal(accounts: Accounts) -> None:
     async with ClientManager([accounts.server("one")]) as manager:
         await use(manager, "one", [LOCAL, ANN, BOB, ANN])
         assert len(accounts.opened("common")) == 3
@@ -51,7 +54,7 @@ async def test_a_server_has_a_connection_for_each_principal(accounts: Any) -> No
     assert accounts.sessions == {}
 
 
-async def test_a_shared_server_has_one_connection_for_all(accounts: Any) -> None:
+async def test_a_shared_server_has_one_connection_for_all(accounts: Accounts) -> None:
     async with ClientManager([accounts.server("one", shared=True)]) as manager:
         await use(manager, "one", [ANN, BOB])
         await use(manager, "one", [LOCAL])
@@ -61,7 +64,7 @@ async def test_a_shared_server_has_one_connection_for_all(accounts: Any) -> None
         assert manager.state("one", BOB) is State.READY
 
 
-async def test_two_instances_of_the_same_slug_have_their_own_credentials(accounts: Any) -> None:
+async def test_two_instances_of_the_same_slug_have_their_own_credentials(accounts: Accounts) -> None:
     async with ClientManager([accounts.instance("ann"), accounts.instance("bob")]) as manager:
         assert await who(manager, "@ann/desk", ANN) == "ann whoami"
         assert await who(manager, "@bob/desk", BOB) == "bob whoami"
@@ -70,7 +73,7 @@ async def test_two_instances_of_the_same_slug_have_their_own_credentials(account
 
 @pytest.mark.parametrize("principal", [LOCAL, BOB])
 async def test_for_others_an_instance_is_a_server_that_does_not_exist(
-    accounts: Any, principal: Principal
+    accounts: Accounts, principal: Principal
 ) -> None:
     async with ClientManager([accounts.server("one"), accounts.instance("ann")]) as manager:
         await who(manager, "@ann/desk", ANN)
@@ -95,7 +98,7 @@ async def test_for_others_an_instance_is_a_server_that_does_not_exist(
         assert manager.state("@ann/desk", ANN) is State.READY
 
 
-async def test_statuses_of_a_principal_are_those_of_their_own_connections(accounts: Any) -> None:
+async def test_statuses_of_a_principal_are_those_of_their_own_connections(accounts: Accounts) -> None:
     off = accounts.server("off", enabled=False, disabled_reason="a variable is missing")
     servers = [accounts.server("one"), off, accounts.instance("ann"), accounts.instance("bob")]
     async with ClientManager(servers) as manager:
@@ -129,7 +132,7 @@ def test_a_slug_cannot_make_two_ids_the_same(slug: str) -> None:
 # Changing.
 
 
-async def test_sync_closes_only_what_changed_and_is_the_owners(accounts: Any) -> None:
+async def test_sync_closes_only_what_changed_and_is_the_owners(accounts: Accounts) -> None:
     ann = [accounts.instance("ann", slug) for slug in ("same", "other", "gone")]
     bob = accounts.instance("bob", "same")
     async with ClientManager([accounts.server("one"), *ann, bob]) as manager:
@@ -161,7 +164,7 @@ async def test_sync_closes_only_what_changed_and_is_the_owners(accounts: Any) ->
         assert accounts.opened("ann") == accounts.opened("ann2") == []
 
 
-async def test_sync_takes_instances_of_that_owner_only(accounts: Any) -> None:
+async def test_sync_takes_instances_of_that_owner_only(accounts: Accounts) -> None:
     async with ClientManager([accounts.server("one")]) as manager:
         for server in (accounts.instance("bob"), accounts.server("two")):
             with pytest.raises(ValueError, match="is no instance of 'ann'"):
@@ -170,7 +173,7 @@ async def test_sync_takes_instances_of_that_owner_only(accounts: Any) -> None:
 
 
 async def test_an_update_leaves_instances_alone_and_closes_only_what_a_connection_goes_by(
-    accounts: Any,
+    accounts: Accounts,
 ) -> None:
     one, two = accounts.server("one"), accounts.server("two")
     three, four = accounts.server("three"), accounts.server("four")
@@ -195,7 +198,7 @@ async def test_an_update_leaves_instances_alone_and_closes_only_what_a_connectio
             await manager.update([accounts.instance("ann")])
 
 
-async def test_another_tool_filter_leaves_the_connection_open(accounts: Any) -> None:
+async def test_another_tool_filter_leaves_the_connection_open(accounts: Accounts) -> None:
     server = accounts.instance("ann")
     async with ClientManager([server]) as manager:
         await who(manager, server.id, ANN)
@@ -206,7 +209,7 @@ async def test_another_tool_filter_leaves_the_connection_open(accounts: Any) -> 
         assert accounts.count("ann", "initialize") == 1
 
 
-async def test_one_principal_leaves_and_the_others_stay(accounts: Any) -> None:
+async def test_one_principal_leaves_and_the_others_stay(accounts: Accounts) -> None:
     servers = [accounts.server("one"), accounts.server("all", shared=True), accounts.instance("ann")]
     async with ClientManager(servers) as manager:
         await use(manager, "one", [LOCAL, ANN, BOB])
@@ -219,7 +222,7 @@ async def test_one_principal_leaves_and_the_others_stay(accounts: Any) -> None:
         assert await who(manager, "@ann/desk", ANN) == "ann whoami"
 
 
-async def test_a_restart_may_be_for_one_principal_alone(accounts: Any) -> None:
+async def test_a_restart_may_be_for_one_principal_alone(accounts: Accounts) -> None:
     async with ClientManager([accounts.server("one")]) as manager:
         await use(manager, "one", [ANN, BOB])
         await manager.restart("one", ANN)
@@ -232,7 +235,7 @@ async def test_a_restart_may_be_for_one_principal_alone(accounts: Any) -> None:
 
 
 async def test_connections_of_others_close_when_nobody_uses_them(
-    accounts: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+    accounts: Accounts, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managing, "_STOP_WHEN_IDLE", 0.2)
     servers = [accounts.server("one"), accounts.server("long", stop_when_idle=60), accounts.instance("ann")]
@@ -249,7 +252,7 @@ async def test_connections_of_others_close_when_nobody_uses_them(
 
 
 async def test_a_connection_that_is_used_again_and_again_stays(
-    accounts: Any, monkeypatch: pytest.MonkeyPatch
+    accounts: Accounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managing, "_STOP_WHEN_IDLE", 0.4)
     late = 0
@@ -264,7 +267,7 @@ async def test_a_connection_that_is_used_again_and_again_stays(
 
 
 async def test_connections_that_nobody_uses_make_room_for_others(
-    accounts: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+    accounts: Accounts, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managing, "_SPARE", 8)
     keys = Keyring(accounts)
@@ -322,7 +325,7 @@ class Keyring:
         return sorted(key.name for key in self.given if not key.closed)
 
 
-async def test_each_principal_is_asked_for_once_and_closed_with_the_connection(accounts: Any) -> None:
+async def test_each_principal_is_asked_for_once_and_closed_with_the_connection(accounts: Accounts) -> None:
     keys = Keyring(accounts)
     instance = replace(accounts.instance("ann"), transport=HttpSpec(accounts.url))
     servers = [Server("one", HttpSpec(accounts.url)), Server("all", HttpSpec(accounts.url), shared=True)]
@@ -348,7 +351,7 @@ async def test_each_principal_is_asked_for_once_and_closed_with_the_connection(a
 
 
 async def test_nobody_is_asked_for_servers_that_name_a_provider_or_have_no_url(
-    accounts: Any, hostile_stdio: str, good: Server
+    accounts: Accounts, hostile_stdio: str, good: Server
 ) -> None:
     keys = Keyring(accounts)
     named = Key("named", accounts.key("named"))
@@ -371,7 +374,7 @@ class CountingNet(Net):
         return super().origin(url, guarded=guarded)
 
 
-async def test_a_net_that_is_given_is_used_and_stays_open(accounts: Any) -> None:
+async def test_a_net_that_is_given_is_used_and_stays_open(accounts: Accounts) -> None:
     net = CountingNet()
     try:
         async with ClientManager([accounts.server("one")], net=net) as manager:
@@ -404,7 +407,7 @@ class Refusing(Key):
     ],
 )
 async def test_a_record_has_a_word_for_why(
-    accounts: Any, error: ServerError, state: State, reason: str
+    accounts: Accounts, error: ServerError, state: State, reason: str
 ) -> None:
     server = Server("one", HttpSpec(accounts.url))
     async with ClientManager([server], auth_for=lambda *_: Refusing(error)) as manager:
@@ -415,7 +418,7 @@ async def test_a_record_has_a_word_for_why(
         assert manager.status("one", principal=ANN).reason is None
 
 
-async def test_a_wrong_key_needs_a_sign_in(accounts: Any) -> None:
+async def test_a_wrong_key_needs_a_sign_in(accounts: Accounts) -> None:
     server = Server("one", HttpSpec(accounts.url, {"X-Key": "a-wrong-key"}))
     async with ClientManager([server]) as manager:
         (status,) = await manager.connect()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
 from tests.gateway.conftest import META, ODD_RESULT, ODD_TOOL, Modern, Old, events, next_message, odd
 from tests.web.conftest import Local
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 ELICITATION = {"elicitation": {"form": {}}}
 
@@ -256,7 +259,7 @@ async def test_questions_of_two_calls_go_to_the_clients_that_made_them(
 
 
 async def test_a_client_that_leaves_cancels_its_call(
-    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Any
+    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Callable[..., Awaitable[None]]
 ) -> None:
     marker = tmp_path / "marker"
     site = await open_site({"one": odd("one", marker)})
@@ -270,7 +273,7 @@ async def test_a_client_that_leaves_cancels_its_call(
 
 
 async def test_a_legacy_client_cancels_by_a_notification(
-    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Any
+    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Callable[..., Awaitable[None]]
 ) -> None:
     marker = tmp_path / "marker"
     site = await open_site({"one": odd("one", marker)})

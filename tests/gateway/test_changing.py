@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -14,6 +14,9 @@ from tests.web.conftest import Client, Local, write_config
 
 from toolyard.catalog.lock.storage import Place
 from toolyard.config import load_config
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
 
 KEY = "a key that both replicas have"
 LISTS = {f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")}
@@ -67,7 +70,7 @@ async def made(client: Client, path: str, body: Any) -> Any:
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("place", [0, 1], ids=["this replica", "another"])
 async def test_a_client_hears_of_the_registry_and_of_its_owners_instances(
-    replicas: list[Local], http: aiohttp.ClientSession, hostile_http: Any, era: str, place: int
+    replicas: list[Local], http: aiohttp.ClientSession, hostile_http: Listening, era: str, place: int
 ) -> None:
     here, there = replicas[0], replicas[place]
     ann, bob = await here.person("ann", "admin"), await here.person("bob")

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -24,6 +24,9 @@ from toolyard.gateway.http.exchange import Watched
 from toolyard.gateway.http.sessions import HttpSession
 from toolyard.gateway.legacy_session import Session
 from toolyard.web.services import Site
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
 
 pytestmark = pytest.mark.both_loops
 
@@ -61,7 +64,7 @@ class Door:
 
 @pytest.fixture
 async def door(
-    open_site: Any, http: aiohttp.ClientSession, model_program: Any, until: Until, tmp_path: Path
+    open_site: Any, http: aiohttp.ClientSession, model_program: Listening, until: Until, tmp_path: Path
 ) -> Door:
     journal = tmp_path / "journal"
     models = {"fake": fake_model(model_program.url)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -13,6 +13,9 @@ from tests.web.conftest import Local
 
 from toolyard.gateway import upstream_subscriptions
 from toolyard.transports import streamable_http as transport
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 A, B = "watched://a", "watched://b"
 
@@ -44,7 +47,7 @@ async def updates(response: aiohttp.ClientResponse) -> Any:
 
 
 async def test_a_legacy_session_goes_on_hearing_after_the_server_was_restarted(
-    server: WatchedServer, site: Local, http: aiohttp.ClientSession, until: Any
+    server: WatchedServer, site: Local, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
 ) -> None:
     client = Old(http, f"{site.url}/mcp")
     await client.begin()
@@ -64,7 +67,7 @@ async def test_a_legacy_session_goes_on_hearing_after_the_server_was_restarted(
 
 
 async def test_a_modern_client_goes_on_hearing_after_the_server_was_restarted(
-    server: WatchedServer, site: Local, http: aiohttp.ClientSession, until: Any
+    server: WatchedServer, site: Local, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
 ) -> None:
     client = Modern(http, f"{site.url}/mcp")
     message = client.message("subscriptions/listen", {"notifications": {"resourceSubscriptions": [A]}})
@@ -81,7 +84,7 @@ async def test_a_modern_client_goes_on_hearing_after_the_server_was_restarted(
 
 
 async def test_what_two_people_watch_is_given_up_with_the_last_of_them(
-    server: WatchedServer, open_site: Any, http: aiohttp.ClientSession, until: Any
+    server: WatchedServer, open_site: Any, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
 ) -> None:
     site = await open_site({"watched": {"url": server.url, "shared": True}}, people_mode="password")
     clients: list[Old] = []
@@ -107,7 +110,7 @@ async def test_what_two_people_watch_is_given_up_with_the_last_of_them(
 
 @pytest.mark.parametrize("server", ["sessionless"], indirect=True)
 async def test_a_stream_that_was_there_is_waited_for_while_others_answer_in_its_place(
-    server: WatchedServer, site: Local, http: aiohttp.ClientSession, until: Any
+    server: WatchedServer, site: Local, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
 ) -> None:
     client = Old(http, f"{site.url}/mcp")
     await client.begin()

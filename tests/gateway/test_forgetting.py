@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -11,6 +11,9 @@ from tests.web.conftest import Local
 
 from toolyard.types.config import Configuration
 from toolyard.web.services import Site
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
 
 FORMS = {"elicitation": {"form": {}}}
 CHANGED = "notifications/tools/list_changed"
@@ -43,7 +46,7 @@ def kept(site: Site, id: str) -> set[str]:
 
 
 async def test_nothing_is_kept_of_instances_that_were_deleted(
-    team: Local, http: aiohttp.ClientSession, hostile_http: Any
+    team: Local, http: aiohttp.ClientSession, hostile_http: Listening
 ) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/forgetting?era=legacy", "private_addresses": True}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -14,6 +14,9 @@ from tests.web.conftest import Local
 
 from toolyard.gateway.input_required import remote_calls
 from toolyard.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 KEY = "a key that all replicas have"
 ELICITATION = {"elicitation": {"form": {}}}
@@ -85,7 +88,7 @@ async def test_a_call_that_fails_elsewhere_fails_with_the_same_words(
 
 
 async def test_a_client_that_leaves_another_replica_cancels_its_call(
-    replicas: list[Local], http: aiohttp.ClientSession, tmp_path: Path, until: Any
+    replicas: list[Local], http: aiohttp.ClientSession, tmp_path: Path, until: Callable[..., Awaitable[None]]
 ) -> None:
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0, "one_ask_wait")
@@ -122,7 +125,7 @@ async def test_where_nobody_holds_the_call_any_more_that_is_said(
 
 
 async def test_a_replica_that_stops_says_that_its_calls_are_gone(
-    replicas: list[Local], http: aiohttp.ClientSession, until: Any
+    replicas: list[Local], http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
 ) -> None:
     rounds = Rounds(http, replicas)
     asked = await rounds.first(0, "one_ask_wait")

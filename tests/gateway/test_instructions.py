@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from tests.gateway.conftest import Modern
 
 from toolyard.catalog.lock import has_now, write_lock
 from toolyard.types.principal import LOCAL
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 PROGRAM = """
 import json, pathlib, sys
@@ -60,7 +63,7 @@ async def test_those_of_an_untrusted_server_reach_no_model(
 
 
 async def test_those_that_are_not_as_accepted_reach_no_model(
-    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Any
+    open_site: Any, http: aiohttp.ClientSession, tmp_path: Path, until: Callable[..., Awaitable[None]]
 ) -> None:
     local = await open_site({"one": entry(tmp_path / "said", "Look first.")})
     await heard(http, local)

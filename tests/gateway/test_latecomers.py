@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import aiohttp.web
@@ -18,6 +18,9 @@ from toolyard.clients import deferred_listings
 from toolyard.gateway.endpoint import MISSING
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.principal import LOCAL
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 OFFERS = {"tools": {}, "prompts": {}, "resources": {}}
 LISTS = {
@@ -107,7 +110,7 @@ async def test_tools_of_the_others_are_listed_and_the_rest_is_announced(
 
 
 async def test_the_meta_tools_find_what_came_late(
-    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession, until: Any
+    slow: tuple[Slow, Any], open_site: Any, http: aiohttp.ClientSession, until: Callable[..., Awaitable[None]]
 ) -> None:
     server, entry = slow
     await server.hold("initialize")

@@ -6,12 +6,15 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.gateway.conftest import odd
 from tests.processes import lives
 from tests.web.conftest import environment, write_config
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 
 class Lines:
@@ -51,7 +54,9 @@ def message(id: int, method: str, params: Any = None) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}).encode()
 
 
-async def test_it_ends_with_its_input_and_its_children_with_it(lines: Any, until: Any) -> None:
+async def test_it_ends_with_its_input_and_its_children_with_it(
+    lines: Any, until: Callable[..., Awaitable[None]]
+) -> None:
     import psutil
 
     gateway = await lines({"one": odd("one")})

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 import httpx2
@@ -27,6 +27,9 @@ from mcp.shared.auth import (
 from tests.conftest import Listening
 from tests.ports import free_port
 from yarl import URL
+
+if TYPE_CHECKING:
+    from tests.conftest import Programs
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"
@@ -91,7 +94,7 @@ class Person:
 
 
 @pytest.fixture
-def served(listening: Any, tmp_path: Path) -> Iterator[tuple[str, str]]:
+def served(listening: Programs, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """The addresses of a real ``toolyard serve`` and of its identity provider."""
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")

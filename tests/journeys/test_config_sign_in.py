@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -26,12 +26,15 @@ from tests.ports import free_port
 
 from toolyard.store import Database
 
+if TYPE_CHECKING:
+    from tests.conftest import Programs
+
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
 NAME = "Guarded"
 
 
 @pytest.fixture(params=["password", "none"])
-def town(request: pytest.FixtureRequest, tmp_path: Path, listening: Any) -> Iterator[Town]:
+def town(request: pytest.FixtureRequest, tmp_path: Path, listening: Programs) -> Iterator[Town]:
     """Toolyard with one server in its file, which wants a sign-in, and not one for all."""
     port, mcp = free_port(), free_port()
     url = f"http://localhost:{port}"

@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.async_api import Browser, expect
+
+if TYPE_CHECKING:
+    from tests.conftest import Programs
 
 ANN = {"Remote-User": "ann"}
 
@@ -26,7 +29,7 @@ def served(listening: Any, data: Path, **settings: str) -> str:
 
 
 async def test_on_ones_own_machine_nobody_is_asked_for_anything(
-    chromium: Browser, listening: Any, tmp_path: Path
+    chromium: Browser, listening: Programs, tmp_path: Path
 ) -> None:
     page = await chromium.new_page(base_url=served(listening, tmp_path))
     await page.goto("/")
@@ -37,7 +40,7 @@ async def test_on_ones_own_machine_nobody_is_asked_for_anything(
 
 
 async def test_whom_the_proxy_names_is_in_and_is_an_admin_only_where_the_setting_says_so(
-    chromium: Browser, listening: Any, tmp_path: Path
+    chromium: Browser, listening: Programs, tmp_path: Path
 ) -> None:
     url = served(listening, tmp_path, people_mode="proxy", trusted_proxies="127.0.0.1", admins="ann")
     ann = await chromium.new_context(base_url=url, extra_http_headers=ANN)
@@ -63,7 +66,7 @@ async def test_whom_the_proxy_names_is_in_and_is_an_admin_only_where_the_setting
 
 
 async def test_a_name_from_somebody_who_is_no_trusted_proxy_is_refused(
-    chromium: Browser, listening: Any, tmp_path: Path
+    chromium: Browser, listening: Programs, tmp_path: Path
 ) -> None:
     url = served(listening, tmp_path, people_mode="proxy", trusted_proxies="192.0.2.7", admins="ann")
     forger = await chromium.new_context(base_url=url, extra_http_headers=ANN)

@@ -9,12 +9,15 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import aiohttp
 import psutil
 import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
 
 ROOT = Path(__file__).parent.parent.parent
 HOSTILE = str(ROOT / "tests/hostile/stdio_server.py")
@@ -72,7 +75,7 @@ def configure(data: Path, hostile: str) -> None:
 
 
 @pytest.fixture
-async def served(tmp_path: Path, hostile_http: Any) -> AsyncIterator[Served]:
+async def served(tmp_path: Path, hostile_http: Listening) -> AsyncIterator[Served]:
     data = tmp_path / "data"
     configure(data, hostile_http.url)
     words = [sys.executable, "-m", "toolyard", "--data-dir", str(data), "serve", "--port", "0"]
@@ -107,7 +110,7 @@ async def use(served: Served, hostile: str) -> None:
     await served.post(f"/api/v1/chats/{chat['id']}/messages", {"text": "hello"})
 
 
-async def test_no_secret_shows_anywhere(served: Served, hostile_http: Any) -> None:
+async def test_no_secret_shows_anywhere(served: Served, hostile_http: Listening) -> None:
     await use(served, hostile_http.url)
     arrived = await served.session.get(f"{hostile_http.url}/journal/secrets")
     assert SECRETS["header"] in await arrived.text()

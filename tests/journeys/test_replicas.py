@@ -13,12 +13,15 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
 from tests.ports import free_port
 from yarl import URL
+
+if TYPE_CHECKING:
+    from tests.conftest import Programs
 
 ROOT = Path(__file__).parent.parent.parent
 KEY = "a key that both replicas have"
@@ -137,7 +140,7 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(postgres_url: str, tmp_path: Path, listening: Any) -> AsyncIterator[Cluster]:
+async def cluster(postgres_url: str, tmp_path: Path, listening: Programs) -> AsyncIterator[Cluster]:
     provider = listening(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
     replicas: list[Replica] = []
     public = free_port()

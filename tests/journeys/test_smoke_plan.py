@@ -15,13 +15,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 from tests.processes import lives
 
 from toolyard import State, ToolRefused, Toolyard
+
+if TYPE_CHECKING:
+    from tests.conftest import Programs
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS_SERVER = ROOT / "tests/servers/docs_server.py"
@@ -35,7 +38,7 @@ def nothing_is_left(leaks: None) -> None:
 
 
 @pytest.fixture
-def context7(listening: Any, nothing_is_left: None) -> dict[str, Any]:
+def context7(listening: Programs, nothing_is_left: None) -> dict[str, Any]:
     """The entry of a documentation server that runs."""
     program = listening(sys.executable, DOCS_SERVER, "{port}")
     return {"type": "streamableHttp", "url": f"{program.url}/mcp", "headers": {"X-API-Key": "optional-key"}}

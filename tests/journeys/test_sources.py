@@ -13,7 +13,7 @@ import time
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -22,6 +22,9 @@ from aiohttp import web
 from toolyard import SignInNeeded, State, ToolRefused, Toolyard, Unreachable, load_config
 from toolyard.auth import Challenge
 from toolyard.types.server import HttpSpec
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
 
 ROOT = Path(__file__).parent.parent.parent
 RECORDER = ROOT / "tests/yard/recorder.py"
@@ -118,7 +121,7 @@ def test_the_changelog_says_where_those_variables_went() -> None:
 
 
 async def test_servers_of_every_transport_are_one_registry_of_named_clients_with_one_list_of_tools(
-    stdio: Callable[..., dict[str, Any]], hostile_http: Any
+    stdio: Callable[..., dict[str, Any]], hostile_http: Listening
 ) -> None:
     web = f"{hostile_http.url}/good/{secrets.token_hex(6)}"
     servers = {
@@ -143,7 +146,7 @@ async def test_servers_of_every_transport_are_one_registry_of_named_clients_with
         assert statuses["codecontext"].pid is not None
 
 
-async def test_headers_of_the_entry_arrive_at_the_server_with_every_request(hostile_http: Any) -> None:
+async def test_headers_of_the_entry_arrive_at_the_server_with_every_request(hostile_http: Listening) -> None:
     key = secrets.token_hex(6)
     entry = {
         "type": "streamableHttp",

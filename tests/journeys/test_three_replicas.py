@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -26,6 +26,9 @@ from toolyard.accounts import People
 from toolyard.config.settings.table import Settings
 from toolyard.store import Database
 from toolyard.types.account import Right, Role, TokenScope
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
 
 KEY = "a key that all replicas have"
 CALLS, CLIENTS, KILLED_AT = 2_000, 64, 500
@@ -160,7 +163,7 @@ def right(asked: Asked) -> bool:
 
 
 async def test_a_killed_replica_fails_what_was_in_flight_on_it_and_nothing_else(
-    postgres_url: str, hostile_http: Any, tmp_path: Path
+    postgres_url: str, hostile_http: Listening, tmp_path: Path
 ) -> None:
     servers = {name: {"url": f"{hostile_http.url}/good-tools/{name}", "shared": True} for name in ("a", "b")}
     replicas: list[Replica] = []

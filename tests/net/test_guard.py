@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from toolyard.errors import ConfigError
 from toolyard.net import AddressRefused, Guard, Net, is_private
+
+if TYPE_CHECKING:
+    from tests.net.conftest import Server
 
 PUBLIC = [
     "1.1.1.1",
@@ -182,7 +185,9 @@ async def refused(net: Net, url: Any) -> str:
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0x7f000001"])
-async def test_the_guard_refuses_what_the_unguarded_session_reaches(server: Any, net: Net, host: str) -> None:
+async def test_the_guard_refuses_what_the_unguarded_session_reaches(
+    server: Server, net: Net, host: str
+) -> None:
     assert await get(net, server.at(host), guarded=False) == "hello"
     assert "is private" in await refused(net, server.at(host))
     assert len(server.seen) == 1
@@ -190,7 +195,9 @@ async def test_the_guard_refuses_what_the_unguarded_session_reaches(server: Any,
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("host", ["127.1", "2130706433", "0177.0.0.1", "127.0.0.1.", "0x7f.1"])
-async def test_no_other_way_to_write_a_private_address_leads_there(server: Any, net: Net, host: str) -> None:
+async def test_no_other_way_to_write_a_private_address_leads_there(
+    server: Server, net: Net, host: str
+) -> None:
     with pytest.raises(aiohttp.ClientError):
         await get(net, server.at(host), guarded=True)
     assert server.seen == []
@@ -200,13 +207,15 @@ async def test_no_other_way_to_write_a_private_address_leads_there(server: Any, 
 @pytest.mark.parametrize(
     "host", ["[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]", "169.254.169.254", "10.0.0.1"]
 )
-async def test_the_guard_refuses_private_literals_without_dialling(server: Any, net: Net, host: str) -> None:
+async def test_the_guard_refuses_private_literals_without_dialling(
+    server: Server, net: Net, host: str
+) -> None:
     assert "is private" in await refused(net, server.at(host))
     assert server.seen == []
 
 
 @pytest.mark.both_loops
-async def test_a_name_that_leads_to_a_private_address_is_refused(server: Any, net: Net) -> None:
+async def test_a_name_that_leads_to_a_private_address_is_refused(server: Server, net: Net) -> None:
     for guarded in (True, False):
         resolve_with(net, guarded, Answers(["127.0.0.1"]))
     url = server.at("innocent.example")
@@ -232,7 +241,7 @@ async def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_a_name_that_was_public_when_it_was_looked_up_is_refused_when_it_is_private_at_the_socket(
-    server: Any, net: Net, dialled: list[str]
+    server: Server, net: Net, dialled: list[str]
 ) -> None:
     resolver = Answers(["93.184.216.34"], ["127.0.0.1"])
     resolve_with(net, True, resolver)
@@ -246,7 +255,7 @@ async def test_a_name_that_was_public_when_it_was_looked_up_is_refused_when_it_i
 
 
 async def test_a_check_before_the_request_is_not_what_protects(
-    server: Any, net: Net, dialled: list[str]
+    server: Server, net: Net, dialled: list[str]
 ) -> None:
     resolver = Answers(["93.184.216.34"], ["127.0.0.1"])
     resolve_with(net, True, resolver)
@@ -261,7 +270,7 @@ async def test_a_check_before_the_request_is_not_what_protects(
     [["93.184.216.34", "127.0.0.1"], ["127.0.0.1", "93.184.216.34"], ["::1", "93.184.216.34", "127.0.0.1"]],
 )
 async def test_of_several_addresses_the_private_ones_are_never_dialled(
-    server: Any, net: Net, dialled: list[str], addresses: list[str]
+    server: Server, net: Net, dialled: list[str], addresses: list[str]
 ) -> None:
     resolve_with(net, True, Answers(addresses))
     with pytest.raises(aiohttp.ClientConnectorError):
@@ -280,7 +289,7 @@ async def test_the_guard_lets_public_addresses_pass(net: Net, dialled: list[str]
 
 @pytest.mark.both_loops
 async def test_a_connection_of_the_unguarded_session_is_no_way_around_the_guard(
-    server: Any, net: Net
+    server: Server, net: Net
 ) -> None:
     assert await get(net, server.url, guarded=False) == "hello"
     assert "is private" in await refused(net, server.url)
@@ -313,7 +322,7 @@ def test_what_is_no_address_is_told_with_its_setting() -> None:
     assert [problem.path for problem in caught.value.problems] == ["guard_allow", "guard_deny", "guard_deny"]
 
 
-async def test_an_allowed_address_is_dialled_and_a_denied_one_is_not(server: Any) -> None:
+async def test_an_allowed_address_is_dialled_and_a_denied_one_is_not(server: Server) -> None:
     for guard, reached in (
         (Guard.of(["127.0.0.1"], []), True),
         (Guard.of(["127.0.0.0/8"], ["127.0.0.1"]), False),

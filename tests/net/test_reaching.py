@@ -54,7 +54,7 @@ def tls_of(authority: trustme.CA, *names: str) -> ssl.SSLContext:
 @pytest.mark.both_loops
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 async def test_a_real_server_is_understood(
-    serve: Any, trusting: Net, authority: trustme.CA, secure: bool
+    serve: Callable[..., object], trusting: Net, authority: trustme.CA, secure: bool
 ) -> None:
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         response = web.Response(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -11,6 +11,11 @@ from aiohttp import web
 from yarl import URL
 
 from toolyard.net import AddressRefused, Net, same_origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.net.conftest import Server
 
 
 async def get(net: Net, url: URL, *, guarded: bool = False, **more: Any) -> tuple[int, str]:
@@ -37,7 +42,7 @@ async def test_a_session_is_made_once_and_shared(net: Net) -> None:
     assert plain.connector is not guarded.connector
 
 
-async def test_after_a_close_a_new_session_is_made(server: Any, net: Net) -> None:
+async def test_after_a_close_a_new_session_is_made(server: Server, net: Net) -> None:
     first = net.session(guarded=False)
     await net.close()
     assert first.closed
@@ -49,13 +54,13 @@ async def test_after_a_close_a_new_session_is_made(server: Any, net: Net) -> Non
     await net.close()
 
 
-async def test_requests_after_another_use_the_same_connection(server: Any, net: Net) -> None:
+async def test_requests_after_another_use_the_same_connection(server: Server, net: Net) -> None:
     for _ in range(3):
         await get(net, server.url)
     assert len({request.transport.get_extra_info("peername") for request in server.seen}) == 1
 
 
-async def test_many_requests_go_at_the_same_time(serve: Any, net: Net) -> None:
+async def test_many_requests_go_at_the_same_time(serve: Callable[..., object], net: Net) -> None:
     everyone, waiting = asyncio.Event(), 0
 
     async def handler(request: web.BaseRequest) -> web.Response:
@@ -71,7 +76,7 @@ async def test_many_requests_go_at_the_same_time(serve: Any, net: Net) -> None:
     assert answers == [(200, "")] * 150
 
 
-async def test_no_cookies_are_kept(serve: Any, net: Net) -> None:
+async def test_no_cookies_are_kept(serve: Callable[..., object], net: Net) -> None:
     async def handler(request: web.BaseRequest) -> web.Response:
         response = web.Response()
         response.set_cookie("id", "secret")
@@ -84,7 +89,7 @@ async def test_no_cookies_are_kept(serve: Any, net: Net) -> None:
     assert [request.headers.get("Cookie") for request in server.seen] == [None] * 4
 
 
-async def test_redirects_are_left_to_the_caller(serve: Any, net: Net) -> None:
+async def test_redirects_are_left_to_the_caller(serve: Callable[..., object], net: Net) -> None:
     async def handler(request: web.BaseRequest) -> web.Response:
         return web.Response(status=307, headers={"Location": "/elsewhere"})
 
@@ -94,7 +99,9 @@ async def test_redirects_are_left_to_the_caller(serve: Any, net: Net) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 500])
-async def test_a_status_that_says_no_is_an_answer(serve: Any, net: Net, status: int) -> None:
+async def test_a_status_that_says_no_is_an_answer(
+    serve: Callable[..., object], net: Net, status: int
+) -> None:
     async def handler(request: web.BaseRequest) -> web.Response:
         return web.Response(status=status, text="no")
 
@@ -102,7 +109,7 @@ async def test_a_status_that_says_no_is_an_answer(serve: Any, net: Net, status: 
         assert await get(net, server.url) == (status, "no")
 
 
-async def test_long_headers_of_an_answer_are_read(serve: Any, net: Net) -> None:
+async def test_long_headers_of_an_answer_are_read(serve: Callable[..., object], net: Net) -> None:
     async def handler(request: web.BaseRequest) -> web.Response:
         return web.Response(headers={"X-Long": "x" * 20_000})
 
@@ -147,7 +154,7 @@ def test_there_is_one_tls_context(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.both_loops
 async def test_a_certificate_of_an_unknown_authority_is_refused(
-    serve: Any, net: Net, authority: trustme.CA
+    serve: Callable[..., object], net: Net, authority: trustme.CA
 ) -> None:
     async with serve(tls=server_tls(authority, "localhost", "127.0.0.1")) as server:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
@@ -157,7 +164,7 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(
 
 @pytest.mark.both_loops
 async def test_a_certificate_of_a_trusted_authority_is_accepted(
-    serve: Any, net: Net, authority: trustme.CA
+    serve: Callable[..., object], net: Net, authority: trustme.CA
 ) -> None:
     context = ssl.create_default_context()
     authority.configure_trust(context)
@@ -169,7 +176,9 @@ async def test_a_certificate_of_a_trusted_authority_is_accepted(
 
 
 @pytest.mark.both_loops
-async def test_a_certificate_of_another_name_is_refused(serve: Any, net: Net, authority: trustme.CA) -> None:
+async def test_a_certificate_of_another_name_is_refused(
+    serve: Callable[..., object], net: Net, authority: trustme.CA
+) -> None:
     context = ssl.create_default_context()
     authority.configure_trust(context)
     net.trust(context)
@@ -180,7 +189,9 @@ async def test_a_certificate_of_another_name_is_refused(serve: Any, net: Net, au
 
 
 @pytest.mark.both_loops
-async def test_the_guard_comes_before_tls(serve: Any, net: Net, authority: trustme.CA) -> None:
+async def test_the_guard_comes_before_tls(
+    serve: Callable[..., object], net: Net, authority: trustme.CA
+) -> None:
     context = ssl.create_default_context()
     authority.configure_trust(context)
     net.trust(context)
@@ -247,7 +258,7 @@ def test_no_proxy_names_hosts_that_need_none(
 
 @pytest.mark.both_loops
 async def test_a_request_goes_through_the_proxy(
-    serve: Any, net: Net, monkeypatch: pytest.MonkeyPatch
+    serve: Callable[..., object], net: Net, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def proxy(request: web.BaseRequest) -> web.Response:
         return web.Response(text="from afar")
@@ -259,7 +270,7 @@ async def test_a_request_goes_through_the_proxy(
 
 
 async def test_a_session_takes_no_proxy_by_itself(
-    server: Any, serve: Any, net: Net, monkeypatch: pytest.MonkeyPatch
+    server: Server, serve: Callable[..., object], net: Net, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serve() as proxy:
         monkeypatch.setenv("HTTP_PROXY", str(proxy.url))

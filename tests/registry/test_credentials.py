@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,6 +26,9 @@ from toolyard.types.principal import LOCAL, Principal
 from toolyard.types.registry import InstanceState
 from toolyard.types.server import HttpSpec, OAuthSpec, Provenance, Server, StdioSpec
 
+if TYPE_CHECKING:
+    from tests.registry.conftest import Office
+
 LATER = 4000
 PENDING, READY, NEEDS_REAUTH = InstanceState.PENDING, InstanceState.READY, InstanceState.NEEDS_REAUTH
 
@@ -36,7 +39,7 @@ def database_url() -> None:
 
 
 @pytest.fixture
-async def parts(office: Any) -> AsyncIterator[Parts]:
+async def parts(office: Office) -> AsyncIterator[Parts]:
     made = build(
         Configuration(servers={}, bundles={}),
         Settings(),
@@ -63,7 +66,7 @@ async def failure(office: Any, parts: Parts, instance: Any, tool: str = "whoami"
 # Instances.
 
 
-async def test_an_instance_calls_as_whom_it_signed_in(office: Any, parts: Parts) -> None:
+async def test_an_instance_calls_as_whom_it_signed_in(office: Office, parts: Parts) -> None:
     instance = await office.instance()
     error = await failure(office, parts, instance)
     assert isinstance(error, NeverSignedIn)
@@ -74,7 +77,7 @@ async def test_an_instance_calls_as_whom_it_signed_in(office: Any, parts: Parts)
     assert await call(office, parts, instance) == "ann@example.com"
 
 
-async def test_a_value_goes_along_and_a_wrong_one_is_told(office: Any, parts: Parts) -> None:
+async def test_a_value_goes_along_and_a_wrong_one_is_told(office: Office, parts: Parts) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     token = (await office.database.auth.grant(instance.grant_key)).access_token
@@ -87,7 +90,7 @@ async def test_a_value_goes_along_and_a_wrong_one_is_told(office: Any, parts: Pa
     assert "nonsense" not in str(error)
 
 
-async def test_a_token_that_ran_out_is_refreshed_without_anybody(office: Any, parts: Parts) -> None:
+async def test_a_token_that_ran_out_is_refreshed_without_anybody(office: Office, parts: Parts) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     await call(office, parts, instance)
@@ -97,7 +100,7 @@ async def test_a_token_that_ran_out_is_refreshed_without_anybody(office: Any, pa
     assert (await office.state(instance))[0] is READY
 
 
-async def test_fifty_calls_with_a_token_that_ran_out_make_one_refresh(office: Any, parts: Parts) -> None:
+async def test_fifty_calls_with_a_token_that_ran_out_make_one_refresh(office: Office, parts: Parts) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     await call(office, parts, instance)
@@ -108,7 +111,7 @@ async def test_fifty_calls_with_a_token_that_ran_out_make_one_refresh(office: An
     assert len(await office.program.refreshes()) == 1
 
 
-async def test_a_restart_between_expiry_and_call_needs_nobody(office: Any) -> None:
+async def test_a_restart_between_expiry_and_call_needs_nobody(office: Office) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     await office.run_out(LATER)
@@ -120,7 +123,7 @@ async def test_a_restart_between_expiry_and_call_needs_nobody(office: Any) -> No
     assert len(await office.program.refreshes()) == 1
 
 
-async def test_a_rotated_token_is_never_used_twice(office: Any, parts: Parts) -> None:
+async def test_a_rotated_token_is_never_used_twice(office: Office, parts: Parts) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     for _ in range(4):
@@ -131,7 +134,7 @@ async def test_a_rotated_token_is_never_used_twice(office: Any, parts: Parts) ->
     assert not await office.program.log("reuse")
 
 
-async def test_a_token_endpoint_in_trouble_loses_nothing(office: Any, parts: Parts) -> None:
+async def test_a_token_endpoint_in_trouble_loses_nothing(office: Office, parts: Parts) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     before = await office.database.auth.grant(instance.grant_key)
@@ -146,7 +149,7 @@ async def test_a_token_endpoint_in_trouble_loses_nothing(office: Any, parts: Par
     assert await call(office, parts, instance) == "somebody"
 
 
-async def test_a_sign_in_that_was_taken_back_is_marked_and_mended(office: Any, parts: Parts) -> None:
+async def test_a_sign_in_that_was_taken_back_is_marked_and_mended(office: Office, parts: Parts) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     await call(office, parts, instance)
@@ -163,7 +166,7 @@ async def test_a_sign_in_that_was_taken_back_is_marked_and_mended(office: Any, p
     assert await office.state(instance) == (READY, None)
 
 
-async def test_a_refused_token_that_is_replaced_elsewhere_leaves_the_instance_ready(office: Any) -> None:
+async def test_a_refused_token_that_is_replaced_elsewhere_leaves_the_instance_ready(office: Office) -> None:
     """Somebody signs in again between the refusal and the note about it."""
     instance = await office.instance()
     await office.sign_in(instance)
@@ -187,7 +190,7 @@ async def test_a_refused_token_that_is_replaced_elsewhere_leaves_the_instance_re
     assert await office.state(instance) == (READY, None)
 
 
-async def test_a_state_is_written_once_however_many_calls_fail(office: Any, parts: Parts) -> None:
+async def test_a_state_is_written_once_however_many_calls_fail(office: Office, parts: Parts) -> None:
     instance = await office.instance()
     storage, written = office.database.registry, []
     set_state = storage.set_state
@@ -209,7 +212,7 @@ async def call_all(office: Any, parts: Parts, instance: Any, times: int) -> None
             await parts.calls.call(f"mcp_{instance.slug}__whoami", {}, Caller(office.principal))
 
 
-async def test_more_scopes_are_asked_for_at_the_next_sign_in(office: Any, parts: Parts) -> None:
+async def test_more_scopes_are_asked_for_at_the_next_sign_in(office: Office, parts: Parts) -> None:
     await office.program.set(challenge_scope="read")
     instance = await office.instance()
     await office.sign_in(instance)
@@ -226,7 +229,7 @@ async def test_more_scopes_are_asked_for_at_the_next_sign_in(office: Any, parts:
     assert [entry["query"]["scope"] for entry in entries] == ["read", "read write"]
 
 
-async def test_a_forgotten_client_asks_for_one_more_sign_in(office: Any, parts: Parts) -> None:
+async def test_a_forgotten_client_asks_for_one_more_sign_in(office: Office, parts: Parts) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     await office.program.forget("clients")
@@ -238,7 +241,7 @@ async def test_a_forgotten_client_asks_for_one_more_sign_in(office: Any, parts: 
     assert len(await office.program.log("register")) == 2
 
 
-async def test_tokens_never_go_to_another_host(office: Any, parts: Parts) -> None:
+async def test_tokens_never_go_to_another_host(office: Office, parts: Parts) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     server = await office.server(instance)
@@ -248,7 +251,7 @@ async def test_tokens_never_go_to_another_host(office: Any, parts: Parts) -> Non
     assert await office.database.auth.grant(instance.grant_key) is None
 
 
-async def test_an_instance_that_was_made_again_has_no_old_sign_in(office: Any, parts: Parts) -> None:
+async def test_an_instance_that_was_made_again_has_no_old_sign_in(office: Office, parts: Parts) -> None:
     instance = await office.instance(slug="mine")
     await office.sign_in(instance)
     assert await call(office, parts, instance) == "somebody"
@@ -298,7 +301,7 @@ def test_who_needs_no_sign_in_gets_none() -> None:
     ],
 )
 async def test_the_hint_says_how_to_sign_in(
-    office: Any, principal: Principal, shared: bool, words: str
+    office: Office, principal: Principal, shared: bool, words: str
 ) -> None:
     server = config_server(office.program.mcp, shared=shared)
     provider = Credentials(None, office.database.auth, office.net).auth_for(server, principal)
@@ -318,7 +321,7 @@ async def test_the_hint_says_how_to_sign_in(
     ],
 )
 async def test_where_there_are_pages_the_hint_names_the_button(
-    office: Any, principal: Principal, shared: bool, words: str
+    office: Office, principal: Principal, shared: bool, words: str
 ) -> None:
     server = config_server(office.program.mcp, shared=shared)
     provider = office.credentials.auth_for(server, principal)
@@ -331,7 +334,7 @@ async def test_where_there_are_pages_the_hint_names_the_button(
     ("header", "oauth", "ours"), [(None, None, False), ("Basic", None, False), (None, OAuthSpec(), True)]
 )
 async def test_a_server_that_does_not_ask_for_oauth_speaks_for_itself(
-    office: Any, header: str | None, oauth: OAuthSpec | None, ours: bool
+    office: Office, header: str | None, oauth: OAuthSpec | None, ours: bool
 ) -> None:
     provider = office.credentials.auth_for(config_server(office.program.mcp, oauth=oauth), LOCAL)
     challenge = parse_challenge(401, header)
@@ -342,7 +345,7 @@ async def test_a_server_that_does_not_ask_for_oauth_speaks_for_itself(
         assert await provider.challenged(challenge) is False
 
 
-async def test_a_program_signs_in_with_the_key_file_beside_its_entry(office: Any, tmp_path: Path) -> None:
+async def test_a_program_signs_in_with_the_key_file_beside_its_entry(office: Office, tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -384,7 +387,7 @@ class Counting(MemoryAuthStorage):
         return await super().grant(key)
 
 
-async def test_without_a_sign_in_the_storage_is_not_asked_for_every_call(office: Any) -> None:
+async def test_without_a_sign_in_the_storage_is_not_asked_for_every_call(office: Office) -> None:
     storage = Counting()
     credentials = Credentials(None, storage, office.net, clock=office.clock)
     provider = credentials.auth_for(config_server(office.program.mcp), LOCAL)
@@ -404,7 +407,7 @@ async def test_without_a_sign_in_the_storage_is_not_asked_for_every_call(office:
     assert storage.asked == 3
 
 
-async def test_a_storage_that_fails_hurts_only_those_who_need_it(office: Any) -> None:
+async def test_a_storage_that_fails_hurts_only_those_who_need_it(office: Office) -> None:
     class Broken(MemoryAuthStorage):
         async def grant(self, key: str) -> Any:
             raise DatabaseUnavailable("the database is away", hint="bring it back")

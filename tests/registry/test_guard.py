@@ -226,7 +226,9 @@ async def net(authority: trustme.CA) -> AsyncIterator[tuple[Net, Internet, Names
 
 
 @pytest.fixture
-async def yard(database: Database, authority: trustme.CA, net: Any) -> AsyncIterator[Yard]:
+async def yard(
+    database: Database, authority: trustme.CA, net: tuple[Net, Internet, Names]
+) -> AsyncIterator[Yard]:
     servers, (made, internet, names) = Servers(), net
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(MCP, AUTH, EVIL).configure_cert(context)

@@ -181,7 +181,9 @@ async def signed_in(
     return server, valued, replace(signed, state=InstanceState.READY, reason=None)
 
 
-async def test_disabling_keeps_everything(registry: Registry, database: Database, signed_in: Any) -> None:
+async def test_disabling_keeps_everything(
+    registry: Registry, database: Database, signed_in: tuple[RegistryServer, Instance, Instance]
+) -> None:
     server, valued, signed = signed_in
     await registry.enable_server(server.id, False)
     await registry.enable_instance(valued.user_id, valued.id, False)
@@ -199,7 +201,7 @@ async def test_disabling_keeps_everything(registry: Registry, database: Database
     ["https://api.github.com/other?x=y", "https://API.github.com/mcp", "https://api.github.com:443/mcp"],
 )
 async def test_another_path_keeps_every_sign_in(
-    registry: Registry, database: Database, signed_in: Any, url: str
+    registry: Registry, database: Database, signed_in: tuple[RegistryServer, Instance, Instance], url: str
 ) -> None:
     server, valued, signed = signed_in
     await registry.edit_server(server.id, again(server, url=url))
@@ -212,7 +214,11 @@ async def test_another_path_keeps_every_sign_in(
     ["https://evil.example/mcp", "http://api.github.com/mcp", "https://api.github.com:8443/mcp"],
 )
 async def test_another_host_drops_every_sign_in(
-    registry: Registry, database: Database, ann: User, signed_in: Any, url: str
+    registry: Registry,
+    database: Database,
+    ann: User,
+    signed_in: tuple[RegistryServer, Instance, Instance],
+    url: str,
 ) -> None:
     server, valued, signed = signed_in
     public = await registry.create_instance(ann.id, InstanceDraft(server.id, server.choices[2].id))
@@ -227,7 +233,7 @@ async def test_another_host_drops_every_sign_in(
 
 
 async def test_a_move_under_a_name_that_is_taken_costs_nobody_a_sign_in(
-    registry: Registry, database: Database, signed_in: Any
+    registry: Registry, database: Database, signed_in: tuple[RegistryServer, Instance, Instance]
 ) -> None:
     server, valued, signed = signed_in
     await registry.add_server(ServerDraft("Other", URL))
@@ -239,7 +245,7 @@ async def test_a_move_under_a_name_that_is_taken_costs_nobody_a_sign_in(
 
 
 async def test_a_choice_that_is_removed_makes_its_instances_pending(
-    registry: Registry, database: Database, signed_in: Any
+    registry: Registry, database: Database, signed_in: tuple[RegistryServer, Instance, Instance]
 ) -> None:
     server, valued, signed = signed_in
     draft = again(server)
@@ -255,7 +261,7 @@ async def test_a_choice_that_is_removed_makes_its_instances_pending(
 
 
 async def test_another_choice_of_an_instance_drops_its_sign_in(
-    registry: Registry, database: Database, signed_in: Any
+    registry: Registry, database: Database, signed_in: tuple[RegistryServer, Instance, Instance]
 ) -> None:
     server, _, signed = signed_in
     same = await registry.edit_instance(signed.user_id, signed.id, InstanceDraft(name="Other"))
@@ -266,7 +272,7 @@ async def test_another_choice_of_an_instance_drops_its_sign_in(
 
 
 async def test_deleting_takes_the_sign_ins_along(
-    registry: Registry, database: Database, signed_in: Any
+    registry: Registry, database: Database, signed_in: tuple[RegistryServer, Instance, Instance]
 ) -> None:
     server, valued, signed = signed_in
     await registry.delete_instance(signed.user_id, signed.id)

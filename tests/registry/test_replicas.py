@@ -8,11 +8,14 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from toolyard.types.registry import InstanceState
+
+if TYPE_CHECKING:
+    from tests.registry.conftest import Office
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +53,7 @@ async def answers(process: asyncio.subprocess.Process) -> list[str]:
 
 
 @pytest.fixture
-async def expired(office: Any) -> Any:
+async def expired(office: Office) -> Any:
     """An instance that signed in, and whose token has run out."""
     await office.program.set(life=1)
     office.clock.now = time.time() - 3600
@@ -61,7 +64,7 @@ async def expired(office: Any) -> Any:
 
 
 async def test_fifty_calls_in_two_processes_make_one_refresh(
-    office: Any, expired: Any, database_url: str | None, tmp_path: Path
+    office: Office, expired: Any, database_url: str | None, tmp_path: Path
 ) -> None:
     args = (tmp_path / "data", database_url, office.ann.id, expired.id, 25)
     async with replica(*args) as one, replica(*args) as two:
@@ -72,7 +75,7 @@ async def test_fifty_calls_in_two_processes_make_one_refresh(
 
 
 async def test_a_process_that_starts_after_the_expiry_refreshes_without_anybody(
-    office: Any, expired: Any, database_url: str | None, tmp_path: Path
+    office: Office, expired: Any, database_url: str | None, tmp_path: Path
 ) -> None:
     async with replica(tmp_path / "data", database_url, office.ann.id, expired.id, 3) as process:
         assert await answers(process) == ["somebody"] * 3
@@ -80,7 +83,7 @@ async def test_a_process_that_starts_after_the_expiry_refreshes_without_anybody(
 
 
 async def test_a_process_that_finds_the_sign_in_ended_tells_all_others(
-    office: Any, expired: Any, database_url: str | None, tmp_path: Path
+    office: Office, expired: Any, database_url: str | None, tmp_path: Path
 ) -> None:
     for what in ("access", "refresh"):
         await office.program.forget(what)
@@ -91,7 +94,7 @@ async def test_a_process_that_finds_the_sign_in_ended_tells_all_others(
 
 
 async def test_a_sign_in_that_another_process_finished_is_found_when_the_server_refuses(
-    office: Any, database_url: str | None, tmp_path: Path
+    office: Office, database_url: str | None, tmp_path: Path
 ) -> None:
     office.clock.now = time.time()
     instance = await office.instance()

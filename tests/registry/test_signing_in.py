@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from yarl import URL
@@ -29,6 +29,9 @@ from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.types.registry import InstanceState
 
+if TYPE_CHECKING:
+    from tests.registry.conftest import Office
+
 PENDING, READY = InstanceState.PENDING, InstanceState.READY
 
 
@@ -49,7 +52,7 @@ async def nothing_kept(office: Any, instance: Any) -> bool:
     return await office.database.auth.grant(instance.grant_key) is None
 
 
-async def test_a_sign_in_makes_an_instance_ready(office: Any) -> None:
+async def test_a_sign_in_makes_an_instance_ready(office: Office) -> None:
     instance = await office.instance()
     assert await office.state(instance) == (PENDING, "not signed in yet")
     done = await office.sign_in(instance)
@@ -59,7 +62,7 @@ async def test_a_sign_in_makes_an_instance_ready(office: Any) -> None:
     assert grant.server_url == office.program.mcp
 
 
-async def test_the_redirect_is_where_the_browser_reached_us(office: Any) -> None:
+async def test_the_redirect_is_where_the_browser_reached_us(office: Office) -> None:
     instance = await office.instance()
     local = Ourselves("http://localhost:8420/ui/auth/mcp/callback")
     url = await office.sign_ins.begin(office.ann.id, instance.id, "b", local)
@@ -71,13 +74,13 @@ async def test_the_redirect_is_where_the_browser_reached_us(office: Any) -> None
 # Who may.
 
 
-async def test_another_persons_instance_does_not_exist(office: Any) -> None:
+async def test_another_persons_instance_does_not_exist(office: Office) -> None:
     instance = await office.instance()
     with pytest.raises(NotFound):
         await office.sign_ins.begin(office.bob.id, instance.id, "b")
 
 
-async def test_only_the_same_user_in_the_same_browser_can_finish(office: Any) -> None:
+async def test_only_the_same_user_in_the_same_browser_can_finish(office: Office) -> None:
     instance = await office.instance()
     for user, browser in ((office.bob.id, "b"), (office.ann.id, "other"), (office.ann.id, "")):
         response = await begun(office, instance)
@@ -90,7 +93,7 @@ async def test_only_the_same_user_in_the_same_browser_can_finish(office: Any) ->
     assert await nothing_kept(office, instance)
 
 
-async def test_a_state_works_once(office: Any) -> None:
+async def test_a_state_works_once(office: Office) -> None:
     instance = await office.instance()
     response = await begun(office, instance)
     await office.sign_ins.finish(response, office.ann.id, "b")
@@ -101,19 +104,19 @@ async def test_a_state_works_once(office: Any) -> None:
 
 
 @pytest.mark.parametrize("state", [None, "", "made-up", "\x00", "x" * 5000])
-async def test_a_state_that_is_missing_or_unknown_is_refused(office: Any, state: str | None) -> None:
+async def test_a_state_that_is_missing_or_unknown_is_refused(office: Office, state: str | None) -> None:
     params = {"code": "c"} if state is None else {"code": "c", "state": state}
     assert isinstance(await failure(office, AuthorizationResponse("", params)), AnswerRejected)
     assert not await office.program.log("token")
 
 
-async def test_a_sign_in_that_took_too_long_is_refused(office: Any) -> None:
+async def test_a_sign_in_that_took_too_long_is_refused(office: Office) -> None:
     response = await begun(office, await office.instance())
     office.clock.now += 4000
     assert isinstance(await failure(office, response), AnswerRejected)
 
 
-async def test_instances_that_do_not_sign_in_are_refused(office: Any) -> None:
+async def test_instances_that_do_not_sign_in_are_refused(office: Office) -> None:
     public = await office.instance(ChoiceDraft("public"))
     header = await office.instance(ChoiceDraft("header", key="X-Key"), value="v")
     oauth = await office.instance()
@@ -126,7 +129,7 @@ async def test_instances_that_do_not_sign_in_are_refused(office: Any) -> None:
 # Two at once.
 
 
-async def test_two_tabs_at_once_both_work_and_the_last_counts(office: Any) -> None:
+async def test_two_tabs_at_once_both_work_and_the_last_counts(office: Office) -> None:
     instance = await office.instance()
     await office.program.change(person="first")
     one = await begun(office, instance)
@@ -143,7 +146,7 @@ async def test_two_tabs_at_once_both_work_and_the_last_counts(office: Any) -> No
     assert (await office.database.auth.grant(instance.grant_key)).access_token == last
 
 
-async def test_of_two_who_bring_the_same_answer_one_is_served(office: Any) -> None:
+async def test_of_two_who_bring_the_same_answer_one_is_served(office: Office) -> None:
     instance = await office.instance()
     response = await begun(office, instance)
     results = await asyncio.gather(
@@ -157,7 +160,7 @@ async def test_of_two_who_bring_the_same_answer_one_is_served(office: Any) -> No
 # What changed meanwhile.
 
 
-async def test_an_instance_that_was_deleted_meanwhile_keeps_nothing(office: Any) -> None:
+async def test_an_instance_that_was_deleted_meanwhile_keeps_nothing(office: Office) -> None:
     instance = await office.instance()
     response = await begun(office, instance)
     # As if its sign-in had not been deleted with it: another process may be about to write it.
@@ -171,7 +174,7 @@ async def test_an_instance_that_was_deleted_meanwhile_keeps_nothing(office: Any)
     assert await nothing_kept(office, instance)
 
 
-async def test_an_instance_that_is_deleted_during_the_exchange_keeps_nothing(office: Any) -> None:
+async def test_an_instance_that_is_deleted_during_the_exchange_keeps_nothing(office: Office) -> None:
     instance = await office.instance()
     response = await begun(office, instance)
     await office.program.change(token_waits=True)
@@ -184,7 +187,7 @@ async def test_an_instance_that_is_deleted_during_the_exchange_keeps_nothing(off
     assert await nothing_kept(office, instance)
 
 
-async def test_a_server_that_moved_during_the_exchange_gets_nothing(office: Any) -> None:
+async def test_a_server_that_moved_during_the_exchange_gets_nothing(office: Office) -> None:
     instance = await office.instance()
     server = await office.registry.server(instance.server_id)
     response = await begun(office, instance)
@@ -203,7 +206,7 @@ async def test_a_server_that_moved_during_the_exchange_gets_nothing(office: Any)
     assert (await office.state(instance))[0] is PENDING
 
 
-async def test_a_deleted_instance_takes_its_pending_sign_in_along(office: Any) -> None:
+async def test_a_deleted_instance_takes_its_pending_sign_in_along(office: Office) -> None:
     instance = await office.instance()
     response = await begun(office, instance)
     await office.registry.delete_instance(office.ann.id, instance.id)
@@ -227,7 +230,7 @@ async def test_a_deleted_instance_takes_its_pending_sign_in_along(office: Any) -
     ],
 )
 async def test_a_sign_in_that_cannot_begin_says_why(
-    office: Any, settings: dict[str, Any], error: type[Exception], words: str
+    office: Office, settings: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     await office.program.set(**settings)
     instance = await office.instance()
@@ -256,7 +259,7 @@ async def test_a_sign_in_that_cannot_begin_says_why(
     ],
 )
 async def test_a_sign_in_that_cannot_be_finished_says_why_and_keeps_nothing(
-    office: Any, settings: dict[str, Any], error: type[Exception], words: str
+    office: Office, settings: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     await office.program.set(**settings)
     instance = await office.instance()
@@ -271,7 +274,7 @@ async def test_a_sign_in_that_cannot_be_finished_says_why_and_keeps_nothing(
     assert (await office.sign_in(instance)).state is READY
 
 
-async def test_an_answer_that_hides_where_it_comes_from_is_refused(office: Any) -> None:
+async def test_an_answer_that_hides_where_it_comes_from_is_refused(office: Office) -> None:
     instance = await office.instance()
     response = await begun(office, instance)
     without = {name: value for name, value in response.params.items() if name != "iss"}
@@ -279,7 +282,7 @@ async def test_an_answer_that_hides_where_it_comes_from_is_refused(office: Any) 
     assert not await office.program.log("token")
 
 
-async def test_a_failed_reconnect_leaves_what_works(office: Any) -> None:
+async def test_a_failed_reconnect_leaves_what_works(office: Office) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     before = await office.database.auth.grant(instance.grant_key)
@@ -289,7 +292,7 @@ async def test_a_failed_reconnect_leaves_what_works(office: Any) -> None:
     assert await office.database.auth.grant(instance.grant_key) == before
 
 
-async def test_a_forgotten_client_is_registered_again_once(office: Any) -> None:
+async def test_a_forgotten_client_is_registered_again_once(office: Office) -> None:
     instance = await office.instance()
     await office.sign_in(instance)
     response = await begun(office, instance)
@@ -302,13 +305,13 @@ async def test_a_forgotten_client_is_registered_again_once(office: Any) -> None:
 # Registration.
 
 
-async def test_one_registration_serves_all_instances(office: Any) -> None:
+async def test_one_registration_serves_all_instances(office: Office) -> None:
     for _ in range(3):
         await office.sign_in(await office.instance())
     assert len(await office.program.log("register")) == 1
 
 
-async def test_what_the_admin_entered_is_used(office: Any) -> None:
+async def test_what_the_admin_entered_is_used(office: Office) -> None:
     await office.program.set(entered={"mine": "its-secret"})
     issuer = office.program.origins["as1"]
     choice = ChoiceDraft(
@@ -324,7 +327,7 @@ async def test_what_the_admin_entered_is_used(office: Any) -> None:
 
 
 @pytest.mark.parametrize("registration", ["auto", "document"])
-async def test_a_document_is_used_where_the_server_takes_it(office: Any, registration: str) -> None:
+async def test_a_document_is_used_where_the_server_takes_it(office: Office, registration: str) -> None:
     await office.program.set(metadata={"client_id_metadata_document_supported": True})
     await office.sign_in(await office.instance(ChoiceDraft("oauth", registration=registration)))
     [token] = await office.program.log("token")
@@ -334,13 +337,13 @@ async def test_a_document_is_used_where_the_server_takes_it(office: Any, registr
     assert not await office.program.log("register")
 
 
-async def test_dynamic_registration_is_used_where_the_admin_wants_it(office: Any) -> None:
+async def test_dynamic_registration_is_used_where_the_admin_wants_it(office: Office) -> None:
     await office.program.set(metadata={"client_id_metadata_document_supported": True})
     await office.sign_in(await office.instance(ChoiceDraft("oauth", registration="dynamic")))
     assert len(await office.program.log("register")) == 1
 
 
-async def test_a_document_or_nothing(office: Any) -> None:
+async def test_a_document_or_nothing(office: Office) -> None:
     instance = await office.instance(ChoiceDraft("oauth", registration="document"))
     with pytest.raises(RegistrationFailed, match="takes no client id metadata documents"):
         await office.sign_ins.begin(office.ann.id, instance.id, "b")
@@ -351,7 +354,7 @@ async def test_a_document_or_nothing(office: Any) -> None:
     assert not await office.program.log("register")
 
 
-async def test_dynamic_or_nothing(office: Any) -> None:
+async def test_dynamic_or_nothing(office: Office) -> None:
     await office.program.set(
         metadata={"client_id_metadata_document_supported": True, "registration_endpoint": None}
     )
@@ -360,7 +363,7 @@ async def test_dynamic_or_nothing(office: Any) -> None:
         await office.sign_ins.begin(office.ann.id, instance.id, "b")
 
 
-async def test_an_entered_client_is_not_shown_to_another_authorization_server(office: Any) -> None:
+async def test_an_entered_client_is_not_shown_to_another_authorization_server(office: Office) -> None:
     await office.program.set(entered={"mine": "s"})
     issuer = office.program.origins["as1"]
     choice = ChoiceDraft("oauth", registration="entered", client_id="mine", client_secret="s", issuer=issuer)
@@ -371,7 +374,7 @@ async def test_an_entered_client_is_not_shown_to_another_authorization_server(of
         await office.sign_ins.begin(office.ann.id, instance.id, "b")
 
 
-async def test_a_client_secret_waits_until_the_admin_names_the_issuer(office: Any) -> None:
+async def test_a_client_secret_waits_until_the_admin_names_the_issuer(office: Office) -> None:
     await office.program.set(entered={"mine": "s"})
     choice = ChoiceDraft("oauth", registration="entered", client_id="mine", client_secret="s")
     instance = await office.instance(choice)
@@ -391,7 +394,7 @@ async def test_a_client_secret_waits_until_the_admin_names_the_issuer(office: An
 # Scopes.
 
 
-async def test_a_reconnect_asks_again_for_what_was_asked_before(office: Any) -> None:
+async def test_a_reconnect_asks_again_for_what_was_asked_before(office: Office) -> None:
     await office.program.set(challenge_scope="read")
     instance = await office.instance()
     await office.sign_in(instance)
@@ -400,7 +403,7 @@ async def test_a_reconnect_asks_again_for_what_was_asked_before(office: Any) -> 
     assert URL(url).query["scope"] == "read list"
 
 
-async def test_scopes_that_are_gone_do_not_lock_anybody_out(office: Any) -> None:
+async def test_scopes_that_are_gone_do_not_lock_anybody_out(office: Office) -> None:
     await office.program.set(challenge_scope="read")
     instance = await office.instance()
     await office.sign_in(instance)
@@ -411,7 +414,7 @@ async def test_scopes_that_are_gone_do_not_lock_anybody_out(office: Any) -> None
     assert await office.state(instance) == (READY, None)
 
 
-async def test_scopes_that_the_admin_entered_are_the_ones(office: Any) -> None:
+async def test_scopes_that_the_admin_entered_are_the_ones(office: Office) -> None:
     await office.program.set(challenge_scope="read")
     instance = await office.instance(ChoiceDraft("oauth", scopes=("one", "two")))
     await office.sign_in(instance)
@@ -419,7 +422,7 @@ async def test_scopes_that_the_admin_entered_are_the_ones(office: Any) -> None:
     assert authorize["query"]["scope"] == "one two"
 
 
-async def test_two_accounts_are_two_instances(office: Any) -> None:
+async def test_two_accounts_are_two_instances(office: Office) -> None:
     one = await office.instance(slug="one")
     two = await office.registry.create_instance(office.ann.id, InstanceDraft(one.server_id, slug="two"))
     for instance, person in ((one, "private"), (two, "work")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,9 @@ from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable, StoreClosed
 from toolyard.store.repositories import audit
 from toolyard.types.audit import AuditEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
 
 NOW = 1_800_000_000.0
 
@@ -149,7 +152,10 @@ async def test_when_too_many_wait_the_oldest_are_lost_and_counted(
 
 
 async def test_entries_wait_while_the_database_is_away(
-    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, until: Any
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    until: Callable[..., Awaitable[None]],
 ) -> None:
     monkeypatch.setattr(audit, "_PAUSE", 0.01)
     away = True

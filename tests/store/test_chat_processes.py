@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.store import Database
 from toolyard.types.chat import Chat, Kind, NewEvent, TurnState
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +69,7 @@ async def test_of_two_processes_that_claim_a_chat_one_wins(
 
 
 async def test_a_killed_holder_loses_nothing_that_was_answered_and_another_takes_over(
-    database: Database, process: Callable[[str], Any], until: Any
+    database: Database, process: Callable[[str], Any], until: Callable[..., Awaitable[None]]
 ) -> None:
     await chats(database, 1)
     async with process(_HOLD) as holder:

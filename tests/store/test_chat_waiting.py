@@ -78,7 +78,7 @@ async def test_what_is_there_is_given_at_once(database: Database) -> None:
 
 
 async def test_whoever_waits_for_a_chat_hears_at_once_that_it_was_deleted(
-    database: Database, reopen: Open, until: Any
+    database: Database, reopen: Open, until: Callable[..., Awaitable[None]]
 ) -> None:
     await begun(database)
     other = await reopen()
@@ -103,7 +103,9 @@ async def test_nothing_comes_when_the_time_is_over(database: Database) -> None:
     assert await database.chats.wait("chat-1", 1, 0) == await database.chats.wait("chat-1", 1, -1) == []
 
 
-async def test_all_who_wait_are_told_of_what_this_process_appends(database: Database, until: Any) -> None:
+async def test_all_who_wait_are_told_of_what_this_process_appends(
+    database: Database, until: Callable[..., Awaitable[None]]
+) -> None:
     await begun(database)
     waiters = [waiting_for(database, 1) for _ in range(20)]
     await watched(database, until, 20)
@@ -113,7 +115,7 @@ async def test_all_who_wait_are_told_of_what_this_process_appends(database: Data
 
 
 async def test_what_this_process_appends_is_not_read_again(
-    database: Database, until: Any, monkeypatch: pytest.MonkeyPatch
+    database: Database, until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await begun(database)
     first = waiting_for(database, 1)
@@ -151,7 +153,9 @@ async def test_pieces_that_were_replaced_are_not_told(database: Database) -> Non
     assert numbers(await database.chats.wait("chat-1", 0, 30)) == [1, 5]
 
 
-async def test_whoever_gives_up_leaves_nothing(database: Database, until: Any) -> None:
+async def test_whoever_gives_up_leaves_nothing(
+    database: Database, until: Callable[..., Awaitable[None]]
+) -> None:
     await begun(database)
     for _ in range(50):
         waiter = waiting_for(database, 1)
@@ -180,7 +184,7 @@ async def test_nothing_grows_with_the_chats_that_were_looked_at(
     assert len(list(rings_of(database))) == 5
 
 
-async def test_closing_ends_every_waiting(database: Database, until: Any) -> None:
+async def test_closing_ends_every_waiting(database: Database, until: Callable[..., Awaitable[None]]) -> None:
     await begun(database)
     waiters = [waiting_for(database, 1) for _ in range(5)]
     await watched(database, until, 5)
@@ -196,7 +200,7 @@ async def test_closing_ends_every_waiting(database: Database, until: Any) -> Non
 
 
 async def test_what_another_process_appends_is_told_soon(
-    database: Database, reopen: Open, until: Any
+    database: Database, reopen: Open, until: Callable[..., Awaitable[None]]
 ) -> None:
     await begun(database)
     other = await reopen()
@@ -233,7 +237,7 @@ async def test_a_page_follows_a_turn_that_runs_elsewhere(database: Database, reo
 
 
 async def test_a_process_of_its_own_is_heard(
-    database: Database, process: Callable[[str], Any], until: Any
+    database: Database, process: Callable[[str], Any], until: Callable[..., Awaitable[None]]
 ) -> None:
     await begun(database)
     waiter = waiting_for(database, 1)
@@ -251,7 +255,7 @@ await told()
 
 
 async def test_a_word_that_was_lost_is_made_good_when_the_time_is_over(
-    database: Database, reopen: Open, until: Any, monkeypatch: pytest.MonkeyPatch
+    database: Database, reopen: Open, until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await begun(database)
     other = await reopen()
@@ -267,7 +271,7 @@ async def test_a_word_that_was_lost_is_made_good_when_the_time_is_over(
 
 
 async def test_whoever_listens_hears_which_chats_shall_stop(
-    database: Database, reopen: Open, until: Any
+    database: Database, reopen: Open, until: Callable[..., Awaitable[None]]
 ) -> None:
     for number in range(3):
         await begun(database, f"chat-{number}")
@@ -300,7 +304,7 @@ class Stops:
 
 
 async def test_a_wish_to_stop_that_nobody_heard_is_kept_until_the_chat_is_let_go(
-    database: Database, until: Any
+    database: Database, until: Callable[..., Awaitable[None]]
 ) -> None:
     await begun(database, "chat-1")
     await begun(database, "chat-2")

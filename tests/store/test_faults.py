@@ -8,7 +8,7 @@ import threading
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -20,6 +20,9 @@ from toolyard.store.locks import refresh_locks
 from toolyard.store.sql import dialects, executor
 from toolyard.store.sql.tables import users
 from toolyard.types.account import Role, User
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 KEY = "a key for tests, long enough"
 
@@ -105,7 +108,7 @@ async def test_a_database_that_goes_away_is_said_and_comes_back(
 
 
 async def test_a_lock_that_is_held_for_too_long_is_said(
-    database: Database, reopen: Any, monkeypatch: pytest.MonkeyPatch
+    database: Database, reopen: Callable[..., Awaitable[Database]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other: Database = await reopen()
     monkeypatch.setattr(refresh_locks, "_LONGEST_WAIT", 0.2)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from toolyard.store.errors import DatabaseUnavailable, StoreClosed, Unstorable
 from toolyard.store.sql import write_batcher
 from toolyard.store.sql.write_batcher import Gathering
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 
 class Disk:
@@ -56,7 +59,7 @@ async def held(disk: Disk, shared: Gathering[int, str], until: Any) -> asyncio.T
 
 
 async def test_whoever_comes_while_one_is_written_goes_with_the_next(
-    disk: Disk, shared: Gathering[int, str], until: Any
+    disk: Disk, shared: Gathering[int, str], until: Callable[..., Awaitable[None]]
 ) -> None:
     first = await held(disk, shared, until)
     later = put(shared, 3, 1, 2)
@@ -73,7 +76,7 @@ async def test_whoever_comes_while_one_is_written_goes_with_the_next(
 async def test_a_batch_has_bounds(
     disk: Disk,
     shared: Gathering[int, str],
-    until: Any,
+    until: Callable[..., Awaitable[None]],
     monkeypatch: pytest.MonkeyPatch,
     name: str,
     limit: int,
@@ -87,7 +90,9 @@ async def test_a_batch_has_bounds(
     assert [len(batch) for batch in disk.batches] == [1, 2, 2, 1]
 
 
-async def test_whoever_gave_up_is_left_out(disk: Disk, shared: Gathering[int, str], until: Any) -> None:
+async def test_whoever_gave_up_is_left_out(
+    disk: Disk, shared: Gathering[int, str], until: Callable[..., Awaitable[None]]
+) -> None:
     first = await held(disk, shared, until)
     second, third = put(shared, 1, 2)
     await asyncio.sleep(0)
@@ -99,7 +104,9 @@ async def test_whoever_gave_up_is_left_out(disk: Disk, shared: Gathering[int, st
     assert disk.batches == [[0], [2]]
 
 
-async def test_what_nobody_can_store_fails_alone(disk: Disk, shared: Gathering[int, str], until: Any) -> None:
+async def test_what_nobody_can_store_fails_alone(
+    disk: Disk, shared: Gathering[int, str], until: Callable[..., Awaitable[None]]
+) -> None:
     disk.poison = 7
     first = await held(disk, shared, until)
     later = put(shared, 6, 7, 8)
@@ -113,7 +120,7 @@ async def test_what_nobody_can_store_fails_alone(disk: Disk, shared: Gathering[i
     "fault", [DatabaseUnavailable("away"), ZeroDivisionError("a bug")], ids=["away", "bug"]
 )
 async def test_a_fault_is_told_to_all_of_the_batch_and_nothing_is_written_twice(
-    disk: Disk, shared: Gathering[int, str], until: Any, fault: Exception
+    disk: Disk, shared: Gathering[int, str], until: Callable[..., Awaitable[None]], fault: Exception
 ) -> None:
     """Whether something was kept may be unknown; to write it again might keep it twice."""
     first = await held(disk, shared, until)
@@ -128,7 +135,10 @@ async def test_a_fault_is_told_to_all_of_the_batch_and_nothing_is_written_twice(
 
 
 async def test_closing_waits_for_those_who_wait_but_not_for_ever(
-    disk: Disk, shared: Gathering[int, str], until: Any, monkeypatch: pytest.MonkeyPatch
+    disk: Disk,
+    shared: Gathering[int, str],
+    until: Callable[..., Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = await held(disk, shared, until)
     (second,) = put(shared, 1)

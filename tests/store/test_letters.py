@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import select, update
 from tests.postgres import KEY
 
 from toolyard.store import Database
 from toolyard.store.sql.tables import letters
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 
 async def test_letters_are_taken_once_and_in_order(database: Database) -> None:
@@ -41,7 +44,7 @@ async def test_what_nobody_took_is_thrown_away(database: Database) -> None:
 
 
 async def test_another_process_hears_of_a_letter(
-    database: Database, database_url: str | None, tmp_path: Path, until: Any
+    database: Database, database_url: str | None, tmp_path: Path, until: Callable[..., Awaitable[None]]
 ) -> None:
     other = await Database.open(tmp_path / "data", url=database_url, secret_key=KEY)
     heard: list[str] = []

@@ -58,7 +58,9 @@ def is_sqlite(database: Database) -> bool:
     return database._workshop.engines.kind == "sqlite"
 
 
-async def test_everybody_here_hears_it_once(database: Database, until: Any) -> None:
+async def test_everybody_here_hears_it_once(
+    database: Database, until: Callable[..., Awaitable[None]]
+) -> None:
     async with (
         listening(database, until) as one,
         listening(database, until) as two,
@@ -71,7 +73,9 @@ async def test_everybody_here_hears_it_once(database: Database, until: Any) -> N
         assert one.words == two.words == ["a", "½ \ud800", "b c"]
 
 
-async def test_others_hear_it(database: Database, reopen: Open, until: Any) -> None:
+async def test_others_hear_it(
+    database: Database, reopen: Open, until: Callable[..., Awaitable[None]]
+) -> None:
     other = await reopen()
     async with listening(other, until) as there, listening(database, until) as here:
         before = len(there.heard)
@@ -83,7 +87,7 @@ async def test_others_hear_it(database: Database, reopen: Open, until: Any) -> N
 
 
 async def test_what_is_too_long_or_cannot_be_sent_means_look_again(
-    database: Database, reopen: Open, until: Any
+    database: Database, reopen: Open, until: Callable[..., Awaitable[None]]
 ) -> None:
     other = await reopen()
     async with listening(other, until) as there:
@@ -94,7 +98,9 @@ async def test_what_is_too_long_or_cannot_be_sent_means_look_again(
         assert there.words == []
 
 
-async def test_what_is_not_kept_is_not_told(database: Database, until: Any) -> None:
+async def test_what_is_not_kept_is_not_told(
+    database: Database, until: Callable[..., Awaitable[None]]
+) -> None:
     async with listening(database, until) as listener:
 
         def work(connection: Connection) -> None:
@@ -108,7 +114,7 @@ async def test_what_is_not_kept_is_not_told(database: Database, until: Any) -> N
 
 
 async def test_what_is_said_to_others_only_is_not_heard_here(
-    database: Database, reopen: Open, until: Any
+    database: Database, reopen: Open, until: Callable[..., Awaitable[None]]
 ) -> None:
     other = await reopen()
     async with listening(database, until) as here, listening(other, until) as there:
@@ -136,7 +142,9 @@ async def test_a_slow_listener_is_told_to_look_again(
     await heard.aclose()
 
 
-async def test_equal_texts_that_wait_are_one(database: Database, until: Any) -> None:
+async def test_equal_texts_that_wait_are_one(
+    database: Database, until: Callable[..., Awaitable[None]]
+) -> None:
     async with listening(database, until, "ready"):
         heard = database.signals.listen("c")
         assert await anext(heard) == ""
@@ -148,7 +156,9 @@ async def test_equal_texts_that_wait_are_one(database: Database, until: Any) -> 
         await heard.aclose()
 
 
-async def test_closing_ends_every_listening(database: Database, until: Any) -> None:
+async def test_closing_ends_every_listening(
+    database: Database, until: Callable[..., Awaitable[None]]
+) -> None:
     listeners = [Listener(database, "c") for _ in range(3)]
     await until(lambda: all(listener.heard for listener in listeners))
     await database.close()
@@ -180,7 +190,9 @@ async def test_a_commit_after_the_end_of_the_listeners_loop_harms_nobody(databas
     await heard.aclose()
 
 
-async def test_the_file_is_looked_at_only_while_somebody_listens(database: Database, until: Any) -> None:
+async def test_the_file_is_looked_at_only_while_somebody_listens(
+    database: Database, until: Callable[..., Awaitable[None]]
+) -> None:
     async with listening(database, until):
         task = database.signals._task
         assert task is not None
@@ -193,7 +205,7 @@ async def test_the_file_is_looked_at_only_while_somebody_listens(database: Datab
 
 
 async def test_what_we_write_ourselves_is_no_reason_to_look_again(
-    tmp_path: Path, until: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=KEY)
     looks, look = 0, database._workshop.file_version
@@ -227,7 +239,9 @@ async def replicas(postgres_url: str, tmp_path: Path) -> AsyncIterator[tuple[Dat
 
 
 async def test_after_a_lost_connection_everybody_looks_again(
-    replicas: tuple[Database, Database], until: Any, caplog: pytest.LogCaptureFixture
+    replicas: tuple[Database, Database],
+    until: Callable[..., Awaitable[None]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     here, other = replicas
     killing = text(
@@ -251,7 +265,7 @@ async def test_after_a_lost_connection_everybody_looks_again(
     "fault", [StoreError("the disk is gone"), ZeroDivisionError("a bug")], ids=["disk", "bug"]
 )
 async def test_a_file_that_cannot_be_looked_at_for_a_while_is_looked_at_again(
-    tmp_path: Path, until: Any, monkeypatch: pytest.MonkeyPatch, fault: Exception
+    tmp_path: Path, until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=KEY)
     failed = asyncio.Event()

@@ -18,7 +18,7 @@ Told = Callable[[str, Awaitable[Any]], Awaitable[list[str]]]
 
 
 @pytest.fixture
-def told(database: Database, until: Any) -> Told:
+def told(database: Database, until: Callable[..., Awaitable[None]]) -> Told:
     """``await told(channel, change)``: what is said on a channel while something is changed."""
 
     async def collect(channel: str, heard: list[str]) -> None:

@@ -8,7 +8,7 @@ import secrets
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
@@ -18,6 +18,9 @@ from toolyard.net import Net
 from toolyard.protocol.framing import Line
 from toolyard.transports.stdio.supervisor import Nursery
 from toolyard.types.server import StdioSpec
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +91,7 @@ def key() -> str:
 
 
 @pytest.fixture
-def url(hostile_http: Any, key: str) -> Callable[..., str]:
+def url(hostile_http: Listening, key: str) -> Callable[..., str]:
     """``url(mode, era="legacy")``: the address of an HTTP server that misbehaves in that way."""
 
     def make(mode: str, **options: str) -> str:
@@ -98,7 +101,7 @@ def url(hostile_http: Any, key: str) -> Callable[..., str]:
 
 
 @pytest.fixture
-def seen(hostile_http: Any, key: str) -> Callable[[], list[dict[str, Any]]]:
+def seen(hostile_http: Listening, key: str) -> Callable[[], list[dict[str, Any]]]:
     """What those servers were sent."""
 
     def read() -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,9 @@ from toolyard.protocol.pending import Message
 from toolyard.transports.sse import SseTransport
 from toolyard.transports.streamable_http import HttpTransport
 from toolyard.types.server import HttpSpec
+
+if TYPE_CHECKING:
+    from tests.transports.conftest import Recorder
 
 Url = Callable[..., str]
 Until = Callable[..., Awaitable[None]]
@@ -27,7 +30,9 @@ def call(id: int, text: str = "", name: str = "echo") -> Message:
 HELLO: Message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
 
 
-async def test_sending_returns_when_the_answer_was_handed_over(url: Url, net: Net, recorder: Any) -> None:
+async def test_sending_returns_when_the_answer_was_handed_over(
+    url: Url, net: Net, recorder: Recorder
+) -> None:
     transport = HttpTransport(HttpSpec(url("good")), net)
     await transport.open(recorder)
     transport.adopt("2026-07-28", modern=True)
@@ -39,7 +44,7 @@ async def test_sending_returns_when_the_answer_was_handed_over(url: Url, net: Ne
 
 
 async def test_an_answer_on_a_stream_is_heard_before_the_stream_ends(
-    url: Url, net: Net, recorder: Any
+    url: Url, net: Net, recorder: Recorder
 ) -> None:
     transport = HttpTransport(HttpSpec(url("sse-stays-open")), net)
     await transport.open(recorder)
@@ -50,7 +55,7 @@ async def test_an_answer_on_a_stream_is_heard_before_the_stream_ends(
     await transport.close()
 
 
-async def test_everything_on_a_stream_is_handed_on_in_order(url: Url, net: Net, recorder: Any) -> None:
+async def test_everything_on_a_stream_is_handed_on_in_order(url: Url, net: Net, recorder: Recorder) -> None:
     transport = HttpTransport(HttpSpec(url("good", era="legacy")), net)
     await transport.open(recorder)
     await transport.send(HELLO)
@@ -64,7 +69,7 @@ async def test_everything_on_a_stream_is_handed_on_in_order(url: Url, net: Net, 
 
 
 async def test_a_session_is_kept_and_ended_and_never_taken_into_the_modern_era(
-    url: Url, net: Net, recorder: Any, seen: Callable[[], Any]
+    url: Url, net: Net, recorder: Recorder, seen: Callable[[], Any]
 ) -> None:
     transport = HttpTransport(HttpSpec(url("good", era="legacy")), net)
     await transport.open(recorder)
@@ -82,7 +87,7 @@ async def test_a_session_is_kept_and_ended_and_never_taken_into_the_modern_era(
 
 
 async def test_a_server_that_does_not_answer_a_goodbye_holds_nobody_up(
-    url: Url, net: Net, recorder: Any
+    url: Url, net: Net, recorder: Recorder
 ) -> None:
     transport = HttpTransport(HttpSpec(url("stalls-at-goodbye", era="legacy")), net)
     await transport.open(recorder)
@@ -93,7 +98,7 @@ async def test_a_server_that_does_not_answer_a_goodbye_holds_nobody_up(
 
 
 async def test_the_configured_headers_yield_to_those_of_the_protocol(
-    url: Url, net: Net, recorder: Any, seen: Callable[[], Any]
+    url: Url, net: Net, recorder: Recorder, seen: Callable[[], Any]
 ) -> None:
     spec = HttpSpec(url("good"), headers={"accept": "text/html", "X-Mine": "yes", "mcp-method": "wrong"})
     transport = HttpTransport(spec, net)
@@ -107,7 +112,7 @@ async def test_the_configured_headers_yield_to_those_of_the_protocol(
     await transport.close()
 
 
-async def test_the_older_transport_loses_its_stream_once(url: Url, net: Net, recorder: Any) -> None:
+async def test_the_older_transport_loses_its_stream_once(url: Url, net: Net, recorder: Recorder) -> None:
     transport = SseTransport(HttpSpec(url("stream-ends", era="sse")), net)
     await transport.open(recorder)
     await transport.send(HELLO)
@@ -124,7 +129,7 @@ async def test_the_older_transport_loses_its_stream_once(url: Url, net: Net, rec
 
 
 async def test_the_older_transport_hears_answers_though_its_posts_are_slow_to_end(
-    url: Url, net: Net, recorder: Any
+    url: Url, net: Net, recorder: Recorder
 ) -> None:
     transport = SseTransport(HttpSpec(url("post-stays-open", era="sse")), net)
     await transport.open(recorder)
@@ -134,7 +139,7 @@ async def test_the_older_transport_hears_answers_though_its_posts_are_slow_to_en
     await transport.close()
 
 
-async def test_an_open_that_fails_leaves_nothing(url: Url, net: Net, recorder: Any) -> None:
+async def test_an_open_that_fails_leaves_nothing(url: Url, net: Net, recorder: Recorder) -> None:
     transport = SseTransport(HttpSpec(url("endpoint", when="always", to="http://elsewhere/")), net)
     with pytest.raises(BadAnswer, match="another origin"):
         await transport.open(recorder)

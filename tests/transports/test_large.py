@@ -6,7 +6,7 @@ import asyncio
 import mmap
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,9 @@ from toolyard.transports.stdio.supervisor import Nursery
 from toolyard.transports.stdio.transport import StdioTransport
 from toolyard.transports.streamable_http import HttpTransport
 from toolyard.types.server import HttpSpec, StdioSpec
+
+if TYPE_CHECKING:
+    from tests.transports.conftest import Recorder
 
 Url = Callable[..., str]
 Spec = Callable[..., StdioSpec]
@@ -65,7 +68,7 @@ WHOLE = {id: (text, TIMES) for id, text in TEXTS.items()}
 
 @pytest.mark.parametrize("mode", ["good", "no-length", "packed", "sse-answers"])
 async def test_large_answers_at_once_do_not_mix_over_http(
-    mode: str, url: Url, net: Net, recorder: Any, taken: Taken
+    mode: str, url: Url, net: Net, recorder: Recorder, taken: Taken
 ) -> None:
     transport = HttpTransport(HttpSpec(url(mode)), net)
     await transport.open(recorder)
@@ -78,7 +81,7 @@ async def test_large_answers_at_once_do_not_mix_over_http(
 
 @pytest.mark.both_loops
 async def test_large_answers_in_a_row_do_not_mix_over_stdio(
-    spec: Spec, nursery: Nursery, recorder: Any, taken: Taken
+    spec: Spec, nursery: Nursery, recorder: Recorder, taken: Taken
 ) -> None:
     transport = StdioTransport(spec("good"), nursery)
     await transport.open(recorder)
@@ -92,7 +95,7 @@ async def test_large_answers_in_a_row_do_not_mix_over_stdio(
 
 
 async def test_large_answers_in_a_row_do_not_mix_on_the_stream_of_the_older_transport(
-    url: Url, net: Net, recorder: Any, taken: Taken
+    url: Url, net: Net, recorder: Recorder, taken: Taken
 ) -> None:
     transport = SseTransport(HttpSpec(url("good", era="sse")), net)
     await transport.open(recorder)
@@ -105,7 +108,7 @@ async def test_large_answers_in_a_row_do_not_mix_on_the_stream_of_the_older_tran
 
 
 async def test_what_came_of_a_large_answer_goes_when_the_connection_breaks(
-    url: Url, net: Net, recorder: Any, taken: Taken
+    url: Url, net: Net, recorder: Recorder, taken: Taken
 ) -> None:
     transport = HttpTransport(HttpSpec(url("closes-in-answer", length="60000000")), net)
     await transport.open(recorder)
@@ -117,7 +120,7 @@ async def test_what_came_of_a_large_answer_goes_when_the_connection_breaks(
 
 
 async def test_what_came_of_a_large_answer_goes_when_its_call_is_cancelled(
-    url: Url, net: Net, recorder: Any, taken: Taken
+    url: Url, net: Net, recorder: Recorder, taken: Taken
 ) -> None:
     transport = HttpTransport(HttpSpec(url("drips", every="60")), net)
     await transport.open(recorder)
@@ -134,7 +137,7 @@ async def test_what_came_of_a_large_answer_goes_when_its_call_is_cancelled(
 
 
 async def test_a_large_answer_that_is_no_json_is_an_error_with_its_beginning(
-    url: Url, net: Net, recorder: Any, taken: Taken
+    url: Url, net: Net, recorder: Recorder, taken: Taken
 ) -> None:
     transport = HttpTransport(HttpSpec(url("bad-json-at-length")), net)
     await transport.open(recorder)
@@ -146,7 +149,7 @@ async def test_a_large_answer_that_is_no_json_is_an_error_with_its_beginning(
 
 
 async def test_an_answer_over_the_limit_is_not_put_together_to_its_end(
-    url: Url, net: Net, recorder: Any, taken: Taken
+    url: Url, net: Net, recorder: Recorder, taken: Taken
 ) -> None:
     transport = HttpTransport(HttpSpec(url("oversize-without-length")), net, limit=20_000_000)
     await transport.open(recorder)
@@ -158,7 +161,7 @@ async def test_an_answer_over_the_limit_is_not_put_together_to_its_end(
 
 
 async def test_large_lines_that_are_no_messages_are_noise_like_any_other(
-    spec: Spec, nursery: Nursery, recorder: Any, taken: Taken
+    spec: Spec, nursery: Nursery, recorder: Recorder, taken: Taken
 ) -> None:
     transport = StdioTransport(spec("large-noise"), nursery)
     await transport.open(recorder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,8 +12,11 @@ from toolyard.errors import Unreachable
 from toolyard.protocol.pending import Message
 from toolyard.transports.memory import MemoryTransport
 
+if TYPE_CHECKING:
+    from tests.transports.conftest import Recorder
 
-async def test_both_sides_see_copies_and_a_close_ends_what_runs(recorder: Any) -> None:
+
+async def test_both_sides_see_copies_and_a_close_ends_what_runs(recorder: Recorder) -> None:
     got: list[Message] = []
     ended = asyncio.Event()
 

@@ -10,7 +10,7 @@ import sys
 import textwrap
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -21,6 +21,9 @@ from toolyard.transports.stdio import watchdog
 from toolyard.transports.stdio.supervisor import BASE_VARIABLES, Nursery, child_environment
 from toolyard.transports.stdio.transport import StdioTransport
 from toolyard.types.server import StdioSpec
+
+if TYPE_CHECKING:
+    from tests.transports.conftest import Recorder
 
 Until = Callable[..., Awaitable[None]]
 
@@ -141,7 +144,7 @@ async def test_the_children_of_a_living_toolyard_are_never_swept(
 
 
 async def test_a_watchdog_that_was_killed_is_replaced_and_told_of_everyone(
-    nursery: Nursery, spec: Callable[..., StdioSpec], recorder: Any, until: Until
+    nursery: Nursery, spec: Callable[..., StdioSpec], recorder: Recorder, until: Until
 ) -> None:
     def watchdogs() -> list[psutil.Process]:
         return [child for child in psutil.Process().children() if "watchdog.py" in " ".join(child.cmdline())]
@@ -223,7 +226,7 @@ async def test_a_marker_that_is_none_stops_no_sweep(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_fork_leaves_the_children_of_its_parent_alone(
-    spec: Callable[..., StdioSpec], nursery: Nursery, recorder: Any
+    spec: Callable[..., StdioSpec], nursery: Nursery, recorder: Recorder
 ) -> None:
     transport = StdioTransport(spec("good"), nursery)
     await transport.open(recorder)
@@ -245,7 +248,7 @@ async def escaped_daemon(file: Path, until: Until) -> int:
 
 
 async def test_a_daemon_without_parent_and_environment_ends_with_its_server(
-    nursery: Nursery, recorder: Any, tmp_path: Path, until: Until
+    nursery: Nursery, recorder: Recorder, tmp_path: Path, until: Until
 ) -> None:
     one, two = (
         StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / name))), nursery)
@@ -273,7 +276,7 @@ async def test_a_daemon_without_parent_and_environment_ends_after_our_kill(
 
 
 async def test_a_sweep_spares_the_daemons_of_another_toolyard(
-    nursery: Nursery, recorder: Any, tmp_path: Path, until: Until
+    nursery: Nursery, recorder: Recorder, tmp_path: Path, until: Until
 ) -> None:
     transport = StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / "pid"))), nursery)
     await transport.open(recorder)

@@ -8,7 +8,7 @@ import gzip
 import secrets
 import sys
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import aiohttp.web
 import pytest
@@ -21,6 +21,9 @@ from toolyard.transports.stdio.supervisor import Nursery
 from toolyard.transports.stdio.transport import StdioTransport
 from toolyard.transports.streamable_http import HttpTransport
 from toolyard.types.server import HttpSpec, StdioSpec
+
+if TYPE_CHECKING:
+    from tests.transports.conftest import Recorder
 
 VALUES = 1_000_000
 REFUSED = "its answer has more than 200,000 values"
@@ -99,7 +102,7 @@ async def serving() -> AsyncIterator[Server]:
 
 @pytest.mark.parametrize("kind", ["json", "gzip"])
 async def test_over_http_the_call_is_refused_and_the_next_one_works(
-    kind: str, net: Net, recorder: Any
+    kind: str, net: Net, recorder: Recorder
 ) -> None:
     async with serving() as server:
         transport = HttpTransport(HttpSpec(f"{server.url}/{kind}"), net)
@@ -111,7 +114,9 @@ async def test_over_http_the_call_is_refused_and_the_next_one_works(
         await transport.close()
 
 
-async def test_on_an_event_stream_the_call_is_refused_and_the_next_one_works(net: Net, recorder: Any) -> None:
+async def test_on_an_event_stream_the_call_is_refused_and_the_next_one_works(
+    net: Net, recorder: Recorder
+) -> None:
     async with serving() as server:
         transport = HttpTransport(HttpSpec(f"{server.url}/sse"), net)
         await transport.open(recorder)
@@ -125,7 +130,7 @@ async def test_on_an_event_stream_the_call_is_refused_and_the_next_one_works(net
 
 
 async def test_on_the_stream_of_the_older_transport_the_call_is_refused_and_the_next_one_works(
-    net: Net, recorder: Any
+    net: Net, recorder: Recorder
 ) -> None:
     async with serving() as server:
         transport = SseTransport(HttpSpec(f"{server.url}/older"), net)
@@ -142,7 +147,7 @@ async def test_on_the_stream_of_the_older_transport_the_call_is_refused_and_the_
 
 @pytest.mark.both_loops
 async def test_over_stdio_the_call_is_refused_and_what_follows_keeps_its_order(
-    nursery: Nursery, recorder: Any
+    nursery: Nursery, recorder: Recorder
 ) -> None:
     transport = StdioTransport(StdioSpec(sys.executable, ("-c", STDIO)), nursery)
     await transport.open(recorder)
@@ -158,7 +163,7 @@ async def test_over_stdio_the_call_is_refused_and_what_follows_keeps_its_order(
 
 
 async def test_over_stdio_a_connection_closes_while_a_large_message_is_decoded(
-    nursery: Nursery, recorder: Any
+    nursery: Nursery, recorder: Recorder
 ) -> None:
     transport = StdioTransport(StdioSpec(sys.executable, ("-c", STDIO)), nursery)
     await transport.open(recorder)

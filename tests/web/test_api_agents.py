@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.web.conftest import Client
@@ -17,6 +17,10 @@ from toolyard.gateway.client_subscriptions import Watch
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.principal import LOCAL
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
+    from tests.web.conftest import Opening, Starting
 
 READER = Agent(
     "reader",
@@ -38,7 +42,9 @@ async def tools_of(client: Any, agent: str) -> dict[str, Any]:
     return {each["name"]: each for each in answer.json["items"]}
 
 
-async def test_the_agents_are_listed_in_the_order_of_the_file(open_site: Any, demo: Any) -> None:
+async def test_the_agents_are_listed_in_the_order_of_the_file(
+    open_site: Opening, demo: dict[str, Any]
+) -> None:
     alone = await open_site({"demo": demo}, agents=[READER, META, LOST])
     found = (await alone.client().get("/api/v1/agents")).json
     assert [each["id"] for each in found["items"]] == ["reader", "meta", "lost"]
@@ -62,7 +68,7 @@ async def test_the_agents_are_listed_in_the_order_of_the_file(open_site: Any, de
 
 
 async def test_every_tool_says_whether_the_agent_has_it_and_why_not(
-    open_site: Any, demo: Any, tmp_path: Path
+    open_site: Opening, demo: dict[str, Any], tmp_path: Path
 ) -> None:
     alone = await open_site({"demo": demo}, agents=[READER], workspace_root=str(tmp_path))
     tools = await tools_of(alone.client(), "reader")
@@ -80,7 +86,9 @@ async def test_every_tool_says_whether_the_agent_has_it_and_why_not(
     assert tools["grep"]["id"] == "@native/grep"
 
 
-async def test_what_is_reached_through_the_meta_tools_is_told_apart(open_site: Any, demo: Any) -> None:
+async def test_what_is_reached_through_the_meta_tools_is_told_apart(
+    open_site: Opening, demo: dict[str, Any]
+) -> None:
     wary = {**demo, "trust": "untrusted", "allowTools": ["weekday"]}
     alone = await open_site(
         {"demo": demo, "wary": wary}, agents=[META, Agent("all", "All")], write_tools="allow"
@@ -96,7 +104,9 @@ async def test_what_is_reached_through_the_meta_tools_is_told_apart(open_site: A
     assert answer["because"] == "some tools can be reached through the meta tools only"
 
 
-async def test_patterns_without_a_tool_and_servers_that_fail_are_told(open_site: Any, demo: Any) -> None:
+async def test_patterns_without_a_tool_and_servers_that_fail_are_told(
+    open_site: Opening, demo: dict[str, Any]
+) -> None:
     broken = {"command": "no-such-program-anywhere"}
     reader = Agent("reader", "Reader", tools=("demo_*", "later_*", "!never"))
     alone = await open_site({"demo": demo, "broken": broken}, agents=[reader])
@@ -105,7 +115,7 @@ async def test_patterns_without_a_tool_and_servers_that_fail_are_told(open_site:
     assert [each["server"] for each in found["failures"]] == ["broken"]
 
 
-async def test_an_agent_that_there_is_not_is_not_found(open_site: Any, demo: Any) -> None:
+async def test_an_agent_that_there_is_not_is_not_found(open_site: Opening, demo: dict[str, Any]) -> None:
     alone = await open_site({"demo": demo}, agents=[READER, LOST])
     answer = await alone.client().get("/api/v1/agents/nobody/tools")
     assert (answer.status, answer.json["type"]) == (404, "urn:toolyard:problem:no-such-agent")
@@ -113,7 +123,7 @@ async def test_an_agent_that_there_is_not_is_not_found(open_site: Any, demo: Any
 
 
 async def test_only_admins_learn_where_the_file_stands_and_what_is_wrong_in_it(
-    open_site: Any, demo: Any
+    open_site: Opening, demo: dict[str, Any]
 ) -> None:
     team = await open_site({"demo": demo}, people_mode="password", agents=[READER, LOST])
     ada, root = await team.person("ada"), await team.person("root", "admin")
@@ -123,7 +133,7 @@ async def test_only_admins_learn_where_the_file_stands_and_what_is_wrong_in_it(
     assert (await root.token.get("/api/v1/agents")).json["problems"]
 
 
-async def test_a_token_shows_what_it_is_for(open_site: Any, demo: Any, tmp_path: Path) -> None:
+async def test_a_token_shows_what_it_is_for(open_site: Opening, demo: dict[str, Any], tmp_path: Path) -> None:
     read = frozenset({Right.READ})
     team = await open_site(
         {"demo": demo, "other": demo},
@@ -144,7 +154,9 @@ async def test_a_token_shows_what_it_is_for(open_site: Any, demo: Any, tmp_path:
     assert (await nobody.token.get("/api/v1/agents")).status == 403
 
 
-async def test_an_instance_is_there_for_its_owner_alone(open_site: Any, demo: Any, hostile_http: Any) -> None:
+async def test_an_instance_is_there_for_its_owner_alone(
+    open_site: Opening, demo: dict[str, Any], hostile_http: Listening
+) -> None:
     team = await open_site({"demo": demo}, people_mode="password", agents=[Agent("all", "All")])
     root, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/api-agents", "private_addresses": True}
@@ -155,7 +167,7 @@ async def test_an_instance_is_there_for_its_owner_alone(open_site: Any, demo: An
 
 
 async def test_looking_at_an_agent_connects_nothing_for_a_chat(
-    open_site: Any, demo: Any, hostile_http: Any
+    open_site: Opening, demo: dict[str, Any], hostile_http: Listening
 ) -> None:
     team = await open_site({"demo": demo}, agents=[Agent("all", "All")])
     client = team.client()
@@ -166,7 +178,9 @@ async def test_looking_at_an_agent_connects_nothing_for_a_chat(
     assert team.site.parts.manager.lanes("") == []
 
 
-async def test_the_native_server_is_nowhere_else(open_site: Any, demo: Any, tmp_path: Path) -> None:
+async def test_the_native_server_is_nowhere_else(
+    open_site: Opening, demo: dict[str, Any], tmp_path: Path
+) -> None:
     alone = await open_site({"demo": demo}, agents=[READER], workspace_root=str(tmp_path))
     client = alone.client()
     await tools_of(client, "reader")
@@ -240,7 +254,7 @@ async def seen(client: Any, agent: str) -> set[str]:
 
 @pytest.mark.slow
 async def test_a_changed_file_is_in_force_at_once_for_every_caller(
-    serve: Any, visiting: Any, demo: Any
+    serve: Starting, visiting: Callable[[str], Client], demo: dict[str, Any]
 ) -> None:
     served = await serve({"demo": demo})
     client, file = visiting(served.url), served.data / "AGENTS.md"
@@ -271,7 +285,7 @@ async def test_a_changed_file_is_in_force_at_once_for_every_caller(
 
 @pytest.mark.slow
 async def test_a_start_with_a_broken_file_has_no_agents_and_says_so(
-    serve: Any, visiting: Any, demo: Any, tmp_path: Path
+    serve: Starting, visiting: Callable[[str], Client], demo: dict[str, Any], tmp_path: Path
 ) -> None:
     file = tmp_path / "elsewhere.md"
     file.write_text(BROKEN)
@@ -285,7 +299,9 @@ async def test_a_start_with_a_broken_file_has_no_agents_and_says_so(
     await agents_until(client, lambda found: [each["id"] for each in found["items"]] == ["reader"])
 
 
-async def test_who_listens_at_the_gateway_is_told_that_the_tools_changed(open_site: Any, demo: Any) -> None:
+async def test_who_listens_at_the_gateway_is_told_that_the_tools_changed(
+    open_site: Opening, demo: dict[str, Any]
+) -> None:
     alone = await open_site({"demo": demo}, agents=[READER])
     told: list[str] = []
     watch = Watch(LOCAL, lambda _: True, lambda method, _: told.append(method), {"tools"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from markdown_it import MarkdownIt
@@ -18,6 +18,10 @@ from tests.web.chatting import (
     streaming,
 )
 
+if TYPE_CHECKING:
+    from tests.conftest import Listening
+    from tests.web.conftest import Opening
+
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -26,7 +30,7 @@ PAGE = b"<html><script>alert(1)</script></html>"
 
 
 @pytest.fixture
-async def local(open_site: Any) -> Any:
+async def local(open_site: Opening) -> Any:
     return await open_site({"chat": results_server()})
 
 
@@ -112,7 +116,7 @@ async def test_only_results_have_results(local: Any) -> None:
 # Export.
 
 
-async def test_a_chat_is_one_markdown_file(open_site: Any, model_program: Any) -> None:
+async def test_a_chat_is_one_markdown_file(open_site: Opening, model_program: Listening) -> None:
     local = await open_site({"chat": results_server()}, models=models_at(model_program.url))
     client = local.client()
     chat = await begin(client, title='Long "things" & more/../')
@@ -135,7 +139,7 @@ async def test_a_chat_is_one_markdown_file(open_site: Any, model_program: Any) -
     assert "> Hmm." in answer.text
 
 
-async def test_a_fence_holds_whatever_a_tool_says(open_site: Any) -> None:
+async def test_a_fence_holds_whatever_a_tool_says(open_site: Opening) -> None:
     local = await open_site({"chat": results_server()}, write_tools="allow")
     client = local.client()
     chat = await begin(client)
@@ -164,7 +168,9 @@ async def test_a_question_and_its_answer_are_in_it_without_what_was_answered(loc
     assert (await client.get(f"/api/v1/chats/{chat}/results/{answered}")).status == 404
 
 
-async def test_what_a_running_turn_has_said_so_far_is_in_it(open_site: Any, model_program: Any) -> None:
+async def test_what_a_running_turn_has_said_so_far_is_in_it(
+    open_site: Opening, model_program: Listening
+) -> None:
     local = await open_site(models=models_at(model_program.url))
     client = local.client()
     chat = await begin(client, title="T")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.web.chatting import (
@@ -19,11 +19,17 @@ from tests.web.chatting import (
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.conftest import Listening
+    from tests.web.conftest import Local, Opening
+
 PLANNER = Agent("planner", "Planner", tools=("demo_w*",))
 
 
 @pytest.fixture
-async def yard(open_site: Any, model_program: Any, demo: Any) -> Any:
+async def yard(open_site: Opening, model_program: Listening, demo: dict[str, Any]) -> Any:
     """A Toolyard of several people, with a model that does what it is told."""
     local = await open_site(
         {"demo": demo, "chat": results_server()},
@@ -224,7 +230,7 @@ async def test_there_is_nothing_to_retry_in_an_empty_chat(yard: Any) -> None:
     assert (answer.status, answer.json["type"]) == (409, "urn:toolyard:problem:chat-refused")
 
 
-async def test_without_a_model_a_chat_runs_tools(alone: Any) -> None:
+async def test_without_a_model_a_chat_runs_tools(alone: Local) -> None:
     client = alone.client()
     assert (await client.get("/api/v1/models")).json == {"items": [], "default": None}
     chat = await begin(client)
@@ -265,7 +271,9 @@ async def waiting(person: Any) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("yes", [True, False])
-async def test_a_call_waits_for_its_answer(yard: Any, yes: bool, until: Any) -> None:
+async def test_a_call_waits_for_its_answer(
+    yard: Any, yes: bool, until: Callable[..., Awaitable[None]]
+) -> None:
     ada = (await yard.person("ada")).token
     chat, approval = await waiting(ada)
     listed = (await ada.get("/api/v1/approvals")).json["items"]
@@ -474,7 +482,7 @@ async def test_a_token_that_is_limited_may_not_use_chats(yard: Any, limit: str) 
     assert (await browser.get(f"/api/v1/chats/{chat}")).json["last"] == 0
 
 
-async def test_a_page_elsewhere_can_do_nothing_with_chats(alone: Any) -> None:
+async def test_a_page_elsewhere_can_do_nothing_with_chats(alone: Local) -> None:
     client = alone.client()
     chat = await begin(client)
     everything = [("POST", "/approvals/x", {"yes": True}), *DOING, *(("GET", each, None) for each in SEEING)]

@@ -6,9 +6,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.conftest import Listening
+    from tests.web.conftest import Local
 
 
 @asynccontextmanager
@@ -30,7 +36,7 @@ async def events(client: Any) -> AsyncIterator[Any]:
         yield following
 
 
-async def test_everything_is_told_first_and_then_what_changes(alone: Any) -> None:
+async def test_everything_is_told_first_and_then_what_changes(alone: Local) -> None:
     client = alone.client()
     async with events(client) as following:
         kind, record = await following()
@@ -43,7 +49,7 @@ async def test_everything_is_told_first_and_then_what_changes(alone: Any) -> Non
         assert set(record) == set(status)
 
 
-async def test_an_instance_comes_and_goes(team: Any, hostile_http: Any) -> None:
+async def test_an_instance_comes_and_goes(team: Local, hostile_http: Listening) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/api-events", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json
@@ -65,11 +71,11 @@ async def test_an_instance_comes_and_goes(team: Any, hostile_http: Any) -> None:
             await asyncio.wait_for(others(), 1.5)
 
 
-async def test_a_stream_is_for_those_who_are_signed_in(team: Any) -> None:
+async def test_a_stream_is_for_those_who_are_signed_in(team: Local) -> None:
     assert (await team.client().get("/api/v1/events")).status == 401
 
 
-async def test_a_stream_ends_with_the_sign_in(team: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_ends_with_the_sign_in(team: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolyard.web.api.events.HEARTBEAT", 0.1)
     ada, bob = await team.person("ada"), await team.person("bob")
     for person in (ada, bob):
@@ -88,7 +94,7 @@ async def test_a_stream_ends_with_the_sign_in(team: Any, monkeypatch: pytest.Mon
             await asyncio.wait_for(stream.content.read(), 30)
 
 
-async def test_nobody_looks_when_nobody_listens(alone: Any, until: Any) -> None:
+async def test_nobody_looks_when_nobody_listens(alone: Local, until: Callable[..., Awaitable[None]]) -> None:
     live = alone.site.live
     async with events(alone.client()) as following:
         await following()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from toolyard.store.errors import DatabaseUnavailable
 from toolyard.web.server import health
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Local
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -20,12 +23,12 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
-async def test_alive_and_ready_need_no_account(team: Any) -> None:
+async def test_alive_and_ready_need_no_account(team: Local) -> None:
     assert (await team.client().get("/healthz")).text == "ok\n"
     assert (await team.client().get("/readyz")).text == "ready\n"
 
 
-async def test_it_is_not_ready_without_its_database(team: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_not_ready_without_its_database(team: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away() -> None:
         raise DatabaseUnavailable("postgresql://root:hunter2@db does not answer")
 
@@ -36,7 +39,7 @@ async def test_it_is_not_ready_without_its_database(team: Any, monkeypatch: pyte
     assert (await team.client().get("/healthz")).status == 200
 
 
-async def test_it_is_not_ready_while_its_database_hangs(team: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_not_ready_while_its_database_hangs(team: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_PATIENCE", 0.05)
     monkeypatch.setattr(team.site.database, "ready", asyncio.Event().wait)
     async with asyncio.timeout(30):
@@ -44,12 +47,12 @@ async def test_it_is_not_ready_while_its_database_hangs(team: Any, monkeypatch: 
     assert (answer.status, answer.text) == (503, "the database does not answer\n")
 
 
-async def test_it_is_not_ready_while_it_stops(team: Any) -> None:
+async def test_it_is_not_ready_while_it_stops(team: Local) -> None:
     team.site.stop()
     assert (await team.client().get("/readyz")).status == 503
 
 
-async def test_numbers_are_by_route_state_and_outcome(alone: Any) -> None:
+async def test_numbers_are_by_route_state_and_outcome(alone: Local) -> None:
     client = alone.client()
     await client.get("/api/v1/servers/one")
     await client.get("/api/v1/servers/two")
@@ -73,7 +76,7 @@ async def test_numbers_are_by_route_state_and_outcome(alone: Any) -> None:
     assert labels <= {"GET", "POST", "other"}, "nobody may make labels up"
 
 
-async def test_numbers_are_for_admins(team: Any) -> None:
+async def test_numbers_are_for_admins(team: Local) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     assert (await admin.token.get("/metrics")).status == 200
     assert (await admin.browser.get("/metrics")).status == 200

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolyard.registry.form_input import InstanceDraft, ServerDraft
 
+if TYPE_CHECKING:
+    from tests.conftest import Listening
+    from tests.web.conftest import Local
 
-async def test_a_read_that_began_earlier_does_not_undo_a_later_one(alone: Any, monkeypatch: Any) -> None:
+
+async def test_a_read_that_began_earlier_does_not_undo_a_later_one(alone: Local, monkeypatch: Any) -> None:
     site = alone.site
     me = (await site.people.local_user()).principal
     server = await site.registry.add_server(ServerDraft("S", "https://s.example/mcp"))
@@ -31,7 +35,7 @@ async def test_a_read_that_began_earlier_does_not_undo_a_later_one(alone: Any, m
     assert site.parts.manager.find(made.core_id, me) is not None, "the later read counts"
 
 
-async def test_many_at_once_end_with_what_is_stored(team: Any, hostile_http: Any) -> None:
+async def test_many_at_once_end_with_what_is_stored(team: Local, hostile_http: Listening) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/api-holdings", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]

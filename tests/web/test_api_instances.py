@@ -6,10 +6,14 @@ import json
 import sys
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from yarl import URL
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening, Programs
+    from tests.web.conftest import Local
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -17,12 +21,12 @@ VALUE = "my-very-secret-value"
 
 
 @pytest.fixture
-async def admin(team: Any) -> Any:
+async def admin(team: Local) -> Any:
     return (await team.person("root", "admin")).token
 
 
 @pytest.fixture
-async def ada(team: Any) -> Any:
+async def ada(team: Local) -> Any:
     return await team.person("ada")
 
 
@@ -34,7 +38,7 @@ async def server(admin: Any, url: str, **more: Any) -> Any:
 
 
 @pytest.fixture
-async def good(admin: Any, hostile_http: Any) -> Any:
+async def good(admin: Any, hostile_http: Listening) -> Any:
     """A public server that works."""
     return await server(admin, f"{hostile_http.url}/good/{uuid.uuid4().hex}")
 
@@ -94,7 +98,7 @@ async def test_its_tools_are_called_by_the_slug(ada: Any, good: Any) -> None:
 
 
 async def test_a_value_is_sent_in_its_header_and_never_shown(
-    ada: Any, admin: Any, hostile_http: Any, team: Any
+    ada: Any, admin: Any, hostile_http: Listening, team: Local
 ) -> None:
     key = uuid.uuid4().hex
     choices = [{"kind": "header", "key": "X-Api-Key"}]
@@ -128,7 +132,7 @@ async def test_a_value_is_sent_in_its_header_and_never_shown(
     ],
 )
 async def test_a_test_tells_what_is_wrong(
-    ada: Any, admin: Any, hostile_http: Any, mode: str, state: str, reason: str
+    ada: Any, admin: Any, hostile_http: Listening, mode: str, state: str, reason: str
 ) -> None:
     registered = await server(admin, f"{hostile_http.url}/{mode}/{uuid.uuid4().hex}?when=always")
     made = await create(ada.token, registered)
@@ -155,7 +159,7 @@ async def test_a_slug_is_proposed_from_the_domain(ada: Any, good: Any) -> None:
     assert (await proposed()).lower() != "github"
 
 
-async def test_a_slug_is_one_persons_own(ada: Any, team: Any, good: Any) -> None:
+async def test_a_slug_is_one_persons_own(ada: Any, team: Local, good: Any) -> None:
     await create(ada.token, good, slug="work")
     taken = await ada.token.post("/api/v1/instances", {"server_id": good["id"], "slug": "WORK"})
     assert taken.status == 409
@@ -190,7 +194,7 @@ async def test_there_must_be_such_a_server(ada: Any) -> None:
     assert (await ada.token.post("/api/v1/instances", {"server_id": "nothing"})).status == 404
 
 
-async def test_a_program_cannot_begin_a_sign_in(ada: Any, admin: Any, hostile_http: Any) -> None:
+async def test_a_program_cannot_begin_a_sign_in(ada: Any, admin: Any, hostile_http: Listening) -> None:
     registered = await server(
         admin, f"{hostile_http.url}/good/{uuid.uuid4().hex}", choices=[{"kind": "oauth"}]
     )
@@ -202,7 +206,7 @@ async def test_a_program_cannot_begin_a_sign_in(ada: Any, admin: Any, hostile_ht
 
 
 async def test_a_script_signs_in_by_oauth_and_the_sign_in_ends_when_it_is_taken_back(
-    ada: Any, admin: Any, listening: Any, team: Any, monkeypatch: pytest.MonkeyPatch
+    ada: Any, admin: Any, listening: Programs, team: Local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -236,7 +240,7 @@ async def test_a_script_signs_in_by_oauth_and_the_sign_in_ends_when_it_is_taken_
     assert status["hint"]
 
 
-async def test_a_server_that_offers_no_sign_in_says_so(ada: Any, admin: Any, hostile_http: Any) -> None:
+async def test_a_server_that_offers_no_sign_in_says_so(ada: Any, admin: Any, hostile_http: Listening) -> None:
     registered = await server(
         admin, f"{hostile_http.url}/good/{uuid.uuid4().hex}", choices=[{"kind": "oauth"}]
     )

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.web.chatting import begin, ended, results_server, run, streaming
 
 from toolyard.types.agent import Agent
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
+    from tests.web.conftest import Local, Opening
 
 ADMINS_ONLY = {
     *("add_server", "edit_server", "delete_server", "enable_server", "disable_server", "preview_server"),
@@ -146,7 +150,7 @@ class World:
 
 
 @pytest.fixture
-async def world(open_site: Any, demo: Any, hostile_http: Any) -> World:
+async def world(open_site: Opening, demo: dict[str, Any], hostile_http: Listening) -> World:
     servers = {"demo": demo, "chat": results_server()}
     team = await open_site(servers, people_mode="password", write_tools="ask", agents=[AGENT])
     root, ada, bob = (
@@ -179,7 +183,7 @@ async def operations(client: Any) -> list[tuple[str, str, str]]:
     ]
 
 
-async def test_every_operation_is_in_one_list(team: Any) -> None:
+async def test_every_operation_is_in_one_list(team: Local) -> None:
     found = {name for name, _, _ in await operations(team.client())}
     assert found == ADMINS_ONLY | ANOTHERS | OWN
     assert len(ADMINS_ONLY) + len(ANOTHERS) + len(OWN) == len(found)

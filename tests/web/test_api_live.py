@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from toolyard.errors import ToolyardError
 from toolyard.web.live.updates import Change, Live
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 
 class World:
@@ -90,7 +93,7 @@ async def test_a_sign_of_life_comes_when_nothing_else_does(live: Live[str, int])
 
 
 async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
-    world: World, live: Live[str, int], until: Any
+    world: World, live: Live[str, int], until: Callable[..., Awaitable[None]]
 ) -> None:
     slow, quick = live.changes("ada", heartbeat=9), live.changes("ada", heartbeat=9)
     await following(slow)
@@ -113,7 +116,9 @@ async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
     await asyncio.wait_for(listening, 30)
 
 
-async def test_a_look_that_fails_is_tried_again(world: World, live: Live[str, int], until: Any) -> None:
+async def test_a_look_that_fails_is_tried_again(
+    world: World, live: Live[str, int], until: Callable[..., Awaitable[None]]
+) -> None:
     stream = live.changes("ada", heartbeat=9)
     await following(stream)
     world.broken = True

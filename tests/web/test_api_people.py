@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from tests.web.conftest import Local, Opening
+
 
 @pytest.fixture
-async def root(team: Any) -> Any:
+async def root(team: Local) -> Any:
     return await team.person("root", "admin")
 
 
-async def test_me_says_who_is_asking(team: Any, root: Any, alone: Any) -> None:
+async def test_me_says_who_is_asking(team: Local, root: Any, alone: Local) -> None:
     mine = (await root.browser.get("/api/v1/me")).json
     assert (mine["name"], mine["role"], mine["is_admin"], mine["token"]) == ("root", "admin", True, None)
     assert mine["people_mode"] == "password"
@@ -23,7 +26,7 @@ async def test_me_says_who_is_asking(team: Any, root: Any, alone: Any) -> None:
     assert nobody.json["hint"]
 
 
-async def test_an_admin_invites_changes_and_deletes_people(root: Any, team: Any) -> None:
+async def test_an_admin_invites_changes_and_deletes_people(root: Any, team: Local) -> None:
     answer = await root.token.post("/api/v1/users", {"name": "ada"})
     assert answer.status == 201, answer.text
     ada = answer.json
@@ -41,7 +44,7 @@ async def test_an_admin_invites_changes_and_deletes_people(root: Any, team: Any)
     assert (await root.token.get(place)).status == 404
 
 
-async def test_whoever_is_disabled_is_out_at_once(root: Any, team: Any) -> None:
+async def test_whoever_is_disabled_is_out_at_once(root: Any, team: Local) -> None:
     ada = await team.person("ada")
     await ada.token.get("/api/v1/tools")
     assert (await root.token.patch(f"/api/v1/users/{ada.user.id}", {"disabled": True})).status == 200
@@ -82,14 +85,14 @@ async def test_a_name_that_is_taken_is_a_conflict(root: Any) -> None:
     assert answer.json["errors"][0]["field"] == "name"
 
 
-async def test_in_the_mode_none_nobody_is_invited(alone: Any) -> None:
+async def test_in_the_mode_none_nobody_is_invited(alone: Local) -> None:
     answer = await alone.client().post("/api/v1/users", {"name": "ada"})
     assert answer.status == 403
     assert "none" in answer.json["detail"]
 
 
 async def test_behind_a_proxy_roles_come_from_the_setting_and_no_account_is_handed_over(
-    open_site: Any,
+    open_site: Opening,
 ) -> None:
     local = await open_site(
         people_mode="proxy", trusted_proxies=["127.0.0.1"], proxy_header="Remote-User", admins=["root"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +20,9 @@ from toolyard.store import errors as store_errors
 from toolyard.web.error_table import KINDS, kind_of
 from toolyard.web.problem_details import describe
 
+if TYPE_CHECKING:
+    from tests.web.conftest import Local
+
 
 def is_problem(answer: Any, status: int) -> Any:
     assert answer.status == status, answer.text
@@ -32,18 +35,18 @@ def is_problem(answer: Any, status: int) -> Any:
     return problem
 
 
-async def test_what_there_is_not(alone: Any) -> None:
+async def test_what_there_is_not(alone: Local) -> None:
     for path in ("/api/v1/nothing", "/api/v2/status", "/nothing", "/api/v1/servers/"):
         is_problem(await alone.client().get(path), 404)
 
 
-async def test_a_method_that_is_not_taken_names_those_that_are(alone: Any) -> None:
+async def test_a_method_that_is_not_taken_names_those_that_are(alone: Local) -> None:
     answer = await alone.client().delete("/api/v1/status")
     is_problem(answer, 405)
     assert answer.headers["allow"] == "GET"
 
 
-async def test_an_answer_that_nobody_accepts(alone: Any) -> None:
+async def test_an_answer_that_nobody_accepts(alone: Local) -> None:
     client = alone.client()
     problem = is_problem(await client.get("/api/v1/status", headers={"Accept": "text/html"}), 406)
     assert "application/json" in problem["detail"]
@@ -54,7 +57,7 @@ async def test_an_answer_that_nobody_accepts(alone: Any) -> None:
         assert answer.status == 200, accepted
 
 
-async def test_a_body_that_is_too_long(alone: Any) -> None:
+async def test_a_body_that_is_too_long(alone: Local) -> None:
     body = json.dumps({"arguments": {"date": "x" * 9_000_000}}).encode()
     headers = {"Content-Type": "application/json"}
     path = "/api/v1/tools/demo_weekday/call"
@@ -62,7 +65,7 @@ async def test_a_body_that_is_too_long(alone: Any) -> None:
     is_problem(answer, 413)
 
 
-async def test_a_body_of_another_type(alone: Any, team: Any) -> None:
+async def test_a_body_of_another_type(alone: Local, team: Local) -> None:
     ada = await team.person("ada")
     for client in (alone.client(), ada.token):
         for kind in ("text/plain", "application/x-www-form-urlencoded", "application/xml"):
@@ -73,7 +76,7 @@ async def test_a_body_of_another_type(alone: Any, team: Any) -> None:
             assert "application/json" in problem["detail"]
 
 
-async def test_a_body_that_is_no_json(alone: Any) -> None:
+async def test_a_body_that_is_no_json(alone: Local) -> None:
     client = alone.client()
     for body in (b"{", b"", b"\xff\xfe", b"[" * 100_000, b'{"arguments": NaN}'):
         answer = await client.post(
@@ -84,7 +87,7 @@ async def test_a_body_that_is_no_json(alone: Any) -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "[{}, [Infinity]]"])
-async def test_a_number_that_json_does_not_have(alone: Any, number: str) -> None:
+async def test_a_number_that_json_does_not_have(alone: Local, number: str) -> None:
     answer = await alone.client().post(
         "/api/v1/tools/demo_weekday/call",
         data=f'{{"arguments": {{"date": {number}}}}}',
@@ -107,7 +110,7 @@ MANY = {
 
 @pytest.mark.parametrize("path", ["/api/v1/tools/demo_weekday/call", "/mcp"])
 @pytest.mark.parametrize("kind", MANY)
-async def test_a_body_of_very_many_values_is_not_read(alone: Any, kind: str, path: str) -> None:
+async def test_a_body_of_very_many_values_is_not_read(alone: Local, kind: str, path: str) -> None:
     body = b'{"arguments": {"date": ' + MANY[kind] + b"}}"
     assert len(body) < 8 * 1024 * 1024
     headers = {"Content-Type": "application/json"}
@@ -116,14 +119,14 @@ async def test_a_body_of_very_many_values_is_not_read(alone: Any, kind: str, pat
 
 
 @pytest.mark.parametrize("text", ["a,b,[{\n", '{"a": ["b", "c\\"]},', '\\",['])
-async def test_a_long_text_may_hold_anything(alone: Any, text: str) -> None:
+async def test_a_long_text_may_hold_anything(alone: Local, text: str) -> None:
     body = io.BytesIO(json.dumps({"arguments": {"date": text * 150_000}}).encode())
     headers = {"Content-Type": "application/json"}
     answer = await alone.client().post("/api/v1/tools/demo_weekday/call", data=body, headers=headers)
     assert answer.status == 200
 
 
-async def test_what_was_sent_is_not_told_back(alone: Any) -> None:
+async def test_what_was_sent_is_not_told_back(alone: Local) -> None:
     body = {"name": "S", "url": 3, "choices": [{"kind": "oauth", "client_secret": ["hunter2-hunter2"]}]}
     problem = is_problem(await alone.client().post("/api/v1/servers", body), 422)
     assert {each["field"] for each in problem["errors"]} >= {"url", "choices.0.client_secret"}
@@ -131,7 +134,7 @@ async def test_what_was_sent_is_not_told_back(alone: Any) -> None:
 
 
 async def test_what_nobody_expected_has_an_id_and_no_trace(
-    alone: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    alone: Local, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(*_: object) -> None:
         raise RuntimeError("the password is hunter2-hunter2")
@@ -149,7 +152,7 @@ async def test_what_nobody_expected_has_an_id_and_no_trace(
     assert (await alone.client().get("/api/v1/status")).status == 200
 
 
-async def test_a_person_in_a_browser_gets_a_page(alone: Any) -> None:
+async def test_a_person_in_a_browser_gets_a_page(alone: Local) -> None:
     answer = await alone.client().get("/ui/nothing-here", headers={"Accept": "text/html"})
     assert answer.status == 404
     assert answer.headers["content-type"].startswith("text/html")

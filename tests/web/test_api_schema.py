@@ -6,13 +6,17 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.web.chatting import begin, ended, results_server, run
 
 from toolyard.types.agent import Agent
 from toolyard.web.error_table import KINDS
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
+    from tests.web.conftest import Local, Opening
 
 EXAMPLES, SEED = os.environ.get("SCHEMATHESIS_EXAMPLES", "15"), os.environ.get("SCHEMATHESIS_SEED", "1")
 """More, for a longer search."""
@@ -47,7 +51,7 @@ parameters = {{ "path.id" = "{chat}", "path.seq" = {seq}, "path.n" = 0 }}
 
 
 @pytest.fixture
-async def big(open_site: Any, demo: Any, postgres_url: str) -> Any:
+async def big(open_site: Opening, demo: dict[str, Any], postgres_url: str) -> Any:
     """On PostgreSQL, which takes less of what people send than SQLite does."""
     settings = {"database_url": postgres_url, "secret_key": "a key for tests, long enough"}
     servers = {"demo": demo, "chat": results_server()}
@@ -104,7 +108,9 @@ async def schemathesis(team: Any, admin: Any, config: str, folder: Path, *phases
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-async def test_schemathesis_finds_nothing_route_by_route(big: Any, hostile_http: Any, tmp_path: Path) -> None:
+async def test_schemathesis_finds_nothing_route_by_route(
+    big: Any, hostile_http: Listening, tmp_path: Path
+) -> None:
     admin = await big.person("root", "admin")
     config = CONFIG + await known(big, admin, hostile_http.url)
     await schemathesis(big, admin, config, tmp_path, "examples", "coverage", "fuzzing")
@@ -112,12 +118,12 @@ async def test_schemathesis_finds_nothing_route_by_route(big: Any, hostile_http:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-async def test_schemathesis_finds_nothing_from_route_to_route(team: Any, tmp_path: Path) -> None:
+async def test_schemathesis_finds_nothing_from_route_to_route(team: Local, tmp_path: Path) -> None:
     admin = await team.person("root", "admin")
     await schemathesis(team, admin, CONFIG, tmp_path, "stateful")
 
 
-async def test_the_document_says_everything(team: Any) -> None:
+async def test_the_document_says_everything(team: Local) -> None:
     document = (await team.client().get("/api/v1/openapi.json")).json
     assert document["openapi"].startswith("3.1")
     names: list[str] = []
@@ -141,7 +147,7 @@ async def test_the_document_says_everything(team: Any) -> None:
     assert not [name for name in schemas if "HTTPValidationError" in name]
 
 
-async def test_every_route_and_every_problem_is_in_the_documentation(team: Any) -> None:
+async def test_every_route_and_every_problem_is_in_the_documentation(team: Local) -> None:
     document = (await team.client().get("/api/v1/openapi.json")).json
     page = (Path(__file__).parent.parent.parent / "docs/api.md").read_text()
     routes = {

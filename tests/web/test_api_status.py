@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from toolyard.types.call import Caller
 from toolyard.web.server_status import config_record
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Local, Opening
 
 FIELDS = {
     *("kind", "id", "label", "description", "transport", "trust", "enabled", "state", "reason", "cause"),
@@ -22,7 +25,7 @@ async def status_of(client: Any, server: str) -> Any:
     return next(each for each in answer.json["items"] if each["id"] == server)
 
 
-async def test_there_is_one_record_for_each_server_with_everything_about_it(alone: Any) -> None:
+async def test_there_is_one_record_for_each_server_with_everything_about_it(alone: Local) -> None:
     client = alone.client()
     before = await status_of(client, "demo")
     assert set(before) == FIELDS
@@ -38,7 +41,7 @@ async def test_there_is_one_record_for_each_server_with_everything_about_it(alon
     assert psutil.pid_exists(after["pid"])
 
 
-async def test_a_server_that_failed_says_why_and_what_it_said_last(open_site: Any) -> None:
+async def test_a_server_that_failed_says_why_and_what_it_said_last(open_site: Opening) -> None:
     words = ["-c", "import sys; sys.exit('no database at hand')"]
     local = await open_site(
         {"bad": {"command": "python3", "args": words}, "off": {"command": "x", "enabled": False}}
@@ -52,7 +55,7 @@ async def test_a_server_that_failed_says_why_and_what_it_said_last(open_site: An
     assert (await status_of(client, "off"))["state"] == "disabled"
 
 
-async def test_users_do_not_see_where_entries_stand_and_what_servers_print(team: Any) -> None:
+async def test_users_do_not_see_where_entries_stand_and_what_servers_print(team: Local) -> None:
     await team.person("root", "admin")
     ada = await team.person("ada")
     await ada.token.get("/api/v1/tools")
@@ -61,7 +64,7 @@ async def test_users_do_not_see_where_entries_stand_and_what_servers_print(team:
     assert record["state"] == "ready"
 
 
-async def test_a_call_is_no_change_that_a_stream_would_tell(alone: Any) -> None:
+async def test_a_call_is_no_change_that_a_stream_would_tell(alone: Local) -> None:
     client, server = alone.client(), alone.site.configuration.servers["demo"]
     await client.get("/api/v1/tools")
     before = config_record(alone.site, Caller(), server)
@@ -71,7 +74,9 @@ async def test_a_call_is_no_change_that_a_stream_would_tell(alone: Any) -> None:
     assert before == after
 
 
-async def test_when_a_shared_server_was_used_by_others_is_for_admins(open_site: Any, demo: Any) -> None:
+async def test_when_a_shared_server_was_used_by_others_is_for_admins(
+    open_site: Opening, demo: dict[str, Any]
+) -> None:
     team = await open_site({"demo": {**demo, "shared": True}}, people_mode="password")
     root, ada = await team.person("root", "admin"), await team.person("ada")
     await root.token.get("/api/v1/tools")
@@ -79,14 +84,14 @@ async def test_when_a_shared_server_was_used_by_others_is_for_admins(open_site: 
     assert (await status_of(ada.token, "demo"))["last_call"] is None
 
 
-async def test_each_person_has_a_connection_of_their_own(team: Any) -> None:
+async def test_each_person_has_a_connection_of_their_own(team: Local) -> None:
     ada, bob = await team.person("ada"), await team.person("bob")
     await ada.token.get("/api/v1/tools")
     assert (await status_of(ada.token, "demo"))["state"] == "ready"
     assert (await status_of(bob.token, "demo"))["state"] == "idle"
 
 
-async def test_a_restart_makes_a_new_process(alone: Any) -> None:
+async def test_a_restart_makes_a_new_process(alone: Local) -> None:
     client = alone.client()
     await client.get("/api/v1/tools")
     before = (await status_of(client, "demo"))["pid"]
@@ -99,7 +104,7 @@ async def test_a_restart_makes_a_new_process(alone: Any) -> None:
     assert [entry["target"] for entry in entries] == ["demo"]
 
 
-async def test_only_admins_restart_and_only_what_there_is(team: Any) -> None:
+async def test_only_admins_restart_and_only_what_there_is(team: Local) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     assert (await ada.token.post("/api/v1/servers/demo/restart")).status == 403
     assert (await ada.browser.post("/api/v1/servers/demo/restart")).status == 403

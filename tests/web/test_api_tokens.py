@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from toolyard.types.account import Right, TokenScope
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
+    from tests.web.conftest import Local, Opening
 
 SCOPE = {"rights": ["read", "call"], "servers": ["demo"], "tools": ["demo_w*"], "agents": None}
 
@@ -18,7 +22,7 @@ async def make(person: Any, **more: Any) -> Any:
     return answer.json
 
 
-async def test_a_token_is_made_shown_once_used_listed_and_deleted(team: Any) -> None:
+async def test_a_token_is_made_shown_once_used_listed_and_deleted(team: Local) -> None:
     ada = await team.person("ada")
     made = await make(ada, expires_in=3600)
     assert made["token"].startswith("ty_")
@@ -37,7 +41,7 @@ async def test_a_token_is_made_shown_once_used_listed_and_deleted(team: Any) -> 
     assert (await ada.browser.delete(f"/api/v1/tokens/{made['id']}")).status == 404
 
 
-async def test_no_token_makes_or_deletes_tokens(team: Any) -> None:
+async def test_no_token_makes_or_deletes_tokens(team: Local) -> None:
     ada = await team.person("ada")
     made = await make(ada)
     body = {"name": "more", "scope": {"rights": ["read"]}}
@@ -45,20 +49,20 @@ async def test_no_token_makes_or_deletes_tokens(team: Any) -> None:
     assert (await ada.token.delete(f"/api/v1/tokens/{made['id']}")).status == 403
 
 
-async def test_a_user_cannot_give_a_token_more_than_they_have(team: Any) -> None:
+async def test_a_user_cannot_give_a_token_more_than_they_have(team: Local) -> None:
     ada = await team.person("ada")
     answer = await ada.browser.post("/api/v1/tokens", {"name": "root", "scope": {"rights": ["admin"]}})
     assert answer.status == 403
 
 
-async def test_a_token_can_have_every_right(team: Any) -> None:
+async def test_a_token_can_have_every_right(team: Local) -> None:
     boss = await team.person("boss", "admin")
     rights = [right.value for right in Right]
     made = await boss.browser.post("/api/v1/tokens", {"name": "all", "scope": {"rights": rights}})
     assert (made.status, made.json["scope"]["rights"]) == (201, rights)
 
 
-async def test_an_admins_token_needs_the_right_as_well(team: Any) -> None:
+async def test_an_admins_token_needs_the_right_as_well(team: Local) -> None:
     admin = await team.person("root", "admin")
     weak = await make(admin)
     client = team.client(Authorization=f"Bearer {weak['token']}")
@@ -82,21 +86,23 @@ async def test_an_admins_token_needs_the_right_as_well(team: Any) -> None:
         ({"name": "a", "scope": {**SCOPE, "servers": "demo"}}, "scope.servers"),
     ],
 )
-async def test_what_cannot_be_used_is_named(team: Any, body: Any, field: str) -> None:
+async def test_what_cannot_be_used_is_named(team: Local, body: Any, field: str) -> None:
     ada = await team.person("ada")
     answer = await ada.browser.post("/api/v1/tokens", body)
     assert answer.status == 422, answer.text
     assert any(each["field"].startswith(field) for each in answer.json["errors"]), answer.text
 
 
-async def test_a_token_that_is_nonsense_is_refused(team: Any) -> None:
+async def test_a_token_that_is_nonsense_is_refused(team: Local) -> None:
     for text in ("nonsense", "ty_", "ty_" + "x" * 43, ""):
         answer = await team.client(Authorization=f"Bearer {text}").get("/api/v1/me")
         assert answer.status == 401, text
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_a_limited_token_reaches_the_instances_that_it_names(team: Any, hostile_http: Any) -> None:
+async def test_a_limited_token_reaches_the_instances_that_it_names(
+    team: Local, hostile_http: Listening
+) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/token-scope", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json
@@ -124,7 +130,9 @@ async def test_a_limited_token_reaches_the_instances_that_it_names(team: Any, ho
     assert (await client.post("/api/v1/tools/mcp_two__echo/call", {})).status == 404
 
 
-async def test_a_limited_token_makes_no_instance_that_it_does_not_name(team: Any, hostile_http: Any) -> None:
+async def test_a_limited_token_makes_no_instance_that_it_does_not_name(
+    team: Local, hostile_http: Listening
+) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     body = {"name": "S", "url": f"{hostile_http.url}/good/token-slugs", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]
@@ -143,7 +151,7 @@ async def test_a_limited_token_makes_no_instance_that_it_does_not_name(team: Any
     assert [each["slug"] for each in (await ada.browser.get("/api/v1/instances")).json["items"]] == ["one"]
 
 
-async def test_tokens_expire_unless_their_owner_chooses_otherwise(open_site: Any) -> None:
+async def test_tokens_expire_unless_their_owner_chooses_otherwise(open_site: Opening) -> None:
     for days in (90, 7, 0):
         local = await open_site(people_mode="password", token_lifetime=days)
         ann = await local.person("ann")
@@ -166,7 +174,7 @@ async def test_tokens_expire_unless_their_owner_chooses_otherwise(open_site: Any
         assert chosen["expires_soon"]
 
 
-async def test_the_page_warns_of_tokens_that_expire_soon(open_site: Any) -> None:
+async def test_the_page_warns_of_tokens_that_expire_soon(open_site: Opening) -> None:
     local = await open_site(people_mode="password", token_lifetime=45)
     ann = await local.person("ann")
     page = (await ann.browser.get("/ui/tokens")).text

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.web.conftest import Local, Opening
 
 READ_AND_CALL = frozenset({Right.READ, Right.CALL})
 DEEP = '{"a":' * 600 + "1" + "}" * 600
@@ -22,7 +27,7 @@ async def names(client: Any, query: str = "") -> list[str]:
     return [each["name"] for each in answer.json["items"]]
 
 
-async def test_tools_are_listed_with_everything_about_them(alone: Any) -> None:
+async def test_tools_are_listed_with_everything_about_them(alone: Local) -> None:
     answer = await alone.client().get("/api/v1/tools")
     assert answer.status == 200
     assert [each["name"] for each in answer.json["items"]] == ["demo_count", "demo_weekday"]
@@ -36,7 +41,7 @@ async def test_tools_are_listed_with_everything_about_them(alone: Any) -> None:
     assert one.json == tool
 
 
-async def test_a_call_answers_in_both_views(alone: Any) -> None:
+async def test_a_call_answers_in_both_views(alone: Local) -> None:
     answer = await alone.client().post(
         "/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}}
     )
@@ -46,13 +51,13 @@ async def test_a_call_answers_in_both_views(alone: Any) -> None:
     assert result["raw"]["content"][0]["text"] == result["text"]
 
 
-async def test_a_tools_own_failure_is_a_result(alone: Any) -> None:
+async def test_a_tools_own_failure_is_a_result(alone: Local) -> None:
     answer = await alone.client().post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "soon"}})
     assert (answer.status, answer.json["is_error"]) == (200, True)
 
 
 async def test_an_answer_that_nests_deeply_is_an_answer(
-    open_site: Any, tiny: dict[str, Any], tmp_path: Path
+    open_site: Opening, tiny: dict[str, Any], tmp_path: Path
 ) -> None:
     # As the tiny server, but for one more field of its answer.
     told = '{"content": [{"type": "text", "text": text}]'
@@ -65,7 +70,7 @@ async def test_an_answer_that_nests_deeply_is_an_answer(
     assert answer.json["raw"]["structuredContent"] == json.loads(DEEP)
 
 
-async def test_what_is_refused_and_what_does_not_exist_give_the_same_answer(alone: Any) -> None:
+async def test_what_is_refused_and_what_does_not_exist_give_the_same_answer(alone: Local) -> None:
     client = alone.client()
     hidden = await client.post("/api/v1/tools/demo_forget/call", {})
     missing = await client.post("/api/v1/tools/demo_nothing/call", {})
@@ -74,7 +79,7 @@ async def test_what_is_refused_and_what_does_not_exist_give_the_same_answer(alon
     assert (await client.get("/api/v1/tools/demo_forget")).status == 404
 
 
-async def test_why_tells_the_chain(alone: Any) -> None:
+async def test_why_tells_the_chain(alone: Local) -> None:
     answer = await alone.client().get("/api/v1/tools/demo_forget/why")
     assert answer.status == 200, answer.text
     assert (answer.json["verdict"], answer.json["tool"]) == ("refuse", "demo/forget")
@@ -82,7 +87,9 @@ async def test_why_tells_the_chain(alone: Any) -> None:
     assert (await alone.client().get("/api/v1/tools/nothing/why")).status == 404
 
 
-async def test_a_server_that_cannot_be_listed_is_among_the_failures(open_site: Any, demo: Any) -> None:
+async def test_a_server_that_cannot_be_listed_is_among_the_failures(
+    open_site: Opening, demo: dict[str, Any]
+) -> None:
     local = await open_site({"demo": demo, "bad": {"command": "no-such-program"}})
     client = local.client()
     listed = (await client.get("/api/v1/tools")).json
@@ -101,20 +108,20 @@ async def test_a_server_that_cannot_be_listed_is_among_the_failures(open_site: A
     "body",
     [{"arguments": []}, {"arguments": "date"}, {"argument": {}}, [], 1, {"agent": 3}, {"bundles": "a"}],
 )
-async def test_a_call_of_the_wrong_shape_is_refused(alone: Any, body: Any) -> None:
+async def test_a_call_of_the_wrong_shape_is_refused(alone: Local, body: Any) -> None:
     answer = await alone.client().post("/api/v1/tools/demo_weekday/call", body)
     assert answer.status == 422
     assert answer.json["errors"]
 
 
-async def test_an_agent_or_a_bundle_that_there_is_not_is_told(alone: Any) -> None:
+async def test_an_agent_or_a_bundle_that_there_is_not_is_told(alone: Local) -> None:
     for query in ("agent=nobody", "bundle=nothing"):
         answer = await alone.client().get(f"/api/v1/tools?{query}")
         assert answer.status == 404
         assert "there is no" in answer.json["errors"][0]["message"]
 
 
-async def test_who_hangs_up_cancels_the_call(alone: Any, until: Any) -> None:
+async def test_who_hangs_up_cancels_the_call(alone: Local, until: Callable[..., Awaitable[None]]) -> None:
     client = alone.client()
     await client.get("/api/v1/tools")
     body = {"arguments": {"to": 100, "pause": 0.2}}
@@ -131,7 +138,7 @@ async def test_who_hangs_up_cancels_the_call(alone: Any, until: Any) -> None:
 # Tokens.
 
 
-async def test_a_token_without_the_right_may_not(team: Any) -> None:
+async def test_a_token_without_the_right_may_not(team: Local) -> None:
     reader = await team.person("ada", scope=TokenScope(frozenset({Right.READ})))
     assert await names(reader.token)
     call = await reader.token.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
@@ -156,7 +163,7 @@ async def test_a_token_without_the_right_may_not(team: Any) -> None:
     ],
 )
 async def test_a_token_is_limited_on_the_call_path_itself(
-    team: Any, limits: dict[str, Any], seen: list[str]
+    team: Local, limits: dict[str, Any], seen: list[str]
 ) -> None:
     person = await team.person("ada", scope=TokenScope(READ_AND_CALL, **limits))
     assert await names(person.token) == seen
@@ -172,7 +179,7 @@ async def test_a_token_is_limited_on_the_call_path_itself(
     assert shown == ([] if limits.get("servers") == ("other",) else ["demo"])
 
 
-async def test_why_names_the_token(team: Any) -> None:
+async def test_why_names_the_token(team: Local) -> None:
     person = await team.person("ada", scope=TokenScope(READ_AND_CALL, tools=("demo_w*",)))
     answer = (await person.token.get("/api/v1/tools/demo_count/why")).json
     assert answer["verdict"] == "hide"
@@ -183,7 +190,9 @@ async def test_why_names_the_token(team: Any) -> None:
     }
 
 
-async def test_a_token_for_an_agent_works_as_that_agent_only(open_site: Any, demo: Any) -> None:
+async def test_a_token_for_an_agent_works_as_that_agent_only(
+    open_site: Opening, demo: dict[str, Any]
+) -> None:
     planner = Agent("planner", "Planner", tools=("demo_w*",))
     local = await open_site({"demo": demo}, people_mode="password", agents=[planner])
     person = await local.person("ada", scope=TokenScope(READ_AND_CALL, agents=("planner",)))
@@ -195,7 +204,7 @@ async def test_a_token_for_an_agent_works_as_that_agent_only(open_site: Any, dem
     assert answer.status == 200
 
 
-async def test_calls_are_in_the_audit_log_with_who_and_what(team: Any) -> None:
+async def test_calls_are_in_the_audit_log_with_who_and_what(team: Local) -> None:
     admin, ada = await team.person("root", "admin"), await team.person("ada")
     await ada.token.post("/api/v1/tools/demo_weekday/call", {"arguments": {"date": "2026-07-28"}})
     await ada.token.post("/api/v1/tools/demo_forget/call", {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -13,6 +13,10 @@ from toolyard.errors import SignInNeeded
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.types.call import Caller
 from toolyard.types.registry import InstanceState
+
+if TYPE_CHECKING:
+    from tests.conftest import Programs
+    from tests.web.conftest import Opening
 
 ROOT = Path(__file__).parent.parent.parent
 WHOAMI = "mcp_there__whoami"
@@ -27,7 +31,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", ["header", "oauth"])
 async def test_a_sign_in_that_ends_in_a_chat_is_seen_on_the_page(
-    open_site: Any, listening: Any, kind: str
+    open_site: Opening, listening: Programs, kind: str
 ) -> None:
     program = listening(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
     local = await open_site({}, people_mode="password")

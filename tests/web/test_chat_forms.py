@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.web.browsing import Browser, Node, Page
@@ -20,6 +20,9 @@ from toolyard.agents.chat.result_event import result_event
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Kind, NewEvent, TurnState
 from toolyard.types.result import Result
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
 
 CHAT_SERVER = ROOT / "tests/servers/chat_server.py"
 PLAYGROUND = {
@@ -66,7 +69,7 @@ class Yard:
 
 
 @pytest.fixture
-async def yard(open_site: Opening, model_program: Any, demo: dict[str, Any], tmp_path: Path) -> Yard:
+async def yard(open_site: Opening, model_program: Listening, demo: dict[str, Any], tmp_path: Path) -> Yard:
     asking = {**demo, "args": ["-I", "-S", str(CHAT_SERVER), str(tmp_path / "journal")]}
     servers = {"demo": {**demo, "label": "Demo"}, "playground": PLAYGROUND, "asking": asking}
     local = await open_site(

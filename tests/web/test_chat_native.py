@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.web.chatting import begin, ended, run
 
 from toolyard.types.agent import Agent
 
+if TYPE_CHECKING:
+    from tests.web.conftest import Opening
+
 
 @pytest.fixture
-async def alone(open_site: Any, demo: Any, tmp_path: Path) -> Any:
+async def alone(open_site: Opening, demo: dict[str, Any], tmp_path: Path) -> Any:
     root = tmp_path / "work"
     root.mkdir()
     (root / "notes.txt").write_text("first\nsecond\n")

@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -29,13 +29,19 @@ from tests.web.chatting import (
 
 from toolyard.types.chat import Kind, NewEvent, TurnState
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.conftest import Listening
+    from tests.web.conftest import Opening, Starting
+
 WORDS = " ".join(f"w{n}" for n in range(200))
 KEY = "a key that both replicas have"
 ANN = {"Remote-User": "ann"}
 
 
 @pytest.fixture
-async def local(open_site: Any, model_program: Any, demo: Any) -> Any:
+async def local(open_site: Opening, model_program: Listening, demo: dict[str, Any]) -> Any:
     opened = await open_site({"demo": demo, "chat": results_server()}, models=models_at(model_program.url))
     opened.model = model_program
     return opened
@@ -185,7 +191,7 @@ async def test_a_stream_ends_in_order_when_the_database_does(
 
 
 async def test_a_stream_ends_with_the_sign_in_and_beats_until_then(
-    open_site: Any, monkeypatch: pytest.MonkeyPatch
+    open_site: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolyard.web.api.chat_stream.HEARTBEAT", 0.1)
     team = await open_site(people_mode="password")
@@ -201,7 +207,7 @@ async def test_a_stream_ends_with_the_sign_in_and_beats_until_then(
 
 
 async def test_the_stream_of_a_page_ends_in_order_with_the_sign_in(
-    open_site: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    open_site: Opening, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for module in ("api", "ui"):
         monkeypatch.setattr(f"toolyard.web.{module}.chat_stream.HEARTBEAT", 0.1)
@@ -218,7 +224,7 @@ async def test_the_stream_of_a_page_ends_in_order_with_the_sign_in(
     assert [each for each in caplog.records if each.exc_info] == []
 
 
-async def test_who_leaves_is_forgotten_at_once(local: Any, until: Any) -> None:
+async def test_who_leaves_is_forgotten_at_once(local: Any, until: Callable[..., Awaitable[None]]) -> None:
     client = local.client()
     chat = await begin(client)
     before = asyncio.all_tasks()
@@ -231,7 +237,7 @@ async def test_who_leaves_is_forgotten_at_once(local: Any, until: Any) -> None:
 
 
 async def test_a_slow_reader_costs_no_more_than_what_is_on_its_way(
-    local: Any, until: Any, monkeypatch: pytest.MonkeyPatch
+    local: Any, until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = local.client()
     chat = await begin(client)
@@ -296,7 +302,7 @@ async def slow(url: str, path: str) -> tuple[asyncio.StreamReader, asyncio.Strea
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_a_listener_on_another_replica_sees_the_same_in_the_same_order(
-    serve: Any, model_program: Any, demo: Any, postgres_url: str
+    serve: Starting, model_program: Listening, demo: dict[str, Any], postgres_url: str
 ) -> None:
     env = {
         "TOOLYARD_DATABASE_URL": postgres_url,
@@ -356,7 +362,7 @@ def client_of(url: str) -> Any:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_a_killed_server_leaves_an_interrupted_turn_that_can_be_retried(
-    serve: Any, model_program: Any, demo: Any, tmp_path: Path
+    serve: Starting, model_program: Listening, demo: dict[str, Any], tmp_path: Path
 ) -> None:
     env = {"TOOLYARD_MODELS": json.dumps(models_at(model_program.url))}
     data = tmp_path / "kept"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.agents.chat.house import chat_server, fake_model, kinds, only
@@ -16,6 +16,9 @@ from toolyard.types.chat import Event, Kind
 from toolyard.web.access.dependencies import Visitor
 from toolyard.web.account_admin import change_user
 from toolyard.web.services import Site
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
 
 Opening = Callable[..., Awaitable[Any]]
 
@@ -31,7 +34,7 @@ async def over(site: Site, owner: str, chat_id: str, turn: int) -> Sequence[Even
 
 
 @pytest.fixture
-def model(model_program: Any) -> str:
+def model(model_program: Listening) -> str:
     return model_program.url
 
 

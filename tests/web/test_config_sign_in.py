@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -19,6 +19,10 @@ from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.store.sql.tables import auth_clients, auth_grants
 from toolyard.types.principal import Principal
 from toolyard.types.registry import InstanceState
+
+if TYPE_CHECKING:
+    from tests.conftest import Programs
+    from tests.web.conftest import Opening
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -88,12 +92,12 @@ def buttons(page: Any) -> list[str]:
 
 
 @pytest.fixture
-def program(listening: Any) -> str:
+def program(listening: Programs) -> str:
     return listening(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
 
 
 @pytest.fixture
-async def town(open_site: Any, program: str) -> Town:
+async def town(open_site: Opening, program: str) -> Town:
     config = {"guarded": {"url": f"{program}/mcp"}}
     return Town(await open_site(config, people_mode="password"), program)
 
@@ -205,7 +209,7 @@ async def test_an_entry_that_leads_elsewhere_meanwhile_gets_no_sign_in(town: Tow
     assert await site.database.auth.grant(f"user:{ann.user.id}:guarded") is None
 
 
-async def test_it_survives_a_restart(open_site: Any, town: Town, tmp_path: Path) -> None:
+async def test_it_survives_a_restart(open_site: Opening, town: Town, tmp_path: Path) -> None:
     ann = await town.local.person("ann")
     await town.sign_in(ann.browser, "ann-there")
     kept = await town.local.site.database.auth.grant(f"user:{ann.user.id}:guarded")
@@ -215,7 +219,7 @@ async def test_it_survives_a_restart(open_site: Any, town: Town, tmp_path: Path)
     assert await whoami(ann.token) == (200, "ann-there")
 
 
-async def test_in_the_mode_for_one_the_same_button_signs_in(open_site: Any, program: str) -> None:
+async def test_in_the_mode_for_one_the_same_button_signs_in(open_site: Opening, program: str) -> None:
     town = Town(await open_site({"guarded": {"url": f"{program}/mcp", "shared": True}}), program)
     page = await town.local.client().get("/ui/servers/guarded")
     browser = town.local.client(Cookie=page.headers["set-cookie"].partition(";")[0])
@@ -235,7 +239,9 @@ async def test_in_the_mode_for_one_the_same_button_signs_in(open_site: Any, prog
     ],
     ids=str,
 )
-async def test_a_server_that_nobody_signs_in_to(open_site: Any, program: str, entry: dict[str, Any]) -> None:
+async def test_a_server_that_nobody_signs_in_to(
+    open_site: Opening, program: str, entry: dict[str, Any]
+) -> None:
     config = {"guarded": {"url": f"{program}/mcp", **entry}}
     town = Town(await open_site(config, people_mode="password"), program)
     ann = await town.local.person("ann")

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -16,6 +16,10 @@ from yarl import URL
 from toolyard.auth.records import issuer_digest
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.types.registry import RegistryServer
+
+if TYPE_CHECKING:
+    from tests.conftest import Programs
+    from tests.web.conftest import Opening
 
 ROOT = Path(__file__).parent.parent.parent
 SECRET = "secret-of-the-entry"
@@ -48,7 +52,7 @@ class Honest:
 
 
 @pytest.fixture
-async def honest(listening: Any) -> Honest:
+async def honest(listening: Programs) -> Honest:
     url = listening(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
     async with aiohttp.ClientSession() as session, session.get(f"{url}/control") as response:
         issuers = await response.json()
@@ -58,7 +62,7 @@ async def honest(listening: Any) -> Honest:
 
 
 @pytest.fixture
-def hostile_url(listening: Any) -> str:
+def hostile_url(listening: Programs) -> str:
     return listening(sys.executable, "-I", ROOT / "tests/oauth/hostile.py", "{port}").url
 
 
@@ -92,7 +96,7 @@ class Yard:
 
 
 @pytest.fixture
-async def yard(open_site: Any) -> Yard:
+async def yard(open_site: Opening) -> Yard:
     local = await open_site({}, people_mode="password")
     return Yard(local, await local.person("root", "admin"))
 
@@ -228,7 +232,7 @@ async def file_contents(open_site: Any, config: dict[str, Any]) -> tuple[Any, st
 
 
 async def test_the_page_of_a_file_server_shows_the_line_and_the_redirect_address(
-    open_site: Any, hostile_url: str
+    open_site: Opening, hostile_url: str
 ) -> None:
     local, text = await file_contents(open_site, entry(hostile_url))
     assert f"This server names {hostile_url} as its authorization server." in unescape(text)
@@ -240,7 +244,7 @@ async def test_the_page_of_a_file_server_shows_the_line_and_the_redirect_address
 
 
 async def test_a_confirmed_file_server_shows_the_redirect_address_alone(
-    open_site: Any, honest: Honest
+    open_site: Opening, honest: Honest
 ) -> None:
     issuer = honest.issuers["as1"]
     local, text = await file_contents(open_site, entry(honest.url, issuer=issuer))
@@ -249,7 +253,7 @@ async def test_a_confirmed_file_server_shows_the_redirect_address_alone(
 
 
 async def test_a_file_server_that_signs_in_by_itself_has_no_redirect_address(
-    open_site: Any, honest: Honest
+    open_site: Opening, honest: Honest
 ) -> None:
     _, text = await file_contents(open_site, entry(honest.url, grant="client_credentials"))
     assert copied(text, "issuer-line") == f'"issuer": "{honest.issuers["as1"]}"'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import psutil
@@ -19,6 +19,9 @@ from toolyard.web.server.connection_limits import ConnectionLimits, connection_l
 from toolyard.web.server.header_timeout import PatientProtocol
 from toolyard.web.server.run import Running
 from toolyard.web.server.socket import bind
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Opening, Starting
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -58,7 +61,7 @@ class Peer:
 
 
 @pytest.fixture
-async def bounded(open_site: Any) -> AsyncIterator[Any]:
+async def bounded(open_site: Opening) -> AsyncIterator[Any]:
     """``await bounded(limits)``: the port of a server with these limits."""
     running: list[Running] = []
 
@@ -163,7 +166,7 @@ def test_half_of_the_descriptors_are_left_for_calls(tmp_path: Any) -> None:
     assert connection_limits(settings(tmp_path), 65_536).total == settings(tmp_path).max_connections
 
 
-async def test_the_first_byte_is_waited_for_a_shorter_time_than_the_rest(open_site: Any) -> None:
+async def test_the_first_byte_is_waited_for_a_shorter_time_than_the_rest(open_site: Opening) -> None:
     assert PatientProtocol.first_byte_seconds < PatientProtocol.head_seconds
 
     class Hasty(PatientProtocol):
@@ -200,7 +203,7 @@ runpy.run_module("toolyard", run_name="__main__", alter_sys=True)
 
 @pytest.mark.parametrize(("soft", "hard", "addresses"), [(256, 2048, 1), (256, 2048, 8), (256, 256, 8)])
 async def test_idle_connections_of_strangers_keep_nobody_from_calling(
-    serve: Any, tiny: Any, soft: int, hard: int, addresses: int
+    serve: Starting, tiny: dict[str, Any], soft: int, hard: int, addresses: int
 ) -> None:
     """A stdio server is started meanwhile, which takes descriptors too, and gets the limit that we had."""
     program = ("-c", LIMITED.format(soft=soft, hard=hard))

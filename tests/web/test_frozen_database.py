@@ -7,11 +7,14 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.proxies import FreezableProxy, freezable
 from tests.web.conftest import environment
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Opening
 
 KEY = "a key for tests, long enough"
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -19,7 +22,7 @@ HANG_GUARD = 120
 
 
 @pytest.fixture
-async def frozen(postgres_url: str, open_site: Any) -> AsyncIterator[tuple[FreezableProxy, Any]]:
+async def frozen(postgres_url: str, open_site: Opening) -> AsyncIterator[tuple[FreezableProxy, Any]]:
     """A site with accounts, and one person, whose database has just stopped answering."""
     async with freezable(postgres_url) as (proxy, url):
         site = await open_site(

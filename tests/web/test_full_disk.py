@@ -8,9 +8,12 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Opening
 
 CALL = "/api/v1/tools/demo_weekday/call"
 ARGUMENTS = {"arguments": {"date": "2026-07-28"}}
@@ -46,7 +49,7 @@ async def calls_of(site: Any, action: str) -> int:
 
 
 async def test_calls_are_refused_while_the_audit_log_cannot_be_written(
-    small_disk: Path, open_site: Any, demo: dict[str, Any], caplog: pytest.LogCaptureFixture
+    small_disk: Path, open_site: Opening, demo: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     site = await open_site({"demo": demo}, data=small_disk / "data", people_mode="password")
     ann = await site.person("Ann")
@@ -76,7 +79,7 @@ async def test_calls_are_refused_while_the_audit_log_cannot_be_written(
 
 
 async def test_a_strict_log_has_the_entry_before_the_call_is_made(
-    small_disk: Path, open_site: Any, demo: dict[str, Any]
+    small_disk: Path, open_site: Opening, demo: dict[str, Any]
 ) -> None:
     site = await open_site({"demo": demo}, data=small_disk / "data", people_mode="password", audit="strict")
     ann = await site.person("Ann")
@@ -92,7 +95,7 @@ async def test_a_strict_log_has_the_entry_before_the_call_is_made(
 
 
 async def test_the_one_local_user_is_not_held_up(
-    small_disk: Path, open_site: Any, demo: dict[str, Any]
+    small_disk: Path, open_site: Opening, demo: dict[str, Any]
 ) -> None:
     site = await open_site({"demo": demo}, data=small_disk / "data")
     client = site.client()

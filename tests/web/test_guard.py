@@ -8,13 +8,16 @@ import json
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from toolyard.config.settings.table import Settings
 from toolyard.web.access.hosts import Host, Hosts
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Opening
 
 OWN = "127.0.0.1:{port}"
 EVIL = "http://evil.example"
@@ -92,7 +95,7 @@ EVERYWHERE = [
 
 
 @pytest.mark.parametrize("mode", ["none", "password", "proxy"])
-async def test_a_foreign_name_gets_in_nowhere_in_no_mode(open_site: Any, mode: str) -> None:
+async def test_a_foreign_name_gets_in_nowhere_in_no_mode(open_site: Opening, mode: str) -> None:
     """As a page does whose name was pointed at us after it was loaded (DNS rebinding)."""
     local = await open_site(people_mode=mode, trusted_proxies=("127.0.0.1",))
     tricks = [
@@ -142,13 +145,13 @@ UNREADABLE = [
 ]
 
 
-async def test_loopback_has_many_names(open_site: Any) -> None:
+async def test_loopback_has_many_names(open_site: Opening) -> None:
     local = await open_site()
     for host in LOOPBACK:
         assert (await send(local, "GET", "/healthz", host=host)).status == 200, host
 
 
-async def test_a_name_that_is_not_ours(open_site: Any) -> None:
+async def test_a_name_that_is_not_ours(open_site: Opening) -> None:
     local = await open_site()
     for host in FOREIGN:
         answer = await send(local, "GET", "/api/v1/me", host=host)
@@ -157,19 +160,19 @@ async def test_a_name_that_is_not_ours(open_site: Any) -> None:
         assert "allowed_hosts" in answer.json["hint"]
 
 
-async def test_a_name_that_is_none(open_site: Any) -> None:
+async def test_a_name_that_is_none(open_site: Opening) -> None:
     local = await open_site()
     for host in UNREADABLE:
         assert (await send(local, "GET", "/healthz", host=host)).status == 400, host
 
 
-async def test_no_name_and_two_names(open_site: Any) -> None:
+async def test_no_name_and_two_names(open_site: Opening) -> None:
     local = await open_site()
     assert (await send(local, "GET", "/healthz", host=None)).status == 400
     assert (await send(local, "GET", "/healthz", [("Host", "evil.example")])).status == 400
 
 
-async def test_names_that_the_operator_adds(open_site: Any) -> None:
+async def test_names_that_the_operator_adds(open_site: Opening) -> None:
     local = await open_site(
         people_mode="password",
         host="0.0.0.0",
@@ -254,7 +257,7 @@ CASES: list[tuple[str, Headers, int]] = [
 ]
 
 
-async def test_who_may_send_what(open_site: Any) -> None:
+async def test_who_may_send_what(open_site: Opening) -> None:
     local, wrong = await open_site(), []
     for method, headers, status in CASES:
         path, body = ("/api/v1/tokens", _TOKEN) if method == "POST" else ("/api/v1/me", b"")
@@ -268,14 +271,14 @@ async def test_who_may_send_what(open_site: Any) -> None:
 _TOKEN = b'{"name": "x", "scope": {"rights": ["read"]}}'
 
 
-async def test_a_foreign_origin_gets_in_nowhere(open_site: Any) -> None:
+async def test_a_foreign_origin_gets_in_nowhere(open_site: Opening) -> None:
     local = await open_site()
     for path in EVERYWHERE:
         for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
             assert (await send(local, method, path, [("Origin", EVIL)])).status == 403, (method, path)
 
 
-async def test_a_token_does_not_open_the_door_to_a_foreign_page(open_site: Any) -> None:
+async def test_a_token_does_not_open_the_door_to_a_foreign_page(open_site: Opening) -> None:
     local = await open_site(people_mode="password")
     ann = await local.person("ann")
     headers = [("Authorization", f"Bearer {ann.secret}")]
@@ -283,7 +286,7 @@ async def test_a_token_does_not_open_the_door_to_a_foreign_page(open_site: Any) 
     assert (await send(local, "GET", "/api/v1/me", [*headers, ("Origin", EVIL)])).status == 403
 
 
-async def test_a_websocket_of_a_foreign_page_is_refused(open_site: Any) -> None:
+async def test_a_websocket_of_a_foreign_page_is_refused(open_site: Opening) -> None:
     upgrade = [
         ("Upgrade", "websocket"),
         ("Connection", "Upgrade"),
@@ -294,7 +297,7 @@ async def test_a_websocket_of_a_foreign_page_is_refused(open_site: Any) -> None:
     assert (await send(local, "GET", "/api/v1/events", [*upgrade, ("Origin", EVIL)])).status == 403
 
 
-async def test_the_public_address_is_an_origin_of_ours(open_site: Any) -> None:
+async def test_the_public_address_is_an_origin_of_ours(open_site: Opening) -> None:
     local = await open_site(people_mode="password", public_url="https://toolyard.example")
     for origin, host, status in (
         ("https://toolyard.example", "toolyard.example", 401),
@@ -308,7 +311,7 @@ async def test_the_public_address_is_an_origin_of_ours(open_site: Any) -> None:
         assert answer.status == status, (origin, host)
 
 
-async def test_what_a_proxy_says_of_the_way_is_believed_from_trusted_ones_only(open_site: Any) -> None:
+async def test_what_a_proxy_says_of_the_way_is_believed_from_trusted_ones_only(open_site: Opening) -> None:
     local = await open_site(people_mode="password", trusted_proxies=["127.0.0.2"], allowed_hosts=["yard.lan"])
     headers = [("Origin", "https://yard.lan"), ("X-Forwarded-Proto", "https")]
     for source, status in (("127.0.0.2", 401), ("127.0.0.1", 403)):
@@ -331,7 +334,7 @@ HEADERS = {
 }
 
 
-async def test_every_answer_carries_them_good_or_bad(open_site: Any) -> None:
+async def test_every_answer_carries_them_good_or_bad(open_site: Opening) -> None:
     local = await open_site(people_mode="password", public_url="https://toolyard.example")
     for path, headers, host in (
         *((path, (), OWN) for path in EVERYWHERE),
@@ -348,14 +351,14 @@ async def test_every_answer_carries_them_good_or_bad(open_site: Any) -> None:
         assert not answer.all("server")
 
 
-async def test_no_response_is_compressed(open_site: Any) -> None:
+async def test_no_response_is_compressed(open_site: Opening) -> None:
     local = await open_site()
     for path in EVERYWHERE:
         answer = await send(local, "GET", path, [("Accept-Encoding", "gzip, deflate, br, zstd")])
         assert not answer.all("content-encoding"), path
 
 
-async def test_without_https_browsers_are_not_told_to_insist_on_it(open_site: Any) -> None:
+async def test_without_https_browsers_are_not_told_to_insist_on_it(open_site: Opening) -> None:
     assert not (await send(await open_site(), "GET", "/healthz")).all("strict-transport-security")
 
 
@@ -367,7 +370,7 @@ async def test_without_https_browsers_are_not_told_to_insist_on_it(open_site: An
 )
 @pytest.mark.parametrize("said", [True, False], ids=["said", "not said"])
 async def test_a_body_that_is_too_long_is_not_read_to_its_end(
-    open_site: Any, path: str, limit: int, said: bool
+    open_site: Opening, path: str, limit: int, said: bool
 ) -> None:
     local = await open_site()
     length = f"Content-Length: {limit * 1000}" if said else "Transfer-Encoding: chunked"
@@ -393,7 +396,7 @@ def _told(port: int | None, begun: bytes) -> bytes:
     return answer
 
 
-async def test_a_body_that_never_comes_is_not_waited_for_for_ever(open_site: Any) -> None:
+async def test_a_body_that_never_comes_is_not_waited_for_for_ever(open_site: Opening) -> None:
     """The HTTP server would wait; the application has its own clock."""
     from toolyard.web.app import make_app
     from toolyard.web.middleware.request_body import RequestBodies
@@ -425,7 +428,7 @@ async def test_a_body_that_never_comes_is_not_waited_for_for_ever(open_site: Any
         await running.cancel()
 
 
-async def test_a_body_in_pieces_arrives_whole(open_site: Any) -> None:
+async def test_a_body_in_pieces_arrives_whole(open_site: Opening) -> None:
     local = await open_site()
     reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(local.url).port)
     writer.write(
@@ -446,7 +449,7 @@ async def test_a_body_in_pieces_arrives_whole(open_site: Any) -> None:
 # Strangers.
 
 
-async def test_what_a_stranger_brings_is_not_taken_apart(open_site: Any) -> None:
+async def test_what_a_stranger_brings_is_not_taken_apart(open_site: Opening) -> None:
     local = await open_site(people_mode="password")
     ann = await local.person("ann")
     broken = {"data": b'{"name": ', "headers": {"Content-Type": "application/json"}}
@@ -460,7 +463,7 @@ async def test_what_a_stranger_brings_is_not_taken_apart(open_site: Any) -> None
         assert (await client.post("/api/v1/chats", {})).status == 201
 
 
-async def test_a_form_that_anybody_may_send_is_short(open_site: Any) -> None:
+async def test_a_form_that_anybody_may_send_is_short(open_site: Opening) -> None:
     client = (await open_site(people_mode="password")).client()
     for path in ("/ui/sign-in", "/ui/invite/x"):
         assert (await client.post(path, data={"name": "x" * 70_000})).status == 413

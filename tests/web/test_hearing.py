@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -22,6 +22,9 @@ from toolyard.web import gateway_mount
 from toolyard.web.live import updates
 from toolyard.web.live.updates import Change, Live
 from toolyard.web.server import invalidation
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -109,7 +112,7 @@ async def test_whoever_is_disabled_anywhere_is_refused(team: Local, elsewhere: D
 
 
 async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_in(
-    team: Local, elsewhere: Database, until: Any
+    team: Local, elsewhere: Database, until: Callable[..., Awaitable[None]]
 ) -> None:
     ann = await team.person("ann")
     assert await listed(ann.token) == 200

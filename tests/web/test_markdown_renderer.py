@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +11,9 @@ from toolyard.types.chat import Chat, Kind, NewEvent, TurnState
 from toolyard.web.rendering import renderer as markdown_renderer
 from toolyard.web.rendering.markdown import as_written, markdown
 from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Opening
 
 LONG = "A **strong** word.\n" * 200
 SLOW = "- a\n" * 40_000
@@ -117,7 +120,7 @@ async def test_placeholders_cannot_be_forged_by_a_text(renderer: MarkdownRendere
     assert r"\u00000\u0000" in page
 
 
-async def test_the_page_of_a_chat_is_rendered_apart(open_site: Any, in_process: list[str]) -> None:
+async def test_the_page_of_a_chat_is_rendered_apart(open_site: Opening, in_process: list[str]) -> None:
     local = await open_site({})
     site = local.site
     answers = [f"{number} {LONG}" for number in range(5)]

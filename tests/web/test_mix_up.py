@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -20,6 +20,10 @@ from yarl import URL
 from toolyard.auth.records import issuer_digest
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.types.registry import Instance
+
+if TYPE_CHECKING:
+    from tests.conftest import Programs
+    from tests.web.conftest import Opening
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"
@@ -77,7 +81,7 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(open_site: Any, listening: Any, monkeypatch: pytest.MonkeyPatch) -> Scene:
+async def scene(open_site: Opening, listening: Programs, monkeypatch: pytest.MonkeyPatch) -> Scene:
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -16,6 +16,10 @@ from yarl import URL
 from toolyard.auth.records import issuer_digest
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.types.registry import Instance, InstanceState
+
+if TYPE_CHECKING:
+    from tests.conftest import Programs
+    from tests.web.conftest import Opening
 
 ROOT = Path(__file__).parent.parent.parent
 CALLBACK = "/ui/auth/mcp/callback"
@@ -89,7 +93,7 @@ class Team:
 
 
 @pytest.fixture
-async def team(open_site: Any, listening: Any, no_proxies: None) -> Team:
+async def team(open_site: Opening, listening: Programs, no_proxies: None) -> Team:
     program = listening(sys.executable, "-I", ROOT / "tests/oauth/server.py", "{port}").url
     local = await open_site({}, people_mode="password")
     draft = ServerDraft("Guarded", f"{program}/mcp", private_addresses=True, choices=(ChoiceDraft("oauth"),))
@@ -322,7 +326,7 @@ async def test_a_token_begins_nothing(team: Team) -> None:
 # Who we are.
 
 
-async def test_each_issuer_has_a_document_once_a_sign_in_was_begun_there(open_site: Any) -> None:
+async def test_each_issuer_has_a_document_once_a_sign_in_was_begun_there(open_site: Opening) -> None:
     local = await open_site({}, public_url="https://yard.example/")
     issuer, client = "https://login.example", local.client(Host="yard.example")
     path = f"/oauth/client/{issuer_digest(issuer)}.json"
@@ -337,7 +341,7 @@ async def test_each_issuer_has_a_document_once_a_sign_in_was_begun_there(open_si
 
 
 async def test_the_document_of_earlier_versions_stays_for_refreshes_and_signs_nobody_in(
-    open_site: Any,
+    open_site: Opening,
 ) -> None:
     local = await open_site({}, public_url="https://yard.example/")
     answer = await local.client(Host="yard.example").get("/oauth/client.json")
@@ -347,7 +351,7 @@ async def test_the_document_of_earlier_versions_stays_for_refreshes_and_signs_no
 
 @pytest.mark.parametrize("settings", [{}, {"public_url": "http://yard.example"}])
 async def test_without_a_public_address_there_is_no_document(
-    open_site: Any, settings: dict[str, str]
+    open_site: Opening, settings: dict[str, str]
 ) -> None:
     local = await open_site({}, **settings)
     host = {"Host": "yard.example"} if settings else {}

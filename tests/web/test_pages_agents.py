@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.web.browsing import Browser
@@ -11,6 +11,9 @@ from tests.web.test_pages_render import check
 
 from toolyard.agents.definitions.watch import AgentsNow, read_now
 from toolyard.types.agent import Agent
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Opening
 
 READER = Agent(
     "reader",
@@ -35,7 +38,7 @@ HOSTILE = Agent(
 
 
 @pytest.fixture
-async def alone(open_site: Any, demo: Any, tmp_path: Path) -> Any:
+async def alone(open_site: Opening, demo: dict[str, Any], tmp_path: Path) -> Any:
     return await open_site({"demo": demo}, agents=[READER, LOST, HOSTILE], workspace_root=str(tmp_path))
 
 
@@ -54,7 +57,7 @@ async def test_the_list_has_every_agent_and_a_way_to_it(alone: Any) -> None:
     assert page.root.one("nav").one("a", href="/ui/agents").attrs["aria-current"] == "page"
 
 
-async def test_without_agents_the_page_says_what_one_is(open_site: Any) -> None:
+async def test_without_agents_the_page_says_what_one_is(open_site: Opening) -> None:
     empty = await open_site({})
     page = await Browser(empty.client()).get("/ui/agents")
     check(page)
@@ -62,7 +65,9 @@ async def test_without_agents_the_page_says_what_one_is(open_site: Any) -> None:
     assert "AGENTS.md" in page.text
 
 
-async def test_a_broken_file_is_told_with_its_lines_to_admins_alone(open_site: Any, tmp_path: Path) -> None:
+async def test_a_broken_file_is_told_with_its_lines_to_admins_alone(
+    open_site: Opening, tmp_path: Path
+) -> None:
     team = await open_site({}, people_mode="password", agents=[READER])
     file = tmp_path / "AGENTS.md"
     file.write_text("## A\n---\ntools: all\nmodell: x\n---\n")

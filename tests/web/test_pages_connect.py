@@ -88,7 +88,7 @@ async def test_a_token_is_made_for_the_client_and_opens_the_address(team: Local,
     assert CLIENTS[client].title in (await bob.get("/ui/tokens")).text
 
 
-async def test_each_offer_has_its_address_and_its_bounds(open_site: Opening, demo: Any) -> None:
+async def test_each_offer_has_its_address_and_its_bounds(open_site: Opening, demo: dict[str, Any]) -> None:
     agent = Agent(id="code-reader", name="Code Reader", prompt="Read.")
     local = await open_site({"demo": demo}, people_mode="password", agents=(agent,))
     bob = Browser((await local.person("bob")).browser)

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from http.cookies import SimpleCookie
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import aiohttp
@@ -17,6 +17,9 @@ from yarl import URL
 
 from toolyard.accounts.attempt_limits import Limits, guest_counters
 from toolyard.types.account import Right, Role, TokenScope
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Opening
 
 PASSWORD = "correct horse battery staple"
 
@@ -127,7 +130,7 @@ async def _actions(local: Any) -> list[tuple[str, str, str, str]]:
 # Signing in.
 
 
-async def test_somebody_signs_in_and_out(team: Any, browse: Any) -> None:
+async def test_somebody_signs_in_and_out(team: Any, browse: Callable[..., Browser]) -> None:
     await team.person("ann")
     browser = browse(team)
     page = await browser.get("/ui/mcp?q=1")
@@ -146,7 +149,7 @@ async def test_somebody_signs_in_and_out(team: Any, browse: Any) -> None:
     assert (await _actions(team))[-2:] == [("sign_in", "ann", "ann", "ok"), ("sign_out", "ann", "", "ok")]
 
 
-async def test_what_was_wrong_is_told_without_saying_which(team: Any, browse: Any) -> None:
+async def test_what_was_wrong_is_told_without_saying_which(team: Any, browse: Callable[..., Browser]) -> None:
     await team.person("ann")
     pages = []
     for name, password in (("ann", "a wrong one"), ("nobody", PASSWORD), ('"><script>', "x" * 20)):
@@ -169,7 +172,9 @@ async def _guess(local: Any, name: str, address: str, times: int = 14) -> None:
         await limits.failed(guest_counters(name, address))
 
 
-async def test_too_many_failures_are_told_with_the_time_to_wait(team: Any, browse: Any) -> None:
+async def test_too_many_failures_are_told_with_the_time_to_wait(
+    team: Any, browse: Callable[..., Browser]
+) -> None:
     await team.person("ann")
     browser = browse(team)
     assert (await browser.sign_in("ann", "wrong")).status == 401
@@ -180,7 +185,7 @@ async def test_too_many_failures_are_told_with_the_time_to_wait(team: Any, brows
 
 
 async def test_a_browser_that_was_signed_in_before_is_let_in_while_strangers_guess(
-    team: Any, browse: Any
+    team: Any, browse: Callable[..., Browser]
 ) -> None:
     await team.person("ann")
     await team.person("bob")
@@ -197,7 +202,9 @@ async def test_a_browser_that_was_signed_in_before_is_let_in_while_strangers_gue
     assert (await me(known)).status == 200
 
 
-async def test_failures_are_counted_by_who_is_behind_a_trusted_proxy(open_site: Any, browse: Any) -> None:
+async def test_failures_are_counted_by_who_is_behind_a_trusted_proxy(
+    open_site: Opening, browse: Callable[..., Browser]
+) -> None:
     local = await open_site(people_mode="password", trusted_proxies=["127.0.0.2"])
     await local.person("ann")
 
@@ -218,7 +225,9 @@ async def test_failures_are_counted_by_who_is_behind_a_trusted_proxy(open_site: 
 # Cookies.
 
 
-async def test_a_session_begins_with_a_cookie_that_nobody_had_before(team: Any, browse: Any) -> None:
+async def test_a_session_begins_with_a_cookie_that_nobody_had_before(
+    team: Any, browse: Callable[..., Browser]
+) -> None:
     """Session fixation: a cookie that somebody planted is worth nothing afterwards."""
     await team.person("ann")
     victim, attacker = browse(team), browse(team)
@@ -238,7 +247,7 @@ async def test_a_session_begins_with_a_cookie_that_nobody_had_before(team: Any, 
     assert (await me(attacker)).status == 401
 
 
-async def test_signing_in_again_ends_the_session_before(team: Any, browse: Any) -> None:
+async def test_signing_in_again_ends_the_session_before(team: Any, browse: Callable[..., Browser]) -> None:
     await team.person("ann")
     await team.person("bob")
     browser, other = browse(team), browse(team)
@@ -252,7 +261,7 @@ async def test_signing_in_again_ends_the_session_before(team: Any, browse: Any) 
 
 
 async def test_a_sign_in_page_from_before_another_windows_sign_in_works_at_the_second_try(
-    team: Any, browse: Any
+    team: Any, browse: Callable[..., Browser]
 ) -> None:
     await team.person("ann")
     browser = browse(team)
@@ -276,7 +285,7 @@ async def test_a_sign_in_page_from_before_another_windows_sign_in_works_at_the_s
     ],
 )
 async def test_what_the_cookie_is_like(
-    open_site: Any, browse: Any, public_url: str | None, name: str, secure: bool
+    open_site: Opening, browse: Callable[..., Browser], public_url: str | None, name: str, secure: bool
 ) -> None:
     local = await open_site(people_mode="password", **({"public_url": public_url} if public_url else {}))
     await local.person("ann")
@@ -295,13 +304,13 @@ async def test_what_the_cookie_is_like(
     assert before.value != after.value
 
 
-async def test_programs_get_no_cookie(open_site: Any, team: Any, browse: Any) -> None:
+async def test_programs_get_no_cookie(open_site: Opening, team: Any, browse: Callable[..., Browser]) -> None:
     for local in (team, await open_site()):
         for path in ("/api/v1/me", "/healthz"):
             assert "Set-Cookie" not in (await browse(local).get(path)).headers
 
 
-async def test_a_cookie_that_is_none_of_ours(team: Any, browse: Any) -> None:
+async def test_a_cookie_that_is_none_of_ours(team: Any, browse: Callable[..., Browser]) -> None:
     for text in ("", "x", "A" * 43, "A" * 5000, "é", "a;b"):
         browser = browse(team)
         page = await browser.ask("GET", "/api/v1/me", {"Cookie": f"toolyard={text}"})
@@ -313,7 +322,7 @@ async def test_a_cookie_that_is_none_of_ours(team: Any, browse: Any) -> None:
 # Forms.
 
 
-async def test_a_form_without_the_proof_changes_nothing(team: Any, browse: Any) -> None:
+async def test_a_form_without_the_proof_changes_nothing(team: Any, browse: Callable[..., Browser]) -> None:
     await team.person("ann")
     await team.person("eve")
     ann, eve = browse(team), browse(team)
@@ -340,7 +349,7 @@ async def test_a_form_without_the_proof_changes_nothing(team: Any, browse: Any) 
     assert (await me(ann)).status == 401
 
 
-async def test_signing_in_needs_the_proof_too(team: Any, browse: Any) -> None:
+async def test_signing_in_needs_the_proof_too(team: Any, browse: Callable[..., Browser]) -> None:
     """Otherwise a page elsewhere could sign somebody in as its author, and read what they do."""
     await team.person("eve")
     browser = browse(team)
@@ -353,7 +362,7 @@ async def test_signing_in_needs_the_proof_too(team: Any, browse: Any) -> None:
 
 
 async def test_the_proof_outlives_a_restart_and_holds_on_every_replica(
-    open_site: Any, browse: Any, tmp_path: Any
+    open_site: Opening, browse: Callable[..., Browser], tmp_path: Any
 ) -> None:
     one = await open_site(people_mode="password", data=tmp_path / "shared")
     other = await open_site(people_mode="password", data=tmp_path / "shared")
@@ -366,7 +375,9 @@ async def test_the_proof_outlives_a_restart_and_holds_on_every_replica(
     assert done.status == 303
 
 
-async def test_the_api_takes_no_types_that_a_form_elsewhere_could_send(open_site: Any, browse: Any) -> None:
+async def test_the_api_takes_no_types_that_a_form_elsewhere_could_send(
+    open_site: Opening, browse: Callable[..., Browser]
+) -> None:
     local = await open_site()
     body = b'{"name": "x", "scope": {"rights": ["read"]}}'
     browser = browse(local)
@@ -400,7 +411,7 @@ ELSEWHERE = [
 ]
 
 
-async def test_a_sign_in_leads_nowhere_else(team: Any, browse: Any) -> None:
+async def test_a_sign_in_leads_nowhere_else(team: Any, browse: Callable[..., Browser]) -> None:
     await team.person("ann")
     browser = browse(team)
     for to in ELSEWHERE:
@@ -416,7 +427,7 @@ async def test_a_sign_in_leads_nowhere_else(team: Any, browse: Any) -> None:
 # Links.
 
 
-async def test_a_link_sets_a_password_once(team: Any, browse: Any) -> None:
+async def test_a_link_sets_a_password_once(team: Any, browse: Callable[..., Browser]) -> None:
     text = await team.site.people.invite("bob", Role.USER)
     browser = browse(team)
     page = await browser.get(f"/ui/invite/{text}")
@@ -441,7 +452,7 @@ async def test_a_link_sets_a_password_once(team: Any, browse: Any) -> None:
     assert ("invite.accept", "bob", "bob", "ok") in await _actions(team)
 
 
-async def test_a_link_that_was_never_made(team: Any, browse: Any) -> None:
+async def test_a_link_that_was_never_made(team: Any, browse: Callable[..., Browser]) -> None:
     for text in ("x", "A" * 43, "..%2f..%2fetc", "%00", "é", "A" * 5000):
         assert (await browse(team).get(f"/ui/invite/{quote(text, safe='%')}")).status == 404, text
 
@@ -449,7 +460,7 @@ async def test_a_link_that_was_never_made(team: Any, browse: Any) -> None:
 # The account.
 
 
-async def test_changing_the_password(team: Any, browse: Any) -> None:
+async def test_changing_the_password(team: Any, browse: Callable[..., Browser]) -> None:
     await team.person("ann")
     one, other = browse(team), browse(team)
     await one.sign_in("ann")
@@ -479,7 +490,7 @@ async def test_changing_the_password(team: Any, browse: Any) -> None:
 # Tokens.
 
 
-async def test_a_token_opens_the_api_and_no_page(team: Any, browse: Any) -> None:
+async def test_a_token_opens_the_api_and_no_page(team: Any, browse: Callable[..., Browser]) -> None:
     ann = await team.person("ann")
     browser = browse(team, headers={"Authorization": f"Bearer {ann.secret}"})
     assert (await me(browser)).status == 200
@@ -492,7 +503,9 @@ async def test_a_token_opens_the_api_and_no_page(team: Any, browse: Any) -> None
 
 
 @pytest.mark.parametrize("mode", ["none", "password", "proxy"])
-async def test_a_wrong_token_is_refused_in_every_mode(open_site: Any, browse: Any, mode: str) -> None:
+async def test_a_wrong_token_is_refused_in_every_mode(
+    open_site: Opening, browse: Callable[..., Browser], mode: str
+) -> None:
     local = await open_site(people_mode=mode, trusted_proxies=["127.0.0.1"])
     for sent in ("Bearer ty_" + "A" * 43, "Bearer x", "bearer ", "Bearer  ty_x y"):
         page = await browse(local).ask("GET", "/api/v1/me", {"Authorization": sent, "Remote-User": "ann"})
@@ -500,7 +513,7 @@ async def test_a_wrong_token_is_refused_in_every_mode(open_site: Any, browse: An
         assert page.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-async def test_a_token_does_what_its_rights_say(team: Any, browse: Any) -> None:
+async def test_a_token_does_what_its_rights_say(team: Any, browse: Callable[..., Browser]) -> None:
     def scope(*rights: Right) -> TokenScope:
         return TokenScope(frozenset(rights))
 
@@ -521,7 +534,7 @@ async def test_a_token_does_what_its_rights_say(team: Any, browse: Any) -> None:
     assert page.status == 403, "a token makes no tokens"
 
 
-async def test_another_scheme_is_not_our_business(open_site: Any, browse: Any) -> None:
+async def test_another_scheme_is_not_our_business(open_site: Opening, browse: Callable[..., Browser]) -> None:
     page = await browse(await open_site()).get("/api/v1/me", Authorization="Basic YTpi")
     assert page.status == 200
 
@@ -529,7 +542,7 @@ async def test_another_scheme_is_not_our_business(open_site: Any, browse: Any) -
 # Admins.
 
 
-async def test_to_others_the_pages_of_admins_do_not_exist(team: Any, browse: Any) -> None:
+async def test_to_others_the_pages_of_admins_do_not_exist(team: Any, browse: Callable[..., Browser]) -> None:
     await team.person("ann")
     await team.person("root", Role.ADMIN)
     ann, root = browse(team), browse(team)
@@ -545,7 +558,7 @@ async def test_to_others_the_pages_of_admins_do_not_exist(team: Any, browse: Any
 
 
 async def test_the_local_user_needs_nothing_and_forms_need_the_proof_all_the_same(
-    open_site: Any, browse: Any
+    open_site: Opening, browse: Callable[..., Browser]
 ) -> None:
     local = await open_site()
     browser = browse(local)
@@ -566,7 +579,7 @@ async def test_the_local_user_needs_nothing_and_forms_need_the_proof_all_the_sam
 # The mode proxy.
 
 
-async def test_the_proxy_says_who_it_is(open_site: Any, browse: Any) -> None:
+async def test_the_proxy_says_who_it_is(open_site: Opening, browse: Callable[..., Browser]) -> None:
     local = await open_site(people_mode="proxy", trusted_proxies=["127.0.0.2"], admins=["root"])
     proxied = browse(local, source="127.0.0.2")
     assert (await proxied.get("/api/v1/me", Remote_User="ann")).status == 200
@@ -582,7 +595,7 @@ async def test_the_proxy_says_who_it_is(open_site: Any, browse: Any) -> None:
 
 
 async def test_a_forged_header_from_anywhere_else_is_refused_with_the_reason(
-    open_site: Any, browse: Any
+    open_site: Opening, browse: Callable[..., Browser]
 ) -> None:
     local = await open_site(people_mode="proxy", trusted_proxies=["127.0.0.2"], admins=["root"])
     forger = browse(local)
@@ -600,7 +613,7 @@ async def test_a_forged_header_from_anywhere_else_is_refused_with_the_reason(
     assert [user.name for user in await local.site.database.people.users()] == []
 
 
-async def test_two_names_are_none(open_site: Any) -> None:
+async def test_two_names_are_none(open_site: Opening) -> None:
     local = await open_site(people_mode="proxy", trusted_proxies=["127.0.0.1"], admins=["root"])
     port = URL(local.url).port
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -612,7 +625,7 @@ async def test_two_names_are_none(open_site: Any) -> None:
     writer.close()
 
 
-async def test_another_header_may_be_chosen(open_site: Any, browse: Any) -> None:
+async def test_another_header_may_be_chosen(open_site: Opening, browse: Callable[..., Browser]) -> None:
     local = await open_site(people_mode="proxy", trusted_proxies=["127.0.0.1"], proxy_header="X-Who")
     assert (await browse(local).get("/api/v1/me", Remote_User="ann")).status == 401
     assert (await browse(local).get("/api/v1/me", X_Who="ann")).status == 200
@@ -659,7 +672,9 @@ def _routes(local: Any) -> list[tuple[str, str]]:
     return sorted(set(found))
 
 
-async def test_without_a_sign_in_nothing_but_the_way_in_answers(team: Any, browse: Any) -> None:
+async def test_without_a_sign_in_nothing_but_the_way_in_answers(
+    team: Any, browse: Callable[..., Browser]
+) -> None:
     browser, routes, wrong = browse(team), _routes(team), []
     assert len(routes) > 40, "the routes were not found"
     for method, path in routes:
@@ -672,7 +687,9 @@ async def test_without_a_sign_in_nothing_but_the_way_in_answers(team: Any, brows
     assert not wrong, "\n".join(wrong)
 
 
-async def test_no_two_pages_carry_the_same_proof_and_each_counts(team: Any, browse: Any) -> None:
+async def test_no_two_pages_carry_the_same_proof_and_each_counts(
+    team: Any, browse: Callable[..., Browser]
+) -> None:
     """Otherwise the lengths of compressed pages would give it away, piece by piece (BREACH)."""
     await team.person("ann")
     browser = browse(team)
@@ -691,7 +708,9 @@ async def test_no_two_pages_carry_the_same_proof_and_each_counts(team: Any, brow
         assert page.status != 403
 
 
-async def test_no_form_of_any_page_counts_without_the_proof(open_site: Any, browse: Any) -> None:
+async def test_no_form_of_any_page_counts_without_the_proof(
+    open_site: Opening, browse: Callable[..., Browser]
+) -> None:
     local, wrong = await open_site(), []
     browser = browse(local)
     await browser.get("/ui/account")

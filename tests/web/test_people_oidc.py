@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page
 from tests.ports import free_port
 from yarl import URL
+
+if TYPE_CHECKING:
+    from tests.conftest import Programs
+    from tests.web.conftest import Starting
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = ROOT / ".envs/node/node_modules"
@@ -31,7 +35,9 @@ async def _page(chromium: Browser, url: str) -> tuple[Page, list[str]]:
     return page, said
 
 
-async def test_the_first_admin_sets_a_password_signs_out_and_in_again(serve: Any, chromium: Browser) -> None:
+async def test_the_first_admin_sets_a_password_signs_out_and_in_again(
+    serve: Starting, chromium: Browser
+) -> None:
     served = await serve(TOOLYARD_PEOPLE_MODE="password")
     link = re.search(r"http://\S+/ui/invite/\S+", served.process.stdout.readline() + served.errors)
     assert link is not None
@@ -54,7 +60,7 @@ async def test_the_first_admin_sets_a_password_signs_out_and_in_again(serve: Any
 
 
 async def test_people_sign_in_at_the_provider_and_come_back_where_they_wanted_to_be(
-    serve: Any, listening: Any, chromium: Browser
+    serve: Starting, listening: Programs, chromium: Browser
 ) -> None:
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed; make unit installs it")

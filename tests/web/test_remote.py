@@ -9,11 +9,15 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from toolyard.types.account import Right, TokenScope
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
+    from tests.web.conftest import Local, Opening
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -63,7 +67,7 @@ def local(data: Path, *words: str) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-async def test_the_output_is_that_of_the_local_commands(alone: Any, remote: Any, tmp_path: Path) -> None:
+async def test_the_output_is_that_of_the_local_commands(alone: Local, remote: Any, tmp_path: Path) -> None:
     data = alone.site.data_dir
     for words in (("tools",), ("call", "demo_weekday", "date=2026-07-28"), ("servers",)):
         here = await asyncio.to_thread(local, data, *words)
@@ -91,7 +95,7 @@ async def test_the_output_is_that_of_the_local_commands(alone: Any, remote: Any,
     assert not (tmp_path / "own").exists(), "nothing of our own is touched"
 
 
-async def test_errors_end_as_they_do_locally(alone: Any, remote: Any) -> None:
+async def test_errors_end_as_they_do_locally(alone: Local, remote: Any) -> None:
     refused = await remote(alone.url, "call", "demo_forget")
     assert refused.code == 4
     assert refused.err.startswith("error: there is no tool 'demo_forget' here\nhint: ")
@@ -106,7 +110,9 @@ async def test_errors_end_as_they_do_locally(alone: Any, remote: Any) -> None:
     assert json.loads(as_json.out)["error"]["kind"] == "ToolRefused"
 
 
-async def test_a_server_that_cannot_be_used_is_told(open_site: Any, remote: Any, demo: Any) -> None:
+async def test_a_server_that_cannot_be_used_is_told(
+    open_site: Opening, remote: Any, demo: dict[str, Any]
+) -> None:
     site = await open_site({"bad": {"command": "no-such-program"}, "demo": demo})
     servers = await remote(site.url, "servers", "--fail")
     assert servers.code == 3
@@ -119,7 +125,7 @@ async def test_a_server_that_cannot_be_used_is_told(open_site: Any, remote: Any,
     assert call.err.startswith("error: server 'bad': command not found")
 
 
-async def test_a_server_is_restarted(alone: Any, remote: Any) -> None:
+async def test_a_server_is_restarted(alone: Local, remote: Any) -> None:
     await remote(alone.url, "tools")
     before = alone.site.parts.manager.status("demo").pid
     ran = await remote(alone.url, "restart", "demo")
@@ -142,7 +148,7 @@ async def test_other_commands_do_not_take_it(remote: Any) -> None:
     assert "does not work with --remote" in ran.err
 
 
-async def test_a_token_comes_from_the_environment_or_a_file(team: Any, remote: Any, tmp_path: Path) -> None:
+async def test_a_token_comes_from_the_environment_or_a_file(team: Local, remote: Any, tmp_path: Path) -> None:
     ada = await team.person("ada", scope=TokenScope(frozenset({Right.READ}), tools=("demo_w*",)))
     nobody = await remote(team.url, "tools")
     assert nobody.code == 5
@@ -162,7 +168,7 @@ async def test_a_token_comes_from_the_environment_or_a_file(team: Any, remote: A
     assert (await remote(team.url, "tools", "--token-file", str(file))).code == 2
 
 
-async def test_where_nothing_runs_and_what_is_no_toolyard(remote: Any, hostile_http: Any) -> None:
+async def test_where_nothing_runs_and_what_is_no_toolyard(remote: Any, hostile_http: Listening) -> None:
     nothing = await remote("http://127.0.0.1:1", "tools")
     assert nothing.code == 3
     assert "cannot be reached" in nothing.err
@@ -174,7 +180,7 @@ async def test_where_nothing_runs_and_what_is_no_toolyard(remote: Any, hostile_h
 
 
 async def test_media_are_written_to_files(
-    open_site: Any, remote: Any, everything_server: str, tmp_path: Path
+    open_site: Opening, remote: Any, everything_server: str, tmp_path: Path
 ) -> None:
     site = await open_site({"all": {"command": everything_server, "args": ["stdio"]}})
     ran = await remote(site.url, "call", "all_get-tiny-image", "--save", str(tmp_path / "media"))
@@ -182,7 +188,7 @@ async def test_media_are_written_to_files(
     assert [each.suffix for each in (tmp_path / "media").iterdir()] == [".png"]
 
 
-async def test_instances_are_among_the_servers(team: Any, remote: Any, hostile_http: Any) -> None:
+async def test_instances_are_among_the_servers(team: Local, remote: Any, hostile_http: Listening) -> None:
     admin = await team.person("root", "admin")
     body = {"name": "S", "url": f"{hostile_http.url}/good/api-remote", "private_addresses": True}
     server = (await admin.token.post("/api/v1/servers", body)).json["id"]

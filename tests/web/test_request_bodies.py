@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
 from tests.web.conftest import Local, Person
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Opening, Starting
 
 MIB = 1024 * 1024
 JSON = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
@@ -54,7 +57,7 @@ def as_browser(person: Person) -> str:
 
 
 @pytest.fixture
-async def team(open_site: Any) -> Local:
+async def team(open_site: Opening) -> Local:
     return await open_site(people_mode="password")
 
 
@@ -97,7 +100,7 @@ async def test_a_stranger_is_answered_before_the_body_is_read(
         upload.close()
 
 
-async def test_in_the_mode_proxy_the_proxys_header_is_enough_to_be_read(open_site: Any) -> None:
+async def test_in_the_mode_proxy_the_proxys_header_is_enough_to_be_read(open_site: Opening) -> None:
     local: Local = await open_site(people_mode="proxy", trusted_proxies=("127.0.0.1",))
     stranger = await Upload(local, "/api/v1/chats", 2).open()
     assert await stranger.status() == 401
@@ -108,7 +111,7 @@ async def test_in_the_mode_proxy_the_proxys_header_is_enough_to_be_read(open_sit
         each.close()
 
 
-async def test_open_forms_hold_little_and_take_nothing_from_known_users(open_site: Any) -> None:
+async def test_open_forms_hold_little_and_take_nothing_from_known_users(open_site: Opening) -> None:
     local: Local = await open_site(people_mode="password")
     ann = await local.person("ann")
     full = local.site.bodies.unknown
@@ -130,7 +133,7 @@ async def test_open_forms_hold_little_and_take_nothing_from_known_users(open_sit
             await asyncio.sleep(0.01)
 
 
-async def test_strangers_with_large_bodies_do_not_fill_the_memory(serve: Any) -> None:
+async def test_strangers_with_large_bodies_do_not_fill_the_memory(serve: Starting) -> None:
     served = await serve({}, TOOLYARD_PEOPLE_MODE="password")
     before = _resident(served.process.pid)
     piece = b" " * (64 * 1024)
@@ -167,7 +170,7 @@ def _resident(pid: int) -> int:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/chats", "/mcp", "/ui/chat"])
-async def test_one_person_holds_so_much_and_no_more(open_site: Any, path: str) -> None:
+async def test_one_person_holds_so_much_and_no_more(open_site: Opening, path: str) -> None:
     local: Local = await open_site(people_mode="password", request_memory_per_person=8 * MIB)
     ann, ben = await local.person("ann"), await local.person("ben")
     first = await Upload(local, "/api/v1/chats", 8 * MIB, as_token(ann)).open()
@@ -191,7 +194,7 @@ async def test_one_person_holds_so_much_and_no_more(open_site: Any, path: str) -
         each.close()
 
 
-async def test_all_together_hold_so_much_and_no_more(open_site: Any) -> None:
+async def test_all_together_hold_so_much_and_no_more(open_site: Opening) -> None:
     local: Local = await open_site(people_mode="password", request_memory=9 * MIB)
     ann, ben = await local.person("ann"), await local.person("ben")
     first = await Upload(local, "/mcp", 8 * MIB, as_token(ann)).open()
@@ -210,7 +213,7 @@ async def test_all_together_hold_so_much_and_no_more(open_site: Any) -> None:
         each.close()
 
 
-async def test_the_local_user_is_known_without_credentials(open_site: Any) -> None:
+async def test_the_local_user_is_known_without_credentials(open_site: Opening) -> None:
     local: Local = await open_site()
     upload = await Upload(local, "/api/v1/chats", 100_000).open()
     await upload.send(b"{" + b" " * 99_998 + b"}")
@@ -231,7 +234,7 @@ async def test_a_request_that_expects_to_be_asked_for_its_body_is_asked_only_whe
         upload.close()
 
 
-async def test_the_clock_of_a_body_runs_for_known_users_too(open_site: Any) -> None:
+async def test_the_clock_of_a_body_runs_for_known_users_too(open_site: Opening) -> None:
     local: Local = await open_site(people_mode="password")
     ann = await local.person("ann")
     local.site.bodies.seconds = 0.2

@@ -14,13 +14,16 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import psutil
 import pytest
 from tests.ports import free_port
 from tests.processes import lives
+
+if TYPE_CHECKING:
+    from tests.web.conftest import Starting
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -89,7 +92,7 @@ async def until_refused(url: str) -> None:
 # Starting.
 
 
-async def test_it_listens_on_a_free_port_of_this_machine_and_prints_the_address(serve: Any) -> None:
+async def test_it_listens_on_a_free_port_of_this_machine_and_prints_the_address(serve: Starting) -> None:
     served = await serve()
     assert served.url.startswith("http://127.0.0.1:")
     assert await asked(served.url) == (200, "ok\n")
@@ -109,7 +112,7 @@ main()
 """
 
 
-async def test_it_takes_connections_before_the_application_is_loaded(serve: Any, tmp_path: Path) -> None:
+async def test_it_takes_connections_before_the_application_is_loaded(serve: Starting, tmp_path: Path) -> None:
     """Who comes early waits for an answer, and is not sent away."""
     port, go = free_port(), tmp_path / "go"
     starting = asyncio.create_task(serve({}, "--port", str(port), program=("-c", HELD, "fastapi", str(go))))
@@ -131,7 +134,7 @@ async def test_it_takes_connections_before_the_application_is_loaded(serve: Any,
 
 
 async def test_servers_are_warmed_after_it_listens_and_never_before(
-    serve: Any, tmp_path: Path, demo: Any
+    serve: Starting, tmp_path: Path, demo: dict[str, Any]
 ) -> None:
     go = tmp_path / "go"
     waits = f"while [ ! -e {go} ]; do sleep 0.05; done; exec {sys.executable} -I -S {demo['args'][2]}"
@@ -151,7 +154,7 @@ async def test_servers_are_warmed_after_it_listens_and_never_before(
     assert found["off"]["state"] == "disabled"
 
 
-async def test_nothing_is_started_where_the_setting_says_so(serve: Any, demo: Any) -> None:
+async def test_nothing_is_started_where_the_setting_says_so(serve: Starting, demo: dict[str, Any]) -> None:
     served = await serve({"demo": demo}, TOOLYARD_WARM="false")
     assert await state_of(served.url, "demo") == "idle"
     assert not [child for child in children_of(served.process.pid) if "demo_server" in str(child.cmdline())]
@@ -161,7 +164,7 @@ MODEL = {"TOOLYARD_MODEL": "openai:one", "TOOLYARD_MODEL_BASE_URL": "http://127.
 
 
 async def test_what_talks_to_models_is_loaded_after_it_listens(
-    serve: Any, tmp_path: Path, until: Until
+    serve: Starting, tmp_path: Path, until: Until
 ) -> None:
     go = tmp_path / "go"
     served = await serve({}, program=("-c", HELD, "pydantic_ai", str(go)), **MODEL)
@@ -186,7 +189,7 @@ for number in range(6_000):
 
 
 async def test_a_signal_while_it_is_loaded_ends_it_without_a_complaint(
-    serve: Any, tmp_path: Path, until: Until
+    serve: Starting, tmp_path: Path, until: Until
 ) -> None:
     library = tmp_path / "libraries/pydantic_ai"
     library.mkdir(parents=True)
@@ -200,7 +203,7 @@ async def test_a_signal_while_it_is_loaded_ends_it_without_a_complaint(
 
 
 async def test_a_server_that_cannot_start_does_not_keep_the_others_or_us_from_it(
-    serve: Any, demo: Any
+    serve: Starting, demo: dict[str, Any]
 ) -> None:
     served = await serve({"broken": {"command": "no-such-program"}, "demo": demo})
     await until_state(served.url, "demo", "ready")
@@ -210,7 +213,7 @@ async def test_a_server_that_cannot_start_does_not_keep_the_others_or_us_from_it
     assert record["reason"] == "unreachable"
 
 
-async def test_the_first_admin_gets_a_link_that_works_once(serve: Any, tmp_path: Path) -> None:
+async def test_the_first_admin_gets_a_link_that_works_once(serve: Starting, tmp_path: Path) -> None:
     data = tmp_path / "kept"
     served = await serve({}, data=data, TOOLYARD_PEOPLE_MODE="password")
     line = await asyncio.wait_for(asyncio.to_thread(served.process.stdout.readline), 30)
@@ -223,7 +226,7 @@ async def test_the_first_admin_gets_a_link_that_works_once(serve: Any, tmp_path:
 
 
 async def test_of_the_links_of_several_replicas_it_is_said_that_the_newest_works(
-    serve: Any, postgres_url: str, until: Until
+    serve: Starting, postgres_url: str, until: Until
 ) -> None:
     database = {"TOOLYARD_DATABASE_URL": postgres_url, "TOOLYARD_SECRET_KEY": "a" * 44}
     served = await serve({}, TOOLYARD_PEOPLE_MODE="password", **database)
@@ -232,7 +235,7 @@ async def test_of_the_links_of_several_replicas_it_is_said_that_the_newest_works
     assert await served.ended() == 0
 
 
-async def test_the_log_is_for_machines_where_the_setting_says_so(serve: Any, until: Until) -> None:
+async def test_the_log_is_for_machines_where_the_setting_says_so(serve: Starting, until: Until) -> None:
     served = await serve({"bad": {"command": "no-such-program"}}, TOOLYARD_LOG_FORMAT="json")
     await until(lambda: "no-such-program" in served.errors)
     lines = [json.loads(line) for line in served.errors.splitlines()]
@@ -317,7 +320,9 @@ def test_a_configuration_that_is_wrong_is_told_with_its_place(tmp_path: Path) ->
 # Following the configuration.
 
 
-async def test_a_changed_entry_restarts_just_that_server(serve: Any, demo: Any, until: Until) -> None:
+async def test_a_changed_entry_restarts_just_that_server(
+    serve: Starting, demo: dict[str, Any], until: Until
+) -> None:
     served = await serve({"one": demo, "two": demo})
     await until_state(served.url, "one", "ready")
     await until_state(served.url, "two", "ready")
@@ -336,7 +341,9 @@ async def test_a_changed_entry_restarts_just_that_server(serve: Any, demo: Any, 
     await until(lambda: not psutil.pid_exists(before["one"]["pid"]))
 
 
-async def test_a_broken_edit_keeps_what_was_there_and_is_told(serve: Any, demo: Any, until: Until) -> None:
+async def test_a_broken_edit_keeps_what_was_there_and_is_told(
+    serve: Starting, demo: dict[str, Any], until: Until
+) -> None:
     served = await serve({"one": demo})
     await until_state(served.url, "one", "ready")
     (served.data / "mcp.json").write_text('{"mcpServers": {"one": ')
@@ -358,7 +365,7 @@ async def test_a_broken_edit_keeps_what_was_there_and_is_told(serve: Any, demo: 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_it_stops_at_a_signal_with_nothing_left(
-    serve: Any, demo: Any, number: int, until: Until
+    serve: Starting, demo: dict[str, Any], number: int, until: Until
 ) -> None:
     served = await serve({"demo": demo})
     await until_state(served.url, "demo", "ready")
@@ -370,7 +377,9 @@ async def test_it_stops_at_a_signal_with_nothing_left(
     assert "Traceback" not in served.errors
 
 
-async def test_an_open_request_ends_before_it_stops(serve: Any, demo: Any, until: Until) -> None:
+async def test_an_open_request_ends_before_it_stops(
+    serve: Starting, demo: dict[str, Any], until: Until
+) -> None:
     served = await serve({"demo": demo}, program=giving(300))
     await until_state(served.url, "demo", "ready")
     body = {"arguments": {"to": 30, "pause": 0.2}}
@@ -385,7 +394,7 @@ async def test_an_open_request_ends_before_it_stops(serve: Any, demo: Any, until
 
 
 async def test_a_request_that_does_not_end_gets_an_answer_all_the_same(
-    serve: Any, tiny: Any, until: Until
+    serve: Starting, tiny: dict[str, Any], until: Until
 ) -> None:
     served = await serve({"tiny": tiny}, program=giving(1.0))
     await until_state(served.url, "tiny", "ready")
@@ -403,7 +412,7 @@ async def test_a_request_that_does_not_end_gets_an_answer_all_the_same(
     await until(lambda: not any(lives(child.pid) for child in children))
 
 
-async def test_a_second_signal_hurries(serve: Any, tiny: Any, until: Until) -> None:
+async def test_a_second_signal_hurries(serve: Starting, tiny: dict[str, Any], until: Until) -> None:
     served = await serve({"tiny": tiny}, program=giving(300))
     await until_state(served.url, "tiny", "ready")
     call = asyncio.create_task(
@@ -419,7 +428,9 @@ async def test_a_second_signal_hurries(serve: Any, tiny: Any, until: Until) -> N
     await asyncio.gather(call, return_exceptions=True)
 
 
-async def test_a_child_that_ignores_the_signal_is_killed(serve: Any, tmp_path: Path, until: Until) -> None:
+async def test_a_child_that_ignores_the_signal_is_killed(
+    serve: Starting, tmp_path: Path, until: Until
+) -> None:
     tiny = Path(__file__).parent.parent / "servers/tiny_server.py"
     deaf = ["-c", f"trap '' TERM; {sys.executable} -I -S {tiny} --stays; sleep 60"]
     served = await serve({"deaf": {"command": "sh", "args": deaf}})
@@ -430,7 +441,7 @@ async def test_a_child_that_ignores_the_signal_is_killed(serve: Any, tmp_path: P
     await until(lambda: not any(lives(child.pid) for child in children))
 
 
-async def test_streams_end_when_it_stops(serve: Any, demo: Any) -> None:
+async def test_streams_end_when_it_stops(serve: Starting, demo: dict[str, Any]) -> None:
     served = await serve({"demo": demo}, program=giving(300))
     async with aiohttp.ClientSession() as session, session.get(served.url + "/api/v1/events") as stream:
         async for line in stream.content:
@@ -441,7 +452,7 @@ async def test_streams_end_when_it_stops(serve: Any, demo: Any) -> None:
     assert await served.ended() == 0
 
 
-async def test_idle_connections_do_not_keep_it(serve: Any) -> None:
+async def test_idle_connections_do_not_keep_it(serve: Starting) -> None:
     served = await serve(program=giving(300))
     async with aiohttp.ClientSession() as session:
         async with session.get(served.url + "/healthz") as response:
@@ -450,7 +461,7 @@ async def test_idle_connections_do_not_keep_it(serve: Any) -> None:
         assert await served.ended() == 0
 
 
-async def test_nothing_survives_kill_9(serve: Any, demo: Any, until: Until) -> None:
+async def test_nothing_survives_kill_9(serve: Starting, demo: dict[str, Any], until: Until) -> None:
     wrapped = {"command": "sh", "args": ["-c", f"{sys.executable} -I -S {demo['args'][2]}; true"]}
     served = await serve({"demo": wrapped})
     await until_state(served.url, "demo", "ready")
@@ -461,7 +472,9 @@ async def test_nothing_survives_kill_9(serve: Any, demo: Any, until: Until) -> N
     await until(lambda: not any(lives(child.pid) for child in children))
 
 
-async def test_what_was_noted_is_on_disk_after_the_stop(serve: Any, demo: Any, tmp_path: Path) -> None:
+async def test_what_was_noted_is_on_disk_after_the_stop(
+    serve: Starting, demo: dict[str, Any], tmp_path: Path
+) -> None:
     data = tmp_path / "kept"
     served = await serve({"demo": demo}, data=data)
     for _ in range(20):
@@ -476,7 +489,7 @@ async def test_what_was_noted_is_on_disk_after_the_stop(serve: Any, demo: Any, t
     assert len(json.loads(text)["items"]) == 20
 
 
-async def test_a_request_that_waits_for_a_database_which_hangs_ends_without_a_trace(serve: Any) -> None:
+async def test_a_request_that_waits_for_a_database_which_hangs_ends_without_a_trace(serve: Starting) -> None:
     served = await serve({}, program=giving(0.2))
     # The first visit makes the local user.
     await statuses(served.url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,9 @@ from toolyard import AgentsError, ConfigError, State, ToolRefused, Toolyard, loa
 from toolyard.config import approve, review
 from toolyard.types.agent import Agent
 from toolyard.types.decision import WriteTools
+
+if TYPE_CHECKING:
+    from tests.yard.conftest import Recorder
 
 AGENTS = "## Architect\n---\ntools: [one_echo]\n---\nYou plan.\n"
 
@@ -182,7 +185,7 @@ def test_a_naming_template_that_cannot_work_is_an_error(data_dir: Path) -> None:
         Toolyard.open({}, data_dir=data_dir, settings={"naming_template": "{server}"})
 
 
-async def test_no_more_children_run_than_may(recorder: Any) -> None:
+async def test_no_more_children_run_than_may(recorder: Callable[..., Recorder]) -> None:
     servers = {name: recorder(name).entry for name in ("one", "two", "three")}
     async with Toolyard.open({"mcpServers": servers}, settings={"max_stdio_servers": 2}) as yard:
         statuses = await yard.connect()

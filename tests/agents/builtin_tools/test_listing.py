@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +12,9 @@ from toolyard.agents.builtin_tools.bounded_thread import Leash
 from toolyard.agents.builtin_tools.list_files import find, list_folder
 from toolyard.agents.builtin_tools.path_globs import glob
 from toolyard.agents.builtin_tools.tool_error import NativeFailure
+
+if TYPE_CHECKING:
+    from tests.agents.builtin_tools.conftest import Tree
 
 ROOM = 10_000
 
@@ -23,19 +26,19 @@ def found(tree: Any, pattern: str, path: str = ".", most: int = 100, room: int =
 # One folder.
 
 
-def test_a_folder_is_listed_by_name_with_kinds_and_sizes(tree: Any) -> None:
+def test_a_folder_is_listed_by_name_with_kinds_and_sizes(tree: Tree) -> None:
     lines = list_folder(tree.workspace, "src", 100, ROOM, Leash(60)).split("\n")
     assert lines == ["app.py  42 bytes", "chain  -> out/deep", "out  -> ../../outside", "sub/"]
 
 
-def test_the_root_leaves_out_git_and_the_data_directory(tree: Any) -> None:
+def test_the_root_leaves_out_git_and_the_data_directory(tree: Tree) -> None:
     lines = list_folder(tree.workspace, ".", 100, ROOM, Leash(60)).split("\n")
     assert "pipe  (a named pipe)" in lines
     assert "socket  (a socket)" in lines
     assert not [line for line in lines if line.startswith((".git", "state"))]
 
 
-def test_a_folder_with_more_than_fits_says_how_many_are_left(tree: Any) -> None:
+def test_a_folder_with_more_than_fits_says_how_many_are_left(tree: Tree) -> None:
     for number in range(20):
         tree.write(f"many/{number:02}.txt", "x")
     lines = list_folder(tree.workspace, "many", 5, ROOM, Leash(60)).split("\n")
@@ -48,7 +51,7 @@ def test_a_folder_with_more_than_fits_says_how_many_are_left(tree: Any) -> None:
     assert len(short) < 150
 
 
-def test_an_empty_folder_and_a_file_are_told_apart(tree: Any) -> None:
+def test_an_empty_folder_and_a_file_are_told_apart(tree: Tree) -> None:
     (tree.root / "empty").mkdir()
     assert list_folder(tree.workspace, "empty", 5, ROOM, Leash(60)) == "empty is empty"
     with pytest.raises(NativeFailure, match="is a file, not a folder"):
@@ -58,7 +61,7 @@ def test_an_empty_folder_and_a_file_are_told_apart(tree: Any) -> None:
 # Finding.
 
 
-def test_files_are_found_at_any_depth_or_where_the_glob_says(tree: Any) -> None:
+def test_files_are_found_at_any_depth_or_where_the_glob_says(tree: Tree) -> None:
     assert found(tree, "*.py") == ["src/app.py", "src/sub/deep.py"]
     assert found(tree, "src/*.py") == ["src/app.py"]
     assert found(tree, "src/**/*.py") == ["src/app.py", "src/sub/deep.py"]
@@ -67,18 +70,18 @@ def test_files_are_found_at_any_depth_or_where_the_glob_says(tree: Any) -> None:
     assert found(tree, "*.rs") == ["no file below . fits '*.rs'"]
 
 
-def test_a_walk_goes_through_no_link_and_finds_no_pipe(tree: Any) -> None:
+def test_a_walk_goes_through_no_link_and_finds_no_pipe(tree: Tree) -> None:
     everything = found(tree, "**", most=1000)
     assert everything == ["README.md", "src/app.py", "src/sub/deep.py"]
 
 
-def test_finding_is_bounded_and_says_what_is_missing(tree: Any) -> None:
+def test_finding_is_bounded_and_says_what_is_missing(tree: Tree) -> None:
     for number in range(30):
         tree.write(f"many/{number:02}.txt", "x")
     assert found(tree, "*.txt", most=3)[-1] == "(27 more are not shown; ask for less at once)"
 
 
-def test_a_very_deep_tree_ends(tree: Any) -> None:
+def test_a_very_deep_tree_ends(tree: Tree) -> None:
     path = "/".join(["d"] * 100)
     tree.write(f"{path}/x.txt", "x")
     assert found(tree, "*.txt") == [
@@ -88,7 +91,7 @@ def test_a_very_deep_tree_ends(tree: Any) -> None:
     assert found(tree, "x.txt", "/".join(["d"] * 60)) == [f"{path}/x.txt"]
 
 
-def test_a_walk_that_nobody_waits_for_ends(tree: Any) -> None:
+def test_a_walk_that_nobody_waits_for_ends(tree: Tree) -> None:
     leash = Leash(60)
     leash.drop()
     assert "not everything" in find(tree.workspace, "*", ".", 10, ROOM, leash)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,6 +23,9 @@ from toolyard.types.call import Caller, CallRecord
 from toolyard.types.decision import Outcome, Surface, Verdict
 from toolyard.types.principal import LOCAL, Principal
 from toolyard.types.server import NATIVE, Bundle
+
+if TYPE_CHECKING:
+    from tests.agents.builtin_tools.conftest import Tree
 
 ANN = Principal("ann")
 ALL = ["find_files", "grep", "list_dir", "view_file", "web_fetch"]
@@ -40,7 +43,7 @@ def records() -> list[CallRecord]:
 
 
 @pytest.fixture
-async def parts(leaks: None, tree: Any, records: list[CallRecord]) -> AsyncIterator[Parts]:
+async def parts(leaks: None, tree: Tree, records: list[CallRecord]) -> AsyncIterator[Parts]:
     configuration = load_config(
         overrides={"mcpServers": {"web": ENTRY}}, env={}, cwd=tree.outside, data_dir=tree.data
     )
@@ -96,7 +99,7 @@ async def test_no_list_status_or_door_speaks_of_their_server(parts: Parts) -> No
     assert [status.server for status in await manager.connect()] == ["web"]
 
 
-async def test_nothing_of_them_is_stored(parts: Parts, tree: Any) -> None:
+async def test_nothing_of_them_is_stored(parts: Parts, tree: Tree) -> None:
     await shown(parts, in_chat())
     await parts.calls.call("list_dir", {}, in_chat())
     await parts.close()
@@ -104,7 +107,7 @@ async def test_nothing_of_them_is_stored(parts: Parts, tree: Any) -> None:
     assert kept == []
 
 
-async def test_a_lock_does_not_concern_them(parts: Parts, tree: Any) -> None:
+async def test_a_lock_does_not_concern_them(parts: Parts, tree: Tree) -> None:
     (tree.data / "mcp.lock").write_text('{"broken')
     names = await shown(parts, in_chat())
     assert [name for name in names if name in ALL] == ALL
@@ -198,7 +201,7 @@ async def test_each_tool_answers(parts: Parts) -> None:
     assert (await told("list_dir")).startswith("README.md")
 
 
-async def test_a_picture_reaches_the_caller_as_media(parts: Parts, tree: Any) -> None:
+async def test_a_picture_reaches_the_caller_as_media(parts: Parts, tree: Tree) -> None:
     tree.write("pic.png", tree.png)
     result = await parts.calls.call("view_file", {"path": "pic.png"}, in_chat())
     [media] = result.media
@@ -231,7 +234,7 @@ async def test_what_cannot_be_done_is_an_error_result_in_words(
     assert records[-1].outcome == "tool error"
 
 
-async def test_a_result_never_needs_a_handle(leaks: None, tree: Any) -> None:
+async def test_a_result_never_needs_a_handle(leaks: None, tree: Tree) -> None:
     tree.write("long.txt", "".join(f"line {number}\n" for number in range(5000)))
     settings = Settings(workspace_root=tree.root, result_limit=2000)
     made = build(
@@ -253,7 +256,7 @@ async def test_a_result_never_needs_a_handle(leaks: None, tree: Any) -> None:
 
 
 async def test_a_cancelled_call_ends_its_work_and_the_next_is_answered(
-    parts: Parts, tree: Any, matchers: Callable[[], int], until: Callable[..., Awaitable[None]]
+    parts: Parts, tree: Tree, matchers: Callable[[], int], until: Callable[..., Awaitable[None]]
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
     task = asyncio.create_task(parts.calls.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))
@@ -266,7 +269,7 @@ async def test_a_cancelled_call_ends_its_work_and_the_next_is_answered(
 
 
 async def test_closing_in_the_middle_ends_everything(
-    parts: Parts, tree: Any, until: Callable[..., Awaitable[None]]
+    parts: Parts, tree: Tree, until: Callable[..., Awaitable[None]]
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
     task = asyncio.create_task(parts.calls.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))

@@ -7,10 +7,13 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.agents.chat.house import House, Model, open_house
+
+if TYPE_CHECKING:
+    from tests.conftest import Listening
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,7 +30,7 @@ def nothing_is_left(leaks: None) -> None:
 
 
 @pytest.fixture
-def model(model_program: Any) -> Model:
+def model(model_program: Listening) -> Model:
     return Model(model_program.url)
 
 
