@@ -27,10 +27,10 @@ from typing import Any
 from harness.machine import describe
 from harness.processes import ROOT, Missing, Worker, worker
 from harness.report import replace_between, table
-from toolyard.catalog.search import SearchIndex, brief
+from toolyard.catalog.search import SearchIndex, summarize_description
 from toolyard.catalog.token_estimate import estimate_tokens
-from toolyard.meta import META_TOOLS, Budgets
-from toolyard.meta.compact_schema import slim
+from toolyard.meta import META_TOOLS, MetaToolLimits
+from toolyard.meta.compact_schema import make_compact_schema
 from toolyard.types.tool import Definition
 
 DOCS = ROOT / "docs" / "benchmarks.md"
@@ -184,7 +184,9 @@ def tokens(every: list[Set]) -> dict[str, Any]:
         for query in (query for each in mine for query in each.queries[:100]):
             hits = [tools[hit.name] for hit in index.search(query, DEPTH)]
             if len(hits) == DEPTH:
-                lines = {exposed(tool): brief(tool.get("description") or "", LINE) for tool in hits}
+                lines = {
+                    exposed(tool): summarize_description(tool.get("description") or "", LINE) for tool in hits
+                }
                 answers.append(count(compact({"ok": True, "tools": lines})))
                 described.append(count(compact({"ok": True, "tools": {exposed(hits[0]): told(hits[0])}})))
         known = sum(count(compact(meta_shown(tool))) for tool in META_TOOLS.values())
@@ -212,8 +214,8 @@ def meta_shown(tool: Definition) -> dict[str, Any]:
 
 def told(tool: dict[str, Any]) -> dict[str, Any]:
     """What ``tools_describe`` says of a tool."""
-    description = (tool.get("description") or "")[: Budgets().description]
-    return {"description": description, "input_schema": slim(tool.get("input_schema") or {})}
+    description = (tool.get("description") or "")[: MetaToolLimits().description]
+    return {"description": description, "input_schema": make_compact_schema(tool.get("input_schema") or {})}
 
 
 def shown(tool: dict[str, Any]) -> dict[str, Any]:

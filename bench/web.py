@@ -99,7 +99,7 @@ async def fill(data: Path) -> None:
     """A registry and a person with many instances, written as the web app writes them."""
     database = await Database.open(data, url=None, secret_key=None)
     registry = Registry(database.registry, Settings())
-    user = await database.people.add_user("many", Role.ADMIN)
+    user = await database.accounts.add_user("many", Role.ADMIN)
     choices = (ChoiceDraft("oauth"), ChoiceDraft("header", "Key", key="X-Api-Key"))
     made = [
         await registry.add_server(

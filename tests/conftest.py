@@ -67,7 +67,7 @@ def pytest_collection_finish() -> None:
     # A list waits two seconds for servers that start, which is not enough for a process on a busy machine.
     # Tests of what happens then make it short again.
     if (latecomers := sys.modules.get("toolyard.clients.deferred_listings")) is not None:
-        vars(latecomers)["PATIENCE"] = 30.0
+        vars(latecomers)["LIST_DEADLINE_SECONDS"] = 30.0
 
 
 @pytest.hookimpl(trylast=True)

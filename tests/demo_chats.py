@@ -7,11 +7,11 @@ import itertools
 import time
 
 from toolyard.agents.chat.result_event import result_event
-from toolyard.cli.playground_server import bars
+from toolyard.cli.playground_server import draw_bar_chart
 from toolyard.store import Database
 from toolyard.types.approval import Approval, Grant
-from toolyard.types.chat import Chat, Event, Kind, NewEvent, TurnState
-from toolyard.types.result import Media, Result, Text
+from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState
+from toolyard.types.result import Media, Result, TextBlock
 from toolyard.types.tool import JsonObject
 from toolyard.web.ui.chat.example import example_events
 
@@ -35,11 +35,11 @@ async def fill_chats(database: Database, owner: str) -> dict[str, str]:
     why = "the tool says that it writes, and write_tools is 'ask'"
     asked = {"owner": owner, "reason": why, "asked_at": now - 60}
     text = {"text": "Too much on Friday"}
-    await database.approvals.ask(
+    await database.approvals.add(
         Approval("a-1", arguments=text, chat_id=everything, call_id="6", **call, **asked)
     )
-    await database.approvals.ask(Approval("a-3", arguments={"text": "From an editor"}, **call, **asked))
-    await database.approvals.ask(Approval("a-4", arguments={}, **call, **asked))
+    await database.approvals.add(Approval("a-3", arguments={"text": "From an editor"}, **call, **asked))
+    await database.approvals.add(Approval("a-4", arguments={}, **call, **asked))
     granted = {"owner": owner, "created_at": now - 600, **call}
     grant = Grant("g-1", predicate={}, expires_at=now + 3_600, chat_id=everything, **granted)
     await database.approvals.answer(owner, "a-4", yes=True, at=now, grant=grant)
@@ -54,36 +54,36 @@ async def fill_shown(database: Database, owner: str) -> dict[str, str]:
     values = {"values": [3, 5, 8, 4, 9, 6, 2], "colour": "green"}
     found = "9 issues: #412 Retries, #418 Release notes, #420 Sign-in on phones …"
     steps = [
-        NewEvent(Kind.USER, {"text": QUESTION, "model": "fast", "agent": None, "again": None}),
+        NewChatEvent(Kind.USER, {"text": QUESTION, "model": "fast", "agent": None, "again": None}),
         _said("step-1", "I will look at what is due, and draw it.", 2),
         _call("1", issues, "GitHub, at work", {"state": "open", "due": "2026-07-31"}),
         _call("2", chart, "Playground", values, title="Draw a chart"),
-        result_event("1", Result(None, found, blocks=(Text(found),)), ok=True, seconds=0.41),
+        result_event("1", Result(None, found, blocks=(TextBlock(found),)), ok=True, seconds=0.41),
         result_event("2", _picture("7 bars, the highest is 9."), ok=True, seconds=0.02),
         _said("step-2", "Yes: **9 of 37** tasks are due on *Friday*, twice as many as on Thursday.", 0),
-        NewEvent(Kind.USAGE, {"input": 3515, "output": 112, "cached": 2100, "cost": "0.0021"}),
-        NewEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 3.1}),
+        NewChatEvent(Kind.USAGE, {"input": 3515, "output": 112, "cached": 2100, "cost": "0.0021"}),
+        NewChatEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 3.1}),
     ]
     assert await database.chats.claim(chat, RUNNER, TurnState.IDLE, steps[:1], new_turn=True)
-    await database.chats.append(chat, RUNNER, steps[1:], then=TurnState.IDLE)
+    await database.chats.append(chat, RUNNER, steps[1:], next_state=TurnState.IDLE)
     return {"chat-turn": chat}
 
 
-def _said(step: str, text: str, calls: int) -> NewEvent:
-    return NewEvent(
-        Kind.SAID, {"text": text, "reasoning": "", "model": "gpt-5-mini", "calls": calls}, part=step
+def _said(step: str, text: str, calls: int) -> NewChatEvent:
+    return NewChatEvent(
+        Kind.MODEL_MESSAGE, {"text": text, "reasoning": "", "model": "gpt-5-mini", "calls": calls}, part=step
     )
 
 
-def _call(id_: str, name: str, server: str, arguments: JsonObject, title: str = "") -> NewEvent:
+def _call(id_: str, name: str, server: str, arguments: JsonObject, title: str = "") -> NewChatEvent:
     body = {"id": id_, "name": name, "tool": f"x/{name}", "server": server, "native": False, "title": title}
-    return NewEvent(Kind.CALL, {**body, "arguments": arguments})
+    return NewChatEvent(Kind.CALL, {**body, "arguments": arguments})
 
 
 def _picture(text: str) -> Result:
-    picture = base64.b64encode(bars([3, 5, 8, 4, 9, 6, 2], (23, 130, 80))).decode()
+    picture = base64.b64encode(draw_bar_chart([3, 5, 8, 4, 9, 6, 2], (23, 130, 80))).decode()
     media = Media("image", "image/png", picture, len(picture) * 3 // 4)
-    return Result(None, text, blocks=(Text(text), media))
+    return Result(None, text, blocks=(TextBlock(text), media))
 
 
 async def _chat(database: Database, owner: str, id_: str, title: str, at: float) -> str:
@@ -91,15 +91,17 @@ async def _chat(database: Database, owner: str, id_: str, title: str, at: float)
     return id_
 
 
-async def _turn(database: Database, chat_id: str, events: list[Event]) -> None:
+async def _turn(database: Database, chat_id: str, events: list[ChatEvent]) -> None:
     begun, *rest = [_stored(event) for event in events]
     assert await database.chats.claim(chat_id, RUNNER, TurnState.IDLE, [begun], new_turn=True)
     ended = rest[-1].kind is Kind.END
-    await database.chats.append(chat_id, RUNNER, rest, then=TurnState.IDLE if ended else TurnState.WAITING)
+    await database.chats.append(
+        chat_id, RUNNER, rest, next_state=TurnState.IDLE if ended else TurnState.WAITING
+    )
 
 
-def _stored(event: Event) -> NewEvent:
+def _stored(event: ChatEvent) -> NewChatEvent:
     if event.kind is Kind.RESULT and event.body["media"]:
         result = _picture(event.body["text"])
         return result_event(event.body["id"], result, ok=True, seconds=event.body["seconds"])
-    return NewEvent(event.kind, dict(event.body), event.part)
+    return NewChatEvent(event.kind, dict(event.body), event.part)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.demo_chats import fill_chats, fill_shown
 
-from toolyard.accounts import People
+from toolyard.accounts import AccountService
 from toolyard.config.settings.table import Settings
 from toolyard.registry import Registry
 from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
@@ -128,7 +128,7 @@ async def fill(
 ) -> dict[str, str]:
     """Fill the database of a data directory; the ids of instances by slug, and of servers by name."""
     database = await Database.open(data, url=None, secret_key=None)
-    people, registry = People(database.people, Settings()), Registry(database.registry, Settings())
+    people, registry = AccountService(database.accounts, Settings()), Registry(database.registry, Settings())
     me = await people.local_user()
     ids: dict[str, str] = {}
     for draft in _servers(docs_url):
@@ -160,9 +160,9 @@ async def fill(
         made = await registry.create_instance(
             me.id, InstanceDraft(ids[server], choice, slug, name, value=value)
         )
-        await database.registry.set_state(made.id, state, reason)
+        await database.registry.set_instance_state(made.id, state, reason)
         ids[slug] = made.id
-    await registry.enable_instance(me.id, ids["sentry"], False)
+    await registry.set_instance_enabled(me.id, ids["sentry"], False)
     for number in range(extra_servers):
         draft = ServerDraft(f"Server {number:03}", f"https://s{number}.example.com/mcp", choices=(OAUTH,))
         ids[draft.name] = (await registry.add_server(draft)).id

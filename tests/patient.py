@@ -10,6 +10,6 @@ from toolyard.cli import main
 from toolyard.clients import deferred_listings
 
 if __name__ == "__main__":
-    assert deferred_listings.PATIENCE == 2.0
-    deferred_listings.PATIENCE = 60.0
+    assert deferred_listings.LIST_DEADLINE_SECONDS == 2.0
+    deferred_listings.LIST_DEADLINE_SECONDS = 60.0
     main()

@@ -13,10 +13,10 @@ from pathlib import Path
 
 def with_tables(folder: Path) -> Path:
     """Leave a database in this folder, unless it has one: its tables are empty, and no key is its own yet."""
-    from toolyard.store.sql.open import FILE_NAME
+    from toolyard.store.sql.open import DATABASE_FILE_NAME
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = folder / FILE_NAME
+    file = folder / DATABASE_FILE_NAME
     if not file.exists():
         file.touch(0o600)
         file.write_bytes(_empty())
@@ -25,12 +25,12 @@ def with_tables(folder: Path) -> Path:
 
 @cache
 def _empty() -> bytes:
-    from toolyard.store.sql.open import FILE_NAME, open_database
+    from toolyard.store.sql.open import DATABASE_FILE_NAME, open_database
 
     with tempfile.TemporaryDirectory() as made:
         engines, _ = open_database(Path(made), None, "a key for tests, long enough")
         engines.dispose()
-        file = Path(made) / FILE_NAME
+        file = Path(made) / DATABASE_FILE_NAME
         with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as database:
             # The word by which a wrong key is known; whoever opens it first leaves their own.
             database.execute("DELETE FROM keys")

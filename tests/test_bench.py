@@ -14,7 +14,7 @@ from typing import Any
 import mcp
 import pytest
 
-from toolyard.clients import ClientManager
+from toolyard.clients import ConnectionManager
 from toolyard.types.server import HttpSpec, Server, StdioSpec
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
@@ -69,7 +69,7 @@ async def post(url: str, message: dict[str, Any], **headers: str) -> bytes:
         await writer.wait_closed()
 
 
-async def use(manager: ClientManager) -> None:
+async def use(manager: ConnectionManager) -> None:
     async with manager:
         await manager.connect()
         assert len((await manager.list_tools("s")).tools) == 23
@@ -83,13 +83,13 @@ async def use(manager: ClientManager) -> None:
 @pytest.mark.parametrize("shape", [(), ("--sse",)])
 async def test_our_client_uses_the_benchmarks_server_over_http(era: str, shape: tuple[str, ...]) -> None:
     async with http_servers("--tools", "20", "--era", era, *shape) as urls:
-        await use(ClientManager([Server("s", HttpSpec(urls[0]))]))
+        await use(ConnectionManager([Server("s", HttpSpec(urls[0]))]))
 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_our_client_uses_the_benchmarks_server_over_stdio(era: str) -> None:
     spec = StdioSpec(sys.executable, args=(*STDIO, era), cwd=str(BENCH))
-    await use(ClientManager([Server("s", spec)]))
+    await use(ConnectionManager([Server("s", spec)]))
 
 
 @pytest.mark.parametrize("era", ERAS)

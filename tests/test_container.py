@@ -14,7 +14,7 @@ import yaml
 from tests.conftest import NODE, ROOT, Programs
 
 from toolyard.config import SETTINGS, load_settings
-from toolyard.web.access.hosts import Host, Hosts
+from toolyard.web.access.hosts import AllowedHosts, HostHeader
 
 DOCKERFILE, COMPOSE = ROOT / "Dockerfile", ROOT / "compose.yaml"
 NOT_SETTINGS = {"TOOLYARD_DATA_DIR"}
@@ -50,10 +50,10 @@ def test_everything_that_is_copied_into_the_image_is_there() -> None:
 @pytest.mark.parametrize("name", ["localhost:8420", "127.0.0.1:8420", "[::1]:8420"])
 def test_a_port_that_is_published_on_this_machine_is_answered(name: str) -> None:
     env = dict(re.findall(r"(TOOLYARD_[A-Z_]+)=(\S+)", DOCKERFILE.read_text()))
-    host = Host.read(name)
+    host = HostHeader.parse(name)
     assert host is not None
     # The engine hands it on to the address that the container has in its own network.
-    assert Hosts(load_settings("/data", env=env)).allow(host, "172.17.0.2")
+    assert AllowedHosts(load_settings("/data", env=env)).is_allowed(host, "172.17.0.2")
 
 
 def test_the_health_check_asks_a_server_that_runs_as_the_image_runs_it(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from toolyard.agents.chat.result_event import result_event
 from toolyard.store import Database
-from toolyard.types.chat import Chat, Kind, NewEvent, TurnState
-from toolyard.types.principal import LOCAL
+from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
+from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.types.result import Result
 
 __all__ = ["fill"]
@@ -43,9 +43,9 @@ async def _long(database: Database, messages: int) -> str:
         used = {"input": 100, "output": 50, "cached": 0, "cost": None}
         ended = {"why": "done", "error": None, "hint": None, "seconds": 1.0}
         events = [
-            NewEvent(Kind.SAID, said, part="step-1"),
-            NewEvent(Kind.USAGE, used),
-            NewEvent(Kind.END, ended),
+            NewChatEvent(Kind.MODEL_MESSAGE, said, part="step-1"),
+            NewChatEvent(Kind.USAGE, used),
+            NewChatEvent(Kind.END, ended),
         ]
         await _turn(database, chat, f"Question {number}: what about it?", events)
     return chat
@@ -57,18 +57,20 @@ async def _wide(database: Database) -> str:
     call |= {"title": None, "arguments": {"to": 1}}
     result = result_event("c1", Result(None, "0123456789 line\n" * 312_500), ok=True, seconds=1.0)
     ended = {"why": "done", "error": None, "hint": None, "seconds": 1.0}
-    await _turn(database, chat, "Fetch it", [NewEvent(Kind.CALL, call), result, NewEvent(Kind.END, ended)])
+    await _turn(
+        database, chat, "Fetch it", [NewChatEvent(Kind.CALL, call), result, NewChatEvent(Kind.END, ended)]
+    )
     return chat
 
 
 async def _chat(database: Database, id: str) -> str:
     now = time.time()
-    await database.chats.create(Chat(id, LOCAL.id, f"A {id} chat", now, now))
+    await database.chats.create(Chat(id, LOCAL_PRINCIPAL.id, f"A {id} chat", now, now))
     return id
 
 
-async def _turn(database: Database, chat: str, text: str, events: list[NewEvent]) -> None:
-    begun = NewEvent(Kind.USER, {"text": text, "model": "bench", "agent": None, "again": None})
+async def _turn(database: Database, chat: str, text: str, events: list[NewChatEvent]) -> None:
+    begun = NewChatEvent(Kind.USER, {"text": text, "model": "bench", "agent": None, "again": None})
     claimed = await database.chats.claim(chat, _RUNNER, TurnState.IDLE, [begun], new_turn=True)
     assert claimed is not None
-    await database.chats.append(chat, _RUNNER, events, then=TurnState.IDLE)
+    await database.chats.append(chat, _RUNNER, events, next_state=TurnState.IDLE)

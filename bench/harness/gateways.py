@@ -18,7 +18,7 @@ import psutil
 
 from harness.asking import Peer
 from harness.processes import BENCH, ROOT, worker
-from toolyard.accounts import People
+from toolyard.accounts import AccountService
 from toolyard.config.settings.table import Settings
 from toolyard.store import Database
 from toolyard.types.account import Right, Role, TokenScope
@@ -66,10 +66,10 @@ async def token(folder: Path) -> str:
     """The text of a new token that may call."""
     database = await Database.open(folder, url=None, secret_key=None)
     try:
-        people = People(database.people, Settings())
-        user = await database.people.add_user("bench", Role.USER)
+        people = AccountService(database.accounts, Settings())
+        user = await database.accounts.add_user("bench", Role.USER)
         # Somebody without a password has no account that counts.
-        await database.people.set_password_hash(user.id, "none that fits")
+        await database.accounts.set_password_hash(user.id, "none that fits")
         _, text = await people.make_token(user, "bench", TokenScope(frozenset({Right.CALL})), None)
         return text
     finally:

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from peers.driver import Target, drive
-from toolyard.clients import ClientManager
+from toolyard.clients import ConnectionManager
 from toolyard.types.server import HttpSpec, Server, StdioSpec
 
 
@@ -21,7 +21,7 @@ class Toolyard:
     """``toolyard.clients.ClientManager``."""
 
     async def open(self, targets: list[Target]) -> None:
-        self.manager = ClientManager([server(index, target) for index, target in enumerate(targets)])
+        self.manager = ConnectionManager([server(index, target) for index, target in enumerate(targets)])
         await self.manager.connect()
 
     async def list(self, index: int) -> int:

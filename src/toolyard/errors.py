@@ -78,7 +78,7 @@ class Problem:
         return f"{head}\n  hint: {self.hint}" if self.hint else head
 
 
-class _Problems(ToolyardError):
+class _ProblemsError(ToolyardError):
     exit_code = 2
 
     def __init__(self, problems: Sequence[Problem]) -> None:
@@ -86,11 +86,11 @@ class _Problems(ToolyardError):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-class ConfigError(_Problems):
+class ConfigError(_ProblemsError):
     """The configuration cannot be used. ``problems`` holds all of them, not the first."""
 
 
-class AgentsError(_Problems):
+class AgentsError(_ProblemsError):
     """An AGENTS.md file cannot be used. ``problems`` holds all of them, not the first."""
 
 

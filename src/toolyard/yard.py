@@ -10,27 +10,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
-from toolyard.agents.definitions.agents_md import agent_id, agents_path, read_agents
+from toolyard.agents.definitions.agents_md import agent_id, find_agents_file, read_agents
 from toolyard.auth import AuthProvider
-from toolyard.catalog.lock import Change, LockKeeper
-from toolyard.catalog.lock.combined_locks import Locks
-from toolyard.catalog.token_estimate import estimate_definition
-from toolyard.catalog.tool_listing import Roster
+from toolyard.catalog.lock import Change, LockFile
+from toolyard.catalog.lock.combined_locks import CombinedLocks
+from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients import Callbacks
-from toolyard.clients.call_path import Approve
+from toolyard.clients.call_path import ApprovalHandler
 from toolyard.clients.session import OnProgress
 from toolyard.config import default_data_dir, load_config, load_settings, parse_config
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import build
+from toolyard.core.composition import build_core
 from toolyard.errors import AgentsError, Problem, ToolyardError, Unreachable
-from toolyard.meta import META_TOOLS, RESULT_READ, Mode
-from toolyard.policy import refused, select_bundles
-from toolyard.results import Limits, failed
+from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, ToolMode
+from toolyard.policy import build_refusal, select_bundles
+from toolyard.results import ResultLimits, error_to_result
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, CallRecord
 from toolyard.types.config import Configuration
 from toolyard.types.decision import Decision, Surface
-from toolyard.types.principal import LOCAL
+from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.types.result import Result
 from toolyard.types.server import Timeouts, Trust
 from toolyard.types.status import Status
@@ -43,7 +43,7 @@ __all__ = ["AgentSource", "ConfigSource", "Toolyard"]
 
 ConfigSource: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Configuration | None
 AgentSource: TypeAlias = str | os.PathLike[str] | Sequence[Agent] | None
-Provider: TypeAlias = Literal["openai", "openai-strict", "openai-responses", "anthropic", "gemini"]
+ProviderName: TypeAlias = Literal["openai", "openai-strict", "openai-responses", "anthropic", "gemini"]
 
 
 class Toolyard:
@@ -61,19 +61,19 @@ class Toolyard:
         *,
         callbacks: Callbacks | None = None,
         auth_providers: Mapping[str, AuthProvider] | None = None,
-        approve: Approve | None = None,
+        approve: ApprovalHandler | None = None,
         record: Callable[[CallRecord], None] | None = None,
     ) -> None:
         self.configuration = configuration
         self.settings = settings
         self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
-        self._process = os.getpid()
+        self._owner_pid = os.getpid()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._open = _WhileOpen()
-        self._costs: dict[str, int] = {}
-        self._callers: dict[tuple[str | None, tuple[str, ...], bool], Caller] = {}
-        self._listed: tuple[Mapping[str, Definition], Mapping[str, Tool]] | None = None
-        self._parts = build(
+        self._open_guard = _OpenGuard()
+        self._token_costs: dict[str, int] = {}
+        self._caller_cache: dict[tuple[str | None, tuple[str, ...], bool], Caller] = {}
+        self._tools_cache: tuple[Mapping[str, Definition], Mapping[str, Tool]] | None = None
+        self._core = build_core(
             configuration,
             settings,
             data_dir=data_dir,
@@ -81,7 +81,7 @@ class Toolyard:
             auth_providers=auth_providers,
             approve=approve,
             record=record,
-            on_list_changed=self._list_changed,
+            on_list_changed=self._on_list_changed,
         )
 
     @classmethod
@@ -94,7 +94,7 @@ class Toolyard:
         data_dir: str | os.PathLike[str] | None = None,
         callbacks: Callbacks | None = None,
         auth_providers: Mapping[str, AuthProvider] | None = None,
-        approve: Approve | None = None,
+        approve: ApprovalHandler | None = None,
         record: Callable[[CallRecord], None] | None = None,
     ) -> Toolyard:
         """Read the configuration and make a yard of it.
@@ -106,9 +106,9 @@ class Toolyard:
         folder = Path(data_dir) if data_dir is not None else default_data_dir()
         chosen = load_settings(folder, overrides=settings)
         return cls(
-            _configuration(config, folder),
+            _load_configuration(config, folder),
             chosen,
-            _agents(agents, chosen, folder),
+            _load_agents(agents, chosen, folder),
             folder,
             callbacks=callbacks,
             auth_providers=auth_providers,
@@ -124,7 +124,7 @@ class Toolyard:
         return SyncToolyard(lambda: cls.open(config, **options))
 
     async def __aenter__(self) -> Toolyard:
-        await self._parts.rosters.stored(LOCAL)
+        await self._core.tool_directory.load_stored(LOCAL_PRINCIPAL)
         return self
 
     async def __aexit__(
@@ -134,14 +134,14 @@ class Toolyard:
 
     async def close(self) -> None:
         """Close every connection and end every child, within a bounded time. May be called twice."""
-        self._open.closed = True
-        if os.getpid() != self._process:
+        self._open_guard.is_closed = True
+        if os.getpid() != self._owner_pid:
             # A fork has a copy: what there is to close is its parent's.
             return
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._parts.close()
+        await self._core.close()
 
     # Seeing.
 
@@ -154,7 +154,7 @@ class Toolyard:
         server: str | None = None,
         provider: None = None,
         fresh: bool = False,
-        mode: Mode | None = None,
+        mode: ToolMode | None = None,
     ) -> list[Tool]: ...
 
     @overload
@@ -164,9 +164,9 @@ class Toolyard:
         agent: str | None = None,
         bundles: Iterable[str] = (),
         server: str | None = None,
-        provider: Provider,
+        provider: ProviderName,
         fresh: bool = False,
-        mode: Mode | None = None,
+        mode: ToolMode | None = None,
     ) -> list[dict[str, Any]]: ...
 
     async def tools(
@@ -175,9 +175,9 @@ class Toolyard:
         agent: str | None = None,
         bundles: Iterable[str] = (),
         server: str | None = None,
-        provider: Provider | None = None,
+        provider: ProviderName | None = None,
         fresh: bool = False,
-        mode: Mode | None = None,
+        mode: ToolMode | None = None,
     ) -> list[Tool] | list[dict[str, Any]]:
         """The tools that this caller gets to see, sorted by name.
 
@@ -188,34 +188,34 @@ class Toolyard:
         only.
         """
         caller = self.caller(agent, bundles, model=provider is not None)
-        only = None if server is None else [self._server(server)]
-        rosters = self._parts.rosters
-        with self._open:
+        only = None if server is None else [self._require_server(server)]
+        rosters = self._core.tool_directory
+        with self._open_guard:
             if mode == "meta" and not fresh:
                 # They are the same, whoever has not answered yet.
-                roster = await rosters.soon(LOCAL, only=only)
+                roster = await rosters.refresh_within_deadline(LOCAL_PRINCIPAL, only=only)
             else:
-                roster = await rosters.current(LOCAL, fresh=fresh, only=only)
-            offer = self._parts.meta.offer(roster, caller, mode)
+                roster = await rosters.refresh(LOCAL_PRINCIPAL, fresh=fresh, only=only)
+            offer = self._core.meta_tools.offer(roster, caller, mode)
             meta = dict(offer.meta)
-            if not meta and mode is None and await self._parts.meta.has_results(caller):
-                meta = {RESULT_READ.name: RESULT_READ}
+            if not meta and mode is None and await self._core.meta_tools.has_stored_results(caller):
+                meta = {RESULT_READ_TOOL.name: RESULT_READ_TOOL}
         if server is not None:
             meta = {}
         shown = {**offer.direct, **meta}
         if provider is None:
-            made = self._made(roster)
+            made = self._build_tools(roster)
             tools = [
-                made[name] if name in offer.direct else _tool(name, meta[name]) for name in sorted(shown)
+                made[name] if name in offer.direct else _make_tool(name, meta[name]) for name in sorted(shown)
             ]
             return tools if server is None else [tool for tool in tools if tool.server == server]
         from toolyard.catalog.schemas.provider_schema import (
-            Provider as Api,  # loaded by those who talk to a model
+            ProviderApi as Api,  # loaded by those who talk to a model
         )
-        from toolyard.catalog.schemas.provider_schema import view
+        from toolyard.catalog.schemas.provider_schema import build_provider_tool
 
         return [
-            view(shown[name], name, Api(provider)).tool
+            build_provider_tool(shown[name], name, Api(provider)).tool
             for name in sorted(shown)
             if server in (None, shown[name].server_id)
         ]
@@ -228,10 +228,10 @@ class Toolyard:
         Speaks of what was listed so far, in this process or an earlier one, and starts nothing.
         """
         caller = self.caller(agent, bundles)
-        with self._open:
-            roster = await self._parts.rosters.stored(LOCAL)
-        made = self._made(roster)
-        return [made[name] for name in self._parts.meta.search(roster, query, caller, limit)]
+        with self._open_guard:
+            roster = await self._core.tool_directory.load_stored(LOCAL_PRINCIPAL)
+        made = self._build_tools(roster)
+        return [made[name] for name in self._core.meta_tools.search(roster, query, caller, limit)]
 
     def why(self, name: str, *, agent: str | None = None, bundles: Iterable[str] = ()) -> Decision:
         """Whether this caller may see and call a tool, and the chain of rules that says so.
@@ -239,7 +239,7 @@ class Toolyard:
         ``name`` is an exposed name or a canonical id. Speaks of what was listed so far, in this process or
         an earlier one, and starts nothing. Raises ToolRefused where no such tool is known.
         """
-        return self._parts.calls.explain(name, self.caller(agent, bundles))
+        return self._core.call_path.explain(name, self.caller(agent, bundles))
 
     async def find(self, name: str, *, agent: str | None = None, bundles: Iterable[str] = ()) -> Tool:
         """One tool that this caller gets to see, by its exposed name.
@@ -247,32 +247,32 @@ class Toolyard:
         Lists no more servers than that takes. Raises what ``call`` raises before it calls.
         """
         caller = self.caller(agent, bundles)
-        calls = self._parts.calls
+        calls = self._core.call_path
         if name in META_TOOLS:
-            return _tool(name, META_TOOLS[name])
-        with self._open:
-            located = await self._parts.rosters.locate(name, LOCAL)
+            return _make_tool(name, META_TOOLS[name])
+        with self._open_guard:
+            located = await self._core.tool_directory.locate_tool(name, LOCAL_PRINCIPAL)
         if located is None:
             for server_id, failure in self.known().failures.items():
-                if calls.may_see(server_id, name, caller):
-                    calls.hush(failure)
+                if calls.can_see_unknown_tool(server_id, name, caller):
+                    calls.redact_error(failure)
                     raise failure
         definition = calls.shown(self.known(), caller).get(name)
         if definition is None:
-            raise refused(name, calls.shown(self.known(), caller))
-        return _tool(name, definition)
+            raise build_refusal(name, calls.shown(self.known(), caller))
+        return _make_tool(name, definition)
 
-    def known(self) -> Roster:
+    def known(self) -> ToolListing:
         """What was learned so far: catalogues and their age, names, tools set aside, servers that failed.
 
         Asks nobody, and shows what no caller may see: it is for the operator.
         """
-        return self._parts.rosters.known(LOCAL)
+        return self._core.tool_directory.known_listing(LOCAL_PRINCIPAL)
 
     @property
-    def lock(self) -> LockKeeper | None:
+    def lock(self) -> LockFile | None:
         """The lock that the tools are held against; None where there is no place for one."""
-        return self._parts.locks.file
+        return self._core.locks.file
 
     async def changes(self, server: str | None = None) -> list[Change]:
         """Return what servers have that was not accepted: tools in quarantine, and changed instructions.
@@ -280,11 +280,11 @@ class Toolyard:
         It is compared with ``mcp.lock``, or without one with the first listing of a pinned server. Raises
         ToolyardError where the accepted definitions cannot be read.
         """
-        only = None if server is None else [self._server(server)]
-        with self._open:
-            roster = await self._parts.rosters.current(LOCAL, only=only)
+        only = None if server is None else [self._require_server(server)]
+        with self._open_guard:
+            roster = await self._core.tool_directory.refresh(LOCAL_PRINCIPAL, only=only)
             found = [
-                await self._parts.locks.changes(entry, catalogue.contents)
+                await self._core.locks.changes(entry, catalogue.contents)
                 for id, entry in self.configuration.servers.items()
                 if (only is None or id in only) and (catalogue := roster.catalogues.get(id)) is not None
             ]
@@ -300,33 +300,33 @@ class Toolyard:
         for change in changes:
             keys.setdefault(change.server_id, []).append(change.key)
         done: list[Change] = []
-        with self._open:
+        with self._open_guard:
             for server_id, wanted in keys.items():
-                server = self.configuration.servers[self._server(server_id)]
-                roster = await self._parts.rosters.current(LOCAL, only=[server_id])
+                server = self.configuration.servers[self._require_server(server_id)]
+                roster = await self._core.tool_directory.refresh(LOCAL_PRINCIPAL, only=[server_id])
                 contents = roster.catalogues[server_id].contents
-                done += await self._parts.locks.accept(server, contents, wanted)
+                done += await self._core.locks.accept(server, contents, wanted)
         return done
 
     @property
-    def locks(self) -> Locks:
+    def locks(self) -> CombinedLocks:
         """Every lock that the tools are compared with."""
-        return self._parts.locks
+        return self._core.locks
 
     def servers(self) -> list[Status]:
         """One status record a server, with what the definitions of its tools cost a model, estimated."""
-        return self._told(self._parts.manager.statuses())
+        return self._complete_statuses(self._core.manager.statuses())
 
     async def connect(self, servers: Iterable[str] | None = None) -> list[Status]:
         """Connect now instead of at the first call. Failures are in the records, not raised."""
-        wanted = None if servers is None else [self._server(server) for server in servers]
-        with self._open:
-            statuses = await self._parts.manager.connect(wanted)
-        return self._told(statuses)
+        wanted = None if servers is None else [self._require_server(server) for server in servers]
+        with self._open_guard:
+            statuses = await self._core.manager.connect(wanted)
+        return self._complete_statuses(statuses)
 
     async def restart(self, server: str) -> None:
         """Close a server's connection and forget why it failed; the next call connects."""
-        await self._parts.manager.restart(self._server(server))
+        await self._core.manager.restart(self._require_server(server))
 
     # Calling.
 
@@ -337,7 +337,7 @@ class Toolyard:
         *,
         agent: str | None = None,
         bundles: Iterable[str] = (),
-        provider: Provider | None = None,
+        provider: ProviderName | None = None,
         on_progress: OnProgress | None = None,
         timeouts: Timeouts | None = None,
     ) -> Result:
@@ -350,11 +350,11 @@ class Toolyard:
         """
         caller = self.caller(agent, bundles, model=provider is not None)
         if provider is not None and arguments is not None:
-            arguments = self._undone(name, arguments, provider)
-        with self._open:
+            arguments = self._restore_arguments(name, arguments, provider)
+        with self._open_guard:
             if name in META_TOOLS:
-                return await self._parts.meta.result(name, arguments, caller, on_progress=on_progress)
-            return await self._parts.calls.call(
+                return await self._core.meta_tools.result(name, arguments, caller, on_progress=on_progress)
+            return await self._core.call_path.call(
                 name, arguments, caller, on_progress=on_progress, timeouts=timeouts
             )
 
@@ -365,18 +365,18 @@ class Toolyard:
         except ToolyardError as error:
             server = self.configuration.servers.get(getattr(error, "server", ""))
             trust = server.trust if server is not None else Trust.TRUSTED
-            secrets = self._parts.calls.secrets(server) if server is not None else ()
-            return failed(error, Limits(self.settings.result_limit), trust, secrets=secrets)
+            secrets = self._core.call_path.server_secrets(server) if server is not None else ()
+            return error_to_result(error, ResultLimits(self.settings.result_limit), trust, secrets=secrets)
 
     def caller(self, agent: str | None = None, bundles: Iterable[str] = (), *, model: bool = False) -> Caller:
         """Who calls; ``model`` says that one does, as it does for an agent. Raises AgentsError or ConfigError
         for an agent or a bundle that there is not."""
         key = (agent, tuple(bundles), model or agent is not None)
-        caller = self._callers.get(key)
+        caller = self._caller_cache.get(key)
         if caller is None:
-            if len(self._callers) >= _CALLERS:
-                self._callers.clear()
-            caller = self._callers[key] = self._new_caller(*key)
+            if len(self._caller_cache) >= _MAX_CACHED_CALLERS:
+                self._caller_cache.clear()
+            caller = self._caller_cache[key] = self._new_caller(*key)
         return caller
 
     def _new_caller(self, agent: str | None, bundles: tuple[str, ...], model: bool) -> Caller:
@@ -392,76 +392,84 @@ class Toolyard:
             surface=surface, agent=known, bundles=select_bundles(selected, self.configuration.bundles)
         )
 
-    def _told(self, statuses: Iterable[Status]) -> list[Status]:
+    def _complete_statuses(self, statuses: Iterable[Status]) -> list[Status]:
         """The records for others: without secrets, and with what is known of the tools."""
         catalogues = self.known().catalogues
         told: list[Status] = []
-        for status in map(self._parts.calls.hushed, statuses):
+        for status in map(self._core.call_path.redact_status, statuses):
             if (catalogue := catalogues.get(status.server)) is not None:
                 tools = catalogue.definitions
-                cost = self._costs.get(catalogue.content_hash)
+                cost = self._token_costs.get(catalogue.content_hash)
                 if cost is None:
-                    cost = self._costs[catalogue.content_hash] = sum(map(estimate_definition, tools))
+                    cost = self._token_costs[catalogue.content_hash] = sum(
+                        map(estimate_definition_tokens, tools)
+                    )
                 status = replace(status, tool_count=len(tools), token_cost=cost)
             told.append(status)
         return told
 
-    def _server(self, server: str) -> str:
+    def _require_server(self, server: str) -> str:
         """The id, if there is such a server. Raises Unreachable."""
         if server not in self.configuration.servers:
             there = ", ".join(self.configuration.servers) or "none"
             raise Unreachable("there is no such server", server=server, hint=f"there are: {there}")
         return server
 
-    def _undone(self, name: str, arguments: Mapping[str, Any], provider: Provider) -> Mapping[str, Any]:
+    def _restore_arguments(
+        self, name: str, arguments: Mapping[str, Any], provider: ProviderName
+    ) -> Mapping[str, Any]:
         from toolyard.catalog.schemas.provider_schema import (
-            Provider as Api,  # loaded by those who talk to a model
+            ProviderApi as Api,  # loaded by those who talk to a model
         )
-        from toolyard.catalog.schemas.provider_schema import view
+        from toolyard.catalog.schemas.provider_schema import build_provider_tool
 
         definition = META_TOOLS.get(name) or self.known().tools.get(name)
-        return arguments if definition is None else view(definition, name, Api(provider)).arguments(arguments)
+        return (
+            arguments
+            if definition is None
+            else build_provider_tool(definition, name, Api(provider)).arguments(arguments)
+        )
 
-    def _made(self, roster: Roster) -> Mapping[str, Tool]:
+    def _build_tools(self, listing: ToolListing) -> Mapping[str, Tool]:
         """All tools for programs, by name, made once for as long as there are the same ones."""
-        if self._listed is None or self._listed[0] is not roster.tools:
-            made = {name: _tool(name, definition) for name, definition in roster.tools.items()}
-            self._listed = (roster.tools, made)
-        return self._listed[1]
+        if self._tools_cache is None or self._tools_cache[0] is not listing.tools:
+            made = {name: _make_tool(name, definition) for name, definition in listing.tools.items()}
+            self._tools_cache = (listing.tools, made)
+        return self._tools_cache[1]
 
-    def _list_changed(self, server_id: str) -> None:
-        if self._open.closed:
+    def _on_list_changed(self, server_id: str) -> None:
+        if self._open_guard.is_closed:
             return
-        task = asyncio.get_running_loop().create_task(self._parts.list_changed(server_id))
+        task = asyncio.get_running_loop().create_task(self._core.handle_list_changed(server_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-_CALLERS = 256
+_MAX_CACHED_CALLERS = 256
 
 
-class _WhileOpen:
+class _OpenGuard:
     """Who still waits when the yard is closed hears that, and is not cancelled."""
 
-    __slots__ = ("closed",)
+    __slots__ = ("is_closed",)
 
     def __init__(self) -> None:
-        self.closed = False
+        self.is_closed = False
 
     def __enter__(self) -> None:
-        if self.closed:
+        if self.is_closed:
             raise Unreachable("the yard is closed")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.closed and isinstance(error, asyncio.CancelledError):
+        if self.is_closed and isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is not None and not task.cancelling():
                 raise Unreachable("the yard is closed") from None
 
 
-def _tool(name: str, definition: Definition) -> Tool:
+def _make_tool(name: str, definition: Definition) -> Tool:
     return Tool(
         name,
         definition.id,
@@ -474,7 +482,7 @@ def _tool(name: str, definition: Definition) -> Tool:
     )
 
 
-def _configuration(config: ConfigSource, data_dir: Path) -> Configuration:
+def _load_configuration(config: ConfigSource, data_dir: Path) -> Configuration:
     if isinstance(config, Configuration):
         return config
     if isinstance(config, Mapping):
@@ -482,9 +490,9 @@ def _configuration(config: ConfigSource, data_dir: Path) -> Configuration:
     return load_config(config, data_dir=data_dir)
 
 
-def _agents(agents: AgentSource, settings: Settings, data_dir: Path) -> Sequence[Agent]:
+def _load_agents(agents: AgentSource, settings: Settings, data_dir: Path) -> Sequence[Agent]:
     if agents is None:
-        path = agents_path(settings.agents_path, data_dir)
+        path = find_agents_file(settings.agents_path, data_dir)
         return () if path is None else read_agents(path).agents
     if isinstance(agents, str | os.PathLike):
         return read_agents(Path(agents)).agents

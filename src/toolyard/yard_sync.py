@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from toolyard.catalog.lock import Change
-from toolyard.catalog.tool_listing import Roster
+from toolyard.catalog.tool_listing import ToolListing
 from toolyard.errors import Unreachable
 from toolyard.types.decision import Decision
 from toolyard.types.result import Result
@@ -28,24 +28,24 @@ class SyncToolyard:
     """Has the methods of ``Toolyard``, each of which waits for its result. Safe in any thread."""
 
     def __init__(self, make: Callable[[], Toolyard]) -> None:
-        self._make = make
-        self._process = os.getpid()
+        self._open_factory = make
+        self._owner_pid = os.getpid()
         self._yard: Toolyard | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._handing_over = threading.Lock()
+        self._loop_lock = threading.Lock()
         """Held while work is given to the loop, and while the loop is taken away: none falls in between."""
-        self._closing = threading.Lock()
+        self._close_lock = threading.Lock()
 
     def __enter__(self) -> SyncToolyard:
         started = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="toolyard", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, args=(started,), name="toolyard", daemon=True)
         self._thread.start()
         started.wait()
         try:
-            self._yard = self._wait(self._open())
+            self._yard = self._run_and_wait(self._open_yard())
         except BaseException:
-            self._stop()
+            self._stop_loop()
             raise
         return self
 
@@ -57,84 +57,84 @@ class SyncToolyard:
     def close(self) -> None:
         """Close every connection, end every child and the thread. May be called twice, and by any thread."""
         self._forbid_own_thread()
-        if os.getpid() != self._process:
+        if os.getpid() != self._owner_pid:
             # A fork has a copy without the thread: what there is to close is its parent's.
             return
-        with self._closing:
+        with self._close_lock:
             yard, self._yard = self._yard, None
             try:
                 if yard is not None:
-                    self._wait(yard.close())
+                    self._run_and_wait(yard.close())
             finally:
-                self._stop()
+                self._stop_loop()
 
     def tools(self, **options: Any) -> list[Any]:
         """See ``Toolyard.tools``."""
-        return self._wait(_listed(self._opened(), options))
+        return self._run_and_wait(_list_tools(self._require_yard(), options))
 
     def search(self, query: str, **options: Any) -> list[Tool]:
         """See ``Toolyard.search``."""
-        return self._wait(self._opened().search(query, **options))
+        return self._run_and_wait(self._require_yard().search(query, **options))
 
     def call(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Result:
         """See ``Toolyard.call``. ``on_progress`` is called in the yard's own thread."""
-        return self._wait(self._opened().call(name, arguments, **options))
+        return self._run_and_wait(self._require_yard().call(name, arguments, **options))
 
     def answer(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Result:
         """See ``Toolyard.answer``."""
-        return self._wait(self._opened().answer(name, arguments, **options))
+        return self._run_and_wait(self._require_yard().answer(name, arguments, **options))
 
     def why(self, name: str, **options: Any) -> Decision:
         """See ``Toolyard.why``."""
-        return self._wait(_soon(lambda yard: yard.why(name, **options), self._opened()))
+        return self._run_and_wait(_call_in_loop(lambda yard: yard.why(name, **options), self._require_yard()))
 
     def find(self, name: str, **options: Any) -> Tool:
         """See ``Toolyard.find``."""
-        return self._wait(self._opened().find(name, **options))
+        return self._run_and_wait(self._require_yard().find(name, **options))
 
-    def known(self) -> Roster:
+    def known(self) -> ToolListing:
         """See ``Toolyard.known``."""
-        return self._wait(_soon(lambda yard: yard.known(), self._opened()))
+        return self._run_and_wait(_call_in_loop(lambda yard: yard.known(), self._require_yard()))
 
     def changes(self, server: str | None = None) -> list[Change]:
         """See ``Toolyard.changes``."""
-        return self._wait(self._opened().changes(server))
+        return self._run_and_wait(self._require_yard().changes(server))
 
     def accept(self, changes: list[Change]) -> list[Change]:
         """See ``Toolyard.accept``."""
-        return self._wait(self._opened().accept(changes))
+        return self._run_and_wait(self._require_yard().accept(changes))
 
     def servers(self) -> list[Status]:
         """See ``Toolyard.servers``."""
-        return self._wait(_soon(lambda yard: yard.servers(), self._opened()))
+        return self._run_and_wait(_call_in_loop(lambda yard: yard.servers(), self._require_yard()))
 
     def connect(self, servers: list[str] | None = None) -> list[Status]:
         """See ``Toolyard.connect``."""
-        return self._wait(self._opened().connect(servers))
+        return self._run_and_wait(self._require_yard().connect(servers))
 
     def restart(self, server: str) -> None:
         """See ``Toolyard.restart``."""
-        self._wait(self._opened().restart(server))
+        self._run_and_wait(self._require_yard().restart(server))
 
-    async def _open(self) -> Toolyard:
-        return await self._make().__aenter__()
+    async def _open_yard(self) -> Toolyard:
+        return await self._open_factory().__aenter__()
 
-    def _opened(self) -> Toolyard:
+    def _require_yard(self) -> Toolyard:
         if self._yard is None:
             raise RuntimeError("the yard is not open: use it in a with statement")
         return self._yard
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run_and_wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         try:
             self._forbid_own_thread()
-            if os.getpid() != self._process:
+            if os.getpid() != self._owner_pid:
                 raise RuntimeError("the yard belongs to another process: open one in this process")
-            with self._handing_over:
+            with self._loop_lock:
                 if self._loop is None:
                     raise RuntimeError("the yard is not open: use it in a with statement")
-                future = asyncio.run_coroutine_threadsafe(work, self._loop)
+                future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:
-            work.close()
+            coroutine.close()
             raise
         try:
             return future.result()
@@ -145,7 +145,7 @@ class SyncToolyard:
             future.cancel()
             raise
 
-    def _run(self, started: threading.Event) -> None:
+    def _run_loop(self, started: threading.Event) -> None:
         # Its end cancels what is left, so that nobody waits for work that no loop runs.
         with asyncio.Runner() as runner:
             self._loop = runner.get_loop()
@@ -156,17 +156,17 @@ class SyncToolyard:
         if threading.current_thread() is self._thread:
             raise RuntimeError("the yard waits for nobody in its own thread: call it from another one")
 
-    def _stop(self) -> None:
-        with self._handing_over:
+    def _stop_loop(self) -> None:
+        with self._loop_lock:
             loop, self._loop = self._loop, None
         if loop is not None and self._thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join(10)
 
 
-async def _listed(yard: Toolyard, options: dict[str, Any]) -> list[Any]:
+async def _list_tools(yard: Toolyard, options: dict[str, Any]) -> list[Any]:
     return [*await yard.tools(**options)]
 
 
-async def _soon(work: Callable[[Toolyard], T], yard: Toolyard) -> T:
+async def _call_in_loop(work: Callable[[Toolyard], T], yard: Toolyard) -> T:
     return work(yard)

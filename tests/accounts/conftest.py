@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from argon2 import PasswordHasher
 
-from toolyard.accounts import People
-from toolyard.accounts.passwords import Passwords
+from toolyard.accounts import AccountService
+from toolyard.accounts.passwords import AsyncPasswordHasher
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 
@@ -31,23 +31,23 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def cheap() -> Passwords:
+def cheap() -> AsyncPasswordHasher:
     """Real Argon2, with the least that it takes."""
-    return Passwords(PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+    return AsyncPasswordHasher(PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
 
 
 @pytest.fixture
-def make_people(database: Any, clock: Clock, cheap: Passwords) -> Callable[..., People]:
+def make_people(database: Any, clock: Clock, cheap: AsyncPasswordHasher) -> Callable[..., AccountService]:
     """``make_people("proxy", admins=("ann",))``: one process's view of the database."""
 
-    def make(mode: str = "password", **settings: Any) -> People:
+    def make(mode: str = "password", **settings: Any) -> AccountService:
         chosen = Settings(people_mode=PeopleMode(mode), **settings)
-        return People(database.people, chosen, clock=clock, passwords=cheap)
+        return AccountService(database.accounts, chosen, clock=clock, passwords=cheap)
 
     return make
 
 
 @pytest.fixture
-def people(make_people: Callable[..., People]) -> People:
+def people(make_people: Callable[..., AccountService]) -> AccountService:
     """In the mode password."""
     return make_people()

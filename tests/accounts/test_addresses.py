@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.accounts.attempt_limits import network_of
+from toolyard.accounts.attempt_limits import address_network
 from toolyard.accounts.errors import StartRefused
 from toolyard.accounts.proxy_addresses import TrustedProxies, is_loopback
 
@@ -50,13 +50,13 @@ def test_a_peer_is_trusted_by_its_address(peer: str, trusted: bool) -> None:
     ],
 )
 def test_only_what_our_own_proxies_wrote_is_believed(peer: str, forwarded: list[str], caller: str) -> None:
-    assert PROXIES.caller(peer, forwarded) == caller
+    assert PROXIES.client_address(peer, forwarded) == caller
 
 
 @given(st.lists(st.text(max_size=30), max_size=5))
 def test_whatever_is_forwarded_the_caller_is_an_address(forwarded: list[str]) -> None:
-    assert PROXIES.caller("203.0.113.9", forwarded) == "203.0.113.9"
-    assert network_of(PROXIES.caller("10.0.0.1", forwarded))
+    assert PROXIES.client_address("203.0.113.9", forwarded) == "203.0.113.9"
+    assert address_network(PROXIES.client_address("10.0.0.1", forwarded))
 
 
 @pytest.mark.parametrize("entry", ["proxy.example", "10.0.0.0/33", "", "*", "10.0.0"])
@@ -96,4 +96,4 @@ def test_loopback_is_known_without_asking_anybody(host: str, loopback: bool) -> 
     ],
 )
 def test_addresses_that_one_has_together_count_as_one(one: str, other: str) -> None:
-    assert network_of(one) == network_of(other)
+    assert address_network(one) == address_network(other)

@@ -18,16 +18,16 @@ from aiohttp import web
 from joserfc.jwk import RSAKey
 from yarl import URL
 
-from toolyard.accounts import People
+from toolyard.accounts import AccountService
 from toolyard.accounts.account_status import Identity
 from toolyard.accounts.errors import NotAllowed, ProviderFailed, SignInRefused, TooManySignIns
-from toolyard.accounts.oidc.provisioning import provider_account
-from toolyard.accounts.oidc.sign_in import Oidc
-from toolyard.accounts.random_secrets import digest, new_secret
+from toolyard.accounts.oidc.provisioning import find_or_create_account
+from toolyard.accounts.oidc.sign_in import OidcSignIn
+from toolyard.accounts.random_secrets import hash_secret, new_secret
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 from toolyard.errors import ToolyardError
-from toolyard.net import Net
+from toolyard.net import OutboundHttp
 from toolyard.types.account import Right, Role, TokenScope
 
 if TYPE_CHECKING:
@@ -59,24 +59,24 @@ def database_url() -> None:
 
 
 @pytest.fixture
-async def net() -> AsyncIterator[Net]:
-    net = Net()
+async def net() -> AsyncIterator[OutboundHttp]:
+    net = OutboundHttp()
     yield net
     await net.close()
 
 
 @pytest.fixture
-def make_oidc(database: Any, net: Net) -> Callable[..., Oidc]:
+def make_oidc(database: Any, net: OutboundHttp) -> Callable[..., OidcSignIn]:
     """``make_oidc(issuer, admins=…)``: one process."""
 
-    def make(issuer: str, **more: Any) -> Oidc:
+    def make(issuer: str, **more: Any) -> OidcSignIn:
         chosen: dict[str, Any] = {
             "oidc_client_id": forging.CLIENT,
             "oidc_client_secret": forging.SECRET,
             **more,
         }
         settings = Settings(people_mode=PeopleMode.OIDC, oidc_issuer=issuer, **chosen)
-        return Oidc(settings, database.people, net)
+        return OidcSignIn(settings, database.accounts, net)
 
     return make
 
@@ -118,7 +118,7 @@ def provider(listening: Programs, request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.slow
 async def test_people_sign_in_at_a_real_provider(
-    provider: str, make_oidc: Callable[..., Oidc], database: Any
+    provider: str, make_oidc: Callable[..., OidcSignIn], database: Any
 ) -> None:
     oidc = make_oidc(provider, admins=("ann@example.org", "admin"), **OURS)
 
@@ -136,14 +136,14 @@ async def test_people_sign_in_at_a_real_provider(
     assert (eve.name, eve.role) == ("admin", Role.USER), "a name of one's choice makes nobody an admin"
     admin, _ = await sign_in("admin")
     assert (admin.name, admin.role) == ("admin-2", Role.ADMIN), "the sub does"
-    await database.people.disable_user(ann.id, True)
+    await database.accounts.set_disabled(ann.id, True)
     with pytest.raises(NotAllowed, match="disabled"):
         await sign_in("ann")
 
 
 @pytest.mark.slow
 async def test_a_wrong_secret_is_the_operators_business(
-    provider: str, make_oidc: Callable[..., Oidc]
+    provider: str, make_oidc: Callable[..., OidcSignIn]
 ) -> None:
     oidc = make_oidc(provider, **{**OURS, "oidc_client_secret": "wrong"})
     browser = new_secret()
@@ -166,14 +166,14 @@ async def forger() -> AsyncIterator[Any]:
     await runner.cleanup()
 
 
-async def _sign_in(oidc: Oidc, forger: Any, **answer: str | None) -> Any:
+async def _sign_in(oidc: OidcSignIn, forger: Any, **answer: str | None) -> Any:
     browser = new_secret()
     url = await oidc.begin("/ui/", browser=browser, redirect_uri=REDIRECT, address=HERE)
     params = {k: v for k, v in (forger.redirected(url) | answer).items() if v is not None}
     return await oidc.finish(params, browser=browser)
 
 
-async def test_what_is_right_is_accepted(forger: Any, make_oidc: Callable[..., Oidc]) -> None:
+async def test_what_is_right_is_accepted(forger: Any, make_oidc: Callable[..., OidcSignIn]) -> None:
     forger.claims = {"preferred_username": "ann"}
     user, _ = await _sign_in(make_oidc(forger.issuer), forger, iss=forger.issuer)
     assert user.name == "ann"
@@ -207,7 +207,7 @@ async def test_what_is_right_is_accepted(forger: Any, make_oidc: Callable[..., O
     ids=str,
 )
 async def test_a_token_that_says_something_wrong_signs_nobody_in(
-    forger: Any, make_oidc: Callable[..., Oidc], database: Any, claims: dict[str, Any]
+    forger: Any, make_oidc: Callable[..., OidcSignIn], database: Any, claims: dict[str, Any]
 ) -> None:
     # Numbers are seconds from now: names of tests must be the same in every process that collects them.
     now = int(time.time())
@@ -215,7 +215,7 @@ async def test_a_token_that_says_something_wrong_signs_nobody_in(
     forger.claims = {**claims, **times}
     with pytest.raises(SignInRefused):
         await _sign_in(make_oidc(forger.issuer), forger)
-    assert await database.people.users() == []
+    assert await database.accounts.users() == []
 
 
 def _stolen(forger: Any) -> None:
@@ -256,22 +256,24 @@ def _critical(forger: Any) -> None:
     "forge", [_stolen, _nothing, _nothing_with_kid, _confused, _our_secret, _own_key, _critical]
 )
 async def test_a_token_that_the_provider_did_not_sign_signs_nobody_in(
-    forger: Any, make_oidc: Callable[..., Oidc], database: Any, forge: Callable[[Any], None]
+    forger: Any, make_oidc: Callable[..., OidcSignIn], database: Any, forge: Callable[[Any], None]
 ) -> None:
     forge(forger)
     with pytest.raises((SignInRefused, ProviderFailed)):
         await _sign_in(make_oidc(forger.issuer), forger)
-    assert await database.people.users() == []
+    assert await database.accounts.users() == []
 
 
 @pytest.mark.parametrize("token", ["", "x", "a.b.c", "..", "e30.e30.", {"not": "text"}, None, "x" * 300_000])
-async def test_what_is_no_token_at_all(forger: Any, make_oidc: Callable[..., Oidc], token: Any) -> None:
+async def test_what_is_no_token_at_all(forger: Any, make_oidc: Callable[..., OidcSignIn], token: Any) -> None:
     forger.token = {"id_token": token, "access_token": "x"}
     with pytest.raises((SignInRefused, ProviderFailed)):
         await _sign_in(make_oidc(forger.issuer), forger)
 
 
-async def test_an_unknown_key_is_looked_up_once_more(forger: Any, make_oidc: Callable[..., Oidc]) -> None:
+async def test_an_unknown_key_is_looked_up_once_more(
+    forger: Any, make_oidc: Callable[..., OidcSignIn]
+) -> None:
     oidc = make_oidc(forger.issuer)
     await _sign_in(oidc, forger)
     await _sign_in(oidc, forger)
@@ -283,7 +285,7 @@ async def test_an_unknown_key_is_looked_up_once_more(forger: Any, make_oidc: Cal
     forger.header["kid"], forger.published = "two", [old, fresh]
     from toolyard.accounts.oidc import provider
 
-    now = time.time() + provider._KEYS_AGAIN + 1
+    now = time.time() + provider._MIN_KEY_REFRESH_SECONDS + 1
     oidc._provider._clock = lambda: now
     await _sign_in(oidc, forger)
     assert forger.asked.count("/jwks") == 2
@@ -296,7 +298,7 @@ async def test_an_unknown_key_is_looked_up_once_more(forger: Any, make_oidc: Cal
 
 
 async def test_more_claims_come_from_userinfo_and_what_is_signed_wins(
-    forger: Any, make_oidc: Callable[..., Oidc]
+    forger: Any, make_oidc: Callable[..., OidcSignIn]
 ) -> None:
     forger.userinfo = {"preferred_username": "other", "email": "ann@example.org", "email_verified": True}
     forger.claims = {"preferred_username": "ann"}
@@ -308,7 +310,7 @@ async def test_more_claims_come_from_userinfo_and_what_is_signed_wins(
 
 
 async def test_who_is_no_longer_named_is_no_longer_an_admin(
-    forger: Any, make_oidc: Callable[..., Oidc]
+    forger: Any, make_oidc: Callable[..., OidcSignIn]
 ) -> None:
     user, _ = await _sign_in(make_oidc(forger.issuer, admins=("1",)), forger)
     assert user.role is Role.ADMIN
@@ -319,18 +321,18 @@ async def test_who_is_no_longer_named_is_no_longer_an_admin(
 EMAIL = {"preferred_username": "ann", "email": "Ann@Example.org", "email_verified": True}
 
 
-async def _roles(people: People, cookie: str, token: str) -> set[Role]:
+async def _roles(people: AccountService, cookie: str, token: str) -> set[Role]:
     """The roles that a browser and an API token of one person have now."""
-    by_cookie, by_token = await people.from_cookie(cookie), await people.from_token(token)
+    by_cookie, by_token = await people.authenticate_cookie(cookie), await people.authenticate_token(token)
     assert by_cookie is not None
     assert by_token is not None
     return {by_cookie[1].role, by_token[1].role}
 
 
 async def test_an_address_removed_from_admins_counts_for_no_session_and_no_token(
-    forger: Any, make_oidc: Callable[..., Oidc], make_people: Callable[..., People]
+    forger: Any, make_oidc: Callable[..., OidcSignIn], make_people: Callable[..., AccountService]
 ) -> None:
-    def process(*admins: str) -> People:
+    def process(*admins: str) -> AccountService:
         return make_people("oidc", oidc_issuer=forger.issuer, oidc_client_id=forging.CLIENT, admins=admins)
 
     forger.claims = EMAIL
@@ -344,7 +346,7 @@ async def test_an_address_removed_from_admins_counts_for_no_session_and_no_token
 
 
 async def test_an_address_that_another_account_has_now_is_not_the_first_accounts_any_more(
-    forger: Any, make_oidc: Callable[..., Oidc], make_people: Callable[..., People]
+    forger: Any, make_oidc: Callable[..., OidcSignIn], make_people: Callable[..., AccountService]
 ) -> None:
     oidc = make_oidc(forger.issuer, admins=("ann@example.org",))
     people = make_people(
@@ -356,7 +358,7 @@ async def test_an_address_that_another_account_has_now_is_not_the_first_accounts
     forger.claims = {**EMAIL, "sub": "2"}
     second, _ = await _sign_in(oidc, forger)
     assert (second.id != first.id, second.role) == (True, Role.ADMIN)
-    found = await people.from_cookie(cookie)
+    found = await people.authenticate_cookie(cookie)
     assert found is not None
     assert found[1].role is Role.USER
 
@@ -365,7 +367,7 @@ async def test_an_address_that_another_account_has_now_is_not_the_first_accounts
 
 
 async def test_a_state_works_once_in_its_own_browser_and_for_a_while(
-    forger: Any, make_oidc: Callable[..., Oidc]
+    forger: Any, make_oidc: Callable[..., OidcSignIn]
 ) -> None:
     oidc, browser = make_oidc(forger.issuer), new_secret()
 
@@ -375,7 +377,7 @@ async def test_a_state_works_once_in_its_own_browser_and_for_a_while(
         )
 
     answer = await begin()
-    for other in ("", new_secret(), digest(browser)):
+    for other in ("", new_secret(), hash_secret(browser)):
         with pytest.raises(SignInRefused, match="another browser"):
             await oidc.finish(answer, browser=other)
         with pytest.raises(SignInRefused, match="unknown"):
@@ -389,7 +391,7 @@ async def test_a_state_works_once_in_its_own_browser_and_for_a_while(
         await oidc.finish(answer, browser=browser)
 
 
-async def test_two_tabs_at_once_both_get_in(forger: Any, make_oidc: Callable[..., Oidc]) -> None:
+async def test_two_tabs_at_once_both_get_in(forger: Any, make_oidc: Callable[..., OidcSignIn]) -> None:
     oidc, browser = make_oidc(forger.issuer), new_secret()
     urls = [await oidc.begin("/ui/", browser=browser, redirect_uri=REDIRECT, address=HERE) for _ in range(2)]
     for url in urls:
@@ -398,20 +400,24 @@ async def test_two_tabs_at_once_both_get_in(forger: Any, make_oidc: Callable[...
 
 async def test_two_first_sign_ins_at_once_are_one_account(database: Any) -> None:
     who = Identity("https://id.example", "1", "ann", "ann@example.org")
-    adding = (provider_account(database.people, who, complete=True) for _ in range(10))
+    adding = (find_or_create_account(database.accounts, who, complete=True) for _ in range(10))
     users = await asyncio.gather(*adding)
     assert len({user.id for user in users}) == 1
 
 
 @pytest.mark.parametrize("state", ["", "x", "A" * 43, "' OR 1=1"])
-async def test_a_state_that_was_never_given(forger: Any, make_oidc: Callable[..., Oidc], state: str) -> None:
+async def test_a_state_that_was_never_given(
+    forger: Any, make_oidc: Callable[..., OidcSignIn], state: str
+) -> None:
     oidc = make_oidc(forger.issuer)
     with pytest.raises(SignInRefused, match="unknown"):
         await oidc.finish({"code": "x", "state": state}, browser=new_secret())
     assert forger.asked == []
 
 
-async def test_an_answer_of_another_issuer_is_refused(forger: Any, make_oidc: Callable[..., Oidc]) -> None:
+async def test_an_answer_of_another_issuer_is_refused(
+    forger: Any, make_oidc: Callable[..., OidcSignIn]
+) -> None:
     with pytest.raises(SignInRefused, match="our identity provider"):
         await _sign_in(make_oidc(forger.issuer), forger, iss="https://evil.example")
     forger.metadata = {"authorization_response_iss_parameter_supported": True}
@@ -421,7 +427,7 @@ async def test_an_answer_of_another_issuer_is_refused(forger: Any, make_oidc: Ca
 
 
 async def test_a_refusal_is_told_in_words_that_cannot_hurt(
-    forger: Any, make_oidc: Callable[..., Oidc]
+    forger: Any, make_oidc: Callable[..., OidcSignIn]
 ) -> None:
     with pytest.raises(SignInRefused) as caught:
         await _sign_in(
@@ -430,7 +436,7 @@ async def test_a_refusal_is_told_in_words_that_cannot_hurt(
     assert "access_denied (no <b>)" in caught.value.cause
 
 
-async def test_too_many_begun_from_one_address(forger: Any, make_oidc: Callable[..., Oidc]) -> None:
+async def test_too_many_begun_from_one_address(forger: Any, make_oidc: Callable[..., OidcSignIn]) -> None:
     oidc = make_oidc(forger.issuer)
 
     async def begin(address: str) -> None:
@@ -459,14 +465,16 @@ async def test_too_many_begun_from_one_address(forger: Any, make_oidc: Callable[
     ids=str,
 )
 async def test_metadata_that_cannot_be_used(
-    forger: Any, make_oidc: Callable[..., Oidc], metadata: dict[str, Any]
+    forger: Any, make_oidc: Callable[..., OidcSignIn], metadata: dict[str, Any]
 ) -> None:
     forger.metadata = metadata
     with pytest.raises(ProviderFailed):
         await _sign_in(make_oidc(forger.issuer), forger)
 
 
-async def test_a_provider_that_fails_is_tried_again(forger: Any, make_oidc: Callable[..., Oidc]) -> None:
+async def test_a_provider_that_fails_is_tried_again(
+    forger: Any, make_oidc: Callable[..., OidcSignIn]
+) -> None:
     oidc = make_oidc(forger.issuer)
     forger.metadata = {"token_endpoint": None}
     with pytest.raises(ProviderFailed):
@@ -488,7 +496,7 @@ async def test_a_provider_that_fails_is_tried_again(forger: Any, make_oidc: Call
     await _sign_in(oidc, forger)
 
 
-async def test_a_provider_that_is_not_there(make_oidc: Callable[..., Oidc]) -> None:
+async def test_a_provider_that_is_not_there(make_oidc: Callable[..., OidcSignIn]) -> None:
     with pytest.raises(ProviderFailed, match="cannot be reached"):
         await make_oidc("http://127.0.0.1:9").begin(
             "/ui/", browser=new_secret(), redirect_uri=REDIRECT, address=HERE
@@ -496,12 +504,12 @@ async def test_a_provider_that_is_not_there(make_oidc: Callable[..., Oidc]) -> N
 
 
 async def test_a_provider_that_does_not_answer_is_waited_for_once(
-    forger: Any, make_oidc: Callable[..., Oidc]
+    forger: Any, make_oidc: Callable[..., OidcSignIn]
 ) -> None:
     """Not by one after the other: the last of many would wait for many times as long."""
     oidc, forger.silent = make_oidc(forger.issuer), asyncio.Event()
-    oidc._provider._asker._patience = 1.0
-    failed = await asyncio.gather(*(oidc._provider.metadata() for _ in range(10)), return_exceptions=True)
+    oidc._provider._http_client._timeout_seconds = 1.0
+    failed = await asyncio.gather(*(oidc._provider.get_metadata() for _ in range(10)), return_exceptions=True)
     forger.silent.set()
     assert {type(each) for each in failed} == {ProviderFailed}
     assert len(forger.asked) == 1
@@ -509,27 +517,31 @@ async def test_a_provider_that_does_not_answer_is_waited_for_once(
     await _sign_in(oidc, forger)
 
 
-async def test_an_encrypted_provider_names_no_open_address(net: Net, database: Any) -> None:
-    from toolyard.accounts.oidc.provider import Provider
-    from toolyard.auth.oauth_http import Answer
+async def test_an_encrypted_provider_names_no_open_address(net: OutboundHttp, database: Any) -> None:
+    from toolyard.accounts.oidc.provider import OidcProvider
+    from toolyard.auth.oauth_http import OAuthHttpResponse
 
     issuer = "https://id.example"
     names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
     about: dict[str, Any] = {"issuer": f"{issuer}/", **{name: f"{issuer}/{name}" for name in names}}
-    provider = Provider(issuer, "x", None, net, time.time)
-    assert provider._read(Answer(200, about)).issuer == f"{issuer}/", "the name is as the provider writes it"
+    provider = OidcProvider(issuer, "x", None, net, time.time)
+    assert provider._parse_metadata(OAuthHttpResponse(200, about)).issuer == f"{issuer}/", (
+        "the name is as the provider writes it"
+    )
     with pytest.raises(ProviderFailed, match="token_endpoint"):
-        provider._read(Answer(200, {**about, "token_endpoint": "http://id.example/token"}))
+        provider._parse_metadata(
+            OAuthHttpResponse(200, {**about, "token_endpoint": "http://id.example/token"})
+        )
 
 
 async def test_what_waits_for_the_second_step_is_encrypted(
-    forger: Any, make_oidc: Callable[..., Oidc], tmp_path: Path
+    forger: Any, make_oidc: Callable[..., OidcSignIn], tmp_path: Path
 ) -> None:
     browser = new_secret()
     url = await make_oidc(forger.issuer).begin("/ui/x", browser=browser, redirect_uri=REDIRECT, address=HERE)
     state, nonce = (URL(url, encoded=True).query[name] for name in ("state", "nonce"))
     kept = b"".join(path.read_bytes() for path in (tmp_path / "data").glob("toolyard.db*"))
-    assert digest(state).encode() in kept
+    assert hash_secret(state).encode() in kept
     for secret in (state, nonce, browser, "/ui/x", REDIRECT):
         assert secret.encode() not in kept
 
@@ -537,14 +549,14 @@ async def test_what_waits_for_the_second_step_is_encrypted(
 async def test_the_keys_of_an_identity_provider_are_read_again_after_the_clock_was_set_back(
     forger: Any, clock: Clock
 ) -> None:
-    from toolyard.accounts.oidc.provider import Provider
+    from toolyard.accounts.oidc.provider import OidcProvider
 
-    net = Net()
+    net = OutboundHttp()
     try:
-        provider = Provider(forger.issuer, "toolyard", None, net, clock)
-        first = await provider.keys()
-        assert await provider.keys() is first
+        provider = OidcProvider(forger.issuer, "toolyard", None, net, clock)
+        first = await provider.get_keys()
+        assert await provider.get_keys() is first
         clock.now -= 366 * 86_400.0
-        assert await provider.keys() is not first
+        assert await provider.get_keys() is not first
     finally:
         await net.close()

@@ -10,7 +10,7 @@ import pytest
 from argon2 import PasswordHasher, Type, extract_parameters
 
 from toolyard.accounts.errors import Invalid
-from toolyard.accounts.passwords import Passwords, check_password
+from toolyard.accounts.passwords import AsyncPasswordHasher, check_password
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_length_is_all_that_is_asked(password: str) -> None:
     check_password(password)
 
 
-async def test_a_hash_is_argon2id_and_never_the_same_twice(cheap: Passwords) -> None:
+async def test_a_hash_is_argon2id_and_never_the_same_twice(cheap: AsyncPasswordHasher) -> None:
     one, other = await cheap.hash("correct horse"), await cheap.hash("correct horse")
     assert one.startswith("$argon2id$")
     assert one != other
@@ -36,27 +36,27 @@ async def test_a_hash_is_argon2id_and_never_the_same_twice(cheap: Passwords) -> 
     assert not await cheap.verify("correct horsf", one)
 
 
-async def test_the_same_password_from_another_keyboard_fits(cheap: Passwords) -> None:
+async def test_the_same_password_from_another_keyboard_fits(cheap: AsyncPasswordHasher) -> None:
     stored = await cheap.hash("caf\u00e9 au lait")
     assert await cheap.verify("cafe\u0301 au lait", stored)
 
 
 @pytest.mark.parametrize("stored", ["", "not a hash", "$argon2id$v=19$m=8,t=1,p=1$broken"])
-async def test_a_damaged_hash_fits_nothing(cheap: Passwords, stored: str) -> None:
+async def test_a_damaged_hash_fits_nothing(cheap: AsyncPasswordHasher, stored: str) -> None:
     assert not await cheap.verify("correct horse", stored)
 
 
 @pytest.mark.parametrize("password", ["\ud800" * 12, "nul \0 in the middle", "x" * 100_000])
-async def test_odd_texts_are_no_accident(cheap: Passwords, password: str) -> None:
+async def test_odd_texts_are_no_accident(cheap: AsyncPasswordHasher, password: str) -> None:
     assert not await cheap.verify(password, await cheap.hash("correct horse"))
     assert not await cheap.verify(password, None)
 
 
-async def test_one_that_is_too_long_does_not_fit_by_its_beginning(cheap: Passwords) -> None:
+async def test_one_that_is_too_long_does_not_fit_by_its_beginning(cheap: AsyncPasswordHasher) -> None:
     assert not await cheap.verify("x" * 1001, await cheap.hash("x" * 1000))
 
 
-def test_other_parameters_are_outdated(cheap: Passwords) -> None:
+def test_other_parameters_are_outdated(cheap: AsyncPasswordHasher) -> None:
     assert cheap.is_outdated(PasswordHasher(time_cost=2, memory_cost=8, parallelism=1).hash("correct horse"))
     assert not cheap.is_outdated(
         PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash("correct horse")
@@ -79,7 +79,7 @@ class Counted(PasswordHasher):
 
 async def test_nothing_stored_costs_as_much_as_a_wrong_password() -> None:
     hasher = Counted(time_cost=1, memory_cost=8, parallelism=1)
-    ours = Passwords(hasher)
+    ours = AsyncPasswordHasher(hasher)
     stored = await ours.hash("correct horse")
     for each in (stored, None):
         hasher.work = 0
@@ -88,7 +88,7 @@ async def test_nothing_stored_costs_as_much_as_a_wrong_password() -> None:
 
 
 async def test_a_password_costs_enough_to_protect_it() -> None:
-    costs = extract_parameters(await Passwords().hash("correct horse"))
+    costs = extract_parameters(await AsyncPasswordHasher().hash("correct horse"))
     assert costs.type is Type.ID
     assert costs.time_cost * costs.memory_cost >= 2 * 46 * 1024
 
@@ -101,7 +101,7 @@ async def test_the_loop_goes_on_while_a_password_is_hashed() -> None:
             assert beats.wait(30), "the loop stands still"
             return super().hash(password, salt=salt)
 
-    hashing = asyncio.ensure_future(Passwords(Waiting(1, 8, 1)).hash("correct horse"))
+    hashing = asyncio.ensure_future(AsyncPasswordHasher(Waiting(1, 8, 1)).hash("correct horse"))
     await asyncio.sleep(0.05)
     assert not hashing.done()
     beats.set()

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from toolyard.accounts import People
-from toolyard.accounts.browser_sessions import browser_name
-from toolyard.accounts.random_secrets import digest, is_secret
+from toolyard.accounts import AccountService
+from toolyard.accounts.browser_sessions import describe_browser
+from toolyard.accounts.random_secrets import hash_secret, is_secret
 from toolyard.types.account import Role, User
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ DAY = 86_400
 
 
 @pytest.fixture
-async def ann(people: People) -> User:
-    user, _ = await people.accept(await people.invite("Ann", Role.USER), "correct horse battery")
+async def ann(people: AccountService) -> User:
+    user, _ = await people.accept_invite(await people.invite("Ann", Role.USER), "correct horse battery")
     return user
 
 
 async def test_every_cookie_is_new_and_only_its_hash_is_stored(
-    people: People, ann: User, database_url: str | None, tmp_path: Path
+    people: AccountService, ann: User, database_url: str | None, tmp_path: Path
 ) -> None:
     cookies = {await people.begin_session(ann) for _ in range(5)}
     assert len(cookies) == 5
@@ -35,85 +35,93 @@ async def test_every_cookie_is_new_and_only_its_hash_is_stored(
     if database_url is None:
         rows = sqlite3.connect(tmp_path / "data/toolyard.db").execute("SELECT * FROM sessions").fetchall()
         stored = str(rows)
-        assert all(digest(cookie) in stored and cookie not in stored for cookie in cookies)
+        assert all(hash_secret(cookie) in stored and cookie not in stored for cookie in cookies)
 
 
-async def test_a_session_slides_with_visits_and_ends_without(people: People, ann: User, clock: Clock) -> None:
+async def test_a_session_slides_with_visits_and_ends_without(
+    people: AccountService, ann: User, clock: Clock
+) -> None:
     cookie = await people.begin_session(ann)
     for _ in range(2):
         clock.now += 29 * DAY
-        assert await people.from_cookie(cookie)
+        assert await people.authenticate_cookie(cookie)
     clock.now += 30 * DAY + 1
-    assert await people.from_cookie(cookie) is None
+    assert await people.authenticate_cookie(cookie) is None
 
 
-async def test_no_session_lives_longer_than_ninety_days(people: People, ann: User, clock: Clock) -> None:
+async def test_no_session_lives_longer_than_ninety_days(
+    people: AccountService, ann: User, clock: Clock
+) -> None:
     cookie = await people.begin_session(ann)
     for _ in range(89):
         clock.now += DAY
-        assert await people.from_cookie(cookie)
+        assert await people.authenticate_cookie(cookie)
     clock.now += DAY - 1
-    assert await people.from_cookie(cookie)
+    assert await people.authenticate_cookie(cookie)
     clock.now += 2
-    assert await people.from_cookie(cookie) is None
+    assert await people.authenticate_cookie(cookie) is None
 
 
 async def test_the_end_is_moved_once_a_day_and_no_oftener(
-    people: People, ann: User, clock: Clock, database: Any
+    people: AccountService, ann: User, clock: Clock, database: Any
 ) -> None:
     cookie = await people.begin_session(ann)
     ends: list[float] = []
     for _ in range(48):
         clock.now += 3600
-        await people.from_cookie(cookie)
-        found = await database.people.session(digest(cookie), clock.now)
+        await people.authenticate_cookie(cookie)
+        found = await database.accounts.session(hash_secret(cookie), clock.now)
         ends.append(found[0].expires_at)
     assert len(set(ends)) == 3
 
 
-async def test_signing_out_ends_one_browser_and_everywhere_ends_all(people: People, ann: User) -> None:
+async def test_signing_out_ends_one_browser_and_everywhere_ends_all(
+    people: AccountService, ann: User
+) -> None:
     one, two, three = [await people.begin_session(ann) for _ in range(3)]
     await people.sign_out(one)
-    assert await people.from_cookie(one) is None
-    assert await people.from_cookie(two)
+    assert await people.authenticate_cookie(one) is None
+    assert await people.authenticate_cookie(two)
     await people.sign_out_everywhere(ann)
-    assert await people.from_cookie(two) is None
-    assert await people.from_cookie(three) is None
+    assert await people.authenticate_cookie(two) is None
+    assert await people.authenticate_cookie(three) is None
     await people.sign_out("never there")
 
 
 @pytest.mark.parametrize("text", ["", "x", "A" * 43, "é" * 43, "A" * 42 + "\n", "A" * 10_000])
-async def test_a_cookie_that_is_none_of_ours(people: People, text: str) -> None:
-    assert await people.from_cookie(text) is None
+async def test_a_cookie_that_is_none_of_ours(people: AccountService, text: str) -> None:
+    assert await people.authenticate_cookie(text) is None
 
 
-async def test_who_is_disabled_or_deleted_is_out_at_once(people: People, ann: User, database: Any) -> None:
+async def test_who_is_disabled_or_deleted_is_out_at_once(
+    people: AccountService, ann: User, database: Any
+) -> None:
     cookie = await people.begin_session(ann)
-    await database.people.disable_user(ann.id, True)
-    await database.people.disable_user(ann.id, False)
-    assert await people.from_cookie(cookie) is None, "the session was ended, not hidden"
+    await database.accounts.set_disabled(ann.id, True)
+    await database.accounts.set_disabled(ann.id, False)
+    assert await people.authenticate_cookie(cookie) is None, "the session was ended, not hidden"
     cookie = await people.begin_session(ann)
-    await database.people.delete_user(ann.id)
-    assert await people.from_cookie(cookie) is None
+    await database.accounts.delete_user(ann.id)
+    assert await people.authenticate_cookie(cookie) is None
 
 
 async def test_when_somebody_was_last_here_is_known_to_minutes(
-    people: People, ann: User, clock: Clock, database: Any
+    people: AccountService, ann: User, clock: Clock, database: Any
 ) -> None:
     cookie, began = await people.begin_session(ann), clock.now
     for seconds, seen in ((299, 0), (2, 301), (100, 301), (300, 701)):
         clock.now += seconds
-        await people.from_cookie(cookie)
-        assert (await database.people.user(ann.id)).last_seen == began + seen
+        await people.authenticate_cookie(cookie)
+        assert (await database.accounts.user(ann.id)).last_seen == began + seen
 
 
 @pytest.mark.parametrize("mode", ["none", "proxy", "oidc"])
 async def test_a_session_of_another_mode_opens_nothing(
-    people: People, ann: User, make_people: Callable[..., People], mode: str
+    people: AccountService, ann: User, make_people: Callable[..., AccountService], mode: str
 ) -> None:
     cookie = await people.begin_session(ann)
     later = make_people(mode, oidc_issuer="https://id.example", oidc_client_id="x")
-    assert await later.from_cookie(cookie) is None
+    assert await later.authenticate_cookie(cookie) is None
 
 
 # Recognising one's browsers.
@@ -121,32 +129,36 @@ async def test_a_session_of_another_mode_opens_nothing(
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
 
 
-async def test_people_see_their_browsers_and_sign_out_one(people: People, ann: User, clock: Clock) -> None:
+async def test_people_see_their_browsers_and_sign_out_one(
+    people: AccountService, ann: User, clock: Clock
+) -> None:
     await people.sign_out_everywhere(ann)
     first = await people.begin_session(ann, "192.0.2.1", FIREFOX)
     clock.now += 60
     second = await people.begin_session(ann, "2001:db8:0:1::5", "<script>alert(1)</script>")
-    newest, oldest = await people.sessions(ann)
+    newest, oldest = await people.list_sessions(ann)
     assert (oldest.network, oldest.browser) == ("192.0.2.1", "Firefox on Linux")
     assert (newest.network, newest.browser) == ("2001:db8:0:1::/64", ""), "no text of the header is kept"
     clock.now += 301
-    assert await people.from_cookie(first, "198.51.100.7")
-    used, _ = await people.sessions(ann)
+    assert await people.authenticate_cookie(first, "198.51.100.7")
+    used, _ = await people.list_sessions(ann)
     assert (used.id, used.last_seen, used.network) == (oldest.id, clock.now, "198.51.100.7")
     assert await people.end_session(ann, oldest.id)
     assert not await people.end_session(ann, oldest.id)
-    assert await people.from_cookie(first) is None
-    assert await people.from_cookie(second)
+    assert await people.authenticate_cookie(first) is None
+    assert await people.authenticate_cookie(second)
 
 
-async def test_nobody_signs_out_a_browser_of_somebody_else(people: People, ann: User, database: Any) -> None:
+async def test_nobody_signs_out_a_browser_of_somebody_else(
+    people: AccountService, ann: User, database: Any
+) -> None:
     await people.sign_out_everywhere(ann)
     cookie = await people.begin_session(ann)
-    (theirs,) = await people.sessions(ann)
-    bob = await database.people.add_user("Bob", Role.ADMIN)
-    assert await people.sessions(bob) == []
+    (theirs,) = await people.list_sessions(ann)
+    bob = await database.accounts.add_user("Bob", Role.ADMIN)
+    assert await people.list_sessions(bob) == []
     assert not await people.end_session(bob, theirs.id)
-    assert await people.from_cookie(cookie)
+    assert await people.authenticate_cookie(cookie)
 
 
 @pytest.mark.parametrize(
@@ -162,4 +174,4 @@ async def test_nobody_signs_out_a_browser_of_somebody_else(people: People, ann: 
     ],
 )
 def test_browsers_have_names_that_people_know(user_agent: str, name: str) -> None:
-    assert browser_name(user_agent) == name
+    assert describe_browser(user_agent) == name

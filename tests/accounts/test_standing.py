@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from toolyard.accounts import People
-from toolyard.accounts.account_status import Identity, effective_role, standing
+from toolyard.accounts import AccountService
+from toolyard.accounts.account_status import Identity, effective_role, resolve_effective_user
 from toolyard.accounts.errors import NotAllowed, SignInRefused
-from toolyard.accounts.oidc.claims import identity_of
+from toolyard.accounts.oidc.claims import parse_identity
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 from toolyard.types.account import Right, Role, TokenScope, User
@@ -20,63 +20,69 @@ from toolyard.types.account import Right, Role, TokenScope, User
 ISSUER = "https://id.example"
 
 
-async def test_the_local_user_is_made_once_and_is_an_admin(make_people: Callable[..., People]) -> None:
+async def test_the_local_user_is_made_once_and_is_an_admin(
+    make_people: Callable[..., AccountService],
+) -> None:
     one, other = make_people("none"), make_people("none")
     users = await asyncio.gather(*(people.local_user() for people in (one, other, one, other)))
     assert {(user.id, user.role) for user in users} == {("local", Role.ADMIN)}
 
 
 async def test_somebody_elses_name_does_not_keep_the_local_user_out(
-    make_people: Callable[..., People], database: Any
+    make_people: Callable[..., AccountService], database: Any
 ) -> None:
-    await database.people.add_user("Local User", Role.USER)
+    await database.accounts.add_user("Local User", Role.USER)
     user = await make_people("none").local_user()
     assert (user.id, user.name) == ("local", "local user-2")
 
 
 async def test_the_proxy_names_people_and_accounts_come_at_first_sight(
-    make_people: Callable[..., People],
+    make_people: Callable[..., AccountService],
 ) -> None:
     people = make_people("proxy", admins=("root",))
-    ann, root = await people.from_proxy("ann"), await people.from_proxy("root")
+    ann, root = await people.authenticate_proxy_name("ann"), await people.authenticate_proxy_name("root")
     assert (ann.role, root.role) == (Role.USER, Role.ADMIN)
-    assert (await people.from_proxy("ann")).id == ann.id
-    crowd = await asyncio.gather(*(people.from_proxy("new") for _ in range(10)))
+    assert (await people.authenticate_proxy_name("ann")).id == ann.id
+    crowd = await asyncio.gather(*(people.authenticate_proxy_name("new") for _ in range(10)))
     assert len({user.id for user in crowd}) == 1
 
 
 async def test_who_is_an_admin_is_decided_by_the_setting_at_every_request(
-    make_people: Callable[..., People], database: Any
+    make_people: Callable[..., AccountService], database: Any
 ) -> None:
     before = make_people("proxy", admins=("ann",))
-    ann = await before.from_proxy("ann")
+    ann = await before.authenticate_proxy_name("ann")
     _, token = await before.make_token(ann, "x", TokenScope(frozenset({Right.ADMIN})), None)
     after = make_people("proxy", admins=("bob",))
-    found = await after.from_token(token)
+    found = await after.authenticate_token(token)
     assert found is not None
     assert found[1].role is Role.USER
-    assert (await after.from_proxy("ann")).role is Role.USER
-    assert (await database.people.user(ann.id)).role is Role.USER
+    assert (await after.authenticate_proxy_name("ann")).role is Role.USER
+    assert (await database.accounts.user(ann.id)).role is Role.USER
 
 
 async def test_the_setting_admins_leaves_nothing_behind_for_the_mode_password(
-    make_people: Callable[..., People], database: Any
+    make_people: Callable[..., AccountService], database: Any
 ) -> None:
-    await make_people("proxy", admins=("ann",)).from_proxy("ann")
+    await make_people("proxy", admins=("ann",)).authenticate_proxy_name("ann")
     passwords = make_people()
-    ann, cookie = await passwords.accept(await passwords.invite("ann", Role.USER), "correct horse battery")
-    found = await passwords.from_cookie(cookie)
+    ann, cookie = await passwords.accept_invite(
+        await passwords.invite("ann", Role.USER), "correct horse battery"
+    )
+    found = await passwords.authenticate_cookie(cookie)
     assert found is not None
     assert (found[1].id, found[1].role) == (ann.id, Role.USER)
 
 
 async def test_an_admin_with_a_password_is_one_again_after_a_time_behind_a_proxy(
-    make_people: Callable[..., People],
+    make_people: Callable[..., AccountService],
 ) -> None:
     passwords = make_people()
-    _, cookie = await passwords.accept(await passwords.invite("ann", Role.ADMIN), "correct horse battery")
-    assert (await make_people("proxy", admins=("bob",)).from_proxy("ann")).role is Role.USER
-    found = await passwords.from_cookie(cookie)
+    _, cookie = await passwords.accept_invite(
+        await passwords.invite("ann", Role.ADMIN), "correct horse battery"
+    )
+    assert (await make_people("proxy", admins=("bob",)).authenticate_proxy_name("ann")).role is Role.USER
+    found = await passwords.authenticate_cookie(cookie)
     assert found is not None
     assert found[1].role is Role.ADMIN
     assert await passwords.has_admin()
@@ -86,37 +92,37 @@ async def test_an_admin_with_a_password_is_one_again_after_a_time_behind_a_proxy
     "other", ["Ann", "ANN", "\uff41nn", " ann", "ann ", "a\u200bnn", "", "x" * 101, "a\nb"]
 )
 async def test_another_spelling_is_never_the_same_account(
-    make_people: Callable[..., People], other: str
+    make_people: Callable[..., AccountService], other: str
 ) -> None:
     people = make_people("proxy", admins=("ann",))
-    await people.from_proxy("ann")
+    await people.authenticate_proxy_name("ann")
     with pytest.raises(NotAllowed):
-        await people.from_proxy(other)
+        await people.authenticate_proxy_name(other)
 
 
 async def test_the_proxy_cannot_name_the_local_user_or_one_of_the_provider(
-    make_people: Callable[..., People], database: Any
+    make_people: Callable[..., AccountService], database: Any
 ) -> None:
     local = await make_people("none").local_user()
-    await database.people.add_user("eve", Role.ADMIN, subject=f"{ISSUER}|1")
+    await database.accounts.add_user("eve", Role.ADMIN, subject=f"{ISSUER}|1")
     people = make_people("proxy")
     for name in (local.name, "eve"):
         with pytest.raises(NotAllowed, match="belongs to another account"):
-            await people.from_proxy(name)
+            await people.authenticate_proxy_name(name)
 
 
 async def test_a_disabled_account_is_not_opened_by_the_proxy(
-    make_people: Callable[..., People], database: Any
+    make_people: Callable[..., AccountService], database: Any
 ) -> None:
     people = make_people("proxy")
-    await database.people.disable_user((await people.from_proxy("ann")).id, True)
+    await database.accounts.set_disabled((await people.authenticate_proxy_name("ann")).id, True)
     with pytest.raises(NotAllowed, match="disabled"):
-        await people.from_proxy("ann")
+        await people.authenticate_proxy_name("ann")
 
 
-async def test_in_other_modes_nobody_is_named_by_a_proxy(people: People) -> None:
+async def test_in_other_modes_nobody_is_named_by_a_proxy(people: AccountService) -> None:
     with pytest.raises(NotAllowed):
-        await people.from_proxy("ann")
+        await people.authenticate_proxy_name("ann")
     with pytest.raises(NotAllowed):
         await people.local_user()
 
@@ -166,7 +172,7 @@ def test_only_what_people_cannot_choose_makes_an_admin(
 def test_names_come_from_claims_that_may_be_anything(
     claims: dict[str, Any], name: str, email: str | None
 ) -> None:
-    identity = identity_of(ISSUER, {"sub": "sub-1", **claims})
+    identity = parse_identity(ISSUER, {"sub": "sub-1", **claims})
     assert (identity.name, identity.verified_email) == (name, email)
     assert identity.subject == f"{ISSUER}|sub-1"
 
@@ -174,7 +180,7 @@ def test_names_come_from_claims_that_may_be_anything(
 @pytest.mark.parametrize("sub", [None, "", 5, "x" * 256, "a\0b", ["x"]])
 def test_without_a_usable_sub_nobody_is_signed_in(sub: Any) -> None:
     with pytest.raises(SignInRefused):
-        identity_of(ISSUER, {"sub": sub, "preferred_username": "ann"})
+        parse_identity(ISSUER, {"sub": sub, "preferred_username": "ann"})
 
 
 def test_accounts_of_another_provider_or_mode_do_not_count() -> None:
@@ -182,9 +188,11 @@ def test_accounts_of_another_provider_or_mode_do_not_count() -> None:
         people_mode=PeopleMode.OIDC, oidc_issuer=ISSUER, oidc_client_id="x", admins=("1", "a@b.c")
     )
     user = User("u", "ann", Role.ADMIN, 0.0, subject=f"{ISSUER}|1")
-    assert standing(user, settings) == user
-    assert standing(replace(user, subject=f"{ISSUER}/|auth0|1"), settings), "issuers may end with a slash"
+    assert resolve_effective_user(user, settings) == user
+    assert resolve_effective_user(replace(user, subject=f"{ISSUER}/|auth0|1"), settings), (
+        "issuers may end with a slash"
+    )
     for subject in ("https://evil.example|1", f"{ISSUER}.evil|1", ISSUER, None):
-        assert standing(replace(user, subject=subject, has_password=True), settings) is None
+        assert resolve_effective_user(replace(user, subject=subject, has_password=True), settings) is None
     removed = replace(settings, admins=("2", "a@b.c"))
-    assert standing(user, removed) == replace(user, role=Role.USER)
+    assert resolve_effective_user(user, removed) == replace(user, role=Role.USER)

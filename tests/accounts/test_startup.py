@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolyard.accounts.errors import StartRefused
-from toolyard.accounts.startup import address_of, check
+from toolyard.accounts.startup import check_startup_settings, public_base_url
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 
@@ -20,13 +20,13 @@ def _settings(mode: str, **more: Any) -> Settings:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.0.0.2"])
 def test_the_mode_none_listens_on_loopback(host: str) -> None:
-    assert check(_settings("none"), host) == ()
+    assert check_startup_settings(_settings("none"), host) == ()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "toolyard.lan", ""])
 def test_the_mode_none_listens_nowhere_else(host: str) -> None:
     with pytest.raises(StartRefused) as caught:
-        check(_settings("none"), host)
+        check_startup_settings(_settings("none"), host)
     assert "people_mode" in (caught.value.hint or "")
     assert caught.value.exit_code == 2
 
@@ -45,7 +45,7 @@ def test_the_mode_none_listens_nowhere_else(host: str) -> None:
 )
 def test_what_is_missing_is_named(settings: Settings, named: str) -> None:
     with pytest.raises(StartRefused) as caught:
-        check(settings, "0.0.0.0")
+        check_startup_settings(settings, "0.0.0.0")
     assert named in str(caught.value)
 
 
@@ -58,12 +58,12 @@ def test_what_is_missing_is_named(settings: Settings, named: str) -> None:
     ],
 )
 def test_the_other_modes_listen_everywhere(settings: Settings) -> None:
-    assert check(settings, "0.0.0.0") == ()
+    assert check_startup_settings(settings, "0.0.0.0") == ()
 
 
 def test_nobody_being_an_admin_is_worth_a_warning() -> None:
     for settings in (_settings("proxy", trusted_proxies=("::1",)), _settings("oidc", **OIDC)):
-        assert "admins" in check(settings, "0.0.0.0")[0]
+        assert "admins" in check_startup_settings(settings, "0.0.0.0")[0]
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_nobody_being_an_admin_is_worth_a_warning() -> None:
     ],
 )
 def test_where_people_reach_us(settings: Settings, address: str) -> None:
-    assert address_of(settings) == address
+    assert public_base_url(settings) == address

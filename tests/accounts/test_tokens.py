@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from toolyard.accounts import People
+from toolyard.accounts import AccountService
 from toolyard.accounts.errors import Invalid, NotAllowed
-from toolyard.accounts.random_secrets import digest
+from toolyard.accounts.random_secrets import hash_secret
 from toolyard.types.account import Right, Role, TokenScope, User
 
 if TYPE_CHECKING:
@@ -22,56 +22,58 @@ READ = TokenScope(frozenset({Right.READ}))
 
 
 @pytest.fixture
-async def ann(people: People) -> User:
-    user, _ = await people.accept(await people.invite("Ann", Role.USER), "correct horse battery")
+async def ann(people: AccountService) -> User:
+    user, _ = await people.accept_invite(await people.invite("Ann", Role.USER), "correct horse battery")
     return user
 
 
-async def test_a_token_names_its_owner_and_its_limits(people: People, ann: User) -> None:
+async def test_a_token_names_its_owner_and_its_limits(people: AccountService, ann: User) -> None:
     scope = TokenScope(frozenset({Right.READ, Right.CALL}), ("github",), ("gh_*", "!gh_delete*"), ())
     made, text = await people.make_token(ann, "  my\tlaptop ", scope, None)
     assert text.startswith("ty_")
     assert len(text) == 46
     assert made.name == "my laptop"
-    found = await people.from_token(text)
+    found = await people.authenticate_token(text)
     assert found is not None
     token, user = found
     assert (token.id, token.scope, user.id) == (made.id, scope, ann.id)
 
 
 async def test_only_the_hash_is_stored(
-    people: People, ann: User, database_url: str | None, tmp_path: Path
+    people: AccountService, ann: User, database_url: str | None, tmp_path: Path
 ) -> None:
     _, text = await people.make_token(ann, "x", READ, None)
     if database_url is None:
         stored = str(
             sqlite3.connect(tmp_path / "data/toolyard.db").execute("SELECT * FROM api_tokens").fetchall()
         )
-        assert digest(text) in stored
+        assert hash_secret(text) in stored
         assert text not in stored
         assert text.removeprefix("ty_") not in stored
 
 
 @pytest.mark.parametrize("text", ["", "ty_", "ty_" + "A" * 43, "A" * 46, "TY_" + "A" * 43, "ty_" + "é" * 43])
-async def test_what_is_no_token(people: People, ann: User, text: str) -> None:
+async def test_what_is_no_token(people: AccountService, ann: User, text: str) -> None:
     await people.make_token(ann, "x", READ, None)
-    assert await people.from_token(text) is None
+    assert await people.authenticate_token(text) is None
 
 
-async def test_a_token_ends_when_it_should(people: People, ann: User, clock: Clock, database: Any) -> None:
+async def test_a_token_ends_when_it_should(
+    people: AccountService, ann: User, clock: Clock, database: Any
+) -> None:
     made, text = await people.make_token(ann, "x", READ, 60)
     clock.now += 59
-    assert await people.from_token(text)
+    assert await people.authenticate_token(text)
     clock.now += 2
-    assert await people.from_token(text) is None
+    assert await people.authenticate_token(text) is None
     _, text = await people.make_token(ann, "y", READ, None)
-    assert not await database.people.delete_token("somebody else", made.id)
-    await database.people.disable_user(ann.id, True)
-    assert await people.from_token(text) is None
-    await database.people.disable_user(ann.id, False)
-    assert await people.from_token(text)
-    await database.people.delete_user(ann.id)
-    assert await people.from_token(text) is None
+    assert not await database.accounts.delete_token("somebody else", made.id)
+    await database.accounts.set_disabled(ann.id, True)
+    assert await people.authenticate_token(text) is None
+    await database.accounts.set_disabled(ann.id, False)
+    assert await people.authenticate_token(text)
+    await database.accounts.delete_user(ann.id)
+    assert await people.authenticate_token(text) is None
 
 
 @pytest.mark.parametrize(
@@ -89,48 +91,55 @@ async def test_a_token_ends_when_it_should(people: People, ann: User, clock: Clo
     ],
 )
 async def test_tokens_that_make_no_sense(
-    people: People, ann: User, name: str, scope: TokenScope, expires_in: float | None, fields: list[str]
+    people: AccountService,
+    ann: User,
+    name: str,
+    scope: TokenScope,
+    expires_in: float | None,
+    fields: list[str],
 ) -> None:
     with pytest.raises(Invalid) as caught:
         await people.make_token(ann, name, scope, expires_in)
     assert [problem.path for problem in caught.value.problems] == fields
 
 
-async def test_only_admins_make_tokens_for_admins(people: People, ann: User, database: Any) -> None:
+async def test_only_admins_make_tokens_for_admins(people: AccountService, ann: User, database: Any) -> None:
     scope = TokenScope(frozenset({Right.ADMIN}))
     with pytest.raises(NotAllowed):
         await people.make_token(ann, "x", scope, None)
-    await database.people.set_role(ann.id, Role.ADMIN)
+    await database.accounts.set_role(ann.id, Role.ADMIN)
     _, text = await people.make_token(replace(ann, role=Role.ADMIN), "x", scope, None)
-    await database.people.set_role(ann.id, Role.USER)
-    found = await people.from_token(text)
+    await database.accounts.set_role(ann.id, Role.USER)
+    found = await people.authenticate_token(text)
     assert found is not None
     assert found[1].role is Role.USER, "the right is worth something only while its owner is an admin"
 
 
 async def test_when_it_was_last_used_is_known_to_a_minute(
-    people: People, ann: User, clock: Clock, database: Any
+    people: AccountService, ann: User, clock: Clock, database: Any
 ) -> None:
     _, text = await people.make_token(ann, "x", READ, None)
     began = clock.now
     for seconds, used in ((1, 1), (30, 1), (60, 91)):
         clock.now += seconds
-        assert await people.from_token(text)
-        assert (await database.people.tokens(ann.id))[0].last_used_at == began + used
+        assert await people.authenticate_token(text)
+        assert (await database.accounts.tokens(ann.id))[0].last_used_at == began + used
 
 
-async def test_there_is_an_end_to_tokens(people: People, ann: User) -> None:
+async def test_there_is_an_end_to_tokens(people: AccountService, ann: User) -> None:
     for number in range(200):
         await people.make_token(ann, str(number), READ, None)
     with pytest.raises(Invalid, match="200 tokens already"):
         await people.make_token(ann, "x", READ, None)
 
 
-async def test_the_local_users_tokens_count_in_the_mode_none_only(make_people: Callable[..., People]) -> None:
+async def test_the_local_users_tokens_count_in_the_mode_none_only(
+    make_people: Callable[..., AccountService],
+) -> None:
     alone = make_people("none")
     scope = TokenScope(frozenset({Right.READ, Right.ADMIN}))
     _, text = await alone.make_token(await alone.local_user(), "x", scope, None)
-    assert await alone.from_token(text)
+    assert await alone.authenticate_token(text)
     for mode in ("password", "proxy", "oidc"):
         later = make_people(mode, oidc_issuer="https://id.example", oidc_client_id="x")
-        assert await later.from_token(text) is None
+        assert await later.authenticate_token(text) is None

@@ -10,14 +10,14 @@ import pytest
 from pydantic_ai.messages import BinaryContent
 from pydantic_ai.models.test import TestModel
 
-from toolyard.adapters.anthropic import _block
-from toolyard.adapters.openai import _chat_pictures, _responses_output
-from toolyard.adapters.parallel_calls import Call
+from toolyard.adapters.anthropic import _build_tool_result
+from toolyard.adapters.openai import _build_responses_output, _iter_chat_images
+from toolyard.adapters.parallel_calls import ModelToolCall
 from toolyard.adapters.pydantic_ai import YardToolset
-from toolyard.types.result import Media, Result, Text
+from toolyard.types.result import Media, Result, TextBlock
 
 SMALL = Media("image", "image/png", "aGk=", 2)
-CALL = Call("1", "t", "{}")
+CALL = ModelToolCall("1", "t", "{}")
 MEDIA: dict[str, tuple[Media, bool]] = {
     "small": (SMALL, True),
     "large": (replace(SMALL, size=6_000_000, handle="r0", digest="00"), False),
@@ -31,11 +31,11 @@ MEDIA: dict[str, tuple[Media, bool]] = {
 @pytest.mark.parametrize("which", MEDIA)
 def test_only_what_a_provider_takes_is_sent(which: str) -> None:
     media, sent = MEDIA[which]
-    result = Result(None, "text", blocks=(Text("text"), media))
-    for told in (str(list(_chat_pictures(CALL, result))), str(_responses_output(result))):
+    result = Result(None, "text", blocks=(TextBlock("text"), media))
+    for told in (str(list(_iter_chat_images(CALL, result))), str(_build_responses_output(result))):
         assert ("data:image/png;base64,aGk=" in told) is sent
         assert ("aGk=" in told) is sent
-    blocks: Any = _block(CALL, result)["content"]
+    blocks: Any = _build_tool_result(CALL, result)["content"]
     pictures = [block["source"]["media_type"] for block in blocks if block["type"] == "image"]
     assert pictures == ["image/png"] * sent
 

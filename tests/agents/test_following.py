@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from toolyard.agents.definitions.watch import AgentsNow, follow_agents, read_now
+from toolyard.agents.definitions.watch import LoadedAgents, load_agents, watch_agents
 
 GOOD = "## Reader\n---\ntools: [a]\n---\nRead.\n"
 BROKEN = "## Reader\n---\ntools: all\n---\nRead.\n"
 
 
-def ids(now: AgentsNow) -> list[str]:
+def ids(now: LoadedAgents) -> list[str]:
     return [agent.id for agent in now.agents]
 
 
 def test_without_a_file_there_are_no_agents_and_nothing_is_wrong(tmp_path: Path) -> None:
-    assert read_now(None, tmp_path) == AgentsNow(tmp_path / "AGENTS.md")
+    assert load_agents(None, tmp_path) == LoadedAgents(tmp_path / "AGENTS.md")
 
 
 def test_a_file_that_a_setting_names_must_be_there(tmp_path: Path) -> None:
-    now = read_now(tmp_path / "other.md", tmp_path)
+    now = load_agents(tmp_path / "other.md", tmp_path)
     assert now.agents == ()
     assert now.problems[0].file == str(tmp_path / "other.md")
 
@@ -31,7 +31,7 @@ def test_a_file_that_a_setting_names_must_be_there(tmp_path: Path) -> None:
 def test_the_file_of_the_setting_counts_and_not_the_one_in_the_data_directory(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text(BROKEN)
     (tmp_path / "other.md").write_text(GOOD)
-    now = read_now(tmp_path / "other.md", tmp_path)
+    now = load_agents(tmp_path / "other.md", tmp_path)
     assert (ids(now), now.problems) == (["reader"], ())
 
 
@@ -39,18 +39,18 @@ def test_the_file_of_the_setting_counts_and_not_the_one_in_the_data_directory(tm
 def test_what_cannot_be_used_leaves_the_agents_that_were_in_force(tmp_path: Path, bad: bytes | None) -> None:
     file = tmp_path / "AGENTS.md"
     file.write_text(GOOD)
-    good = read_now(None, tmp_path)
+    good = load_agents(None, tmp_path)
     file.unlink() if bad is None else file.write_bytes(bad)
-    now = read_now(None, tmp_path, good)
+    now = load_agents(None, tmp_path, good)
     assert now.agents == good.agents
     assert now.problems
     file.write_text(GOOD)
-    assert read_now(None, tmp_path, now) == good
+    assert load_agents(None, tmp_path, now) == good
 
 
 def test_a_broken_file_at_the_start_gives_no_agents_and_its_lines(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text(BROKEN)
-    now = read_now(None, tmp_path)
+    now = load_agents(None, tmp_path)
     assert now.agents == ()
     assert [problem.line for problem in now.problems] == [3]
     assert f"{tmp_path / 'AGENTS.md'}:3" in str(now)
@@ -58,12 +58,12 @@ def test_a_broken_file_at_the_start_gives_no_agents_and_its_lines(tmp_path: Path
 
 def test_a_folder_in_the_files_place_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").mkdir()
-    assert read_now(None, tmp_path).problems
+    assert load_agents(None, tmp_path).problems
 
 
 async def test_every_change_is_told_once_and_nothing_else(tmp_path: Path) -> None:
-    file, now = tmp_path / "AGENTS.md", read_now(None, tmp_path)
-    async with asyncio.timeout(60), aclosing(follow_agents(now, None, tmp_path)) as changes:
+    file, now = tmp_path / "AGENTS.md", load_agents(None, tmp_path)
+    async with asyncio.timeout(60), aclosing(watch_agents(now, None, tmp_path)) as changes:
         for text, agents, wrong in ((GOOD, ["reader"], 0), (BROKEN, ["reader"], 1), ("none\n", [], 0)):
             waiting = asyncio.ensure_future(anext(changes))
             await asyncio.sleep(0)

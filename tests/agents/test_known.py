@@ -5,23 +5,23 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.agents.definitions.pattern_check import ToolFindings, validate_tools
+from toolyard.agents.definitions.pattern_check import ToolPatternProblems, check_tool_patterns
 from toolyard.types.agent import Agent
 
 KNOWN = ("grep", "repo_search", "view_file", "web_fetch")
 
 
-def validated(*tools: str, unlisted: dict[str, str] | None = None) -> ToolFindings:
+def validated(*tools: str, unlisted: dict[str, str] | None = None) -> ToolPatternProblems:
     agent = Agent("one", "One", tools=tools, file="AGENTS.md", line=7)
-    return validate_tools(agent, KNOWN, unlisted or {})
+    return check_tool_patterns(agent, KNOWN, unlisted or {})
 
 
 def test_names_that_there_are_and_patterns_that_match_are_fine() -> None:
-    assert validated("grep", "!web_fetch", "repo_*", "*") == ToolFindings()
+    assert validated("grep", "!web_fetch", "repo_*", "*") == ToolPatternProblems()
 
 
 def test_an_agent_without_a_list_has_nothing_to_check() -> None:
-    assert validate_tools(Agent("one", "One"), KNOWN, {}) == ToolFindings()
+    assert check_tool_patterns(Agent("one", "One"), KNOWN, {}) == ToolPatternProblems()
 
 
 def test_a_plain_name_that_no_tool_has_is_an_error_with_a_suggestion() -> None:
@@ -65,6 +65,6 @@ def test_a_pattern_that_may_match_a_server_not_yet_listed_says_so() -> None:
     names=st.lists(st.text(alphabet="abc_", max_size=4)),
 )
 def test_only_a_plain_name_is_ever_an_error(tools: list[str], names: list[str]) -> None:
-    found = validate_tools(Agent("one", "One", tools=tuple(tools)), names, {})
+    found = check_tool_patterns(Agent("one", "One", tools=tuple(tools)), names, {})
     plain = [text for text in tools if "*" not in text]
     assert len(found.errors) == sum(text.removeprefix("!") not in names for text in plain)

@@ -6,23 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.agents.definitions.tool_patterns import ToolList, read_tools
+from toolyard.agents.definitions.tool_patterns import ToolList, parse_tool_list
 
 patterns = st.from_regex(r"!?[A-Za-z0-9_*-]{1,12}", fullmatch=True)
 
 
 def read(*lines: str) -> ToolList:
-    return read_tools(lines, 0)
+    return parse_tool_list(lines, 0)
 
 
 def items(*lines: str) -> list[str]:
     made = read(*lines)
-    assert made.complaints == []
+    assert made.problems == []
     return made.items
 
 
 def complaint(*lines: str) -> tuple[int, str]:
-    (found,) = read(*lines).complaints
+    (found,) = read(*lines).problems
     return found.at, found.message
 
 
@@ -40,19 +40,19 @@ def test_an_empty_list_is_no_tools() -> None:
 
 def test_an_inline_list_may_take_several_lines_with_comments_and_a_last_comma() -> None:
     made = read("tools: [ # ours", "  *,", "", "  !web_*, # not these", "  grep,", "] # done", "model: x")
-    assert (made.items, made.end, made.complaints) == (["*", "!web_*", "grep"], 6, [])
+    assert (made.items, made.end, made.problems) == (["*", "!web_*", "grep"], 6, [])
 
 
 def test_an_inline_list_may_begin_on_the_next_line() -> None:
     made = read("tools:", "", "  [*,", "   !web_*]", "model: x")
-    assert (made.items, made.end, made.complaints) == (["*", "!web_*"], 4, [])
+    assert (made.items, made.end, made.problems) == (["*", "!web_*"], 4, [])
 
 
 @pytest.mark.parametrize("indent", ["", "  ", "\t"])
 def test_a_block_list_is_read_with_its_signs_and_comments(indent: str) -> None:
     lines = [f"{indent}- *", "", f"{indent}- !web_*  # not these", "# a comment", f"{indent}-   grep"]
     made = read("tools:  # ours", *lines, "model: x")
-    assert (made.items, made.end, made.complaints) == (["*", "!web_*", "grep"], 6, [])
+    assert (made.items, made.end, made.problems) == (["*", "!web_*", "grep"], 6, [])
 
 
 def test_items_may_be_quoted_in_both_ways_with_the_sign_inside_or_outside() -> None:
@@ -80,7 +80,7 @@ def test_nothing_at_all_is_no_list(lines: list[str]) -> None:
 
 def test_an_open_list_ends_before_the_next_key() -> None:
     made = read("tools: [a,", "  b", "model: x")
-    assert [each.message for each in made.complaints] == ["the list of tools is never closed"]
+    assert [each.message for each in made.problems] == ["the list of tools is never closed"]
     assert made.end == 2
 
 
@@ -122,6 +122,6 @@ def test_every_way_of_writing_a_list_reads_the_same(texts: list[str], data: st.D
 
 @given(lines=st.lists(st.text(alphabet="[],!*'\"# -ab:\t\\", max_size=12), max_size=6))
 def test_no_text_raises_and_the_list_ends_within_it(lines: list[str]) -> None:
-    made = read_tools(["tools:" + "".join(lines[:1]), *lines[1:]], 0)
+    made = parse_tool_list(["tools:" + "".join(lines[:1]), *lines[1:]], 0)
     assert 0 < made.end <= max(1, len(lines))
-    assert all(0 <= each.at < max(1, len(lines)) for each in made.complaints)
+    assert all(0 <= each.at < max(1, len(lines)) for each in made.problems)

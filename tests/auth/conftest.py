@@ -13,12 +13,12 @@ from yarl import URL
 
 from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.oauth_provider import OAuthProvider
-from toolyard.auth.sign_in_flow import Flow
-from toolyard.auth.sign_in_target import Ourselves, Target
+from toolyard.auth.sign_in_flow import SignInFlow
+from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import MemoryAuthStorage
 from toolyard.errors import ServerError
-from toolyard.net import Net
-from toolyard.transports.http_requests import Requests, body_excerpt, refusal
+from toolyard.net import OutboundHttp
+from toolyard.transports.http_requests import ServerHttpClient, read_body_excerpt, read_error_response
 from toolyard.types.server import HttpSpec, OAuthSpec
 
 REDIRECT = "http://127.0.0.1:4999/callback"
@@ -41,7 +41,7 @@ class World:
     url: str
     origins: Mapping[str, str]
     session: aiohttp.ClientSession
-    net: Net
+    net: OutboundHttp
     clock: Clock = field(default_factory=Clock)
     storage: MemoryAuthStorage = field(default_factory=MemoryAuthStorage)
     providers: list[OAuthProvider] = field(default_factory=list)
@@ -79,11 +79,11 @@ class World:
     def mcp(self) -> str:
         return f"{self.url}/mcp"
 
-    def target(self, private_addresses: bool | None = None, **oauth: Any) -> Target:
+    def target(self, private_addresses: bool | None = None, **oauth: Any) -> SignInTarget:
         key = oauth.pop("private_key", None)
         if key is not None or "client_secret" in oauth:
             oauth.setdefault("issuer", self.origins["as1"])
-        return Target(self.mcp, OAuthSpec(**oauth), private_addresses, key)
+        return SignInTarget(self.mcp, OAuthSpec(**oauth), private_addresses, key)
 
     async def browse(self, url: str) -> AuthorizationResponse:
         """A person who agrees to everything."""
@@ -92,33 +92,33 @@ class World:
             assert response.status == 302, await response.text()
             return AuthorizationResponse.parse(response.headers["Location"])
 
-    def ourselves(self, **more: Any) -> Ourselves:
-        return Ourselves(**{"redirect_uri": REDIRECT, **more})
+    def ourselves(self, **more: Any) -> ClientIdentity:
+        return ClientIdentity(**{"redirect_uri": REDIRECT, **more})
 
     def provider(
-        self, target: Target | None = None, *, person: bool = True, who: Ourselves | None = None
+        self, target: SignInTarget | None = None, *, person: bool = True, who: ClientIdentity | None = None
     ) -> OAuthProvider:
         made = OAuthProvider(
             target or self.target(),
             net=self.net,
             storage=self.storage,
-            ourselves=who or self.ourselves(),
+            client_identity=who or self.ourselves(),
             authorize=self.browse if person else None,
             clock=self.clock,
         )
         self.providers.append(made)
         return made
 
-    def flow(self, **more: Any) -> Flow:
-        return Flow(self.net, self.storage, self.ourselves(**more), clock=self.clock)
+    def flow(self, **more: Any) -> SignInFlow:
+        return SignInFlow(self.net, self.storage, self.ourselves(**more), clock=self.clock)
 
     async def call(self, provider: OAuthProvider) -> dict[str, Any]:
         """One request as connections make it: what the resource answers, or the error."""
-        requests = Requests(HttpSpec(self.mcp), self.net, provider)
+        requests = ServerHttpClient(HttpSpec(self.mcp), self.net, provider)
         response = await requests.send("POST", requests.url, {}, b"{}")
         if response.status != 200:
-            raise await refusal(response)
-        return json.loads(await body_excerpt(response))
+            raise await read_error_response(response)
+        return json.loads(await read_body_excerpt(response))
 
     async def failure(self, provider: OAuthProvider) -> ServerError:
         """The error that a request ends with."""
@@ -137,7 +137,7 @@ def oauth_program() -> Iterator[str]:
 
 @pytest.fixture
 async def world(oauth_program: str, no_proxies: None) -> AsyncIterator[World]:
-    net = Net()
+    net = OutboundHttp()
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{oauth_program}/control") as response:
             origins = await response.json()

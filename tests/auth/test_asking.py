@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from toolyard.auth.address_policy import Reach
+from toolyard.auth.address_policy import AddressPolicy
 from toolyard.auth.errors import AddressNotAllowed, AuthUnavailable
-from toolyard.auth.oauth_http import Asker, one_line
-from toolyard.net import Net
+from toolyard.auth.oauth_http import OAuthHttpClient, sanitize_error_text
+from toolyard.net import OutboundHttp
 
 HERE = "http://127.0.0.1:1/mcp"
 
@@ -50,53 +50,57 @@ async def base(no_proxies: None) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def net() -> AsyncIterator[Net]:
-    net = Net()
+async def net() -> AsyncIterator[OutboundHttp]:
+    net = OutboundHttp()
     yield net
     await net.close()
 
 
-async def test_a_document_is_read_and_a_redirect_followed(base: str, net: Net) -> None:
-    asker = Asker(net, Reach(HERE))
+async def test_a_document_is_read_and_a_redirect_followed(base: str, net: OutboundHttp) -> None:
+    asker = OAuthHttpClient(net, AddressPolicy(HERE))
     assert (await asker.get(f"{base}/fine", "it")).document == {"fine": "GET"}
     assert (await asker.get(f"{base}/moved", "it")).document == {"fine": "GET"}
 
 
-async def test_what_holds_secrets_follows_no_redirect(base: str, net: Net) -> None:
-    answered = await Asker(net, Reach(HERE)).post(f"{base}/moved", "it", b"{}", "application/json")
+async def test_what_holds_secrets_follows_no_redirect(base: str, net: OutboundHttp) -> None:
+    answered = await OAuthHttpClient(net, AddressPolicy(HERE)).post(
+        f"{base}/moved", "it", b"{}", "application/json"
+    )
     assert (answered.status, answered.document) == (307, None)
 
 
 @pytest.mark.parametrize("path", ["round", "far"])
-async def test_a_redirect_that_leads_nowhere_is_an_error(base: str, net: Net, path: str) -> None:
+async def test_a_redirect_that_leads_nowhere_is_an_error(base: str, net: OutboundHttp, path: str) -> None:
     with pytest.raises(AddressNotAllowed):
-        await Asker(net, Reach(HERE)).get(f"{base}/{path}", "it")
+        await OAuthHttpClient(net, AddressPolicy(HERE)).get(f"{base}/{path}", "it")
 
 
 @pytest.mark.parametrize("path", ["list", "page", "large", "stream"])
-async def test_what_is_no_small_object_is_no_document(base: str, net: Net, path: str) -> None:
+async def test_what_is_no_small_object_is_no_document(base: str, net: OutboundHttp, path: str) -> None:
     async with asyncio.timeout(30):
-        answered = await Asker(net, Reach(HERE)).get(f"{base}/{path}", "it")
+        answered = await OAuthHttpClient(net, AddressPolicy(HERE)).get(f"{base}/{path}", "it")
     assert (answered.status, answered.document) == (200, None)
 
 
-async def test_silence_is_not_waited_for_for_ever(base: str, net: Net) -> None:
+async def test_silence_is_not_waited_for_for_ever(base: str, net: OutboundHttp) -> None:
     with pytest.raises(AuthUnavailable, match="did not answer within"):
-        await Asker(net, Reach(HERE), patience=0.1).get(f"{base}/silent", "it")
+        await OAuthHttpClient(net, AddressPolicy(HERE), timeout_seconds=0.1).get(f"{base}/silent", "it")
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
-async def test_a_public_server_cannot_send_us_to_a_private_address(base: str, net: Net, name: str) -> None:
-    asker = Asker(net, Reach("https://mcp.example.com/mcp"))
+async def test_a_public_server_cannot_send_us_to_a_private_address(
+    base: str, net: OutboundHttp, name: str
+) -> None:
+    asker = OAuthHttpClient(net, AddressPolicy("https://mcp.example.com/mcp"))
     address = base.replace("127.0.0.1", name)
     with pytest.raises(AddressNotAllowed, match="private") as caught:
         await asker.get(f"{address}/fine", "the metadata")
     assert "privateAddresses" in (caught.value.hint or "")
 
 
-async def test_a_name_that_does_not_exist_is_named(net: Net, no_proxies: None) -> None:
+async def test_a_name_that_does_not_exist_is_named(net: OutboundHttp, no_proxies: None) -> None:
     with pytest.raises(AuthUnavailable, match=r"nowhere\.invalid"):
-        await Asker(net, Reach(HERE)).get("https://nowhere.invalid/x", "it")
+        await OAuthHttpClient(net, AddressPolicy(HERE)).get("https://nowhere.invalid/x", "it")
 
 
 @pytest.mark.parametrize(
@@ -113,4 +117,4 @@ async def test_a_name_that_does_not_exist_is_named(net: Net, no_proxies: None) -
     ],
 )
 def test_what_others_say_stands_in_one_line(words: object, line: str) -> None:
-    assert one_line(words, ["the-secret", None]) == line
+    assert sanitize_error_text(words, ["the-secret", None]) == line

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, utils
 
-from toolyard.auth.client_assertion import client_assertion
+from toolyard.auth.client_assertion import build_client_assertion
 from toolyard.auth.errors import RegistrationFailed
 
 
@@ -30,7 +30,9 @@ def parts(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes, bytes]:
 def test_an_ec_key_signs_es256() -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     for _ in range(20):
-        head, claims, data, signature = parts(client_assertion(pem(key), "me", "https://as.example", 1000.5))
+        head, claims, data, signature = parts(
+            build_client_assertion(pem(key), "me", "https://as.example", 1000.5)
+        )
         assert head == {"alg": "ES256", "typ": "JWT"}
         assert len(signature) == 64
         r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
@@ -42,7 +44,7 @@ def test_an_ec_key_signs_es256() -> None:
 
 def test_an_rsa_key_signs_rs256() -> None:
     key = rsa.generate_private_key(65537, 2048)
-    head, _, data, signature = parts(client_assertion(pem(key), "me", "https://as.example", 0))
+    head, _, data, signature = parts(build_client_assertion(pem(key), "me", "https://as.example", 0))
     assert head["alg"] == "RS256"
     key.public_key().verify(signature, data, padding.PKCS1v15(), hashes.SHA256())
 
@@ -50,12 +52,12 @@ def test_an_rsa_key_signs_rs256() -> None:
 def test_without_cryptography_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
     with pytest.raises(RegistrationFailed, match="package cryptography"):
-        client_assertion("key", "me", "a", 0)
+        build_client_assertion("key", "me", "a", 0)
 
 
 def test_every_assertion_is_another_one() -> None:
     key = pem(ec.generate_private_key(ec.SECP256R1()))
-    assert len({parts(client_assertion(key, "me", "a", 0))[1]["jti"] for _ in range(10)}) == 10
+    assert len({parts(build_client_assertion(key, "me", "a", 0))[1]["jti"] for _ in range(10)}) == 10
 
 
 @pytest.mark.parametrize(
@@ -77,5 +79,5 @@ def test_every_assertion_is_another_one() -> None:
 )
 def test_other_keys_are_refused_with_a_hint(key: str) -> None:
     with pytest.raises(RegistrationFailed) as caught:
-        client_assertion(key, "me", "a", 0)
+        build_client_assertion(key, "me", "a", 0)
     assert "P-256" in (caught.value.hint or "")

@@ -17,7 +17,7 @@ from toolyard.auth.errors import (
 )
 from toolyard.auth.provider import parse_challenge
 from toolyard.auth.records import issuer_digest
-from toolyard.auth.sign_in_flow import Flow
+from toolyard.auth.sign_in_flow import SignInFlow
 from toolyard.errors import SignInNeeded
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ async def test_a_client_is_registered_anew_for_scopes_that_it_was_not_registered
 async def test_no_secret_shows_in_a_repr(world: World) -> None:
     await world.set(entered={"mine": "the-secret"})
     target = world.target(client_id="mine", client_secret="the-secret", private_key="the-key")
-    flow: Flow = world.flow()
+    flow: SignInFlow = world.flow()
     started = await flow.begin("k", target)
     pending = await world.storage.take_pending(started.state)
     await world.storage.put_pending(pending)

@@ -12,7 +12,7 @@ import pytest
 
 from toolyard import State, Toolyard
 from toolyard.auth.errors import IssuerUnconfirmed, SignInEnded, WrongAuthorizationServer
-from toolyard.auth.revocation import revoke
+from toolyard.auth.revocation import revoke_grant
 
 if TYPE_CHECKING:
     from tests.auth.conftest import World
@@ -57,7 +57,7 @@ async def test_an_issuer_that_nobody_confirmed_is_asked_for_nothing(
 ) -> None:
     target = world.target(client_id="mine", issuer=None, **secret)
     flow = world.flow()
-    begin = flow.obtain if secret.get("grant") else flow.begin
+    begin = flow.sign_in_as_client if secret.get("grant") else flow.begin
     with pytest.raises(IssuerUnconfirmed) as caught:
         await begin("k", target)
     assert caught.value.issuer == world.origins["as1"]
@@ -69,7 +69,7 @@ async def test_the_issuer_that_the_entry_names_is_used(world: World) -> None:
     await world.set(entered={"mine": "s"}, servers=["as2", "as1"])
     issuer = world.origins["as1"]
     target = world.target(client_id="mine", client_secret="s", grant="client_credentials", issuer=issuer)
-    assert (await world.flow().obtain("k", target)).issuer == issuer
+    assert (await world.flow().sign_in_as_client("k", target)).issuer == issuer
     assert not await world.log("token", "as2")
 
 
@@ -78,13 +78,13 @@ async def test_an_issuer_that_the_entry_does_not_name_gets_no_secret(world: Worl
     issuer = world.origins["as1"]
     target = world.target(client_id="mine", client_secret="s", grant="client_credentials", issuer=issuer)
     with pytest.raises(WrongAuthorizationServer):
-        await world.flow().obtain("k", target)
+        await world.flow().sign_in_as_client("k", target)
     assert not await world.log("token")
 
 
 async def test_an_issuer_that_an_earlier_sign_in_bound_is_taken_over(world: World) -> None:
     await world.set(entered={"mine": "s"})
-    await world.storage.bind(world.mcp, "mine", world.origins["as1"])
+    await world.storage.bind_issuer(world.mcp, "mine", world.origins["as1"])
     target = world.target(client_id="mine", client_secret="s", issuer=None)
     await world.call(world.provider(target))
     assert [entry["method"] for entry in await world.log("token")] == ["client_secret_basic"]
@@ -107,5 +107,5 @@ async def test_a_refresh_and_a_revocation_send_no_secret_to_an_issuer_that_the_e
     await world.run_out(4000)
     assert isinstance(await world.failure(world.provider(moved, person=False)), SignInEnded)
     assert [entry["grant_type"] for entry in await world.log("token")] == ["authorization_code"]
-    await revoke(world.net, grant, moved, clock=world.clock)
+    await revoke_grant(world.net, grant, moved, clock=world.clock)
     assert {entry["method"] for entry in await world.log("revoke")} == {"none"}

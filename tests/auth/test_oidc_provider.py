@@ -17,10 +17,10 @@ from tests.oauth.person import agree
 
 from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.oauth_provider import OAuthProvider
-from toolyard.auth.sign_in_target import Ourselves, Target
+from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import MemoryAuthStorage
-from toolyard.net import Net
-from toolyard.transports.http_requests import Requests, body_excerpt
+from toolyard.net import OutboundHttp
+from toolyard.transports.http_requests import ServerHttpClient, read_body_excerpt
 from toolyard.types.server import HttpSpec, OAuthSpec
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ async def resource(listening: Programs, no_proxies: None) -> AsyncIterator[Resou
 
 
 @pytest.fixture
-async def net() -> AsyncIterator[Net]:
-    net = Net()
+async def net() -> AsyncIterator[OutboundHttp]:
+    net = OutboundHttp()
     yield net
     await net.close()
 
@@ -82,22 +82,24 @@ async def person(url: str) -> AuthorizationResponse:
     return AuthorizationResponse.parse(str(await agree(url, lambda at: at.path.startswith("/callback"))))
 
 
-async def call(resource: Resource, net: Net, provider: OAuthProvider) -> dict[str, Any]:
-    requests = Requests(HttpSpec(resource.url), net, provider)
+async def call(resource: Resource, net: OutboundHttp, provider: OAuthProvider) -> dict[str, Any]:
+    requests = ServerHttpClient(HttpSpec(resource.url), net, provider)
     response = await requests.send("POST", requests.url, {}, b"{}")
     assert response.status == 200
-    return json.loads(await body_excerpt(response))
+    return json.loads(await read_body_excerpt(response))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("redirect", ["http://127.0.0.1:3999/callback", "http://localhost:3999/callback"])
-async def test_a_person_signs_in_refreshes_and_steps_up(resource: Resource, net: Net, redirect: str) -> None:
+async def test_a_person_signs_in_refreshes_and_steps_up(
+    resource: Resource, net: OutboundHttp, redirect: str
+) -> None:
     now, storage = [time.time()], MemoryAuthStorage()
     provider = OAuthProvider(
-        Target(resource.url),
+        SignInTarget(resource.url),
         net=net,
         storage=storage,
-        ourselves=Ourselves(redirect),
+        client_identity=ClientIdentity(redirect),
         authorize=person,
         clock=lambda: now[0],
     )
@@ -116,7 +118,7 @@ async def test_a_person_signs_in_refreshes_and_steps_up(resource: Resource, net:
 
 
 @pytest.mark.slow
-async def test_a_program_signs_in_by_itself(resource: Resource, net: Net) -> None:
+async def test_a_program_signs_in_by_itself(resource: Resource, net: OutboundHttp) -> None:
     oauth = OAuthSpec(
         client_id="robot",
         client_secret="robot-secret",
@@ -124,10 +126,10 @@ async def test_a_program_signs_in_by_itself(resource: Resource, net: Net) -> Non
         issuer=resource.issuer,
     )
     provider = OAuthProvider(
-        Target(resource.url, oauth),
+        SignInTarget(resource.url, oauth),
         net=net,
         storage=MemoryAuthStorage(),
-        ourselves=Ourselves("http://127.0.0.1:3999/callback"),
+        client_identity=ClientIdentity("http://127.0.0.1:3999/callback"),
     )
     assert (await call(resource, net, provider))["sub"] == "robot"
     await provider.close()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from yarl import URL
 
-from toolyard.auth.address_policy import Reach, is_local
+from toolyard.auth.address_policy import AddressPolicy, is_local
 from toolyard.auth.errors import AddressNotAllowed
 
 PUBLIC = "https://mcp.example.com/mcp"
@@ -32,7 +32,7 @@ OLD_FORMS = ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "127.0.0.1.", "l
 def test_what_a_server_names_is_guarded_unless_the_operator_allows_it(
     configured: str, allowed: bool | None, asked: str, guarded: bool
 ) -> None:
-    assert Reach(configured, allowed).guarded(URL(asked)) is guarded
+    assert AddressPolicy(configured, allowed).is_guarded(URL(asked)) is guarded
 
 
 @pytest.mark.parametrize(
@@ -67,18 +67,18 @@ def test_what_a_server_names_is_guarded_unless_the_operator_allows_it(
 def test_endpoints_are_encrypted_and_near_ones_allowed_by_the_operator(
     allowed: bool | None, address: str, fine: bool
 ) -> None:
-    reach = Reach(PUBLIC, allowed)
+    reach = AddressPolicy(PUBLIC, allowed)
     if fine:
-        assert reach.endpoint(address, "it") == address
+        assert reach.check_endpoint(address, "it") == address
     else:
         with pytest.raises(AddressNotAllowed):
-            reach.endpoint(address, "it")
+            reach.check_endpoint(address, "it")
 
 
 def test_a_server_on_this_machine_may_name_others_here() -> None:
-    assert Reach("http://localhost:1/mcp").endpoint("http://127.0.0.1:2/token", "it")
+    assert AddressPolicy("http://localhost:1/mcp").check_endpoint("http://127.0.0.1:2/token", "it")
     with pytest.raises(AddressNotAllowed):
-        Reach("http://localhost:1/mcp", False).endpoint("http://127.0.0.1:2/token", "it")
+        AddressPolicy("http://localhost:1/mcp", False).check_endpoint("http://127.0.0.1:2/token", "it")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.auth.conftest import REDIRECT
 
-from toolyard.auth.client_registration import client_document
+from toolyard.auth.client_registration import build_client_metadata_document
 from toolyard.auth.errors import (
     AuthUnavailable,
     ClientForgotten,
@@ -17,7 +17,7 @@ from toolyard.auth.errors import (
     WrongAuthorizationServer,
 )
 from toolyard.auth.records import issuer_digest
-from toolyard.types.registry import Registration
+from toolyard.types.registry import RegistrationMethod
 
 if TYPE_CHECKING:
     from tests.auth.conftest import World
@@ -133,7 +133,9 @@ async def test_each_issuer_has_a_redirect_address_of_its_own(
         await world.change(servers=[server])
         await world.flow().begin("k", world.target())
     registered = [entry["asked"]["redirect_uris"] for entry in await world.log("register")]
-    assert registered == [[world.ourselves().redirect_for(world.origins[name])] for name in ("as1", "as2")]
+    assert registered == [
+        [world.ourselves().redirect_uri_for(world.origins[name])] for name in ("as1", "as2")
+    ]
 
 
 async def test_an_old_registration_is_renewed_and_its_grant_refreshed_with_it(world: World) -> None:
@@ -146,7 +148,7 @@ async def test_an_old_registration_is_renewed_and_its_grant_refreshed_with_it(wo
     await world.run_out(4000)
     assert (await world.call(world.provider(person=False)))["client"] == old.client_id
     await world.flow().begin("other", world.target())
-    renewed = await world.storage.client(old.issuer, world.ourselves().redirect_for(old.issuer))
+    renewed = await world.storage.client(old.issuer, world.ourselves().redirect_uri_for(old.issuer))
     assert renewed.client_id != old.client_id
 
 
@@ -155,7 +157,7 @@ async def test_an_entered_client_keeps_the_shared_address_until_its_own_is_regis
     world: World, query: Callable[[str], dict[str, str]], registered: bool
 ) -> None:
     started = await world.flow().begin("k", world.target(client_id="mine", issuer_redirect=registered))
-    own = world.ourselves().redirect_for(world.origins["as1"])
+    own = world.ourselves().redirect_uri_for(world.origins["as1"])
     assert query(started.url)["redirect_uri"] == (own if registered else REDIRECT)
 
 
@@ -217,8 +219,8 @@ async def test_a_document_is_our_client_id_where_the_server_takes_it(
     await world.set(metadata={"client_id_metadata_document_supported": True})
     await world.call(world.provider(who=world.ourselves(document_url=DOCUMENT)))
     own = world.ourselves(document_url=DOCUMENT)
-    assert query(world.urls[0])["client_id"] == own.document_for(world.origins["as1"])
-    assert query(world.urls[0])["redirect_uri"] == own.redirect_for(world.origins["as1"])
+    assert query(world.urls[0])["client_id"] == own.document_url_for(world.origins["as1"])
+    assert query(world.urls[0])["redirect_uri"] == own.redirect_uri_for(world.origins["as1"])
     assert not await world.log("register")
     assert [entry["method"] for entry in await world.log("token")] == ["none"]
 
@@ -229,10 +231,10 @@ async def test_a_document_is_not_used_where_the_server_does_not_promise_iss(worl
     who = world.ourselves(document_url=DOCUMENT)
     await world.call(world.provider(who=who))
     assert len(await world.log("register")) == 1
-    target = replace(world.target(), registration=Registration.DOCUMENT)
+    target = replace(world.target(), registration=RegistrationMethod.DOCUMENT)
     with pytest.raises(RegistrationFailed, match="does not promise to name itself"):
         await world.flow(document_url=DOCUMENT).begin("k", target)
-    assert await world.storage.document_issuer(issuer_digest(world.origins["as1"])) is None
+    assert await world.storage.get_document_issuer(issuer_digest(world.origins["as1"])) is None
 
 
 async def test_a_setting_puts_registration_before_the_document(world: World) -> None:
@@ -253,7 +255,7 @@ async def test_without_a_public_address_there_is_no_document(world: World) -> No
 
 
 def test_the_document_says_what_a_registration_says(world: World) -> None:
-    document = client_document(world.ourselves(), DOCUMENT, "https://toolyard.example/cb")
+    document = build_client_metadata_document(world.ourselves(), DOCUMENT, "https://toolyard.example/cb")
     assert document["client_id"] == DOCUMENT
     assert document["redirect_uris"] == ["https://toolyard.example/cb"]
     assert document["application_type"] == "web"
@@ -314,8 +316,12 @@ async def test_after_a_move_the_new_authorization_server_never_sees_the_old_clie
     assert [entry["grant_type"] for entry in await world.log("token")] == ["authorization_code"] * 2
 
 
-@pytest.mark.parametrize("way", [Registration.ENTERED, Registration.DOCUMENT, Registration.DYNAMIC])
-async def test_a_registration_that_was_asked_for_is_used_or_none(world: World, way: Registration) -> None:
+@pytest.mark.parametrize(
+    "way", [RegistrationMethod.ENTERED, RegistrationMethod.DOCUMENT, RegistrationMethod.DYNAMIC]
+)
+async def test_a_registration_that_was_asked_for_is_used_or_none(
+    world: World, way: RegistrationMethod
+) -> None:
     await world.set(metadata={"registration_endpoint": None})
     target = replace(world.target(), registration=way)
     with pytest.raises(RegistrationFailed):

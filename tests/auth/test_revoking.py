@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from toolyard.auth import revocation
-from toolyard.auth.records import Grant
-from toolyard.auth.revocation import revoke
+from toolyard.auth.records import OAuthGrant
+from toolyard.auth.revocation import revoke_grant
 from toolyard.errors import SignInNeeded
 
 if TYPE_CHECKING:
     from tests.auth.conftest import World
 
 
-async def signed_in(world: Any, **oauth: Any) -> Grant:
+async def signed_in(world: Any, **oauth: Any) -> OAuthGrant:
     started = await world.flow().begin("k", world.target(**oauth))
     return await world.flow().finish(await world.browse(started.url))
 
@@ -35,7 +35,7 @@ async def works(world: Any) -> bool:
 
 async def test_both_tokens_are_given_back(world: World) -> None:
     grant = await signed_in(world)
-    assert await revoke(world.net, grant, world.target(), clock=world.clock) is True
+    assert await revoke_grant(world.net, grant, world.target(), clock=world.clock) is True
     told = await world.log("revoke")
     assert [each["kind"] for each in told] == ["refresh_token", "access_token"]
     assert {each["who"] for each in told} == {"as1"}
@@ -50,14 +50,14 @@ async def test_a_client_with_a_secret_says_who_it_is(world: World, method: str) 
     oauth = {"client_id": "toolyard", "client_secret": "hush"}
     grant = await signed_in(world, **oauth)
     assert grant.client.secret is None
-    assert await revoke(world.net, grant, world.target(**oauth), clock=world.clock) is True
+    assert await revoke_grant(world.net, grant, world.target(**oauth), clock=world.clock) is True
     assert {each["method"] for each in await world.log("revoke")} == {method}
 
 
 async def test_one_that_offers_nothing_of_the_kind_is_left_alone(world: World) -> None:
     grant = await signed_in(world)
     await world.change(metadata={"revocation_endpoint": None})
-    assert await revoke(world.net, grant, world.target()) is False
+    assert await revoke_grant(world.net, grant, world.target()) is False
     assert not await world.log("revoke")
     assert await works(world)
 
@@ -77,7 +77,7 @@ async def test_one_that_offers_nothing_of_the_kind_is_left_alone(world: World) -
 async def test_no_trouble_comes_out(world: World, trouble: dict[str, Any]) -> None:
     grant = await signed_in(world)
     await world.change(**trouble)
-    assert await revoke(world.net, grant, world.target()) is False
+    assert await revoke_grant(world.net, grant, world.target()) is False
     assert await works(world)
 
 
@@ -88,9 +88,9 @@ async def test_a_bad_address_for_it_is_no_reason_not_to_sign_in(world: World) ->
 
 async def test_it_ends_where_the_other_side_does_not(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     grant = await signed_in(world)
-    monkeypatch.setattr(revocation, "_SECONDS", 0.2)
+    monkeypatch.setattr(revocation, "_REVOCATION_TIMEOUT_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         issuer = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        assert await revoke(world.net, replace(grant, issuer=issuer), world.target()) is False
+        assert await revoke_grant(world.net, replace(grant, issuer=issuer), world.target()) is False

@@ -14,9 +14,9 @@ from yarl import URL
 from toolyard import Toolyard
 from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.oauth_provider import OAuthProvider
-from toolyard.auth.sign_in_target import Ourselves, Target
+from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import MemoryAuthStorage
-from toolyard.net import Net
+from toolyard.net import OutboundHttp
 
 if TYPE_CHECKING:
     from tests.conftest import Programs
@@ -39,12 +39,12 @@ async def test_a_yard_signs_in_calls_and_refreshes(
     listening: Programs, no_proxies: None, redirect: str, protocol: str
 ) -> None:
     url = listening(sys.executable, PROGRAM, "{port}").url + "/mcp"
-    passed, net, storage = [0.0], Net(), MemoryAuthStorage()
+    passed, net, storage = [0.0], OutboundHttp(), MemoryAuthStorage()
     provider = OAuthProvider(
-        Target(url),
+        SignInTarget(url),
         net=net,
         storage=storage,
-        ourselves=Ourselves(redirect),
+        client_identity=ClientIdentity(redirect),
         authorize=person,
         clock=lambda: time.time() + passed[0],
     )

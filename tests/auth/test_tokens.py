@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from toolyard.auth.errors import AnswerRejected, AuthUnavailable, NeverSignedIn, SignInEnded, TokenRefused
-from toolyard.auth.records import Client, Grant
+from toolyard.auth.records import Client, OAuthGrant
 from toolyard.auth.storage import MemoryAuthStorage
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ async def refreshes(world: Any) -> list[dict[str, Any]]:
     return [entry for entry in await world.log("token") if entry["grant_type"] == "refresh_token"]
 
 
-def grant(**changes: Any) -> Grant:
+def grant(**changes: Any) -> OAuthGrant:
     client = Client("https://as.example", "c", "http://127.0.0.1/cb", "dynamic")
-    made = Grant(
+    made = OAuthGrant(
         "https://rs.example/mcp",
         "https://as.example",
         client,
@@ -55,7 +55,7 @@ def test_a_token_is_refreshed_shortly_before_it_runs_out(
     life: float | None, now: float, fresh: bool, valid: bool
 ) -> None:
     made = grant(expires_at=life)
-    assert (made.fresh(now), made.valid(now)) == (fresh, valid)
+    assert (made.is_fresh(now), made.is_valid(now)) == (fresh, valid)
 
 
 async def test_tokens_are_refreshed_before_they_run_out(world: World) -> None:
@@ -321,10 +321,10 @@ async def test_a_client_is_dropped_only_if_it_is_the_one() -> None:
 
 async def test_a_binding_can_be_taken_back() -> None:
     storage = MemoryAuthStorage()
-    await storage.bind("u", "c", "i")
-    assert await storage.bound_issuer("u", "c") == "i"
-    await storage.bind("u", "c", None)
-    assert await storage.bound_issuer("u", "c") is None
+    await storage.bind_issuer("u", "c", "i")
+    assert await storage.get_bound_issuer("u", "c") == "i"
+    await storage.bind_issuer("u", "c", None)
+    assert await storage.get_bound_issuer("u", "c") is None
 
 
 # Where tokens go.
@@ -389,4 +389,4 @@ async def test_a_sign_in_begun_while_the_clock_was_ahead_cannot_be_finished(worl
     started = await flow.begin("key", world.target())
     world.clock.now -= YEAR
     with pytest.raises(AnswerRejected, match="too long ago"):
-        await flow.take({"state": started.state})
+        await flow.take_pending({"state": started.state})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.types.catalog import Listing
+from toolyard.types.catalog import RawListing
 from toolyard.types.principal import Principal
 from toolyard.types.server import HttpSpec, Server
 
@@ -33,7 +33,7 @@ class Source:
     """Answers fetches: with ``listing``, or with ``error``; while ``gate`` is closed they wait."""
 
     def __init__(self) -> None:
-        self.listing = Listing()
+        self.listing = RawListing()
         self.error: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
@@ -41,7 +41,7 @@ class Source:
         self.cancelled = 0
         self.started = asyncio.Event()
 
-    async def __call__(self, server_id: str, principal: Principal, chat: str | None = None) -> Listing:
+    async def __call__(self, server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
         self.calls.append((server_id, principal.id))
         answer = self.listing
         self.started.set()
@@ -59,8 +59,8 @@ def make_tool(name: str = "search", **fields: Any) -> dict[str, Any]:
     return {"name": name, "inputSchema": {"type": "object"}, **fields}
 
 
-def make_listing(*names: str, **fields: Any) -> Listing:
-    return Listing(tools=tuple(make_tool(name) for name in names), **fields)
+def make_listing(*names: str, **fields: Any) -> RawListing:
+    return RawListing(tools=tuple(make_tool(name) for name in names), **fields)
 
 
 def make_server(id: str = "repo", **fields: Any) -> Server:
@@ -83,7 +83,7 @@ def tool() -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def listing() -> Callable[..., Listing]:
+def listing() -> Callable[..., RawListing]:
     return make_listing
 
 

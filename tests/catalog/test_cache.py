@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from toolyard.catalog.cache import Catalogues
-from toolyard.catalog.sqlite_storage import FILE_NAME, SqliteStorage
-from toolyard.catalog.storage import CatalogueStorage, Key, MemoryStorage, Stored
+from toolyard.catalog.cache import CatalogueCache
+from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
+from toolyard.catalog.storage import CatalogueStorage, ListingKey, MemoryCatalogueStorage, StoredListing
 from toolyard.errors import SignInNeeded, Unreachable
-from toolyard.types.catalog import Catalogue, Listing, Scope
-from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.catalog import CacheScope, Catalogue, RawListing
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import HttpSpec, Server, StdioSpec, Trust
 
 if TYPE_CHECKING:
@@ -26,13 +26,15 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def storage() -> MemoryStorage:
-    return MemoryStorage()
+def storage() -> MemoryCatalogueStorage:
+    return MemoryCatalogueStorage()
 
 
 @pytest.fixture
-async def catalogues(source: Source, storage: MemoryStorage, clock: Clock) -> AsyncIterator[Catalogues]:
-    catalogues = Catalogues(source, storage, clock=clock)
+async def catalogues(
+    source: Source, storage: MemoryCatalogueStorage, clock: Clock
+) -> AsyncIterator[CatalogueCache]:
+    catalogues = CatalogueCache(source, storage, clock=clock)
     yield catalogues
     await catalogues.close()
 
@@ -53,10 +55,10 @@ async def until_started(source: Any) -> None:
 
 
 async def test_the_first_to_ask_fetches(
-    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
+    catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
     source.listing = listing("b", "a", instructions="Be kind.", protocol_version="2026-07-28")
-    found = await catalogues.get(repo, LOCAL)
+    found = await catalogues.get(repo, LOCAL_PRINCIPAL)
     assert names(found) == ["a", "b"]
     assert found.find("a") is found.definitions[0]
     assert found.find("c") is None
@@ -66,11 +68,11 @@ async def test_the_first_to_ask_fetches(
 
 
 async def test_within_its_ttl_it_is_answered_from_memory(
-    catalogues: Catalogues, source: Source, repo: Server, clock: Clock
+    catalogues: CatalogueCache, source: Source, repo: Server, clock: Clock
 ) -> None:
-    first = await catalogues.get(repo, LOCAL)
+    first = await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(59.9)
-    again = await catalogues.get(repo, LOCAL, connected=True)
+    again = await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)
     assert len(source.calls) == 1
     assert again.age == pytest.approx(59.9)
     assert not again.stale
@@ -78,71 +80,73 @@ async def test_within_its_ttl_it_is_answered_from_memory(
 
 
 async def test_past_its_ttl_it_is_fetched_from_a_connected_server(
-    catalogues: Catalogues, source: Source, repo: Server, clock: Clock, listing: Callable[..., Listing]
+    catalogues: CatalogueCache, source: Source, repo: Server, clock: Clock, listing: Callable[..., RawListing]
 ) -> None:
-    await catalogues.get(repo, LOCAL)
+    await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(60.0)
     source.listing = listing("new")
-    assert names(await catalogues.get(repo, LOCAL, connected=True)) == ["new"]
+    assert names(await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)) == ["new"]
     assert len(source.calls) == 2
 
 
 async def test_past_its_ttl_it_still_serves_with_its_age_while_not_connected(
-    catalogues: Catalogues, source: Source, repo: Server, clock: Clock
+    catalogues: CatalogueCache, source: Source, repo: Server, clock: Clock
 ) -> None:
-    await catalogues.get(repo, LOCAL)
+    await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(3600)
-    found = await catalogues.get(repo, LOCAL)
+    found = await catalogues.get(repo, LOCAL_PRINCIPAL)
     assert (found.age, found.stale) == (3600.0, True)
     assert len(source.calls) == 1
 
 
 async def test_fresh_fetches_though_it_is_within_its_ttl_and_not_connected(
-    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
+    catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
-    await catalogues.get(repo, LOCAL)
+    await catalogues.get(repo, LOCAL_PRINCIPAL)
     source.listing = listing("new")
-    assert names(await catalogues.get(repo, LOCAL, fresh=True)) == ["new"]
+    assert names(await catalogues.get(repo, LOCAL_PRINCIPAL, fresh=True)) == ["new"]
 
 
-async def test_peeking_never_asks_the_server(catalogues: Catalogues, source: Source, repo: Server) -> None:
-    assert await catalogues.peek(repo, LOCAL) is None
+async def test_peeking_never_asks_the_server(
+    catalogues: CatalogueCache, source: Source, repo: Server
+) -> None:
+    assert await catalogues.peek(repo, LOCAL_PRINCIPAL) is None
     assert source.calls == []
-    await catalogues.get(repo, LOCAL)
-    assert await catalogues.peek(repo, LOCAL) is not None
+    await catalogues.get(repo, LOCAL_PRINCIPAL)
+    assert await catalogues.peek(repo, LOCAL_PRINCIPAL) is not None
     assert len(source.calls) == 1
 
 
 @pytest.mark.parametrize(("hint", "lasts"), [(300.0, 300.0), (5.0, 5.0), (1e9, DAY)])
 async def test_the_servers_own_hint_decides_how_long(
-    catalogues: Catalogues, source: Source, repo: Server, clock: Clock, hint: float, lasts: float
+    catalogues: CatalogueCache, source: Source, repo: Server, clock: Clock, hint: float, lasts: float
 ) -> None:
-    source.listing = Listing(ttl=hint)
-    await catalogues.get(repo, LOCAL)
+    source.listing = RawListing(ttl=hint)
+    await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(lasts - 0.5)
-    await catalogues.get(repo, LOCAL, connected=True)
+    await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)
     assert len(source.calls) == 1
     clock.forward(0.5)
-    await catalogues.get(repo, LOCAL, connected=True)
+    await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)
     assert len(source.calls) == 2
 
 
 async def test_a_hint_of_zero_is_stale_at_once_but_serves_while_not_connected(
-    catalogues: Catalogues, source: Source, repo: Server
+    catalogues: CatalogueCache, source: Source, repo: Server
 ) -> None:
-    source.listing = Listing(ttl=0.0)
-    assert not (await catalogues.get(repo, LOCAL)).stale
-    assert (await catalogues.get(repo, LOCAL)).stale
+    source.listing = RawListing(ttl=0.0)
+    assert not (await catalogues.get(repo, LOCAL_PRINCIPAL)).stale
+    assert (await catalogues.get(repo, LOCAL_PRINCIPAL)).stale
     assert len(source.calls) == 1
-    await catalogues.get(repo, LOCAL, connected=True)
+    await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)
     assert len(source.calls) == 2
 
 
 async def test_a_server_with_ttl_zero_is_asked_each_time_and_nothing_is_kept(
-    catalogues: Catalogues, source: Source, server: Callable[..., Server], storage: MemoryStorage
+    catalogues: CatalogueCache, source: Source, server: Callable[..., Server], storage: MemoryCatalogueStorage
 ) -> None:
     instance = server("@ann/github", cache_ttl=0.0)
-    source.listing = Listing(ttl=300.0)
+    source.listing = RawListing(ttl=300.0)
     await catalogues.get(instance, ANN)
     await catalogues.get(instance, ANN)
     assert len(source.calls) == 2
@@ -150,69 +154,69 @@ async def test_a_server_with_ttl_zero_is_asked_each_time_and_nothing_is_kept(
     source.error = Unreachable("gone")
     with pytest.raises(Unreachable):
         await catalogues.get(instance, ANN)
-    assert storage._stored == {}  # pyright: ignore[reportPrivateUsage]
+    assert storage._listings == {}  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_what_was_kept_before_a_ttl_was_set_to_zero_is_not_shown(
-    catalogues: Catalogues, source: Source, server: Callable[..., Server]
+    catalogues: CatalogueCache, source: Source, server: Callable[..., Server]
 ) -> None:
-    await catalogues.get(server(), LOCAL)
+    await catalogues.get(server(), LOCAL_PRINCIPAL)
     strict = server(cache_ttl=0.0)
-    assert await catalogues.peek(strict, LOCAL) is None
-    await catalogues.get(strict, LOCAL)
+    assert await catalogues.peek(strict, LOCAL_PRINCIPAL) is None
+    await catalogues.get(strict, LOCAL_PRINCIPAL)
     assert len(source.calls) == 2
 
 
 async def test_a_failed_fetch_is_raised_where_nothing_is_kept_and_not_remembered(
-    catalogues: Catalogues, source: Source, repo: Server
+    catalogues: CatalogueCache, source: Source, repo: Server
 ) -> None:
     source.error = Unreachable("refused")
     for _ in range(2):
         with pytest.raises(Unreachable):
-            await catalogues.get(repo, LOCAL)
+            await catalogues.get(repo, LOCAL_PRINCIPAL)
     assert len(source.calls) == 2
     source.error = None
-    assert names(await catalogues.get(repo, LOCAL)) == []
+    assert names(await catalogues.get(repo, LOCAL_PRINCIPAL)) == []
 
 
 async def test_a_failed_fetch_leaves_the_kept_copy_with_its_age_and_the_cause(
-    catalogues: Catalogues, source: Source, repo: Server, clock: Clock, listing: Callable[..., Listing]
+    catalogues: CatalogueCache, source: Source, repo: Server, clock: Clock, listing: Callable[..., RawListing]
 ) -> None:
     source.listing = listing("a")
-    await catalogues.get(repo, LOCAL)
+    await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(90)
     source.error = SignInNeeded("the token has expired")
-    found = await catalogues.get(repo, LOCAL, connected=True)
+    found = await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)
     assert names(found) == ["a"]
     assert (found.age, found.stale, found.failure) == (90.0, True, "the token has expired")
     source.error = None
-    assert (await catalogues.get(repo, LOCAL, connected=True)).failure is None
+    assert (await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)).failure is None
 
 
 async def test_a_failed_fresh_fetch_is_raised_though_a_copy_is_kept(
-    catalogues: Catalogues, source: Source, repo: Server
+    catalogues: CatalogueCache, source: Source, repo: Server
 ) -> None:
-    await catalogues.get(repo, LOCAL)
+    await catalogues.get(repo, LOCAL_PRINCIPAL)
     source.error = Unreachable("refused")
     with pytest.raises(Unreachable):
-        await catalogues.get(repo, LOCAL, fresh=True)
+        await catalogues.get(repo, LOCAL_PRINCIPAL, fresh=True)
 
 
 async def test_what_is_no_fault_of_a_server_is_not_hidden_behind_a_kept_copy(
-    catalogues: Catalogues, source: Source, repo: Server, clock: Clock
+    catalogues: CatalogueCache, source: Source, repo: Server, clock: Clock
 ) -> None:
-    await catalogues.get(repo, LOCAL)
+    await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(90)
     source.error = ZeroDivisionError()
     with pytest.raises(ZeroDivisionError):
-        await catalogues.get(repo, LOCAL, connected=True)
+        await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)
 
 
 async def test_concurrent_callers_share_one_fetch(
-    catalogues: Catalogues, source: Source, repo: Server
+    catalogues: CatalogueCache, source: Source, repo: Server
 ) -> None:
     source.gate.clear()
-    asking = [asyncio.create_task(catalogues.get(repo, LOCAL)) for _ in range(10)]
+    asking = [asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL)) for _ in range(10)]
     await until_started(source)
     source.gate.set()
     found = await asyncio.gather(*asking)
@@ -221,10 +225,10 @@ async def test_concurrent_callers_share_one_fetch(
 
 
 async def test_a_caller_that_is_cancelled_does_not_take_the_fetch_with_it(
-    catalogues: Catalogues, source: Source, repo: Server
+    catalogues: CatalogueCache, source: Source, repo: Server
 ) -> None:
     source.gate.clear()
-    first, second = (asyncio.create_task(catalogues.get(repo, LOCAL)) for _ in range(2))
+    first, second = (asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL)) for _ in range(2))
     await until_started(source)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -235,11 +239,11 @@ async def test_a_caller_that_is_cancelled_does_not_take_the_fetch_with_it(
 
 
 async def test_list_changed_makes_everything_kept_stale_at_once(
-    catalogues: Catalogues,
+    catalogues: CatalogueCache,
     source: Source,
     repo: Server,
-    listing: Callable[..., Listing],
-    storage: MemoryStorage,
+    listing: Callable[..., RawListing],
+    storage: MemoryCatalogueStorage,
     clock: Clock,
 ) -> None:
     await catalogues.get(repo, ANN)
@@ -250,79 +254,79 @@ async def test_list_changed_makes_everything_kept_stale_at_once(
     assert names(await catalogues.get(repo, ANN, connected=True)) == ["new"]
     assert names(await catalogues.get(repo, BOB, connected=True)) == ["new"]
     await catalogues.list_changed("repo")
-    elsewhere = Catalogues(source, storage, clock=clock)
+    elsewhere = CatalogueCache(source, storage, clock=clock)
     kept = await elsewhere.peek(repo, ANN)
     assert kept is not None
     assert kept.stale
 
 
 async def test_list_changed_of_another_server_changes_nothing(
-    catalogues: Catalogues, source: Source, repo: Server
+    catalogues: CatalogueCache, source: Source, repo: Server
 ) -> None:
-    await catalogues.get(repo, LOCAL)
+    await catalogues.get(repo, LOCAL_PRINCIPAL)
     await catalogues.list_changed("other")
-    assert not (await catalogues.get(repo, LOCAL, connected=True)).stale
+    assert not (await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)).stale
     assert len(source.calls) == 1
 
 
 async def test_a_fetch_that_list_changed_overtook_does_not_count_as_fresh(
-    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
+    catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
     source.gate.clear()
     source.listing = listing("old")
-    asking = asyncio.create_task(catalogues.get(repo, LOCAL))
+    asking = asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL))
     await until_started(source)
     await catalogues.list_changed("repo")
     source.gate.set()
     assert names(await asking) == ["old"]
     source.listing = listing("new")
-    assert names(await catalogues.get(repo, LOCAL, connected=True)) == ["new"]
+    assert names(await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)) == ["new"]
 
 
 async def test_a_fetch_that_list_changed_overtook_still_replaces_an_older_copy(
-    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
+    catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
     source.listing = listing("oldest")
-    await catalogues.get(repo, LOCAL)
+    await catalogues.get(repo, LOCAL_PRINCIPAL)
     source.started.clear()
     source.gate.clear()
     source.listing = listing("newer")
-    asking = asyncio.create_task(catalogues.get(repo, LOCAL, fresh=True))
+    asking = asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL, fresh=True))
     await until_started(source)
     await catalogues.list_changed("repo")
     source.gate.set()
     await asking
-    kept = await catalogues.peek(repo, LOCAL)
+    kept = await catalogues.peek(repo, LOCAL_PRINCIPAL)
     assert kept is not None
     assert names(kept) == ["newer"]
     assert kept.stale
 
 
 async def test_who_asks_after_list_changed_does_not_join_an_older_fetch_nor_lose_to_it(
-    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
+    catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
     gate = asyncio.Event()
     source.gate = gate
     source.listing = listing("old")
-    older = asyncio.create_task(catalogues.get(repo, LOCAL))
+    older = asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL))
     await until_started(source)
     await catalogues.list_changed("repo")
     source.gate = asyncio.Event()
     source.gate.set()
     source.listing = listing("new")
-    assert names(await catalogues.get(repo, LOCAL)) == ["new"]
+    assert names(await catalogues.get(repo, LOCAL_PRINCIPAL)) == ["new"]
     gate.set()
     assert names(await older) == ["old"]
-    found = await catalogues.get(repo, LOCAL, connected=True)
+    found = await catalogues.get(repo, LOCAL_PRINCIPAL, connected=True)
     assert names(found) == ["new"]
     assert not found.stale
     assert len(source.calls) == 2
 
 
 async def test_a_private_listing_serves_only_who_fetched_it(
-    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
+    catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
-    source.listing = listing("of_ann", scope=Scope.PRIVATE)
+    source.listing = listing("of_ann", scope=CacheScope.PRIVATE)
     await catalogues.get(repo, ANN)
     assert await catalogues.peek(repo, BOB) is None
     source.listing = listing("of_bob")
@@ -330,42 +334,51 @@ async def test_a_private_listing_serves_only_who_fetched_it(
     assert names(await catalogues.get(repo, ANN)) == ["of_ann"]
 
 
-async def test_a_listing_without_a_scope_is_private(catalogues: Catalogues, repo: Server) -> None:
+async def test_a_listing_without_a_scope_is_private(catalogues: CatalogueCache, repo: Server) -> None:
     await catalogues.get(repo, ANN)
     assert await catalogues.peek(repo, BOB) is None
 
 
 async def test_a_public_listing_serves_everyone(
-    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
+    catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
-    source.listing = listing("a", scope=Scope.PUBLIC)
+    source.listing = listing("a", scope=CacheScope.PUBLIC)
     await catalogues.get(repo, ANN)
     assert names(await catalogues.get(repo, BOB)) == ["a"]
     assert source.calls == [("repo", "ann")]
 
 
 async def test_an_untrusted_server_cannot_declare_its_listing_public(
-    catalogues: Catalogues, source: Source, server: Callable[..., Server], listing: Callable[..., Listing]
+    catalogues: CatalogueCache,
+    source: Source,
+    server: Callable[..., Server],
+    listing: Callable[..., RawListing],
 ) -> None:
     untrusted = server(trust=Trust.UNTRUSTED)
-    source.listing = listing("a", scope=Scope.PUBLIC)
+    source.listing = listing("a", scope=CacheScope.PUBLIC)
     await catalogues.get(untrusted, ANN)
     assert await catalogues.peek(untrusted, BOB) is None
     assert await catalogues.peek(untrusted, ANN) is not None
 
 
 async def test_a_server_that_lost_trust_no_longer_shows_its_public_copy(
-    catalogues: Catalogues, source: Source, server: Callable[..., Server], listing: Callable[..., Listing]
+    catalogues: CatalogueCache,
+    source: Source,
+    server: Callable[..., Server],
+    listing: Callable[..., RawListing],
 ) -> None:
-    source.listing = listing("a", scope=Scope.PUBLIC)
+    source.listing = listing("a", scope=CacheScope.PUBLIC)
     await catalogues.get(server(), ANN)
     assert await catalogues.peek(server(trust=Trust.UNTRUSTED), BOB) is None
 
 
 async def test_a_shared_connection_has_one_listing_for_all(
-    catalogues: Catalogues, source: Source, server: Callable[..., Server], listing: Callable[..., Listing]
+    catalogues: CatalogueCache,
+    source: Source,
+    server: Callable[..., Server],
+    listing: Callable[..., RawListing],
 ) -> None:
-    source.listing = listing("a", scope=Scope.PRIVATE)
+    source.listing = listing("a", scope=CacheScope.PRIVATE)
     shared = server(shared=True)
     await catalogues.get(shared, ANN)
     assert await catalogues.peek(shared, BOB) is not None
@@ -373,27 +386,27 @@ async def test_a_shared_connection_has_one_listing_for_all(
 
 
 async def test_the_newer_of_a_private_and_a_public_copy_is_shown(
-    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing], clock: Clock
+    catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing], clock: Clock
 ) -> None:
     source.listing = listing("old")
     await catalogues.get(repo, ANN)
     clock.forward(1)
-    source.listing = listing("new", scope=Scope.PUBLIC)
+    source.listing = listing("new", scope=CacheScope.PUBLIC)
     await catalogues.get(repo, BOB)
     assert names(await catalogues.get(repo, ANN)) == ["new"]
 
 
 async def test_a_changed_entry_is_another_server(
-    catalogues: Catalogues, source: Source, repo: Server
+    catalogues: CatalogueCache, source: Source, repo: Server
 ) -> None:
-    await catalogues.get(repo, LOCAL)
+    await catalogues.get(repo, LOCAL_PRINCIPAL)
     moved = replace(repo, transport=HttpSpec("http://localhost:4011/mcp"))
-    assert await catalogues.peek(moved, LOCAL) is None
-    assert await catalogues.peek(replace(repo, label="new label"), LOCAL) is not None
+    assert await catalogues.peek(moved, LOCAL_PRINCIPAL) is None
+    assert await catalogues.peek(replace(repo, label="new label"), LOCAL_PRINCIPAL) is not None
 
 
 async def test_forgetting_a_principal_drops_what_its_credentials_fetched(
-    catalogues: Catalogues, repo: Server
+    catalogues: CatalogueCache, repo: Server
 ) -> None:
     await catalogues.get(repo, ANN)
     await catalogues.get(repo, BOB)
@@ -406,7 +419,7 @@ async def test_forgetting_a_principal_drops_what_its_credentials_fetched(
 
 @pytest.mark.parametrize("whose", [ANN, None], ids=["one principal's", "all"])
 async def test_a_fetch_that_was_under_way_when_it_was_forgotten_is_not_kept(
-    catalogues: Catalogues, source: Source, repo: Server, whose: Principal | None
+    catalogues: CatalogueCache, source: Source, repo: Server, whose: Principal | None
 ) -> None:
     source.gate.clear()
     asking = asyncio.create_task(catalogues.get(repo, ANN))
@@ -418,7 +431,7 @@ async def test_a_fetch_that_was_under_way_when_it_was_forgotten_is_not_kept(
 
 
 async def test_a_server_that_was_forgotten_leaves_no_trace(
-    catalogues: Catalogues, source: Source, repo: Server
+    catalogues: CatalogueCache, source: Source, repo: Server
 ) -> None:
     for number in range(10):
         for ttl in (60.0, 0.0):
@@ -427,29 +440,29 @@ async def test_a_server_that_was_forgotten_leaves_no_trace(
             await catalogues.list_changed(one.id)
             await catalogues.forget(one.id)
     kept = vars(catalogues)
-    assert [name for name in ("_eras", "_entries", "_held", "_began") if kept[name]] == []
+    assert [name for name in ("_generations", "_entry_hashes", "_catalogues", "_change_counts") if kept[name]] == []
 
 
 async def test_a_copy_from_the_future_is_stale_and_has_no_negative_age(
-    catalogues: Catalogues, repo: Server, clock: Clock
+    catalogues: CatalogueCache, repo: Server, clock: Clock
 ) -> None:
-    await catalogues.get(repo, LOCAL)
+    await catalogues.get(repo, LOCAL_PRINCIPAL)
     clock.forward(-3600)
-    kept = await catalogues.peek(repo, LOCAL)
+    kept = await catalogues.peek(repo, LOCAL_PRINCIPAL)
     assert kept is not None
     assert (kept.age, kept.stale) == (0.0, True)
 
 
 async def test_another_process_finds_it_in_storage(
-    source: Source, clock: Clock, repo: Server, listing: Callable[..., Listing], tmp_path: Path
+    source: Source, clock: Clock, repo: Server, listing: Callable[..., RawListing], tmp_path: Path
 ) -> None:
     source.listing = listing("b", "a", server_info={"name": "Repo"}, instructions="Be kind.", ttl=100.0)
-    writer = SqliteStorage(tmp_path / FILE_NAME)
-    await Catalogues(source, writer, clock=clock).get(repo, LOCAL)
+    writer = SqliteCatalogueStorage(tmp_path / CATALOGUE_FILE_NAME)
+    await CatalogueCache(source, writer, clock=clock).get(repo, LOCAL_PRINCIPAL)
     await writer.close()
     clock.forward(30)
-    reader = SqliteStorage(tmp_path / FILE_NAME)
-    found = await Catalogues(source, reader, clock=clock).get(repo, LOCAL, connected=True)
+    reader = SqliteCatalogueStorage(tmp_path / CATALOGUE_FILE_NAME)
+    found = await CatalogueCache(source, reader, clock=clock).get(repo, LOCAL_PRINCIPAL, connected=True)
     await reader.close()
     assert len(source.calls) == 1
     assert names(found) == ["a", "b"]
@@ -459,36 +472,40 @@ async def test_another_process_finds_it_in_storage(
 
 
 async def test_what_another_process_fetched_meanwhile_replaces_a_stale_copy(
-    source: Source, storage: MemoryStorage, clock: Clock, repo: Server, listing: Callable[..., Listing]
+    source: Source,
+    storage: MemoryCatalogueStorage,
+    clock: Clock,
+    repo: Server,
+    listing: Callable[..., RawListing],
 ) -> None:
-    mine, theirs = Catalogues(source, storage, clock=clock), Catalogues(source, storage, clock=clock)
-    await mine.get(repo, LOCAL)
+    mine, theirs = CatalogueCache(source, storage, clock=clock), CatalogueCache(source, storage, clock=clock)
+    await mine.get(repo, LOCAL_PRINCIPAL)
     clock.forward(100)
     source.listing = listing("new")
-    await theirs.get(repo, LOCAL, fresh=True)
-    found = await mine.get(repo, LOCAL)
+    await theirs.get(repo, LOCAL_PRINCIPAL, fresh=True)
+    found = await mine.get(repo, LOCAL_PRINCIPAL)
     assert names(found) == ["new"]
     assert not found.stale
     assert len(source.calls) == 2
 
 
 async def test_integers_beyond_64_bits_come_back_exact_from_storage(
-    source: Source, storage: MemoryStorage, clock: Clock, repo: Server, tool: Any
+    source: Source, storage: MemoryCatalogueStorage, clock: Clock, repo: Server, tool: Any
 ) -> None:
     schema = {"type": "object", "properties": {"n": {"maximum": 2**64 + 1}}}
-    source.listing = Listing(tools=(tool("a", inputSchema=schema),))
-    await Catalogues(source, storage, clock=clock).get(repo, LOCAL)
-    found = await Catalogues(source, storage, clock=clock).peek(repo, LOCAL)
+    source.listing = RawListing(tools=(tool("a", inputSchema=schema),))
+    await CatalogueCache(source, storage, clock=clock).get(repo, LOCAL_PRINCIPAL)
+    found = await CatalogueCache(source, storage, clock=clock).peek(repo, LOCAL_PRINCIPAL)
     assert found is not None
     assert found.definitions[0].input_schema == schema
 
 
 async def test_a_broken_tool_is_quarantined_after_loading_as_after_fetching(
-    source: Source, storage: MemoryStorage, clock: Clock, repo: Server, tool: Any
+    source: Source, storage: MemoryCatalogueStorage, clock: Clock, repo: Server, tool: Any
 ) -> None:
-    source.listing = Listing(tools=(tool("b"), {"name": "a"}, tool("b"), tool("c", title=5)))
-    fetched = await Catalogues(source, storage, clock=clock).get(repo, LOCAL)
-    loaded = await Catalogues(source, storage, clock=clock).peek(repo, LOCAL)
+    source.listing = RawListing(tools=(tool("b"), {"name": "a"}, tool("b"), tool("c", title=5)))
+    fetched = await CatalogueCache(source, storage, clock=clock).get(repo, LOCAL_PRINCIPAL)
+    loaded = await CatalogueCache(source, storage, clock=clock).peek(repo, LOCAL_PRINCIPAL)
     assert loaded is not None
     assert loaded.contents == fetched.contents
     assert len(loaded.quarantined) == 2
@@ -497,7 +514,7 @@ async def test_a_broken_tool_is_quarantined_after_loading_as_after_fetching(
 
 async def test_a_listing_that_cannot_be_written_is_used_but_not_stored(
     source: Source,
-    storage: MemoryStorage,
+    storage: MemoryCatalogueStorage,
     clock: Clock,
     repo: Server,
     tool: Any,
@@ -506,75 +523,75 @@ async def test_a_listing_that_cannot_be_written_is_used_but_not_stored(
     deep: Any = []
     for _ in range(100_000):
         deep = [deep]
-    source.listing = Listing(tools=(tool("a"), tool("b", _meta=deep)))
-    catalogues = Catalogues(source, storage, clock=clock)
-    found = await catalogues.get(repo, LOCAL)
+    source.listing = RawListing(tools=(tool("a"), tool("b", _meta=deep)))
+    catalogues = CatalogueCache(source, storage, clock=clock)
+    found = await catalogues.get(repo, LOCAL_PRINCIPAL)
     assert names(found) == ["a"]
     assert [entry.name for entry in found.quarantined] == ["b"]
-    assert await catalogues.peek(repo, LOCAL) is not None
-    assert await Catalogues(source, storage, clock=clock).peek(repo, LOCAL) is None
+    assert await catalogues.peek(repo, LOCAL_PRINCIPAL) is not None
+    assert await CatalogueCache(source, storage, clock=clock).peek(repo, LOCAL_PRINCIPAL) is None
     assert "not stored" in caplog.text
 
 
 async def test_bytes_that_were_tampered_with_are_dropped_and_fetched_again(
     source: Source,
-    storage: MemoryStorage,
+    storage: MemoryCatalogueStorage,
     clock: Clock,
     repo: Server,
-    listing: Callable[..., Listing],
+    listing: Callable[..., RawListing],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     source.listing = listing("a")
-    await Catalogues(source, storage, clock=clock).get(repo, LOCAL)
-    stored = storage._stored  # pyright: ignore[reportPrivateUsage]
+    await CatalogueCache(source, storage, clock=clock).get(repo, LOCAL_PRINCIPAL)
+    stored = storage._listings  # pyright: ignore[reportPrivateUsage]
     for key, entry in stored.items():
         stored[key] = replace(entry, body=entry.body.replace(b'"a"', b'"x"'))
     with caplog.at_level(logging.WARNING):
-        assert names(await Catalogues(source, storage, clock=clock).get(repo, LOCAL)) == ["a"]
+        assert names(await CatalogueCache(source, storage, clock=clock).get(repo, LOCAL_PRINCIPAL)) == ["a"]
     assert "dropped" in caplog.text
     assert len(source.calls) == 2
 
 
 async def test_a_further_check_sees_the_server(
-    source: Source, storage: MemoryStorage, clock: Clock, repo: Server, tool: Any
+    source: Source, storage: MemoryCatalogueStorage, clock: Clock, repo: Server, tool: Any
 ) -> None:
-    source.listing = Listing(tools=(tool("a", inputSchema={"x": 1}), tool("b")))
+    source.listing = RawListing(tools=(tool("a", inputSchema={"x": 1}), tool("b")))
 
     def check(server: Server, input_schema: Any) -> str | None:
         over_http = isinstance(server.transport, HttpSpec)
         return "no x over HTTP" if over_http and "x" in input_schema else None
 
-    catalogues = Catalogues(source, storage, clock=clock, check=check)
-    assert names(await catalogues.get(repo, LOCAL)) == ["b"]
+    catalogues = CatalogueCache(source, storage, clock=clock, schema_check=check)
+    assert names(await catalogues.get(repo, LOCAL_PRINCIPAL)) == ["b"]
     local = replace(repo, transport=StdioSpec("server"))
-    assert names(await catalogues.get(local, LOCAL)) == ["a", "b"]
+    assert names(await catalogues.get(local, LOCAL_PRINCIPAL)) == ["a", "b"]
 
 
 async def test_what_does_not_fit_in_memory_is_loaded_again(
-    source: Source, storage: MemoryStorage, clock: Clock, server: Callable[..., Server]
+    source: Source, storage: MemoryCatalogueStorage, clock: Clock, server: Callable[..., Server]
 ) -> None:
-    catalogues = Catalogues(source, storage, clock=clock, capacity=2)
+    catalogues = CatalogueCache(source, storage, clock=clock, capacity=2)
     servers = [server(f"s{number}") for number in range(5)]
     for one in servers:
-        await catalogues.get(one, LOCAL)
+        await catalogues.get(one, LOCAL_PRINCIPAL)
     for one in servers:
-        assert await catalogues.peek(one, LOCAL) is not None
+        assert await catalogues.peek(one, LOCAL_PRINCIPAL) is not None
     assert len(source.calls) == 5
 
 
 async def test_principals_with_equal_listings_share_one_copy_in_memory(
-    catalogues: Catalogues, source: Source, repo: Server, tool: Any
+    catalogues: CatalogueCache, source: Source, repo: Server, tool: Any
 ) -> None:
-    source.listing = Listing(tools=(tool("a"),))
+    source.listing = RawListing(tools=(tool("a"),))
     ann = await catalogues.get(repo, ANN)
-    source.listing = Listing(tools=(tool("a"),))
+    source.listing = RawListing(tools=(tool("a"),))
     bob = await catalogues.get(repo, BOB)
     assert ann.contents is bob.contents
     assert len(source.calls) == 2
 
 
 async def test_a_copy_that_nobody_holds_is_not_kept_alive(
-    catalogues: Catalogues, source: Source, repo: Server, listing: Callable[..., Listing]
+    catalogues: CatalogueCache, source: Source, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
     await catalogues.get(repo, ANN)
     await catalogues.forget("repo")
@@ -583,7 +600,7 @@ async def test_a_copy_that_nobody_holds_is_not_kept_alive(
     assert len(catalogues._contents) == 0  # pyright: ignore[reportPrivateUsage]
 
 
-class SlowStorage(MemoryStorage):
+class SlowStorage(MemoryCatalogueStorage):
     """Loads only when the gate is open, and counts."""
 
     def __init__(self) -> None:
@@ -592,7 +609,7 @@ class SlowStorage(MemoryStorage):
         self.loading = asyncio.Event()
         self.loads = 0
 
-    async def load(self, keys: Any, *, newer_than: float = 0.0) -> Stored | None:
+    async def load(self, keys: Any, *, newer_than: float = 0.0) -> StoredListing | None:
         self.loads += 1
         found = await super().load(keys, newer_than=newer_than)
         self.loading.set()
@@ -601,12 +618,12 @@ class SlowStorage(MemoryStorage):
 
 
 @pytest.fixture
-async def slow(source: Source, clock: Clock, repo: Server, listing: Callable[..., Listing]) -> SlowStorage:
+async def slow(source: Source, clock: Clock, repo: Server, listing: Callable[..., RawListing]) -> SlowStorage:
     """A storage that holds a copy with the tool ``old``."""
     storage = SlowStorage()
     storage.gate.set()
     source.listing = listing("old")
-    await Catalogues(source, storage, clock=clock).get(repo, LOCAL)
+    await CatalogueCache(source, storage, clock=clock).get(repo, LOCAL_PRINCIPAL)
     source.calls.clear()
     storage.gate.clear()
     storage.loading.clear()
@@ -617,8 +634,8 @@ async def slow(source: Source, clock: Clock, repo: Server, listing: Callable[...
 async def test_concurrent_callers_share_one_load(
     slow: SlowStorage, source: Source, clock: Clock, repo: Server
 ) -> None:
-    catalogues = Catalogues(source, slow, clock=clock)
-    asking = [asyncio.create_task(catalogues.get(repo, LOCAL)) for _ in range(5)]
+    catalogues = CatalogueCache(source, slow, clock=clock)
+    asking = [asyncio.create_task(catalogues.get(repo, LOCAL_PRINCIPAL)) for _ in range(5)]
     await slow.loading.wait()
     slow.gate.set()
     for found in await asyncio.gather(*asking):
@@ -630,8 +647,8 @@ async def test_concurrent_callers_share_one_load(
 async def test_a_load_that_list_changed_overtook_is_stale(
     slow: SlowStorage, source: Source, clock: Clock, repo: Server
 ) -> None:
-    catalogues = Catalogues(source, slow, clock=clock)
-    asking = asyncio.create_task(catalogues.peek(repo, LOCAL))
+    catalogues = CatalogueCache(source, slow, clock=clock)
+    asking = asyncio.create_task(catalogues.peek(repo, LOCAL_PRINCIPAL))
     await slow.loading.wait()
     await catalogues.list_changed("repo")
     slow.gate.set()
@@ -643,8 +660,8 @@ async def test_a_load_that_list_changed_overtook_is_stale(
 async def test_a_load_that_was_under_way_when_it_was_forgotten_is_not_shown(
     slow: SlowStorage, source: Source, clock: Clock, repo: Server
 ) -> None:
-    catalogues = Catalogues(source, slow, clock=clock)
-    asking = asyncio.create_task(catalogues.peek(repo, LOCAL))
+    catalogues = CatalogueCache(source, slow, clock=clock)
+    asking = asyncio.create_task(catalogues.peek(repo, LOCAL_PRINCIPAL))
     await slow.loading.wait()
     await catalogues.forget("repo")
     slow.gate.set()
@@ -652,20 +669,23 @@ async def test_a_load_that_was_under_way_when_it_was_forgotten_is_not_shown(
 
 
 async def test_a_load_does_not_replace_what_was_fetched_meanwhile(
-    slow: SlowStorage, source: Source, clock: Clock, repo: Server, listing: Callable[..., Listing]
+    slow: SlowStorage, source: Source, clock: Clock, repo: Server, listing: Callable[..., RawListing]
 ) -> None:
-    catalogues = Catalogues(source, slow, clock=clock)
+    catalogues = CatalogueCache(source, slow, clock=clock)
     clock.forward(1)
-    peeking = asyncio.create_task(catalogues.peek(repo, LOCAL))
+    peeking = asyncio.create_task(catalogues.peek(repo, LOCAL_PRINCIPAL))
     await slow.loading.wait()
     source.listing = listing("new")
-    await catalogues._fetched(repo, LOCAL)  # pyright: ignore[reportPrivateUsage]
+    await catalogues._fetch_once(repo, LOCAL_PRINCIPAL)  # pyright: ignore[reportPrivateUsage]
     slow.gate.set()
     await peeking
-    assert names(await catalogues.get(repo, LOCAL)) == ["new"]
+    assert names(await catalogues.get(repo, LOCAL_PRINCIPAL)) == ["new"]
 
 
 def test_both_storages_fit_the_seam(tmp_path: Path) -> None:
-    seams: list[CatalogueStorage] = [MemoryStorage(), SqliteStorage(tmp_path / FILE_NAME)]
+    seams: list[CatalogueStorage] = [
+        MemoryCatalogueStorage(),
+        SqliteCatalogueStorage(tmp_path / CATALOGUE_FILE_NAME),
+    ]
     assert len(seams) == 2
-    assert Key("a", "b", "c").scope == "c"
+    assert ListingKey("a", "b", "c").scope == "c"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.listing_codec import decode, depth_known, encode
-from toolyard.types.catalog import Listing, Scope
+from toolyard.catalog.listing_codec import decode_listing, encode_listing, has_bounded_depth
+from toolyard.types.catalog import CacheScope, RawListing
 
 numbers = (
     st.integers()
@@ -26,32 +26,32 @@ values = st.recursive(
 def test_what_was_written_is_read_again_exactly(
     tools: list[Any], info: Any, instructions: str | None
 ) -> None:
-    listing = Listing(tools=tuple(tools), server_info=info, instructions=instructions)
-    again = decode(encode(listing))
+    listing = RawListing(tools=tuple(tools), server_info=info, instructions=instructions)
+    again = decode_listing(encode_listing(listing))
     assert again == listing
     assert repr(again) == repr(listing)
 
 
 def test_integers_beyond_64_bits_stay_exact() -> None:
-    listing = Listing(tools=({"maximum": 2**64 + 1},))
-    body = encode(listing)
+    listing = RawListing(tools=({"maximum": 2**64 + 1},))
+    body = encode_listing(listing)
     assert orjson.loads(body)["tools"][0]["maximum"] != 2**64 + 1
-    assert decode(body) == listing
-    assert not depth_known(body)
+    assert decode_listing(body) == listing
+    assert not has_bounded_depth(body)
 
 
 def test_the_order_of_keys_survives() -> None:
-    listing = Listing(tools=({"b": 1, "a": 2},))
-    assert list(decode(encode(listing)).tools[0]) == ["b", "a"]  # type: ignore[call-overload]
+    listing = RawListing(tools=({"b": 1, "a": 2},))
+    assert list(decode_listing(encode_listing(listing)).tools[0]) == ["b", "a"]  # type: ignore[call-overload]
 
 
 def test_cache_hints_are_not_part_of_the_contents() -> None:
-    assert encode(Listing(ttl=5.0, scope=Scope.PUBLIC)) == encode(Listing())
+    assert encode_listing(RawListing(ttl=5.0, scope=CacheScope.PUBLIC)) == encode_listing(RawListing())
 
 
 def test_a_lone_surrogate_survives() -> None:
-    listing = Listing(instructions="\ud800")
-    assert decode(encode(listing)) == listing
+    listing = RawListing(instructions="\ud800")
+    assert decode_listing(encode_listing(listing)) == listing
 
 
 def test_what_cannot_be_written_is_said_so() -> None:
@@ -59,9 +59,9 @@ def test_what_cannot_be_written_is_said_so() -> None:
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(ValueError, match="cannot be written"):
-        encode(Listing(tools=(deep,)))
+        encode_listing(RawListing(tools=(deep,)))
     with pytest.raises(ValueError, match="cannot be written"):
-        encode(Listing(tools=(object(),)))
+        encode_listing(RawListing(tools=(object(),)))
 
 
 @pytest.mark.parametrize(
@@ -74,11 +74,11 @@ def test_what_cannot_be_written_is_said_so() -> None:
         b"null",
         b" ",
         b" " + b"[" * 100_000,
-        encode(Listing()).replace(b'"tools":[]', b'"tools":{}'),
-        encode(Listing()).replace(b'"serverInfo":{}', b'"serverInfo":[]'),
-        encode(Listing()).replace(b'"instructions":null', b'"instructions":5'),
+        encode_listing(RawListing()).replace(b'"tools":[]', b'"tools":{}'),
+        encode_listing(RawListing()).replace(b'"serverInfo":{}', b'"serverInfo":[]'),
+        encode_listing(RawListing()).replace(b'"instructions":null', b'"instructions":5'),
     ],
 )
 def test_other_bytes_are_refused(body: bytes) -> None:
     with pytest.raises(ValueError):
-        decode(body)
+        decode_listing(body)

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from toolyard.catalog.listing_codec import encode
-from toolyard.catalog.listing_contents import judge_body
-from toolyard.types.catalog import Listing
+from toolyard.catalog.listing_codec import encode_listing
+from toolyard.catalog.listing_contents import parse_stored_listing
+from toolyard.types.catalog import RawListing
 
-LARGE = encode(
-    Listing(tools=tuple({"name": f"tool{n}", "inputSchema": {}, "x": "y" * 100} for n in range(9000)))
+LARGE = encode_listing(
+    RawListing(tools=tuple({"name": f"tool{n}", "inputSchema": {}, "x": "y" * 100} for n in range(9000)))
 )
 
 
@@ -25,25 +25,25 @@ def collector() -> Iterator[None]:
 
 def test_reading_a_large_listing_leaves_the_collector_as_it_was() -> None:
     assert len(LARGE) > 1024 * 1024
-    assert len(judge_body("s", LARGE, None).definitions) == 9000
+    assert len(parse_stored_listing("s", LARGE, None).definitions) == 9000
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
 
 
 def test_failing_to_read_one_does_too() -> None:
     with pytest.raises(ValueError):
-        judge_body("s", LARGE[:-1], None)
+        parse_stored_listing("s", LARGE[:-1], None)
     assert gc.isenabled()
 
 
 def test_what_the_process_froze_for_itself_stays_frozen() -> None:
     gc.freeze()
     frozen = gc.get_freeze_count()
-    judge_body("s", LARGE, None)
+    parse_stored_listing("s", LARGE, None)
     assert gc.get_freeze_count() >= frozen * 0.9 > 0
 
 
 def test_a_collector_that_was_off_stays_off() -> None:
     gc.disable()
-    judge_body("s", LARGE, None)
+    parse_stored_listing("s", LARGE, None)
     assert not gc.isenabled()

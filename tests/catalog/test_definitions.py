@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.listing_codec import depth_known, encode
-from toolyard.catalog.tool_validation import MAX_DEPTH, MAX_NAME, judge
-from toolyard.types.catalog import Listing
+from toolyard.catalog.listing_codec import encode_listing, has_bounded_depth
+from toolyard.catalog.tool_validation import MAX_NESTING_LEVELS, MAX_TOOL_NAME_CHARS, validate_tools
+from toolyard.types.catalog import RawListing
 
 SCHEMA: dict[str, Any] = {"type": "object"}
 
@@ -51,7 +51,7 @@ def test_a_sound_tool_becomes_a_definition() -> None:
         "annotations": {"readOnlyHint": True},
         "_meta": {"vendor": 1},
     }
-    judged = judge("repo", [raw])
+    judged = validate_tools("repo", [raw])
     (definition,) = judged.definitions
     assert definition.id == "repo/search"
     assert definition.title == "Search"
@@ -75,7 +75,10 @@ def test_a_sound_tool_becomes_a_definition() -> None:
         ({"name": 7, "inputSchema": SCHEMA}, "its name is a number where a string belongs"),
         ({"name": "", "inputSchema": SCHEMA}, "its name is empty"),
         ({"name": " \t", "inputSchema": SCHEMA}, "its name is empty"),
-        ({"name": "x" * (MAX_NAME + 1), "inputSchema": SCHEMA}, "its name has 257 characters, more than 256"),
+        (
+            {"name": "x" * (MAX_TOOL_NAME_CHARS + 1), "inputSchema": SCHEMA},
+            "its name has 257 characters, more than 256",
+        ),
         ({"name": "a\x1b[2J", "inputSchema": SCHEMA}, "its name has characters that cannot be printed"),
         ({"name": "a‮b", "inputSchema": SCHEMA}, "its name has characters that cannot be printed"),
         ({"name": "a"}, "it has no inputSchema"),
@@ -98,7 +101,7 @@ def test_a_sound_tool_becomes_a_definition() -> None:
     ],
 )
 def test_a_broken_tool_is_quarantined_alone_and_says_why(raw: object, reason: str) -> None:
-    judged = judge("repo", [raw, {"name": "sound", "inputSchema": SCHEMA}])
+    judged = validate_tools("repo", [raw, {"name": "sound", "inputSchema": SCHEMA}])
     assert [definition.name for definition in judged.definitions] == ["sound"]
     (broken,) = judged.quarantined
     assert broken.reason == reason
@@ -116,13 +119,13 @@ def test_a_broken_tool_is_quarantined_alone_and_says_why(raw: object, reason: st
     ],
 )
 def test_a_schema_without_a_type_or_with_references_is_sound(schema: dict[str, Any]) -> None:
-    assert judge("repo", [{"name": "a", "inputSchema": schema}]).quarantined == ()
+    assert validate_tools("repo", [{"name": "a", "inputSchema": schema}]).quarantined == ()
 
 
 def test_of_two_tools_with_one_name_the_first_stays() -> None:
     first = {"name": "a", "description": "first", "inputSchema": SCHEMA}
     second = {"name": "a", "description": "second", "inputSchema": SCHEMA}
-    judged = judge("repo", [first, second])
+    judged = validate_tools("repo", [first, second])
     assert [definition.description for definition in judged.definitions] == ["first"]
     assert [entry.raw for entry in judged.quarantined] == [second]
     assert "twice" in judged.quarantined[0].reason
@@ -130,22 +133,22 @@ def test_of_two_tools_with_one_name_the_first_stays() -> None:
 
 def test_a_remark_about_a_tool_that_is_set_apart_is_not_made() -> None:
     sound, odd = {"name": "a", "inputSchema": SCHEMA}, {"name": "a", "inputSchema": SCHEMA, "title": 5}
-    assert judge("repo", [sound, odd]).remarks == ()
+    assert validate_tools("repo", [sound, odd]).remarks == ()
 
 
 def test_a_reason_repeats_nothing_that_deceives_a_terminal() -> None:
-    (entry,) = judge("repo", [{"name": "a", "inputSchema": {"type": "\x1b[2J"}}]).quarantined
+    (entry,) = validate_tools("repo", [{"name": "a", "inputSchema": {"type": "\x1b[2J"}}]).quarantined
     assert str(entry).isprintable()
 
 
 def test_a_broken_tool_does_not_take_the_name_from_a_sound_one_after_it() -> None:
-    judged = judge("repo", [{"name": "a"}, {"name": "a", "inputSchema": SCHEMA}])
+    judged = validate_tools("repo", [{"name": "a"}, {"name": "a", "inputSchema": SCHEMA}])
     assert [definition.name for definition in judged.definitions] == ["a"]
 
 
 @pytest.mark.parametrize("key", ["title", "description", "outputSchema", "annotations"])
 def test_an_odd_optional_part_is_ignored_with_a_remark(key: str) -> None:
-    judged = judge("repo", [{"name": "a", "inputSchema": SCHEMA, key: 5}])
+    judged = validate_tools("repo", [{"name": "a", "inputSchema": SCHEMA, key: 5}])
     (definition,) = judged.definitions
     assert not getattr(definition, {"outputSchema": "output_schema"}.get(key, key))
     (remark,) = judged.remarks
@@ -154,43 +157,48 @@ def test_an_odd_optional_part_is_ignored_with_a_remark(key: str) -> None:
 
 def test_null_in_an_optional_part_means_that_it_is_absent() -> None:
     raw = {"name": "a", "inputSchema": SCHEMA, "description": None, "annotations": None}
-    assert judge("repo", [raw]).remarks == ()
+    assert validate_tools("repo", [raw]).remarks == ()
 
 
 def test_a_title_among_the_annotations_serves_where_there_is_no_other() -> None:
     raw = {"name": "a", "inputSchema": SCHEMA, "annotations": {"title": "A"}}
-    assert judge("repo", [raw]).definitions[0].title == "A"
-    assert judge("repo", [{**raw, "title": "B"}]).definitions[0].title == "B"
+    assert validate_tools("repo", [raw]).definitions[0].title == "A"
+    assert validate_tools("repo", [{**raw, "title": "B"}]).definitions[0].title == "B"
 
 
 def test_definitions_are_sorted_by_name() -> None:
     tools = [{"name": name, "inputSchema": SCHEMA} for name in ("b", "A", "a", "ä")]
-    assert [definition.name for definition in judge("repo", tools).definitions] == ["A", "a", "b", "ä"]
+    assert [definition.name for definition in validate_tools("repo", tools).definitions] == [
+        "A",
+        "a",
+        "b",
+        "ä",
+    ]
 
 
 def test_a_further_check_can_quarantine() -> None:
     tools = [{"name": "a", "inputSchema": {"x": 1}}, {"name": "b", "inputSchema": {}}]
-    judged = judge("repo", tools, inspect=lambda schema: "has an x" if "x" in schema else None)
+    judged = validate_tools("repo", tools, schema_check=lambda schema: "has an x" if "x" in schema else None)
     assert [definition.name for definition in judged.definitions] == ["b"]
     assert [entry.reason for entry in judged.quarantined] == ["has an x"]
 
 
 def test_nesting_up_to_the_bound_is_sound_and_beyond_it_is_not() -> None:
-    assert judge("repo", [nested(MAX_DEPTH)]).quarantined == ()
-    (entry,) = judge("repo", [nested(MAX_DEPTH + 1)]).quarantined
+    assert validate_tools("repo", [nested(MAX_NESTING_LEVELS)]).quarantined == ()
+    (entry,) = validate_tools("repo", [nested(MAX_NESTING_LEVELS + 1)]).quarantined
     assert entry.name == "deep"
-    assert entry.reason == f"it is nested more than {MAX_DEPTH} levels deep"
+    assert entry.reason == f"it is nested more than {MAX_NESTING_LEVELS} levels deep"
     assert entry.raw is None
 
 
 def test_the_bound_is_the_one_that_orjson_proves_by_writing_a_listing() -> None:
-    assert depth_known(encode(Listing(tools=(nested(MAX_DEPTH),))))
+    assert has_bounded_depth(encode_listing(RawListing(tools=(nested(MAX_NESTING_LEVELS),))))
     with pytest.raises(TypeError):
-        orjson.dumps({"tools": (nested(MAX_DEPTH + 1),)})
+        orjson.dumps({"tools": (nested(MAX_NESTING_LEVELS + 1),)})
 
 
 def test_nesting_that_would_exhaust_the_stack_is_quarantined() -> None:
-    judged = judge("repo", [nested(100_000), {"name": "sound", "inputSchema": SCHEMA}])
+    judged = validate_tools("repo", [nested(100_000), {"name": "sound", "inputSchema": SCHEMA}])
     assert len(judged.quarantined) == 1
     assert len(judged.definitions) == 1
 
@@ -198,14 +206,14 @@ def test_nesting_that_would_exhaust_the_stack_is_quarantined() -> None:
 def test_what_never_was_json_does_not_hang_it() -> None:
     knot: list[Any] = []
     knot += [knot, knot, knot]
-    (entry,) = judge("repo", [{"name": "a", "inputSchema": {"x": knot}}]).quarantined
+    (entry,) = validate_tools("repo", [{"name": "a", "inputSchema": {"x": knot}}]).quarantined
     assert "more than" in entry.reason
 
 
 @given(st.lists(near_tools | json_values, max_size=6))
 def test_no_listing_raises_and_every_tool_is_accounted_for(tools: list[Any]) -> None:
     before = copy.deepcopy(tools)
-    judged = judge("repo", tools)
+    judged = validate_tools("repo", tools)
     assert len(judged.definitions) + len(judged.quarantined) == len(tools)
     assert len({definition.name for definition in judged.definitions}) == len(judged.definitions)
     assert repr(tools) == repr(before)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from toolyard.catalog.single_flight import Flights
+from toolyard.catalog.single_flight import SingleFlight
 
 
 class Work:
@@ -31,8 +31,8 @@ class Work:
         return number
 
 
-async def waiters(flights: Flights[str, int], work: Work, count: int) -> list[asyncio.Task[int]]:
-    tasks = [asyncio.create_task(flights.join("key", work)) for _ in range(count)]
+async def waiters(flights: SingleFlight[str, int], work: Work, count: int) -> list[asyncio.Task[int]]:
+    tasks = [asyncio.create_task(flights.run("key", work)) for _ in range(count)]
     async with asyncio.timeout(30):
         await work.running.wait()
     await asyncio.sleep(0)
@@ -40,38 +40,38 @@ async def waiters(flights: Flights[str, int], work: Work, count: int) -> list[as
 
 
 async def test_all_who_ask_at_once_share_one_piece_of_work() -> None:
-    flights, work = Flights[str, int](), Work()
+    flights, work = SingleFlight[str, int](), Work()
     tasks = await waiters(flights, work, 5)
     work.release.set()
     assert await asyncio.gather(*tasks) == [1] * 5
 
 
 async def test_other_keys_are_other_work() -> None:
-    flights, work = Flights[str, int](), Work()
+    flights, work = SingleFlight[str, int](), Work()
     work.release.set()
-    assert sorted(await asyncio.gather(flights.join("a", work), flights.join("b", work))) == [1, 2]
+    assert sorted(await asyncio.gather(flights.run("a", work), flights.run("b", work))) == [1, 2]
 
 
 async def test_nothing_is_remembered_afterwards() -> None:
-    flights, work = Flights[str, int](), Work()
+    flights, work = SingleFlight[str, int](), Work()
     work.release.set()
-    assert await flights.join("key", work) == 1
-    assert await flights.join("key", work) == 2
+    assert await flights.run("key", work) == 1
+    assert await flights.run("key", work) == 2
 
 
 async def test_a_failure_reaches_all_and_is_not_remembered() -> None:
-    flights, work = Flights[str, int](), Work()
+    flights, work = SingleFlight[str, int](), Work()
     tasks = await waiters(flights, work, 3)
     work.error = ValueError("no")
     work.release.set()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [ValueError] * 3
     work.error = None
-    assert await flights.join("key", work) == 2
+    assert await flights.run("key", work) == 2
 
 
 async def test_a_waiter_that_is_cancelled_leaves_the_others_alone() -> None:
-    flights, work = Flights[str, int](), Work()
+    flights, work = SingleFlight[str, int](), Work()
     first, second = await waiters(flights, work, 2)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -82,7 +82,7 @@ async def test_a_waiter_that_is_cancelled_leaves_the_others_alone() -> None:
 
 
 async def test_work_that_nobody_waits_for_any_more_is_cancelled() -> None:
-    flights, work = Flights[str, int](), Work()
+    flights, work = SingleFlight[str, int](), Work()
     tasks = await waiters(flights, work, 2)
     for task in tasks:
         task.cancel()
@@ -92,16 +92,16 @@ async def test_work_that_nobody_waits_for_any_more_is_cancelled() -> None:
 
 
 async def test_who_asks_after_all_left_begins_anew() -> None:
-    flights, work = Flights[str, int](), Work()
+    flights, work = SingleFlight[str, int](), Work()
     (task,) = await waiters(flights, work, 1)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     work.release.set()
-    assert await flights.join("key", work) == 2
+    assert await flights.run("key", work) == 2
 
 
 async def test_closing_cancels_the_work_and_waits_for_its_end() -> None:
-    flights, work = Flights[str, int](), Work()
+    flights, work = SingleFlight[str, int](), Work()
     (task,) = await waiters(flights, work, 1)
     await flights.close()
     assert work.cancelled == 1

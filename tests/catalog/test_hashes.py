@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.catalog.hashes import definition_hash, entry_hash
-from toolyard.types.server import HttpSpec, OAuthSpec, Protocol, Server, StdioSpec, Timeouts, Trust
+from toolyard.types.server import HttpSpec, OAuthSpec, ProtocolEra, Server, StdioSpec, Timeouts, Trust
 from toolyard.types.tool import Definition
 
 BASE = Definition(
@@ -117,7 +117,7 @@ def test_no_text_is_too_odd_to_be_hashed(description: str, schema: dict[str, Any
         {"transport": StdioSpec("server", ("--all",))},
         {"transport": StdioSpec("server", env={"A": "1"})},
         {"transport": StdioSpec("server", cwd="/srv")},
-        {"protocol": Protocol.LEGACY},
+        {"protocol": ProtocolEra.LEGACY},
         {"oauth": OAuthSpec(scopes=("all",))},
         {"id": "other"},
     ],

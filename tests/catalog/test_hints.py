@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from toolyard.catalog.cache_hints import MAX_TTL, Hints, effective_ttl
-from toolyard.types.catalog import Scope
+from toolyard.catalog.cache_hints import MAX_TTL_SECONDS, CacheHints, effective_ttl
+from toolyard.types.catalog import CacheScope
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from toolyard.types.catalog import Scope
         (0, 0.0),
         (-5, 0.0),
         (1500.5, 1.5005),
-        (10**400, MAX_TTL),
+        (10**400, MAX_TTL_SECONDS),
         (True, None),
         ("60000", None),
         (None, None),
@@ -26,28 +26,38 @@ from toolyard.types.catalog import Scope
     ],
 )
 def test_a_time_in_milliseconds_is_read_and_nonsense_is_none(value: Any, seconds: float | None) -> None:
-    assert Hints.of({"ttlMs": value}).ttl == seconds
+    assert CacheHints.from_result({"ttlMs": value}).ttl == seconds
 
 
 @pytest.mark.parametrize(
     ("value", "scope"),
-    [("public", Scope.PUBLIC), ("private", Scope.PRIVATE), ("PUBLIC", None), (None, None), ({}, None)],
+    [
+        ("public", CacheScope.PUBLIC),
+        ("private", CacheScope.PRIVATE),
+        ("PUBLIC", None),
+        (None, None),
+        ({}, None),
+    ],
 )
-def test_the_scope_is_read_and_nonsense_is_none(value: Any, scope: Scope | None) -> None:
-    assert Hints.of({"cacheScope": value}).scope is scope
+def test_the_scope_is_read_and_nonsense_is_none(value: Any, scope: CacheScope | None) -> None:
+    assert CacheHints.from_result({"cacheScope": value}).scope is scope
 
 
 def test_pages_together_have_the_shortest_time() -> None:
-    assert Hints.together([Hints(60.0), Hints(None), Hints(5.0)]).ttl == 5.0
-    assert Hints.together([Hints(None)]).ttl is None
-    assert Hints.together([]) == Hints()
+    assert CacheHints.combine([CacheHints(60.0), CacheHints(None), CacheHints(5.0)]).ttl == 5.0
+    assert CacheHints.combine([CacheHints(None)]).ttl is None
+    assert CacheHints.combine([]) == CacheHints()
 
 
 def test_pages_together_are_public_only_if_all_are() -> None:
-    public, private, silent = Hints(scope=Scope.PUBLIC), Hints(scope=Scope.PRIVATE), Hints()
-    assert Hints.together([public, public]).scope is Scope.PUBLIC
-    assert Hints.together([public, private]).scope is Scope.PRIVATE
-    assert Hints.together([public, silent]).scope is None
+    public, private, silent = (
+        CacheHints(scope=CacheScope.PUBLIC),
+        CacheHints(scope=CacheScope.PRIVATE),
+        CacheHints(),
+    )
+    assert CacheHints.combine([public, public]).scope is CacheScope.PUBLIC
+    assert CacheHints.combine([public, private]).scope is CacheScope.PRIVATE
+    assert CacheHints.combine([public, silent]).scope is None
 
 
 def test_an_operators_zero_beats_the_hint_and_a_hint_beats_the_rest() -> None:
@@ -55,4 +65,4 @@ def test_an_operators_zero_beats_the_hint_and_a_hint_beats_the_rest() -> None:
     assert effective_ttl(60.0, None) == 60.0
     assert effective_ttl(60.0, 300.0) == 300.0
     assert effective_ttl(60.0, 0.0) == 0.0
-    assert effective_ttl(60.0, 1e12) == MAX_TTL
+    assert effective_ttl(60.0, 1e12) == MAX_TTL_SECONDS

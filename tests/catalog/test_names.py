@@ -9,19 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.exposed_names import RESERVED, Group, Naming, Reason, Target, Templates
+from toolyard.catalog.exposed_names import (
+    RESERVED_NAMES,
+    NameAssigner,
+    NameTemplates,
+    RenameReason,
+    ServerToolNames,
+    ToolAddress,
+)
 from toolyard.errors import ConfigError
 
 SOUND = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def server(id: str, *tools: str) -> Group:
-    return Group(id, id, tools)
+def server(id: str, *tools: str) -> ServerToolNames:
+    return ServerToolNames(id, id, tools)
 
 
-def exposed(*groups: Group, naming: Naming | None = None) -> dict[str, str]:
+def exposed(*groups: ServerToolNames, naming: NameAssigner | None = None) -> dict[str, str]:
     """Canonical id to exposed name."""
-    names = (naming or Naming()).names(groups)
+    names = (naming or NameAssigner()).names(groups)
     return {target.id: name for name, target in names.targets.items()}
 
 
@@ -30,7 +37,7 @@ def test_a_tool_of_a_server_is_called_by_both() -> None:
 
 
 def test_a_tool_of_an_instance_is_called_by_its_slug() -> None:
-    group = Group("@ann/my-github", "my-github", ("search_code",), instance=True)
+    group = ServerToolNames("@ann/my-github", "my-github", ("search_code",), instance=True)
     assert exposed(group) == {"@ann/my-github/search_code": "mcp_my-github__search_code"}
 
 
@@ -72,26 +79,26 @@ def test_no_claimant_keeps_the_name_where_none_is_exact() -> None:
 
 
 def test_a_reserved_name_stays_with_its_owner_and_the_report_says_so() -> None:
-    names = Naming().names([server("web", "fetch", "other"), server("tools", "search")])
+    names = NameAssigner().names([server("web", "fetch", "other"), server("tools", "search")])
     assert names.find("web_fetch") is None
     assert names.find("tools_search") is None
-    assert re.fullmatch(r"web_fetch_[0-9a-f]{8}", names.of("web", "fetch") or "")
-    assert [(entry.target.id, entry.reason) for entry in names.renamed] == [
-        ("tools/search", Reason.RESERVED),
-        ("web/fetch", Reason.RESERVED),
+    assert re.fullmatch(r"web_fetch_[0-9a-f]{8}", names.exposed_name("web", "fetch") or "")
+    assert [(entry.target.id, entry.reason) for entry in names.renamed_tools] == [
+        ("tools/search", RenameReason.RESERVED),
+        ("web/fetch", RenameReason.RESERVED),
     ]
-    assert "'web_fetch' is a tool of Toolyard's own" in str(names.renamed[1])
+    assert "'web_fetch' is a tool of Toolyard's own" in str(names.renamed_tools[1])
 
 
 def test_the_report_names_the_rivals_of_a_collision() -> None:
-    names = Naming().names([server("a", "b_c"), server("a_b", "c")])
-    assert [entry.reason for entry in names.renamed] == [Reason.COLLISION] * 2
-    assert "also claimed by a_b/c" in str(names.renamed[0])
+    names = NameAssigner().names([server("a", "b_c"), server("a_b", "c")])
+    assert [entry.reason for entry in names.renamed_tools] == [RenameReason.COLLISION] * 2
+    assert "also claimed by a_b/c" in str(names.renamed_tools[0])
 
 
 def test_the_report_names_what_is_too_long() -> None:
-    (entry,) = Naming().names([server("s", "x" * 70)]).renamed
-    assert entry.reason is Reason.LENGTH
+    (entry,) = NameAssigner().names([server("s", "x" * 70)]).renamed_tools
+    assert entry.reason is RenameReason.LENGTH
 
 
 def test_a_server_that_publishes_the_hashed_name_of_another_tool_does_not_get_it() -> None:
@@ -110,50 +117,50 @@ def test_not_even_where_its_own_words_are_that_name() -> None:
 
 
 def test_a_server_that_publishes_every_hashed_name_of_a_tool_breaks_nothing() -> None:
-    naming = Naming(Templates(server="{tool}"))
+    naming = NameAssigner(NameTemplates(server="{tool}"))
     tools = ["grep"]
     for _ in range(6):
         names = naming.names([server("s", *tools)])
         assert len(names.targets) == len(set(tools))
-        tools.append(names.of("s", "grep") or "")
+        tools.append(names.exposed_name("s", "grep") or "")
     assert len(set(tools)) < len(tools), "the last hash must have been reached"
 
 
 def test_the_same_parts_of_one_canonical_id_are_two_tools() -> None:
-    names = Naming().names([server("a", "b/c"), server("a/b", "c")])
+    names = NameAssigner().names([server("a", "b/c"), server("a/b", "c")])
     assert len(names.targets) == 2
 
 
 def test_the_same_tool_given_twice_is_one() -> None:
-    assert len(Naming().names([server("a", "b", "b"), server("a", "b")]).targets) == 1
+    assert len(NameAssigner().names([server("a", "b", "b"), server("a", "b")]).targets) == 1
 
 
 def test_the_template_is_a_setting() -> None:
-    naming = Naming(Templates(server="{tool}--{server}", instance="{slug}.{tool}"))
-    groups = [server("github", "search"), Group("@ann/gh", "gh", ("find",), instance=True)]
+    naming = NameAssigner(NameTemplates(server="{tool}--{server}", instance="{slug}.{tool}"))
+    groups = [server("github", "search"), ServerToolNames("@ann/gh", "gh", ("find",), instance=True)]
     assert set(exposed(*groups, naming=naming).values()) == {"search--github", "gh_find"}
 
 
 @pytest.mark.parametrize("text", ["", "{server}", "{tool}{tool}", "{tool}_{user}", "{tool}}", "{tool}{"])
 def test_a_template_that_cannot_work_is_refused_with_its_setting(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Templates(server=text)
+        NameTemplates(server=text)
     assert caught.value.problems[0].path == "naming_template"
 
 
 def test_a_template_of_literals_only_still_gives_sound_names() -> None:
-    assert all(SOUND.fullmatch(name) for name in exposed(server("é", "ü"), naming=Naming()).values())
+    assert all(SOUND.fullmatch(name) for name in exposed(server("é", "ü"), naming=NameAssigner()).values())
 
 
 def test_many_tools_with_one_name_are_reported_without_naming_each_other_in_full() -> None:
     tools = tuple(f"a{chr(0x4E00 + number)}" for number in range(3000))
-    names = Naming().names([server("s", *tools)])
+    names = NameAssigner().names([server("s", *tools)])
     assert len(names.targets) == 3000
-    assert all(len(entry.rivals) <= 5 for entry in names.renamed)
+    assert all(len(entry.rivals) <= 5 for entry in names.renamed_tools)
 
 
 def test_an_unchanged_set_of_tools_is_not_named_again() -> None:
-    naming = Naming()
+    naming = NameAssigner()
     first = naming.names([server("a", "x"), server("b", "y")])
     assert naming.names([server("b", "y"), server("a", "x")]) is first
     assert naming.names([server("b", "y")]) is not first
@@ -162,8 +169,8 @@ def test_an_unchanged_set_of_tools_is_not_named_again() -> None:
 def test_another_process_gives_the_same_names() -> None:
     program = (
         "from toolyard.catalog.exposed_names import *\n"
-        "groups = [Group('a', 'a', ('b_c', 'x'*80, 'grep')), Group('a_b', 'a_b', ('c', 'ü'))]\n"
-        "print(list(Naming(Templates(server='{server}_{tool}')).names(groups).targets.items()))"
+        "groups = [ServerToolNames('a', 'a', ('b_c', 'x'*80, 'grep')), ServerToolNames('a_b', 'a_b', ('c', 'ü'))]\n"
+        "print(list(NameAssigner(NameTemplates(server='{server}_{tool}')).names(groups).targets.items()))"
     )
     printed = {
         subprocess.run(
@@ -183,57 +190,67 @@ words = st.text(alphabet="ab_.é-", min_size=1, max_size=6) | st.text(alphabet="
 anything = words | st.text(min_size=1, max_size=20) | st.sampled_from(["fetch", "search", "call", "read"])
 labels = st.sampled_from(["a", "b", "a_b", "a.b", "web", "tools", "result", "x" * 70])
 groups = st.builds(
-    lambda label, tools, instance: Group(f"@o/{label}" if instance else label, label, tuple(tools), instance),
+    lambda label, tools, instance: ServerToolNames(
+        f"@o/{label}" if instance else label, label, tuple(tools), instance
+    ),
     labels | anything,
     st.lists(anything, max_size=6),
     st.booleans(),
 )
 naming_rules = st.sampled_from(
-    [Naming(), Naming(Templates(server="{tool}")), Naming(reserved=()), Naming(Templates(instance="{tool}_"))]
+    [
+        NameAssigner(),
+        NameAssigner(NameTemplates(server="{tool}")),
+        NameAssigner(reserved=()),
+        NameAssigner(NameTemplates(instance="{tool}_")),
+    ]
 )
 
 
-def all_targets(some: Iterable[Group]) -> set[Target]:
-    return {Target(group.id, tool) for group in some for tool in group.tools}
+def all_targets(some: Iterable[ServerToolNames]) -> set[ToolAddress]:
+    return {ToolAddress(group.id, tool) for group in some for tool in group.tools}
 
 
 @given(st.lists(groups, max_size=5), naming_rules)
-def test_names_are_sound_unique_alphabetical_and_reversible(some: list[Group], naming: Naming) -> None:
+def test_names_are_sound_unique_alphabetical_and_reversible(
+    some: list[ServerToolNames], naming: NameAssigner
+) -> None:
     names = naming.names(some)
     assert all(SOUND.fullmatch(name) for name in names.targets)
     assert set(names.targets.values()) == all_targets(some)
     assert len(names.targets) == len(all_targets(some))
     assert list(names.targets) == sorted(names.targets)
     for target in all_targets(some):
-        name = names.of(*target)
+        name = names.exposed_name(*target)
         assert name is not None
         assert names.find(name) == target
 
 
 @given(st.lists(groups, max_size=5), st.randoms(use_true_random=False))
-def test_the_order_of_servers_and_tools_changes_nothing(some: list[Group], chance: object) -> None:
+def test_the_order_of_servers_and_tools_changes_nothing(some: list[ServerToolNames], chance: object) -> None:
     mixed = [
-        Group(group.id, group.label, tuple(reversed(group.tools)), group.instance) for group in reversed(some)
+        ServerToolNames(group.id, group.label, tuple(reversed(group.tools)), group.instance)
+        for group in reversed(some)
     ]
     chance.shuffle(mixed)  # type: ignore[attr-defined]
-    one, other = Naming().names(some), Naming().names(mixed)
+    one, other = NameAssigner().names(some), NameAssigner().names(mixed)
     assert dict(one.targets) == dict(other.targets)
-    assert one.renamed == other.renamed
+    assert one.renamed_tools == other.renamed_tools
 
 
 @given(st.lists(groups, max_size=4), st.lists(anything, min_size=1, max_size=5))
-def test_an_unrelated_server_changes_no_name(some: list[Group], tools: list[str]) -> None:
+def test_an_unrelated_server_changes_no_name(some: list[ServerToolNames], tools: list[str]) -> None:
     newcomer = server("ZZ-unrelated", *tools)
-    before, after = Naming().names(some), Naming().names([*some, newcomer])
+    before, after = NameAssigner().names(some), NameAssigner().names([*some, newcomer])
     for name, target in before.targets.items():
         assert after.find(name) == target
 
 
 @given(st.lists(groups, max_size=4), groups)
 def test_a_name_changes_its_meaning_only_in_favour_of_an_exact_claimant(
-    some: list[Group], newcomer: Group
+    some: list[ServerToolNames], newcomer: ServerToolNames
 ) -> None:
-    before, after = Naming().names(some), Naming().names([*some, newcomer])
+    before, after = NameAssigner().names(some), NameAssigner().names([*some, newcomer])
     for name, target in before.targets.items():
         heir = after.find(name)
         if heir not in (None, target):
@@ -243,23 +260,23 @@ def test_a_name_changes_its_meaning_only_in_favour_of_an_exact_claimant(
 
 
 @given(st.lists(groups, max_size=5))
-def test_no_reserved_name_is_ever_given(some: list[Group]) -> None:
-    assert RESERVED.isdisjoint(Naming().names(some).targets)
+def test_no_reserved_name_is_ever_given(some: list[ServerToolNames]) -> None:
+    assert RESERVED_NAMES.isdisjoint(NameAssigner().names(some).targets)
 
 
 @pytest.mark.parametrize(
     ("label", "instance", "templates", "prefix"),
     [
-        ("git.hub", False, Templates(), "git_hub_"),
-        ("my-desk", True, Templates(), "mcp_my-desk__"),
-        ("my-desk", True, Templates(instance="{slug}.{tool}"), "my-desk_"),
-        ("my-desk", False, Templates(server="{slug}:{tool}"), "my-desk_"),
+        ("git.hub", False, NameTemplates(), "git_hub_"),
+        ("my-desk", True, NameTemplates(), "mcp_my-desk__"),
+        ("my-desk", True, NameTemplates(instance="{slug}.{tool}"), "my-desk_"),
+        ("my-desk", False, NameTemplates(server="{slug}:{tool}"), "my-desk_"),
     ],
 )
 def test_a_prefix_is_what_the_names_begin_with(
-    label: str, instance: bool, templates: Templates, prefix: str
+    label: str, instance: bool, templates: NameTemplates, prefix: str
 ) -> None:
-    naming = Naming(templates)
+    naming = NameAssigner(templates)
     assert naming.prefix(label, instance=instance) == prefix
-    (name,) = exposed(Group("id", label, ("t",), instance=instance), naming=naming).values()
+    (name,) = exposed(ServerToolNames("id", label, ("t",), instance=instance), naming=naming).values()
     assert name == f"{prefix}t"

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from toolyard.catalog.cache import Catalogues
-from toolyard.catalog.exposed_names import Group, Naming
-from toolyard.catalog.sqlite_storage import FILE_NAME, SqliteStorage
-from toolyard.types.catalog import Listing
-from toolyard.types.principal import LOCAL, Principal
+from toolyard.catalog.cache import CatalogueCache
+from toolyard.catalog.exposed_names import NameAssigner, ServerToolNames
+from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
+from toolyard.types.catalog import RawListing
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Server, StdioSpec
 
 COUNT = 10_000
@@ -89,21 +89,21 @@ async def slowness() -> float:
     return 2 * max(1.0, await best(20, known) / KNOWN)
 
 
-async def nothing(server_id: str, principal: Principal, chat: str | None = None) -> Listing:
+async def nothing(server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
     raise AssertionError("it was to be read, not fetched")
 
 
 async def test_ten_thousand_tools_are_loaded_in_less_than_150_milliseconds(tmp_path: Path) -> None:
-    listing = Listing(tools=tuple(tool(number) for number in range(COUNT)))
+    listing = RawListing(tools=tuple(tool(number) for number in range(COUNT)))
 
-    async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> Listing:
+    async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
         return listing
 
-    storage = SqliteStorage(tmp_path / FILE_NAME)
-    await Catalogues(fetch, storage).get(SERVER, LOCAL)
+    storage = SqliteCatalogueStorage(tmp_path / CATALOGUE_FILE_NAME)
+    await CatalogueCache(fetch, storage).get(SERVER, LOCAL_PRINCIPAL)
 
     async def load() -> None:
-        found = await Catalogues(nothing, storage).peek(SERVER, LOCAL)
+        found = await CatalogueCache(nothing, storage).peek(SERVER, LOCAL_PRINCIPAL)
         assert found is not None
         assert len(found.definitions) == COUNT
 
@@ -114,38 +114,38 @@ async def test_ten_thousand_tools_are_loaded_in_less_than_150_milliseconds(tmp_p
 
 async def test_ten_thousand_tools_are_named_in_less_than_50_milliseconds() -> None:
     groups = [
-        Group(f"server{s}", f"server{s}", tuple(f"do.something-{t}" for t in range(100)))
+        ServerToolNames(f"server{s}", f"server{s}", tuple(f"do.something-{t}" for t in range(100)))
         for s in range(COUNT // 100)
     ]
 
     async def name() -> None:
-        assert len(Naming().names(groups).targets) == COUNT
+        assert len(NameAssigner().names(groups).targets) == COUNT
 
     assert await best(7, name) < 50 * await slowness()
 
 
 async def test_an_unchanged_set_of_ten_thousand_is_looked_up_in_less_than_two_milliseconds() -> None:
-    group = Group("large", "large", tuple(f"tool{number}" for number in range(COUNT)))
-    naming = Naming()
+    group = ServerToolNames("large", "large", tuple(f"tool{number}" for number in range(COUNT)))
+    naming = NameAssigner()
     naming.names([group])
 
     async def name() -> None:
-        naming.names([Group("large", "large", tuple(tool for tool in group.tools))])
+        naming.names([ServerToolNames("large", "large", tuple(tool for tool in group.tools))])
 
     assert await best(7, name) < 2 * await slowness()
 
 
 async def test_a_kept_catalogue_is_handed_out_in_less_than_a_tenth_of_a_millisecond(tmp_path: Path) -> None:
-    async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> Listing:
-        return Listing(tools=(tool(1),))
+    async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
+        return RawListing(tools=(tool(1),))
 
-    storage = SqliteStorage(tmp_path / FILE_NAME)
-    catalogues = Catalogues(fetch, storage)
-    await catalogues.get(SERVER, LOCAL)
+    storage = SqliteCatalogueStorage(tmp_path / CATALOGUE_FILE_NAME)
+    catalogues = CatalogueCache(fetch, storage)
+    await catalogues.get(SERVER, LOCAL_PRINCIPAL)
 
     async def ask() -> None:
         for _ in range(100):
-            await catalogues.get(SERVER, LOCAL, connected=True)
+            await catalogues.get(SERVER, LOCAL_PRINCIPAL, connected=True)
 
     taken = await best(5, ask)
     await storage.close()

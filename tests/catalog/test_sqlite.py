@@ -14,27 +14,27 @@ from pathlib import Path
 
 import pytest
 
-from toolyard.catalog.sqlite_storage import FILE_NAME, SqliteStorage
-from toolyard.catalog.storage import Key, Stored
+from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
+from toolyard.catalog.storage import ListingKey, StoredListing
 
-KEY = Key("repo", "entry", "public")
-STORED = Stored(KEY, "hash", 1_800_000_000.0, 60.0, b"body")
+KEY = ListingKey("repo", "entry", "public")
+STORED = StoredListing(KEY, "hash", 1_800_000_000.0, 60.0, b"body")
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from toolyard.catalog.sqlite_storage import SqliteStorage
-from toolyard.catalog.storage import Key, Stored
+from toolyard.catalog.sqlite_storage import SqliteCatalogueStorage
+from toolyard.catalog.storage import ListingKey, StoredListing
 
 async def main(path, name, rounds):
-    storage = SqliteStorage(Path(path))
+    storage = SqliteCatalogueStorage(Path(path))
     sys.stdin.readline()
     for number in range(int(rounds)):
-        shared = Key("shared", "entry", "public")
+        shared = ListingKey("shared", "entry", "public")
         body = f"{name}{number}".encode() * 2000
-        await storage.save(Stored(shared, f"{name}{number}", 1000.0 + number, 60.0, body))
-        own = Key(name, str(number), "public")
-        await storage.save(Stored(own, "hash", 1000.0, 60.0, name.encode()))
+        await storage.save(StoredListing(shared, f"{name}{number}", 1000.0 + number, 60.0, body))
+        own = ListingKey(name, str(number), "public")
+        await storage.save(StoredListing(own, "hash", 1000.0, 60.0, name.encode()))
     await storage.close()
 
 asyncio.run(main(*sys.argv[1:]))
@@ -43,40 +43,42 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "data" / FILE_NAME
+    return tmp_path / "data" / CATALOGUE_FILE_NAME
 
 
 @pytest.fixture
-async def storage(path: Path) -> AsyncIterator[SqliteStorage]:
-    storage = SqliteStorage(path)
+async def storage(path: Path) -> AsyncIterator[SqliteCatalogueStorage]:
+    storage = SqliteCatalogueStorage(path)
     yield storage
     await storage.close()
 
 
-async def loaded(path: Path, key: Key = KEY) -> Stored | None:
-    storage = SqliteStorage(path)
+async def loaded(path: Path, key: ListingKey = KEY) -> StoredListing | None:
+    storage = SqliteCatalogueStorage(path)
     try:
         return await storage.load([key])
     finally:
         await storage.close()
 
 
-async def test_it_outlives_the_one_who_wrote_it(path: Path, storage: SqliteStorage) -> None:
+async def test_it_outlives_the_one_who_wrote_it(path: Path, storage: SqliteCatalogueStorage) -> None:
     await storage.save(STORED)
     assert await loaded(path) == STORED
 
 
-async def test_only_its_owner_can_read_it_and_its_side_files(path: Path, storage: SqliteStorage) -> None:
+async def test_only_its_owner_can_read_it_and_its_side_files(
+    path: Path, storage: SqliteCatalogueStorage
+) -> None:
     await storage.save(STORED)
     modes = {found.name: found.stat().st_mode & 0o777 for found in path.parent.iterdir()}
-    assert modes[FILE_NAME] == 0o600
-    assert f"{FILE_NAME}-wal" in modes
+    assert modes[CATALOGUE_FILE_NAME] == 0o600
+    assert f"{CATALOGUE_FILE_NAME}-wal" in modes
     assert set(modes.values()) == {0o600}
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
 async def test_a_new_file_is_never_readable_by_others_not_even_for_a_moment(
-    path: Path, storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch
+    path: Path, storage: SqliteCatalogueStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_late(*_: object) -> None:
         raise OSError("the mode was mended afterwards")
@@ -86,7 +88,9 @@ async def test_a_new_file_is_never_readable_by_others_not_even_for_a_moment(
     assert await storage.load([KEY]) == STORED
 
 
-async def test_a_file_that_others_can_read_is_closed_to_them(path: Path, storage: SqliteStorage) -> None:
+async def test_a_file_that_others_can_read_is_closed_to_them(
+    path: Path, storage: SqliteCatalogueStorage
+) -> None:
     path.parent.mkdir()
     path.touch(0o644)
     path.chmod(0o644)
@@ -95,33 +99,33 @@ async def test_a_file_that_others_can_read_is_closed_to_them(path: Path, storage
 
 
 async def test_making_it_touches_no_file(path: Path) -> None:
-    SqliteStorage(path)
+    SqliteCatalogueStorage(path)
     assert not path.parent.exists()
 
 
-async def test_it_opens_again_after_it_was_closed(storage: SqliteStorage) -> None:
+async def test_it_opens_again_after_it_was_closed(storage: SqliteCatalogueStorage) -> None:
     await storage.save(STORED)
     await storage.close()
     assert await storage.load([KEY]) == STORED
 
 
-async def test_unchanged_contents_are_not_written_again(path: Path, storage: SqliteStorage) -> None:
+async def test_unchanged_contents_are_not_written_again(path: Path, storage: SqliteCatalogueStorage) -> None:
     large = replace(STORED, body=b"x" * 1_000_000)
     await storage.save(large)
     await storage.close()
     size = path.stat().st_size
     await storage.save(replace(large, fetched_at=STORED.fetched_at + 1))
-    assert path.with_name(f"{FILE_NAME}-wal").stat().st_size < size / 10
+    assert path.with_name(f"{CATALOGUE_FILE_NAME}-wal").stat().st_size < size / 10
 
 
-async def test_an_entry_of_a_clock_that_was_ahead_makes_room(storage: SqliteStorage) -> None:
+async def test_an_entry_of_a_clock_that_was_ahead_makes_room(storage: SqliteCatalogueStorage) -> None:
     await storage.save(replace(STORED, fetched_at=STORED.fetched_at + 3_000 * 86_400))
     await storage.save(STORED)
     assert await storage.load([STORED.key]) == STORED
 
 
-async def test_entries_that_nobody_fetched_for_a_season_are_dropped(storage: SqliteStorage) -> None:
-    old = Key("gone", "entry", "public")
+async def test_entries_that_nobody_fetched_for_a_season_are_dropped(storage: SqliteCatalogueStorage) -> None:
+    old = ListingKey("gone", "entry", "public")
     await storage.save(replace(STORED, key=old, fetched_at=STORED.fetched_at - 91 * 86_400))
     await storage.save(STORED)
     assert await storage.load([old]) is None
@@ -132,7 +136,7 @@ async def test_entries_that_nobody_fetched_for_a_season_are_dropped(storage: Sql
     "garbage", [b"this is no database" * 100, b"SQLite format 3\0" + b"\xff" * 4096], ids=["text", "header"]
 )
 async def test_a_corrupt_file_is_set_aside_and_a_new_one_begun(
-    path: Path, storage: SqliteStorage, caplog: pytest.LogCaptureFixture, garbage: bytes
+    path: Path, storage: SqliteCatalogueStorage, caplog: pytest.LogCaptureFixture, garbage: bytes
 ) -> None:
     path.parent.mkdir()
     path.write_bytes(garbage)
@@ -140,32 +144,32 @@ async def test_a_corrupt_file_is_set_aside_and_a_new_one_begun(
         assert await storage.load([KEY]) is None
     await storage.save(STORED)
     assert await loaded(path) == STORED
-    assert path.with_name(f"{FILE_NAME}.broken").read_bytes() == garbage
+    assert path.with_name(f"{CATALOGUE_FILE_NAME}.broken").read_bytes() == garbage
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "corrupt" in caplog.text
     assert str(path) in caplog.text
 
 
-async def test_the_log_of_a_corrupt_file_goes_with_it(path: Path, storage: SqliteStorage) -> None:
+async def test_the_log_of_a_corrupt_file_goes_with_it(path: Path, storage: SqliteCatalogueStorage) -> None:
     await storage.save(STORED)
     reader = sqlite3.connect(path)  # While somebody reads, SQLite leaves the log where it is.
     reader.execute("SELECT * FROM catalogue").fetchall()
-    assert path.with_name(f"{FILE_NAME}-wal").exists()
-    storage._set_aside(sqlite3.DatabaseError("malformed"))  # pyright: ignore[reportPrivateUsage]
+    assert path.with_name(f"{CATALOGUE_FILE_NAME}-wal").exists()
+    storage._move_corrupt_file(sqlite3.DatabaseError("malformed"))  # pyright: ignore[reportPrivateUsage]
     assert sorted(found.name for found in path.parent.iterdir()) == [
-        f"{FILE_NAME}.broken",
-        f"{FILE_NAME}.broken-shm",
-        f"{FILE_NAME}.broken-wal",
+        f"{CATALOGUE_FILE_NAME}.broken",
+        f"{CATALOGUE_FILE_NAME}.broken-shm",
+        f"{CATALOGUE_FILE_NAME}.broken-wal",
     ]
     reader.close()
     assert await storage.load([KEY]) is None
 
 
 async def test_a_file_that_goes_bad_while_in_use_is_set_aside(
-    path: Path, storage: SqliteStorage, caplog: pytest.LogCaptureFixture
+    path: Path, storage: SqliteCatalogueStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(50):
-        await storage.save(replace(STORED, key=Key(f"s{number}", "e", "public"), body=b"x" * 5000))
+        await storage.save(replace(STORED, key=ListingKey(f"s{number}", "e", "public"), body=b"x" * 5000))
     await storage.close()
     raw = bytearray(path.read_bytes())
     raw[4096:] = b"\xaa" * (len(raw) - 4096)
@@ -173,10 +177,10 @@ async def test_a_file_that_goes_bad_while_in_use_is_set_aside(
     await storage.save(STORED)
     assert await storage.load([KEY]) == STORED
     assert "corrupt" in caplog.text
-    assert path.with_name(f"{FILE_NAME}.broken").exists()
+    assert path.with_name(f"{CATALOGUE_FILE_NAME}.broken").exists()
 
 
-async def test_a_table_that_is_not_ours_is_set_aside(path: Path, storage: SqliteStorage) -> None:
+async def test_a_table_that_is_not_ours_is_set_aside(path: Path, storage: SqliteCatalogueStorage) -> None:
     path.parent.mkdir()
     with sqlite3.connect(path) as foreign:
         foreign.execute("PRAGMA user_version = 1")
@@ -187,20 +191,20 @@ async def test_a_table_that_is_not_ours_is_set_aside(path: Path, storage: Sqlite
 
 
 async def test_a_fault_that_another_process_has_mended_is_not_mended_twice(
-    path: Path, storage: SqliteStorage
+    path: Path, storage: SqliteCatalogueStorage
 ) -> None:
     await storage.save(STORED)
     path.rename(path.with_name("old.db"))
-    successor = SqliteStorage(path)
+    successor = SqliteCatalogueStorage(path)
     await successor.save(replace(STORED, body=b"of the successor"))
-    storage._set_aside(sqlite3.DatabaseError("seen on the old file"))  # pyright: ignore[reportPrivateUsage]
+    storage._move_corrupt_file(sqlite3.DatabaseError("seen on the old file"))  # pyright: ignore[reportPrivateUsage]
     assert await successor.load([KEY]) == replace(STORED, body=b"of the successor")
-    assert not path.with_name(f"{FILE_NAME}.broken").exists()
+    assert not path.with_name(f"{CATALOGUE_FILE_NAME}.broken").exists()
     await successor.close()
 
 
 async def test_a_file_of_a_later_version_is_left_alone(
-    path: Path, storage: SqliteStorage, caplog: pytest.LogCaptureFixture
+    path: Path, storage: SqliteCatalogueStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.parent.mkdir()
     with sqlite3.connect(path) as later:
@@ -220,7 +224,7 @@ async def test_a_place_where_no_file_can_be_is_an_empty_storage(
 ) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
-    storage = SqliteStorage(blocked / FILE_NAME)
+    storage = SqliteCatalogueStorage(blocked / CATALOGUE_FILE_NAME)
     await storage.save(STORED)
     assert await storage.load([KEY]) is None
     assert "cannot be used" in caplog.text
@@ -245,19 +249,19 @@ async def test_processes_that_begin_and_write_at_once_lose_nothing(path: Path) -
         _, errors = await asyncio.to_thread(writer.communicate, timeout=60)
         assert writer.returncode == 0, errors
         assert errors == ""
-    storage = SqliteStorage(path)
+    storage = SqliteCatalogueStorage(path)
     for name in ("ann", "bob", "cid"):
         for number in range(rounds):
-            found = await storage.load([Key(name, str(number), "public")])
+            found = await storage.load([ListingKey(name, str(number), "public")])
             assert found is not None, f"{name} {number} was lost"
-    shared = await storage.load([Key("shared", "entry", "public")])
+    shared = await storage.load([ListingKey("shared", "entry", "public")])
     assert shared is not None
     assert shared.fetched_at == 1000.0 + rounds - 1
     assert shared.body == shared.content_hash.encode() * 2000
     await storage.close()
 
 
-async def test_a_reader_is_not_held_up_by_a_writer(path: Path, storage: SqliteStorage) -> None:
+async def test_a_reader_is_not_held_up_by_a_writer(path: Path, storage: SqliteCatalogueStorage) -> None:
     await storage.save(STORED)
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
@@ -268,7 +272,9 @@ async def test_a_reader_is_not_held_up_by_a_writer(path: Path, storage: SqliteSt
     writer.close()
 
 
-async def test_the_event_loop_runs_on_while_a_statement_waits(path: Path, storage: SqliteStorage) -> None:
+async def test_the_event_loop_runs_on_while_a_statement_waits(
+    path: Path, storage: SqliteCatalogueStorage
+) -> None:
     await storage.save(STORED)
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
@@ -283,7 +289,7 @@ async def test_the_event_loop_runs_on_while_a_statement_waits(path: Path, storag
 
 
 async def test_closing_waits_for_what_nobody_waits_for_any_more(path: Path) -> None:
-    storage = SqliteStorage(path)
+    storage = SqliteCatalogueStorage(path)
     await storage.save(STORED)
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")

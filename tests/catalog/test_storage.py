@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from toolyard.catalog.sqlite_storage import FILE_NAME, SqliteStorage
-from toolyard.catalog.storage import CatalogueStorage, Key, MemoryStorage, Stored
+from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
+from toolyard.catalog.storage import CatalogueStorage, ListingKey, MemoryCatalogueStorage, StoredListing
 
-KEY = Key("repo", "entry", "principal:ann")
-OTHER = Key("repo", "entry", "public")
-STORED = Stored(KEY, "hash", 1000.0, 60.0, b"body")
+KEY = ListingKey("repo", "entry", "principal:ann")
+OTHER = ListingKey("repo", "entry", "public")
+STORED = StoredListing(KEY, "hash", 1000.0, 60.0, b"body")
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[CatalogueStorage]:
     if request.param == "memory":
-        yield MemoryStorage()
+        yield MemoryCatalogueStorage()
         return
-    sqlite = SqliteStorage(tmp_path / FILE_NAME)
+    sqlite = SqliteCatalogueStorage(tmp_path / CATALOGUE_FILE_NAME)
     yield sqlite
     await sqlite.close()
 
@@ -82,7 +82,7 @@ async def test_the_same_contents_fetched_again_are_as_fresh_as_the_last_fetch(
 async def test_expiring_a_server_touches_all_its_scopes_and_no_other_server(
     storage: CatalogueStorage,
 ) -> None:
-    elsewhere = replace(STORED, key=Key("other", "entry", "public"))
+    elsewhere = replace(STORED, key=ListingKey("other", "entry", "public"))
     for stored in (STORED, replace(STORED, key=OTHER), elsewhere):
         await storage.save(stored)
     await storage.expire("repo")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.token_estimate import estimate_definition, estimate_tokens
+from toolyard.catalog.token_estimate import estimate_definition_tokens, estimate_tokens
 from toolyard.types.tool import Definition
 
 
@@ -52,8 +52,8 @@ def test_a_definition_costs_its_name_description_and_input_schema() -> None:
         "s", "t", description="What it does, in many words.", input_schema={"type": "object"}
     )
     larger = Definition("s", "t", input_schema={"type": "object", "properties": {"n": {"maximum": 2**70}}})
-    assert 0 < estimate_definition(small) < estimate_definition(described)
-    assert estimate_definition(small) < estimate_definition(larger)
-    assert estimate_definition(
+    assert 0 < estimate_definition_tokens(small) < estimate_definition_tokens(described)
+    assert estimate_definition_tokens(small) < estimate_definition_tokens(larger)
+    assert estimate_definition_tokens(
         Definition("s", "t", input_schema={"type": "object"}, raw={"x": "y" * 999})
-    ) == (estimate_definition(small))
+    ) == (estimate_definition_tokens(small))

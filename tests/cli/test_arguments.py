@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.arguments import coerce_words, needs_schema, read_object
+from toolyard.cli.input.arguments import coerce_key_values, needs_schema, read_json_arguments
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -69,7 +69,7 @@ SCHEMA: dict[str, Any] = {
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_word_becomes_what_the_schema_says(words: list[str], arguments: dict[str, Any]) -> None:
-    assert coerce_words(words, SCHEMA) == arguments
+    assert coerce_key_values(words, SCHEMA) == arguments
 
 
 @pytest.mark.parametrize(
@@ -94,23 +94,23 @@ def test_a_word_becomes_what_the_schema_says(words: list[str], arguments: dict[s
 )
 def test_what_cannot_be_read_names_its_key(words: list[str], message: str) -> None:
     with pytest.raises(Usage) as caught:
-        coerce_words(words, SCHEMA)
+        coerce_key_values(words, SCHEMA)
     assert caught.value.cause == message
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5))
 def test_raw_json_arrives_as_it_is(value: Any) -> None:
-    assert coerce_words([f"x:={json.dumps(value)}"], SCHEMA) == {"x": value}
+    assert coerce_key_values([f"x:={json.dumps(value)}"], SCHEMA) == {"x": value}
 
 
 @given(st.text())
 def test_any_text_reaches_a_text_unaltered(text: str) -> None:
-    assert coerce_words([f"text={text}"], SCHEMA) == {"text": text}
+    assert coerce_key_values([f"text={text}"], SCHEMA) == {"text": text}
 
 
 @given(st.integers())
 def test_any_whole_number_is_read(number: int) -> None:
-    assert coerce_words([f"size={number}"], SCHEMA) == {"size": number}
+    assert coerce_key_values([f"size={number}"], SCHEMA) == {"size": number}
 
 
 KEYWORDS = ["type", "enum", "const", "items", "properties", "anyOf", "allOf", "$ref", "additionalProperties"]
@@ -127,15 +127,15 @@ JUNK = st.none() | st.booleans() | st.sampled_from(["object", "array", "#/proper
 def test_no_schema_however_odd_breaks_the_reading(schema: dict[str, Any]) -> None:
     odd = {"properties": {"x": schema, "y": {"anyOf": [schema, {"$ref": "#/properties/x"}]}}}
     for key in ("x", "y", "x.y", "x.type.y"):
-        assert list(coerce_words([f"{key}:=1"], odd)) == [key[0]]
+        assert list(coerce_key_values([f"{key}:=1"], odd)) == [key[0]]
         with suppress(Usage):
-            coerce_words([f"{key}=1"], odd)
+            coerce_key_values([f"{key}=1"], odd)
 
 
 def test_an_object_is_read_from_the_word_or_from_standard_input() -> None:
-    assert read_object([], io.StringIO()) == {}
-    assert read_object(['{"a": 1}'], io.StringIO()) == {"a": 1}
-    assert read_object(["-"], io.StringIO('{"a": 1}')) == {"a": 1}
+    assert read_json_arguments([], io.StringIO()) == {}
+    assert read_json_arguments(['{"a": 1}'], io.StringIO()) == {"a": 1}
+    assert read_json_arguments(["-"], io.StringIO('{"a": 1}')) == {"a": 1}
     assert not needs_schema(["-"])
     assert not needs_schema([' {"a": 1}'])
     assert needs_schema(["a=1"])
@@ -144,4 +144,4 @@ def test_an_object_is_read_from_the_word_or_from_standard_input() -> None:
 @pytest.mark.parametrize("text", ["[1]", "7", '"a"', "null", "true", "", "{", "[" * 100_000])
 def test_what_is_no_object_is_refused(text: str) -> None:
     with pytest.raises(Usage, match="standard input: "):
-        read_object(["-"], io.StringIO(text))
+        read_json_arguments(["-"], io.StringIO(text))

@@ -9,8 +9,8 @@ import pytest
 
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
-from toolyard.types.principal import LOCAL
-from toolyard.web.services import Site
+from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.web.services import Services
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -27,8 +27,8 @@ def settings(database_url: str | None, yard: Cli) -> Settings:
     return load_settings(yard.data)
 
 
-async def _open(data: Path, settings: Settings) -> Site:
-    return await Site.open(load_config(None, data_dir=data), settings, data)
+async def _open(data: Path, settings: Settings) -> Services:
+    return await Services.open(load_config(None, data_dir=data), settings, data)
 
 
 async def test_search_finds_what_the_server_listed_and_starts_nothing(
@@ -36,7 +36,7 @@ async def test_search_finds_what_the_server_listed_and_starts_nothing(
 ) -> None:
     site = await _open(yard.data, settings)
     try:
-        await site.warm()
+        await site.connect_shared_servers()
         begun = starts.read_text()
         found = yard("search", "--json", "repeats arguments")
         assert found.json["never_listed"] == []
@@ -55,7 +55,7 @@ async def test_the_server_knows_what_the_command_line_listed(
     begun = starts.read_text()
     site = await _open(yard.data, settings)
     try:
-        roster = await site.parts.rosters.stored(LOCAL)
+        roster = await site.parts.tool_directory.load_stored(LOCAL_PRINCIPAL)
         assert "odd" in roster.catalogues
         assert starts.read_text() == begun
     finally:

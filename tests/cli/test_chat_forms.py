@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from toolyard.cli.chat.elicitation_forms import Unfit, fields_of, read_field
+from toolyard.cli.chat.elicitation_forms import InvalidFieldInput, parse_field_input, parse_fields
 
 
 def field(schema: Any, *, required: bool = False) -> Any:
     names = ["x"] if required else []
-    (found,) = fields_of({"type": "object", "properties": {"x": schema}, "required": names})
+    (found,) = parse_fields({"type": "object", "properties": {"x": schema}, "required": names})
     return found
 
 
@@ -55,7 +55,7 @@ TITLED_SEVERAL = {"type": "array", "items": {"anyOf": TITLED["oneOf"]}}
     ids=str,
 )
 def test_what_is_typed_becomes_what_the_schema_says(schema: Any, typed: str, value: Any) -> None:
-    found = read_field(field(schema), typed)
+    found = parse_field_input(field(schema), typed)
     assert (found, type(found)) == (value, type(value))
 
 
@@ -82,13 +82,13 @@ def test_what_is_typed_becomes_what_the_schema_says(schema: Any, typed: str, val
     ids=str,
 )
 def test_what_does_not_fit_says_why(schema: Any, typed: str, why: str) -> None:
-    with pytest.raises(Unfit, match=why):
-        read_field(field(schema), typed)
+    with pytest.raises(InvalidFieldInput, match=why):
+        parse_field_input(field(schema), typed)
 
 
 def test_what_is_needed_must_be_given() -> None:
-    with pytest.raises(Unfit, match="this one is needed"):
-        read_field(field({"type": "string"}, required=True), " ")
+    with pytest.raises(InvalidFieldInput, match="this one is needed"):
+        parse_field_input(field({"type": "string"}, required=True), " ")
 
 
 def test_defaults_are_shown_as_people_would_type_them() -> None:
@@ -114,11 +114,11 @@ def test_defaults_are_shown_as_people_would_type_them() -> None:
     ids=str,
 )
 def test_whatever_a_server_sends_is_borne(schema: Any) -> None:
-    for found in fields_of(schema):
+    for found in parse_fields(schema):
         assert found.label.isprintable()
-        assert isinstance(found.default_words, str)
-        read_field(found, '"text"')
+        assert isinstance(found.default_text, str)
+        parse_field_input(found, '"text"')
 
 
 def test_a_form_without_end_ends() -> None:
-    assert len(fields_of({"properties": {str(n): {"type": "string"} for n in range(10_000)}})) == 100
+    assert len(parse_fields({"properties": {str(n): {"type": "string"} for n in range(10_000)}})) == 100

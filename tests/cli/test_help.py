@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from toolyard.cli.app import COMMANDS, app
+from toolyard.cli.app import COMMAND_SUMMARIES, app
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -26,7 +26,7 @@ def _command(name: str) -> click.Command:
 def test_the_help_lists_every_command_in_a_line(cli: Cli) -> None:
     ran = cli("--help")
     assert (ran.code, ran.err) == (0, "")
-    for name, line in COMMANDS.items():
+    for name, line in COMMAND_SUMMARIES.items():
         assert any(shown.split(maxsplit=1) == [name, line] for shown in ran.lines), name
     assert "Exit codes: 0 fine" in ran.out
 
@@ -41,17 +41,17 @@ def test_the_version(cli: Cli) -> None:
     assert cli("--version").out == "toolyard 0.1.0\n"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", COMMAND_SUMMARIES)
 def test_each_command_takes_the_shared_options_and_tells_what_the_list_says(name: str) -> None:
     command = _command(name)
     assert command.name == name
-    assert command.short_help == COMMANDS[name]
+    assert command.short_help == COMMAND_SUMMARIES[name]
     assert command.help
     options = {option for param in command.params for option in param.opts}
     assert {"--config", "--data-dir", "--json", "--verbose", "-v"} <= options
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", COMMAND_SUMMARIES)
 def test_every_option_of_a_command_says_what_it_does(name: str) -> None:
     for param in _command(name).params:
         if isinstance(param, click.Option):
@@ -92,7 +92,7 @@ def test_the_help_loads_neither_the_event_loop_nor_the_core(cli: Cli) -> None:
 def test_no_command_loads_rich_for_a_pipe_or_the_core_for_its_help() -> None:
     script = (
         "import sys\nfrom importlib import import_module\n"
-        f"for name in {[*COMMANDS]!r}:\n"
+        f"for name in {[*COMMAND_SUMMARIES]!r}:\n"
         "    import_module('toolyard.cli.commands.' + ('import_' if name == 'import' else name))\n"
         "print(*sys.modules)"
     )

@@ -19,9 +19,9 @@ from urllib.parse import urlencode
 import aiohttp.web
 import pytest
 
-from toolyard.clients import ClientManager
+from toolyard.clients import ConnectionManager
 from toolyard.errors import ServerError
-from toolyard.types.server import HttpSpec, InstanceSpec, Protocol, Server, StdioSpec, Timeouts
+from toolyard.types.server import HttpSpec, InstanceSpec, ProtocolEra, Server, StdioSpec, Timeouts
 from toolyard.types.status import State, Status
 
 if TYPE_CHECKING:
@@ -121,13 +121,13 @@ def good(hostile_stdio: str) -> Server:
 
 
 @pytest.fixture
-def beside(good: Server) -> Callable[..., AbstractAsyncContextManager[ClientManager]]:
+def beside(good: Server) -> Callable[..., AbstractAsyncContextManager[ConnectionManager]]:
     """``async with beside(*servers, **options) as manager``: those servers, with a good one beside them
     that must work all the while."""
 
     @contextlib.asynccontextmanager
-    async def make(*servers: Server, **options: Any) -> AsyncIterator[ClientManager]:
-        async with ClientManager([good, *servers], **options) as manager:
+    async def make(*servers: Server, **options: Any) -> AsyncIterator[ConnectionManager]:
+        async with ConnectionManager([good, *servers], **options) as manager:
             assert await echo(manager) == "before"
             yield manager
             assert await echo(manager, "after") == "after"
@@ -136,7 +136,7 @@ def beside(good: Server) -> Callable[..., AbstractAsyncContextManager[ClientMana
     return make
 
 
-async def echo(manager: ClientManager, text: str = "before") -> str:
+async def echo(manager: ConnectionManager, text: str = "before") -> str:
     result = await manager.call("good", "echo", {"text": text})
     return result["content"][0]["text"]
 
@@ -207,12 +207,12 @@ class Accounts:
     def server(self, id: str, **keys: Any) -> Server:
         """A definition for everyone, of the user ``common``."""
         spec = HttpSpec(self.url, {"X-Key": self.key("common")})
-        return Server(id, spec, **{"protocol": Protocol.LEGACY, "timeouts": PATIENT, **keys})
+        return Server(id, spec, **{"protocol": ProtocolEra.LEGACY, "timeouts": PATIENT, **keys})
 
     def instance(self, owner: str, slug: str = "desk", **keys: Any) -> Server:
         """An owner's instance, with a key of their own."""
         spec = InstanceSpec(owner, slug, keys.pop("tool_filter", None))
-        keys = {"protocol": Protocol.LEGACY, "timeouts": PATIENT, "cache_ttl": 0.0, **keys}
+        keys = {"protocol": ProtocolEra.LEGACY, "timeouts": PATIENT, "cache_ttl": 0.0, **keys}
         headers = {"X-Key": self.key(owner)}
         return Server(spec.server_id, HttpSpec(self.url, headers), instance=spec, **keys)
 

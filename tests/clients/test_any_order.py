@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from tests.processes import below_us
 
-from toolyard.clients import ClientManager
+from toolyard.clients import ConnectionManager
 from toolyard.errors import ServerError
-from toolyard.types.server import Restart, Server, StdioSpec, Timeouts
+from toolyard.types.server import RestartPolicy, Server, StdioSpec, Timeouts
 from toolyard.types.status import State
 
 pytestmark = pytest.mark.slow
@@ -41,10 +41,10 @@ class AnyOrder(RuleBasedStateMachine):
         self.cancelled: set[int] = set()
         timeouts = Timeouts(connect=60, silence=60, call=60)
         spec = StdioSpec(sys.executable, ("-S", str(TINY)))
-        self.manager = ClientManager(
+        self.manager = ConnectionManager(
             [
                 Server("never", spec, timeouts=timeouts),
-                Server("again", spec, timeouts=timeouts, restart=Restart.ON_FAILURE),
+                Server("again", spec, timeouts=timeouts, restart=RestartPolicy.ON_FAILURE),
                 Server("idle", spec, timeouts=timeouts, stop_when_idle=0.01),
             ]
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from toolyard.clients import Callbacks, ClientManager, Eras
+from toolyard.clients import Callbacks, ConnectionManager, EraCache
 from toolyard.errors import (
     BadAnswer,
     CallTimeout,
@@ -26,7 +26,7 @@ from toolyard.errors import (
     Throttled,
     Unreachable,
 )
-from toolyard.types.server import HttpSpec, Protocol, Server, Timeouts
+from toolyard.types.server import HttpSpec, ProtocolEra, Server, Timeouts
 from toolyard.types.status import State
 
 from .conftest import PATIENT
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tests.clients.conftest import Web
     from tests.conftest import Programs
 
-Beside = Callable[..., AbstractAsyncContextManager[ClientManager]]
+Beside = Callable[..., AbstractAsyncContextManager[ConnectionManager]]
 Within = Callable[[float], AbstractContextManager[None]]
 Says = Callable[[Any, str], None]
 Until = Callable[..., Any]
@@ -130,7 +130,7 @@ async def test_a_call_that_is_answered_badly_ends_with_the_right_error(
     if mode == "status-404" and era == "legacy":
         kind, words = SessionLost, "no longer knows our session"
     async with beside(web(mode, era=era), message_limit=1_000_000) as manager:
-        await manager.facts("bad")
+        await manager.ensure_connected("bad")
         with within(3), pytest.raises(ServerError) as caught:
             await manager.call("bad", "echo")
         assert type(caught.value) is kind
@@ -158,7 +158,7 @@ async def test_a_call_that_stands_still_times_out_and_the_server_is_told(
 ) -> None:
     keys = {"timeouts": Timeouts(20, 0.5, 5)}
     async with beside(web(mode, keys=keys, era=era, **STANDING[mode])) as manager:
-        await manager.facts("bad")
+        await manager.ensure_connected("bad")
         with within(1.5), pytest.raises(CallTimeout) as caught:
             await manager.call("bad", "echo")
         says(caught.value, "tools/call: neither answer nor progress for 0.5 s")
@@ -394,7 +394,7 @@ async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(web: We
 
 
 async def test_a_server_that_changed_its_era_is_asked_anew(web: Web, beside: Beside) -> None:
-    class Wrong(Eras):
+    class Wrong(EraCache):
         def recall(self, key: str) -> Any:
             return super().recall(key) or "legacy"
 
@@ -404,7 +404,7 @@ async def test_a_server_that_changed_its_era_is_asked_anew(web: Web, beside: Bes
 
 
 async def test_a_server_of_another_era_than_configured_says_so(web: Web, beside: Beside, says: Says) -> None:
-    async with beside(web("good", era="legacy", keys={"protocol": Protocol.MODERN})) as manager:
+    async with beside(web("good", era="legacy", keys={"protocol": ProtocolEra.MODERN})) as manager:
         with pytest.raises(BadAnswer) as caught:
             await manager.call("bad", "echo")
         says(caught.value, "does not speak protocol version 2026-07-28")
@@ -439,7 +439,7 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
     era: str, web: Web, beside: Beside, until: Until
 ) -> None:
     async with beside(web("good", era=era)) as manager:
-        await manager.facts("bad")
+        await manager.ensure_connected("bad")
         one = asyncio.ensure_future(manager.call("bad", "wait"))
         await until(lambda: len(web.messages("tools/call")) == 1)
         other = asyncio.ensure_future(manager.call("bad", "wait"))
@@ -479,7 +479,7 @@ async def test_a_server_that_forgot_its_session_gets_a_new_one_and_the_call_succ
 @both_loops
 async def test_all_calls_that_meet_a_forgotten_session_succeed(web: Web, beside: Beside) -> None:
     async with beside(web("forgets-404", era="legacy")) as manager:
-        await manager.facts("bad")
+        await manager.ensure_connected("bad")
         results = await asyncio.gather(
             *(manager.call("bad", "echo", {"text": str(n)}) for n in range(10)), return_exceptions=True
         )
@@ -591,7 +591,7 @@ async def test_listening_to_a_stream_that_ends_at_once_does_not_make_us_hammer(
 ) -> None:
     callbacks = Callbacks(notification=lambda *_: None)
     async with beside(web("listening-ends-at-once", era="legacy"), callbacks=callbacks) as manager:
-        await manager.facts("bad")
+        await manager.ensure_connected("bad")
         await until(lambda: any(entry.get("verb") == "GET" for entry in web.seen()))
         await asyncio.sleep(0.5)
     assert sum(entry.get("verb") == "GET" for entry in web.seen()) < 10
@@ -603,7 +603,7 @@ async def test_a_listening_stream_without_measure_harms_no_call(
     callbacks = Callbacks(notification=lambda *_: None)
     listening = web("listening-oversize", era="legacy")
     async with beside(listening, callbacks=callbacks, message_limit=100_000) as manager:
-        await manager.facts("bad")
+        await manager.ensure_connected("bad")
         await until(lambda: any(entry.get("verb") == "GET" for entry in web.seen()))
         for text in ("one", "two"):
             assert text_of(await manager.call("bad", "echo", {"text": text})) == text

@@ -16,20 +16,20 @@ import psutil
 import pytest
 from tests.processes import below_us, lives
 
-from toolyard.clients import Callbacks, ClientManager, Eras, connection
+from toolyard.clients import Callbacks, ConnectionManager, EraCache, connection
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.errors import BadAnswer, CallTimeout, OutcomeUnknown, RpcError, ServerError, Unreachable
 from toolyard.transports.memory import MemoryTransport
 from toolyard.transports.stdio import transport
-from toolyard.transports.transport import Ring
-from toolyard.types.server import Restart, Server, StdioSpec, Timeouts
+from toolyard.transports.transport import LogTail
+from toolyard.types.server import RestartPolicy, Server, StdioSpec, Timeouts
 from toolyard.types.status import State
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Journal
 
 Bad = Callable[..., Server]
-Beside = Callable[..., AbstractAsyncContextManager[ClientManager]]
+Beside = Callable[..., AbstractAsyncContextManager[ConnectionManager]]
 Within = Callable[[float], AbstractContextManager[None]]
 Says = Callable[[Any, str], None]
 Until = Callable[..., Any]
@@ -263,7 +263,7 @@ async def test_a_flood_on_standard_error_is_kept_to_its_last_lines(
     async with beside(bad("stderr-flood")) as manager:
         assert text_of(await manager.call("bad", "echo", {"text": "dry"})) == "dry"
         await until(lambda: manager.status("bad").stderr[-1:] == ("the last line",))
-        lines, most = manager.status("bad").stderr, Ring().limit
+        lines, most = manager.status("bad").stderr, LogTail().max_lines
         assert len(lines) == most
         assert lines[0] == f"line {100_002 - most} of very many that nobody reads"
         assert all(len(line) <= 2000 for line in lines)
@@ -352,7 +352,7 @@ async def test_a_server_that_ends_in_the_middle_of_calls_leaves_their_outcome_un
     says: Says,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport, "_AFTER_TERM", 0.3)
+    monkeypatch.setattr(transport, "_SIGTERM_GRACE_SECONDS", 0.3)
     async with beside(bad(mode)) as manager:
         await manager.list_tools("bad")
         with within(3):
@@ -401,7 +401,7 @@ async def test_a_call_that_is_not_answered_times_out_and_the_server_is_told(
     until: Until,
 ) -> None:
     async with beside(bad("good", *flags, timeouts=Timeouts(20, 0.5, 5))) as manager:
-        await manager.facts("bad")
+        await manager.ensure_connected("bad")
         with within(1.5), pytest.raises(CallTimeout) as caught:
             await manager.call("bad", "wait")
         says(caught.value, "tools/call: neither answer nor progress for 0.5 s")
@@ -415,7 +415,7 @@ async def test_a_cancelled_call_reaches_the_server_and_touches_no_other(
     bad: Bad, journal: Journal, beside: Beside, until: Until
 ) -> None:
     async with beside(bad("good")) as manager:
-        await manager.facts("bad")
+        await manager.ensure_connected("bad")
         one, other = (asyncio.ensure_future(manager.call("bad", "wait")) for _ in range(2))
         await until(lambda: len(journal.messages("tools/call")) == 2)
         one.cancel()
@@ -509,7 +509,8 @@ async def test_while_a_server_waits_for_us_its_silence_does_not_count(bad: Bad, 
 async def test_concurrent_first_users_share_one_connect(bad: Bad, journal: Journal, beside: Beside) -> None:
     async with beside(bad("good")) as manager:
         results = await asyncio.gather(
-            *(manager.call("bad", "echo", {"text": str(n)}) for n in range(20)), manager.facts("bad")
+            *(manager.call("bad", "echo", {"text": str(n)}) for n in range(20)),
+            manager.ensure_connected("bad"),
         )
         assert [text_of(result) for result in results[:20]] == [str(n) for n in range(20)]
         assert len(journal.starts()) == 1
@@ -543,7 +544,7 @@ async def test_a_failed_connect_is_not_cached(tmp_path: Path, hostile_stdio: str
 async def test_the_era_is_remembered_and_the_second_connect_asks_no_more(
     flags: tuple[str, ...], bad: Bad, journal: Journal, beside: Beside
 ) -> None:
-    eras = Eras()
+    eras = EraCache()
     server = bad("good", *flags)
     async with beside(server, eras=eras) as manager:
         await manager.call("bad", "echo")
@@ -582,7 +583,7 @@ async def test_what_a_server_started_goes_with_it(
     until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport, "_AFTER_TERM", 0.3)
+    monkeypatch.setattr(transport, "_SIGTERM_GRACE_SECONDS", 0.3)
     async with beside(bad("family")) as manager:
         await manager.call("bad", "echo")
         family = [*journal.starts(), *journal.processes()]
@@ -596,7 +597,7 @@ async def test_what_a_server_started_goes_with_it(
 async def test_callers_are_told_in_time_however_long_the_server_takes_to_go(
     bad: Bad, beside: Beside, within: Within, says: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "_AFTER_TERM", 4)
+    monkeypatch.setattr(transport, "_SIGTERM_GRACE_SECONDS", 4)
     async with beside(bad("stubborn-and-silent", timeouts=Timeouts(0.5, 1, 1))) as manager:
         before = below_us()
         with pytest.raises(Unreachable) as caught:
@@ -709,8 +710,8 @@ async def test_a_server_that_exits_stays_away_until_someone_restarts_it(
 async def test_a_server_that_may_restart_comes_back_by_itself(
     bad: Bad, journal: Journal, beside: Beside, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_BACKOFF", (0.5, 0.5))
-    async with beside(bad("crashes-once", restart=Restart.ON_FAILURE)) as manager:
+    monkeypatch.setattr(connection, "_RESTART_DELAYS_SECONDS", (0.5, 0.5))
+    async with beside(bad("crashes-once", restart=RestartPolicy.ON_FAILURE)) as manager:
         with pytest.raises(OutcomeUnknown):
             await manager.call("bad", "echo")
         status = manager.status("bad")
@@ -724,7 +725,7 @@ async def test_a_server_that_may_restart_comes_back_by_itself(
 async def test_a_call_that_may_be_repeated_is_sent_again_after_a_crash(
     bad: Bad, journal: Journal, beside: Beside
 ) -> None:
-    async with beside(bad("crashes-once", restart=Restart.ON_FAILURE)) as manager:
+    async with beside(bad("crashes-once", restart=RestartPolicy.ON_FAILURE)) as manager:
         assert text_of(await manager.call("bad", "echo", {"text": "twice"}, repeatable=True)) == "twice"
         assert len(journal.messages("tools/call")) == 2
 
@@ -737,8 +738,8 @@ async def test_a_crash_loop_is_left_alone_in_the_end(
     until: Until,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "_BACKOFF", (0.02, 0.02, 0.02))
-    async with beside(bad("crashes-when-ready", restart=Restart.ON_FAILURE)) as manager:
+    monkeypatch.setattr(connection, "_RESTART_DELAYS_SECONDS", (0.02, 0.02, 0.02))
+    async with beside(bad("crashes-when-ready", restart=RestartPolicy.ON_FAILURE)) as manager:
         await manager.connect(["bad"])
         words = "crashed 4 times in a row; the last time it exited with code 5: lost the licence server"
         await until(lambda: words in str(manager.status("bad").cause))

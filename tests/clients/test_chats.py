@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from toolyard.clients import Callbacks, ClientManager
+from toolyard.clients import Callbacks, ConnectionManager
 from toolyard.clients import manager as managing
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, build
+from toolyard.core.composition import Parts, build_core
 from toolyard.errors import SignInNeeded
 from toolyard.types.call import Caller
 from toolyard.types.config import Configuration
 from toolyard.types.decision import WriteTools
-from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Server, StdioSpec
 from toolyard.types.status import State
 
@@ -45,7 +45,9 @@ def core(tmp_path: Path) -> Core:
     @asynccontextmanager
     async def make(*servers: Server, **options: Any) -> AsyncIterator[Parts]:
         configuration = Configuration({server.id: server for server in servers})
-        parts = build(configuration, Settings(write_tools=WriteTools.ALLOW), data_dir=tmp_path, **options)
+        parts = build_core(
+            configuration, Settings(write_tools=WriteTools.ALLOW), data_dir=tmp_path, **options
+        )
         try:
             yield parts
         finally:
@@ -55,7 +57,7 @@ def core(tmp_path: Path) -> Core:
 
 
 async def call(parts: Parts, caller: Caller, name: str = WHOAMI) -> str:
-    return (await parts.calls.call(name, {}, caller)).text
+    return (await parts.call_path.call(name, {}, caller)).text
 
 
 # Whose connection.
@@ -63,7 +65,7 @@ async def call(parts: Parts, caller: Caller, name: str = WHOAMI) -> str:
 
 async def test_each_chat_has_a_connection_of_its_own_to_an_instance(accounts: Accounts, core: Core) -> None:
     async with core() as parts:
-        await parts.sync("ann", [accounts.instance("ann")])
+        await parts.sync_instances("ann", [accounts.instance("ann")])
         sessions: list[list[str]] = []
         for caller in (USUAL, ONE, TWO):
             assert await call(parts, caller) == "ann whoami"
@@ -78,12 +80,12 @@ async def test_a_listing_for_a_chat_goes_over_its_own_connection_each_time(
     accounts: Accounts, core: Core
 ) -> None:
     async with core() as parts:
-        await parts.sync("ann", [accounts.instance("ann")])
-        await asyncio.gather(*(parts.rosters.current(ANN, chat=chat) for chat in ("one", "two")))
+        await parts.sync_instances("ann", [accounts.instance("ann")])
+        await asyncio.gather(*(parts.tool_directory.refresh(ANN, chat=chat) for chat in ("one", "two")))
         assert len(accounts.opened("ann")) == 2
         accounts.more.append({"name": "later", "inputSchema": {"type": "object"}})
-        roster = await parts.rosters.current(ANN, chat="one")
-        assert "mcp_desk__later" in parts.calls.shown(roster, ONE)
+        roster = await parts.tool_directory.refresh(ANN, chat="one")
+        assert "mcp_desk__later" in parts.call_path.shown(roster, ONE)
         assert accounts.count("ann", "tools/list") == 3
         assert len(accounts.opened("ann")) == 2
 
@@ -93,15 +95,15 @@ async def test_a_server_of_the_configuration_keeps_its_usual_connection(
 ) -> None:
     async with core(accounts.server("one", shared=True)) as parts:
         for caller in (USUAL, ONE, TWO):
-            await parts.rosters.current(ANN, chat=caller.chat)
+            await parts.tool_directory.refresh(ANN, chat=caller.chat)
             assert await call(parts, caller, "one_whoami") == "common whoami"
         assert len(accounts.opened("common")) == 1
 
 
 async def test_the_chat_of_one_never_reaches_the_instance_of_another(accounts: Accounts, core: Core) -> None:
     async with core() as parts:
-        await parts.sync("ann", [accounts.instance("ann")])
-        await parts.sync("bob", [accounts.instance("bob")])
+        await parts.sync_instances("ann", [accounts.instance("ann")])
+        await parts.sync_instances("bob", [accounts.instance("bob")])
         # Ids of chats are no secret, and here somebody uses the same.
         assert await call(parts, ONE) == "ann whoami"
         assert await call(parts, Caller(Principal("bob"), chat="one")) == "bob whoami"
@@ -114,13 +116,13 @@ async def test_ending_a_chat_closes_its_connections_and_no_others(
     accounts: Accounts, core: Core, until: Until
 ) -> None:
     async with core() as parts:
-        await parts.sync("ann", [accounts.instance("ann")])
+        await parts.sync_instances("ann", [accounts.instance("ann")])
         await call(parts, TWO)
         staying = accounts.opened("ann")
         await call(parts, ONE)
-        await parts.manager.end_lanes("one")
+        await parts.manager.close_dedicated_connections("one")
         await until(lambda: accounts.opened("ann") == staying)
-        assert parts.manager.lanes("one") == []
+        assert parts.manager.list_dedicated_connections("one") == []
         assert await call(parts, ONE) == "ann whoami"
 
 
@@ -128,7 +130,7 @@ async def test_a_connection_that_its_chat_does_not_use_is_closed(
     accounts: Accounts, core: Core, until: Until
 ) -> None:
     async with core() as parts:
-        await parts.sync("ann", [accounts.instance("ann", stop_when_idle=0.05)])
+        await parts.sync_instances("ann", [accounts.instance("ann", stop_when_idle=0.05)])
         await call(parts, ONE)
         await until(lambda: accounts.opened("ann") == [])
         assert await call(parts, ONE) == "ann whoami"
@@ -137,13 +139,13 @@ async def test_a_connection_that_its_chat_does_not_use_is_closed(
 async def test_chats_that_nobody_uses_any_more_leave_nothing_behind(
     accounts: Accounts, core: Core, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(managing, "_SPARE_LANES", 4)
+    monkeypatch.setattr(managing, "_MAX_CHAT_CONNECTIONS_BEFORE_PRUNING", 4)
     async with core() as parts:
-        await parts.sync("ann", [accounts.instance("ann", stop_when_idle=0.01)])
+        await parts.sync_instances("ann", [accounts.instance("ann", stop_when_idle=0.01)])
         for number in range(12):
             await call(parts, Caller(ANN, chat=f"chat-{number}"))
             await until(lambda: accounts.opened("ann") == [])
-        there = [number for number in range(12) if parts.manager.lanes(f"chat-{number}")]
+        there = [number for number in range(12) if parts.manager.list_dedicated_connections(f"chat-{number}")]
         assert len(there) <= 5
         assert there[-1] == 11
 
@@ -153,14 +155,16 @@ async def test_another_filter_leaves_the_connection_of_a_chat_and_another_key_cl
 ) -> None:
     async with core() as parts:
         desk = accounts.instance("ann")
-        await parts.sync("ann", [desk])
+        await parts.sync_instances("ann", [desk])
         await call(parts, ONE)
         opened = accounts.opened("ann")
         assert desk.instance is not None
-        await parts.sync("ann", [replace(desk, instance=replace(desk.instance, tool_filter=("whoami",)))])
+        await parts.sync_instances(
+            "ann", [replace(desk, instance=replace(desk.instance, tool_filter=("whoami",)))]
+        )
         assert await call(parts, ONE) == "ann whoami"
         assert accounts.opened("ann") == opened
-        await parts.sync("ann", [accounts.instance("ann")])
+        await parts.sync_instances("ann", [accounts.instance("ann")])
         await until(lambda: accounts.opened("ann") == [])
         assert await call(parts, ONE) == "ann whoami"
 
@@ -173,7 +177,7 @@ async def test_a_sign_in_that_ended_in_a_chat_is_the_state_of_the_instance(
 ) -> None:
     async with core() as parts:
         desk = accounts.instance("ann")
-        await parts.sync("ann", [desk])
+        await parts.sync_instances("ann", [desk])
         await call(parts, USUAL)
         await call(parts, ONE)
         assert parts.manager.state(DESK, ANN) is State.READY
@@ -197,7 +201,7 @@ async def test_the_latest_of_several_connections_says_how_an_instance_is(
 ) -> None:
     async with core() as parts:
         desk = accounts.instance("ann")
-        await parts.sync("ann", [desk])
+        await parts.sync_instances("ann", [desk])
         accounts.users.clear()
         with pytest.raises(SignInNeeded):
             await call(parts, ONE)
@@ -221,7 +225,7 @@ async def test_callbacks_are_those_of_the_principal_and_the_chat(accounts: Accou
     async with core(
         accounts.server("one", shared=True), accounts.server("own"), callbacks_for=callbacks_for
     ) as parts:
-        await parts.sync("ann", [accounts.instance("ann")])
+        await parts.sync_instances("ann", [accounts.instance("ann")])
         for name in (WHOAMI, "one_whoami", "own_whoami"):
             await call(parts, ONE, name)
         # The connection that is everybody's is nobody's in particular.
@@ -245,9 +249,9 @@ async def test_a_question_over_one_channel_for_all_is_heard_in_nobodys_context(f
         return Callbacks(elicitation=answer)
 
     server = Server("asking", StdioSpec(sys.executable, ("-I", "-S", ASKING)))
-    async with ClientManager([server], callbacks_for=callbacks_for) as manager:
+    async with ConnectionManager([server], callbacks_for=callbacks_for) as manager:
         WHO.set(first)
-        await manager.facts("asking", principal=LOCAL)
+        await manager.ensure_connected("asking", principal=LOCAL_PRINCIPAL)
         WHO.set("me")
         result = await manager.call("asking", "ask", {})
         assert result["content"][0]["text"] == '{"action": "cancel"}'

@@ -13,14 +13,14 @@ from typing import Any
 import aiohttp.web
 import pytest
 
-from toolyard.catalog.storage import MemoryStorage
-from toolyard.clients import ClientManager
+from toolyard.catalog.storage import MemoryCatalogueStorage
+from toolyard.clients import ConnectionManager
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import build
+from toolyard.core.composition import build_core
 from toolyard.types.config import Configuration
-from toolyard.types.server import HttpSpec, Protocol, Server, Timeouts
+from toolyard.types.server import HttpSpec, ProtocolEra, Server, Timeouts
 
-Beside = Callable[..., AbstractAsyncContextManager[ClientManager]]
+Beside = Callable[..., AbstractAsyncContextManager[ConnectionManager]]
 
 _MANY = 300
 """More than may wait to be answered, and in three calls fewer than a connection may receive unasked."""
@@ -39,7 +39,7 @@ class Flood:
     @property
     def server(self) -> Server:
         patient = Timeouts(connect=60.0, silence=60.0, call=60.0)
-        return Server("bad", HttpSpec(self.url), protocol=Protocol.LEGACY, timeouts=patient)
+        return Server("bad", HttpSpec(self.url), protocol=ProtocolEra.LEGACY, timeouts=patient)
 
     async def answer(self, request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
         if request.method != "POST":
@@ -112,7 +112,7 @@ async def test_a_server_that_takes_no_answers_gets_few_at_a_time(
         assert flood.most <= most
 
 
-class Slow(MemoryStorage):
+class Slow(MemoryCatalogueStorage):
     """Writes when it is allowed to."""
 
     def __init__(self) -> None:
@@ -130,14 +130,14 @@ async def test_a_server_that_always_says_that_its_tools_changed_is_noted_once_an
     storage, tasks = Slow(), set[asyncio.Task[None]]()
 
     def list_changed(server_id: str) -> None:
-        tasks.add(asyncio.get_running_loop().create_task(parts.list_changed(server_id)))
+        tasks.add(asyncio.get_running_loop().create_task(parts.handle_list_changed(server_id)))
 
     async with flooding("notifications/tools/list_changed") as flood:
-        parts = build(
+        parts = build_core(
             Configuration({"bad": flood.server}),
             Settings(),
             data_dir=None,
-            storage=storage,
+            catalogue_storage=storage,
             on_list_changed=list_changed,
         )
         try:
@@ -152,6 +152,6 @@ async def test_a_server_that_always_says_that_its_tools_changed_is_noted_once_an
             async with asyncio.timeout(30):
                 await asyncio.gather(*tasks)
             assert storage.expired > 2
-            assert parts.changing == {}
+            assert parts.pending_list_changes == {}
         finally:
             await parts.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from toolyard.clients import policy_cache as preparing
-from toolyard.clients.policy_cache import GatesOf
+from toolyard.clients.policy_cache import PolicyCache
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
@@ -24,13 +24,13 @@ def chat(number: int, **more: object) -> Caller:
 
 
 def test_chats_and_people_who_bring_the_same_share_their_gates() -> None:
-    gates_of = GatesOf(WriteTools.ASK)
+    gates_of = PolicyCache(WriteTools.ASK)
     first = gates_of(chat(0))
-    gate = first.of(SERVER, State.READY)
+    gate = first.for_server(SERVER, State.READY)
     for number in range(1, 500):
         gates = gates_of(chat(number))
         assert gates is first
-        assert gates.of(SERVER, State.READY) is gate
+        assert gates.for_server(SERVER, State.READY) is gate
     assert len(gates_of) == 1
 
 
@@ -47,44 +47,44 @@ def test_chats_and_people_who_bring_the_same_share_their_gates() -> None:
     ids=["surface", "agent", "bundles", "choice", "scope", "chat"],
 )
 def test_whatever_policy_goes_by_keeps_gates_apart(other: Caller) -> None:
-    gates_of = GatesOf(WriteTools.ASK)
+    gates_of = PolicyCache(WriteTools.ASK)
     assert gates_of(Caller()) is not gates_of(other)
 
 
 def test_another_state_or_definition_has_another_gate() -> None:
-    gates = GatesOf(WriteTools.ASK)(Caller())
-    ready = gates.of(SERVER, State.READY)
-    assert not ready.shut
-    assert gates.of(SERVER, State.CLOSED).shut
+    gates = PolicyCache(WriteTools.ASK)(Caller())
+    ready = gates.for_server(SERVER, State.READY)
+    assert not ready.blocks_all
+    assert gates.for_server(SERVER, State.CLOSED).blocks_all
     denied = Server("one", SERVER.transport, deny_tools=("x",))
-    assert gates.of(denied, State.READY) != ready
+    assert gates.for_server(denied, State.READY) != ready
 
 
 def test_what_nobody_brings_any_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparing, "_CALLERS", 4)
-    gates_of = GatesOf(WriteTools.ASK)
+    monkeypatch.setattr(preparing, "_MAX_CALLERS", 4)
+    gates_of = PolicyCache(WriteTools.ASK)
     for number in range(50):
-        gates_of(chat(number, choice=frozenset({f"one/{number}"}))).of(SERVER, State.READY)
+        gates_of(chat(number, choice=frozenset({f"one/{number}"}))).for_server(SERVER, State.READY)
     assert len(gates_of) == 4
 
 
 def test_servers_that_come_and_go_leave_no_gates() -> None:
-    gates_of = GatesOf(WriteTools.ASK)
+    gates_of = PolicyCache(WriteTools.ASK)
     caller = Caller()
-    gates_of(caller).of(OTHER, State.READY)
+    gates_of(caller).for_server(OTHER, State.READY)
     for number in range(50):
         instance = Server(f"@p/{number}", SERVER.transport)
-        gates_of(caller).of(instance, State.READY)
-        gates_of(caller).of(instance, State.IDLE)
-        gates_of.servers_changed({instance.id})
+        gates_of(caller).for_server(instance, State.READY)
+        gates_of(caller).for_server(instance, State.IDLE)
+        gates_of.invalidate_servers({instance.id})
     assert len(gates_of) == 1
 
 
 def test_whoever_leaves_takes_their_own_gates_along() -> None:
-    gates_of = GatesOf(WriteTools.ASK)
+    gates_of = PolicyCache(WriteTools.ASK)
     staying = Caller(Principal("ann"))
     for caller in (staying, Caller(Principal("bob")), Caller(Principal("bob"), choice=frozenset({"one/x"}))):
-        gates_of(caller).of(SERVER, State.READY)
-    gates_of.leave("bob")
+        gates_of(caller).for_server(SERVER, State.READY)
+    gates_of.forget_principal("bob")
     assert len(gates_of) == 1
     assert len(gates_of(staying)) == 1

@@ -17,13 +17,13 @@ import pytest
 from toolyard.clients import call_path as calling
 from toolyard.clients import tool_directory as keeping
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, build
+from toolyard.core.composition import Parts, build_core
 from toolyard.errors import RpcError, ServerError, ToolRefused, ToolyardError, Unreachable
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, CallRecord
 from toolyard.types.config import Configuration
 from toolyard.types.decision import Surface, Verdict, WriteTools
-from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import HttpSpec, Server
 from toolyard.types.status import State
 
@@ -50,7 +50,7 @@ def core(tmp_path: Path, records: list[CallRecord]) -> Core:
     async def make(*servers: Server, **options: Any) -> AsyncIterator[Parts]:
         configuration = Configuration({server.id: server for server in servers})
         options = {"data_dir": tmp_path, "record": records.append, **options}
-        parts = build(configuration, Settings(write_tools=WriteTools.ALLOW), **options)
+        parts = build_core(configuration, Settings(write_tools=WriteTools.ALLOW), **options)
         try:
             yield parts
         finally:
@@ -61,17 +61,17 @@ def core(tmp_path: Path, records: list[CallRecord]) -> Core:
 
 async def names(parts: Parts, caller: Caller) -> list[str]:
     """What a listing shows this caller."""
-    return list(parts.calls.shown(await parts.rosters.current(caller.principal), caller))
+    return list(parts.call_path.shown(await parts.tool_directory.refresh(caller.principal), caller))
 
 
 async def text(parts: Parts, name: str, caller: Caller) -> str:
-    return (await parts.calls.call(name, {}, caller)).text
+    return (await parts.call_path.call(name, {}, caller)).text
 
 
 async def both(parts: Parts, accounts: Any) -> None:
     """Ann and Bob, each with an instance under the slug ``desk``."""
-    await parts.sync("ann", [accounts.instance("ann")])
-    await parts.sync("bob", [accounts.instance("bob")])
+    await parts.sync_instances("ann", [accounts.instance("ann")])
+    await parts.sync_instances("bob", [accounts.instance("bob")])
 
 
 def told_by(error: BaseException) -> Iterator[str]:
@@ -101,7 +101,10 @@ async def test_the_same_slug_gives_each_their_own_tools_under_the_same_names(
         assert await names(parts, Caller()) == common
         assert await text(parts, "mcp_desk__whoami", ANN) == "ann whoami"
         assert await text(parts, "mcp_desk__whoami", BOB) == "bob whoami"
-        assert parts.rosters.known(ANN.principal).tools["mcp_desk__whoami"].id == "@ann/desk/whoami"
+        assert (
+            parts.tool_directory.known_listing(ANN.principal).tools["mcp_desk__whoami"].id
+            == "@ann/desk/whoami"
+        )
 
 
 @pytest.mark.parametrize("listed", [False, True], ids=["never listed", "listed"])
@@ -130,18 +133,18 @@ async def test_a_tool_that_only_another_has_is_one_that_there_is_not(accounts: A
             ("@bob/desk/whoami", "@tom/desk/whoami"),
             ("@bob/desk/only_bob", "@tom/desk/only_tom"),
         ):
-            swapped = words(lambda name=unknown: parts.calls.explain(name, ANN)).replace("tom", "bob")
-            assert words(lambda name=foreign: parts.calls.explain(name, ANN)) == swapped
+            swapped = words(lambda name=unknown: parts.call_path.explain(name, ANN)).replace("tom", "bob")
+            assert words(lambda name=foreign: parts.call_path.explain(name, ANN)) == swapped
             errors: list[str] = []
             for name in (foreign, unknown):
                 with pytest.raises(ToolRefused) as caught:
-                    await parts.calls.call(name, {}, ANN)
+                    await parts.call_path.call(name, {}, ANN)
                 errors.append(str(caught.value).replace("tom", "bob"))
             assert errors[0] == errors[1]
         assert accounts.count("bob", "tools/call") == 0
         # Nor may one learn by guessing how another's server fares.
         for server_id, own in (("@ann/desk", True), ("@bob/desk", False), ("@tom/desk", False)):
-            assert parts.calls.may_see(server_id, "mcp_desk__guess", ANN) is own
+            assert parts.call_path.can_see_unknown_tool(server_id, "mcp_desk__guess", ANN) is own
 
 
 async def test_why_is_told_about_ones_own(accounts: Accounts, core: Core) -> None:
@@ -151,10 +154,10 @@ async def test_why_is_told_about_ones_own(accounts: Accounts, core: Core) -> Non
         await names(parts, BOB)
         for caller, id in ((ANN, "@ann/desk/whoami"), (BOB, "@bob/desk/whoami")):
             for name in ("mcp_desk__whoami", id):
-                decision = parts.calls.explain(name, caller)
+                decision = parts.call_path.explain(name, caller)
                 assert (decision.tool, decision.verdict) == (id, Verdict.ALLOW)
         other = "bob"
-        assert other not in parts.calls.explain("mcp_desk__whoami", ANN).explain()
+        assert other not in parts.call_path.explain("mcp_desk__whoami", ANN).explain()
 
 
 async def test_records_say_whose_call_it_was(
@@ -186,7 +189,7 @@ async def test_patterns_filters_and_choices_hold_for_instances(accounts: Account
             "nothing chosen": [],
         }
         with pytest.raises(ToolRefused):
-            await parts.calls.call("mcp_desk__complain", {}, seen["choice"])
+            await parts.call_path.call("mcp_desk__complain", {}, seen["choice"])
 
 
 @pytest.mark.parametrize(
@@ -197,14 +200,14 @@ async def test_a_tool_filter_shows_what_it_names_and_nothing_new(
     accounts: Accounts, core: Core, picked: tuple[str, ...] | None, shown: list[str]
 ) -> None:
     async with core() as parts:
-        await parts.sync("ann", [accounts.instance("ann", tool_filter=picked)])
+        await parts.sync_instances("ann", [accounts.instance("ann", tool_filter=picked)])
         assert await names(parts, ANN) == [f"mcp_desk__{name}" for name in shown]
         accounts.more.append({"name": "new", "inputSchema": {"type": "object"}})
         assert ("mcp_desk__new" in await names(parts, ANN)) is (picked is None)
         if picked is not None:
             with pytest.raises(ToolRefused):
-                await parts.calls.call("mcp_desk__new", {}, ANN)
-            reason = parts.calls.explain("mcp_desk__new", ANN).decisive
+                await parts.call_path.call("mcp_desk__new", {}, ANN)
+            reason = parts.call_path.explain("mcp_desk__new", ANN).decisive
             assert reason is not None
             assert reason.reason == "the instance's filter does not have 'new'"
 
@@ -212,16 +215,16 @@ async def test_a_tool_filter_shows_what_it_names_and_nothing_new(
 async def test_a_filter_counts_from_the_moment_it_is_synced(accounts: Accounts, core: Core) -> None:
     server, gone = accounts.instance("ann"), accounts.instance("ann", "gone")
     async with core() as parts:
-        await parts.sync("ann", [server, gone])
+        await parts.sync_instances("ann", [server, gone])
         assert await text(parts, "mcp_desk__whoami", ANN) == "ann whoami"
         assert await text(parts, "mcp_gone__whoami", ANN) == "ann whoami"
         picked = replace(server, instance=replace(server.instance, tool_filter=("complain",)))
         goodbye = accounts.held["ann", "DELETE"] = asyncio.Event()
-        syncing = asyncio.ensure_future(parts.sync("ann", [picked]))
+        syncing = asyncio.ensure_future(parts.sync_instances("ann", [picked]))
         await asyncio.sleep(0)
         for name in ("mcp_desk__whoami", "mcp_gone__whoami"):
             with pytest.raises(ToolRefused):
-                await parts.calls.call(name, {}, ANN)
+                await parts.call_path.call(name, {}, ANN)
         assert not syncing.done()
         goodbye.set()
         await syncing
@@ -240,7 +243,7 @@ async def test_errors_and_statuses_speak_of_ones_own_and_of_no_key(
         told: list[str] = []
         for caller, mine, other in ((ANN, "ann", "bob"), (BOB, "bob", "ann")):
             with pytest.raises(RpcError) as caught:
-                await parts.calls.call("mcp_desk__complain", {}, caller)
+                await parts.call_path.call("mcp_desk__complain", {}, caller)
             assert caught.value.server == f"@{mine}/desk"
             assert f"{mine} may not with ***" in str(caught.value)
             own = list(told_by(caught.value))
@@ -260,12 +263,12 @@ async def test_a_server_that_fails_for_one_fails_for_that_one_alone(accounts: Ac
         accounts.failing.add("ann")
         for name in ("mcp_desk__whoami", "mcp_desk__new"):
             with pytest.raises(RpcError, match="ann may not with") as caught:
-                await parts.calls.call(name, {}, ANN)
+                await parts.call_path.call(name, {}, ANN)
             assert caught.value.server == "@ann/desk"
         assert await text(parts, "mcp_desk__whoami", BOB) == "bob whoami"
         assert "mcp_desk__whoami" in await names(parts, ANN)
-        assert list(parts.rosters.known(ANN.principal).failures) == ["@ann/desk"]
-        assert dict(parts.rosters.known(BOB.principal).failures) == {}
+        assert list(parts.tool_directory.known_listing(ANN.principal).failures) == ["@ann/desk"]
+        assert dict(parts.tool_directory.known_listing(BOB.principal).failures) == {}
         accounts.failing.clear()
         assert await text(parts, "mcp_desk__whoami", ANN) == "ann whoami"
 
@@ -275,11 +278,11 @@ async def test_a_server_that_cannot_be_listed_is_named_to_its_owner_only(
 ) -> None:
     async with core() as parts:
         broken = replace(accounts.instance("ann"), transport=HttpSpec("http://127.0.0.1:9/mcp"))
-        await parts.sync("ann", [broken])
+        await parts.sync_instances("ann", [broken])
         with pytest.raises(Unreachable, match=r"server '@ann/desk': 127\.0\.0\.1:9 cannot be reached"):
-            await parts.calls.call("mcp_desk__whoami", {}, ANN)
+            await parts.call_path.call("mcp_desk__whoami", {}, ANN)
         with pytest.raises(ToolRefused):
-            await parts.calls.call("mcp_desk__whoami", {}, BOB)
+            await parts.call_path.call("mcp_desk__whoami", {}, BOB)
 
 
 async def test_a_tool_that_is_set_aside_is_explained_by_the_name_that_it_would_have(
@@ -290,18 +293,21 @@ async def test_a_tool_that_is_set_aside_is_explained_by_the_name_that_it_would_h
         await both(parts, accounts)
         await names(parts, ANN)
         for name, tool in (("mcp_desk__odd", "@ann/desk/odd"), ("one_odd", "one/odd")):
-            decision = parts.calls.explain(name, ANN)
+            decision = parts.call_path.explain(name, ANN)
             assert (decision.tool, decision.verdict) == (tool, Verdict.REFUSE)
-            assert parts.calls.explain(tool, ANN).tool == tool
+            assert parts.call_path.explain(tool, ANN).tool == tool
         with pytest.raises(ToolRefused):
-            parts.calls.explain("@bob/desk/odd", ANN)
+            parts.call_path.explain("@bob/desk/odd", ANN)
 
 
 async def test_what_was_too_long_is_kept_for_the_one_who_called(accounts: Accounts, core: Core) -> None:
     async with core() as parts:
-        mine, theirs = parts.calls.handles(ANN.principal), parts.calls.handles(BOB.principal)
+        mine, theirs = (
+            parts.call_path.result_store(ANN.principal),
+            parts.call_path.result_store(BOB.principal),
+        )
         assert mine is not theirs
-        assert parts.calls.handles(Principal("ann")) is mine
+        assert parts.call_path.result_store(Principal("ann")) is mine
 
 
 # Fresh, and nothing kept.
@@ -321,11 +327,11 @@ async def test_an_instance_is_listed_anew_for_each_listing_and_call_and_nothing_
         for count in (2, 3):
             await names(parts, ANN)
             assert listed() == count
-        first = parts.rosters.known(ANN.principal).tools
+        first = parts.tool_directory.known_listing(ANN.principal).tools
         for count in (4, 5):
             await text(parts, "mcp_desk__whoami", ANN)
             assert listed() == count
-        assert parts.rosters.known(ANN.principal).tools is first
+        assert parts.tool_directory.known_listing(ANN.principal).tools is first
         await text(parts, "one_whoami", ANN)
         assert listed() == 5
         assert accounts.count("bob", "tools/list") == 0
@@ -334,7 +340,7 @@ async def test_an_instance_is_listed_anew_for_each_listing_and_call_and_nothing_
         assert listed() == 6
         accounts.more.clear()
         with pytest.raises(ToolRefused):
-            await parts.calls.call("mcp_desk__new", {}, ANN)
+            await parts.call_path.call("mcp_desk__new", {}, ANN)
         assert accounts.count("ann", "tools/call") == 4
     with sqlite3.connect(tmp_path / "catalogue.db") as db:
         assert {row[0] for row in db.execute("SELECT server_id FROM catalogue")} == {"one"}
@@ -348,8 +354,8 @@ async def test_a_call_of_a_config_tool_leaves_what_is_known_of_an_instance(
         await both(parts, accounts)
         await names(parts, ANN)
         with pytest.raises(ToolRefused):
-            await parts.calls.call("one_nothing", {}, ANN)
-        assert parts.calls.explain("mcp_desk__whoami", ANN).verdict is Verdict.ALLOW
+            await parts.call_path.call("one_nothing", {}, ANN)
+        assert parts.call_path.explain("mcp_desk__whoami", ANN).verdict is Verdict.ALLOW
 
 
 async def test_a_name_that_nobody_has_asks_no_instance_that_it_does_not_look_like(
@@ -361,7 +367,7 @@ async def test_a_name_that_nobody_has_asks_no_instance_that_it_does_not_look_lik
         before = accounts.count("ann", "tools/list")
         for name in ("something", "one_thing"):
             with pytest.raises(ToolRefused):
-                await parts.calls.call(name, {}, ANN)
+                await parts.call_path.call(name, {}, ANN)
         assert accounts.count("ann", "tools/list") == before
 
 
@@ -370,16 +376,16 @@ async def test_with_a_ttl_an_instance_is_kept_for_its_owner_until_it_changes(
 ) -> None:
     server = accounts.instance("ann", cache_ttl=60.0)
     async with core() as parts:
-        await parts.sync("ann", [server])
+        await parts.sync_instances("ann", [server])
         await names(parts, ANN)
         await names(parts, ANN)
         assert accounts.count("ann", "tools/list") == 1
         await parts.reconnect("@ann/desk", ANN.principal)
         assert await names(parts, ANN) == [f"mcp_desk__{name}" for name in ("complain", "only_ann", "whoami")]
         assert accounts.count("ann", "tools/list") == 2
-        await parts.sync("ann", [])
+        await parts.sync_instances("ann", [])
         assert await names(parts, ANN) == []
-        await parts.sync("ann", [server])
+        await parts.sync_instances("ann", [server])
         await names(parts, ANN)
         assert accounts.count("ann", "tools/list") == 3
 
@@ -394,23 +400,23 @@ async def test_sync_forgets_what_was_prepared_for_what_changed_and_nothing_else(
         await both(parts, accounts)
         for caller in (ANN, BOB):
             await names(parts, caller)
-        bob = parts.rosters.known(BOB.principal)
+        bob = parts.tool_directory.known_listing(BOB.principal)
         other = replace(
             accounts.instance("ann"), transport=HttpSpec(accounts.url, {"X-Key": accounts.key("eve")})
         )
-        assert await parts.sync("ann", [other]) == {"@ann/desk"}
-        assert list(parts.rosters.known(ANN.principal).catalogues) == ["one"]
-        assert parts.rosters.known(BOB.principal) is bob
-        assert parts.calls.explain("one_whoami", ANN).tool == "one/whoami"
+        assert await parts.sync_instances("ann", [other]) == {"@ann/desk"}
+        assert list(parts.tool_directory.known_listing(ANN.principal).catalogues) == ["one"]
+        assert parts.tool_directory.known_listing(BOB.principal) is bob
+        assert parts.call_path.explain("one_whoami", ANN).tool == "one/whoami"
         before = dict(accounts.methods)
         assert await text(parts, "mcp_desk__whoami", ANN) == "eve whoami"
         assert accounts.count("bob", "initialize") == accounts.count("ann", "initialize") == 1
         assert before["common"] == accounts.methods["common"]
         with pytest.raises(ToolRefused):
-            await parts.calls.call("mcp_desk__only_ann", {}, ANN)
-        await parts.sync("ann", [])
+            await parts.call_path.call("mcp_desk__only_ann", {}, ANN)
+        await parts.sync_instances("ann", [])
         with pytest.raises(ToolRefused):
-            await parts.calls.call("mcp_desk__whoami", {}, ANN)
+            await parts.call_path.call("mcp_desk__whoami", {}, ANN)
         assert accounts.opened("eve") == []
 
 
@@ -423,11 +429,11 @@ async def test_an_update_takes_over_changed_files_and_touches_nothing_else(
         await names(parts, ANN)
         calls = len(accounts.methods["common"])
         servers = {"one": one, "two": replace(two, deny_tools=("only_*",))}
-        assert await parts.update(Configuration(servers)) == {"two"}
+        assert await parts.update_configuration(Configuration(servers)) == {"two"}
         assert "two_only_common" not in await names(parts, ANN)
         assert "one_only_common" in await names(parts, ANN)
         assert len(accounts.methods["common"]) == calls
-        assert await parts.update(Configuration({"one": one})) == {"two"}
+        assert await parts.update_configuration(Configuration({"one": one})) == {"two"}
         assert len(accounts.opened("common")) == 1
         assert "two_whoami" not in await names(parts, ANN)
         assert len(accounts.opened("ann")) == 1
@@ -440,12 +446,12 @@ async def test_a_server_that_is_taken_away_while_it_is_listed_stays_away(
     async with core(accounts.server("one")) as parts:
         await both(parts, accounts)
         answer = accounts.held[held, "tools/list"] = asyncio.Event()
-        listing = asyncio.ensure_future(parts.rosters.current(ANN.principal))
+        listing = asyncio.ensure_future(parts.tool_directory.refresh(ANN.principal))
         asked = [("ann", "tools/list"), ("common", "tools/list")]
         await until(lambda: all(accounts.count(*each) for each in asked))
         if held == "common":
             await until(lambda: parts.manager.status("@ann/desk", principal=ANN.principal).tool_count == 3)
-        await parts.sync("ann", [])
+        await parts.sync_instances("ann", [])
         answer.set()
         roster = await listing
         assert (list(roster.catalogues), dict(roster.failures)) == (["one"], {})
@@ -457,10 +463,10 @@ async def test_whoever_leaves_is_forgotten(accounts: Accounts, core: Core) -> No
         await both(parts, accounts)
         for caller in (ANN, BOB):
             await names(parts, caller)
-        await parts.leave("ann")
+        await parts.forget_principal("ann")
         assert accounts.opened("ann") == []
         assert len(accounts.opened("common")) == 1
-        assert dict(parts.rosters.known(ANN.principal).catalogues) == {}
+        assert dict(parts.tool_directory.known_listing(ANN.principal).catalogues) == {}
         assert set(parts.manager.servers) == {"one", "@bob/desk"}
         assert not any("ann" in str(status) for status in parts.manager.statuses())
         assert await names(parts, ANN) == ["one_complain", "one_only_common", "one_whoami"]
@@ -469,23 +475,23 @@ async def test_whoever_leaves_is_forgotten(accounts: Accounts, core: Core) -> No
 async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
     accounts: Accounts, core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "_PRINCIPALS", 4)
-    monkeypatch.setattr(calling, "_SHOWN_KEPT", 4)
-    monkeypatch.setattr(calling, "_HANDLES", 4)
-    monkeypatch.setattr(keeping, "_RECHECK", 0.0)
+    monkeypatch.setattr(keeping, "_MAX_PRINCIPALS", 4)
+    monkeypatch.setattr(calling, "_MAX_VISIBLE_TOOLS_ENTRIES", 4)
+    monkeypatch.setattr(calling, "_MAX_RESULT_STORES", 4)
+    monkeypatch.setattr(keeping, "_CALL_RECHECK_SECONDS", 0.0)
     async with core(accounts.server("one", shared=True)) as parts:
         callers = [Caller(Principal(f"p{number}")) for number in range(12)]
         await names(parts, callers[0])
-        first = parts.rosters.known(callers[0].principal)
+        first = parts.tool_directory.known_listing(callers[0].principal)
         for caller in callers[1:]:
             assert await text(parts, "one_whoami", caller) == "common whoami"
             assert len(await names(parts, caller)) == 3
             await text(parts, "one_whoami", callers[0])
-        known = [caller for caller in callers if parts.rosters.known(caller.principal).tools]
+        known = [caller for caller in callers if parts.tool_directory.known_listing(caller.principal).tools]
         assert known == [callers[0], *callers[-3:]]
         # Whoever is there all the time is not the one who has to go.
-        assert parts.rosters.known(callers[0].principal) is first
-        kept = vars(parts.calls)
+        assert parts.tool_directory.known_listing(callers[0].principal) is first
+        kept = vars(parts.call_path)
         sizes = {name: len(kept[name]) for name in ("_shown", "_gates", "_handles")}
         # They all bring the same to it.
         assert sizes == {"_shown": 4, "_gates": 1, "_handles": 4}
@@ -494,16 +500,18 @@ async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
 
 async def test_the_local_user_may_have_instances_too(accounts: Accounts, core: Core) -> None:
     async with core() as parts:
-        await parts.sync(LOCAL.id, [accounts.instance("local")])
+        await parts.sync_instances(LOCAL_PRINCIPAL.id, [accounts.instance("local")])
         assert await text(parts, "mcp_desk__whoami", Caller()) == "local whoami"
         with pytest.raises(ToolyardError):
-            await parts.calls.call("mcp_desk__whoami", {}, ANN)
+            await parts.call_path.call("mcp_desk__whoami", {}, ANN)
 
 
 async def test_an_instance_that_wants_a_sign_in_says_so_to_its_owner(accounts: Accounts, core: Core) -> None:
     async with core() as parts:
-        await parts.sync("ann", [replace(accounts.instance("ann"), transport=HttpSpec(accounts.url))])
+        await parts.sync_instances(
+            "ann", [replace(accounts.instance("ann"), transport=HttpSpec(accounts.url))]
+        )
         with pytest.raises(ServerError):
-            await parts.calls.call("mcp_desk__whoami", {}, ANN)
+            await parts.call_path.call("mcp_desk__whoami", {}, ANN)
         (status,) = parts.manager.statuses(ANN.principal)
         assert (status.state, status.reason) == (State.NEEDS_AUTH, "sign_in_needed")

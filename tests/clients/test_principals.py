@@ -13,12 +13,12 @@ from yarl import URL
 
 from toolyard.auth.errors import NeverSignedIn, SignInEnded
 from toolyard.auth.provider import Challenge
-from toolyard.clients import ClientManager
+from toolyard.clients import ConnectionManager
 from toolyard.clients import manager as managing
 from toolyard.errors import ServerError, Unreachable
-from toolyard.net import Net
-from toolyard.net.http1.pool import Origin
-from toolyard.types.principal import LOCAL, Principal
+from toolyard.net import OutboundHttp
+from toolyard.net.http1.pool import OriginPool
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import HttpSpec, InstanceSpec, Provenance, Server, StdioSpec
 from toolyard.types.status import State
 
@@ -35,11 +35,11 @@ def text_of(result: Mapping[str, Any]) -> str:
     return result["content"][0]["text"]
 
 
-async def who(manager: ClientManager, server_id: str, principal: Principal) -> str:
+async def who(manager: ConnectionManager, server_id: str, principal: Principal) -> str:
     return text_of(await manager.call(server_id, "whoami", principal=principal))
 
 
-async def use(manager: ClientManager, server_id: str, principals: Iterable[Principal]) -> None:
+async def use(manager: ConnectionManager, server_id: str, principals: Iterable[Principal]) -> None:
     await asyncio.gather(*(manager.call(server_id, "whoami", principal=each) for each in principals))
 
 
@@ -47,17 +47,17 @@ async def use(manager: ClientManager, server_id: str, principals: Iterable[Princ
 
 
 async def test_a_server_has_a_connection_for_each_principal(accounts: Accounts) -> None:
-    async with ClientManager([accounts.server("one")]) as manager:
-        await use(manager, "one", [LOCAL, ANN, BOB, ANN])
+    async with ConnectionManager([accounts.server("one")]) as manager:
+        await use(manager, "one", [LOCAL_PRINCIPAL, ANN, BOB, ANN])
         assert len(accounts.opened("common")) == 3
         assert {status.principal for status in manager.statuses()} == {"local", "ann", "bob"}
     assert accounts.sessions == {}
 
 
 async def test_a_shared_server_has_one_connection_for_all(accounts: Accounts) -> None:
-    async with ClientManager([accounts.server("one", shared=True)]) as manager:
+    async with ConnectionManager([accounts.server("one", shared=True)]) as manager:
         await use(manager, "one", [ANN, BOB])
-        await use(manager, "one", [LOCAL])
+        await use(manager, "one", [LOCAL_PRINCIPAL])
         assert len(accounts.opened("common")) == 1
         assert [status.principal for status in manager.statuses()] == ["local"]
         assert [status.state for status in manager.statuses(ANN)] == [State.READY]
@@ -65,21 +65,21 @@ async def test_a_shared_server_has_one_connection_for_all(accounts: Accounts) ->
 
 
 async def test_two_instances_of_the_same_slug_have_their_own_credentials(accounts: Accounts) -> None:
-    async with ClientManager([accounts.instance("ann"), accounts.instance("bob")]) as manager:
+    async with ConnectionManager([accounts.instance("ann"), accounts.instance("bob")]) as manager:
         assert await who(manager, "@ann/desk", ANN) == "ann whoami"
         assert await who(manager, "@bob/desk", BOB) == "bob whoami"
         assert set(accounts.methods) == {"ann", "bob"}
 
 
-@pytest.mark.parametrize("principal", [LOCAL, BOB])
+@pytest.mark.parametrize("principal", [LOCAL_PRINCIPAL, BOB])
 async def test_for_others_an_instance_is_a_server_that_does_not_exist(
     accounts: Accounts, principal: Principal
 ) -> None:
-    async with ClientManager([accounts.server("one"), accounts.instance("ann")]) as manager:
+    async with ConnectionManager([accounts.server("one"), accounts.instance("ann")]) as manager:
         await who(manager, "@ann/desk", ANN)
         for use_it in (
             lambda id: manager.call(id, "whoami", principal=principal),
-            lambda id: manager.facts(id, principal=principal),
+            lambda id: manager.ensure_connected(id, principal=principal),
             lambda id: manager.list_tools(id, principal=principal),
             lambda id: manager.restart(id, principal),
             lambda id: asyncio.to_thread(manager.status, id, principal=principal),
@@ -94,14 +94,14 @@ async def test_for_others_an_instance_is_a_server_that_does_not_exist(
         assert [status.server for status in manager.statuses(principal)] == ["one"]
         assert [status.server for status in await manager.connect(principal=principal)] == ["one"]
         assert await manager.connect(["@ann/desk"], principal=principal) == []
-        assert list(manager.visible(principal)) == ["one"]
+        assert list(manager.visible_servers(principal)) == ["one"]
         assert manager.state("@ann/desk", ANN) is State.READY
 
 
 async def test_statuses_of_a_principal_are_those_of_their_own_connections(accounts: Accounts) -> None:
     off = accounts.server("off", enabled=False, disabled_reason="a variable is missing")
     servers = [accounts.server("one"), off, accounts.instance("ann"), accounts.instance("bob")]
-    async with ClientManager(servers) as manager:
+    async with ConnectionManager(servers) as manager:
         await use(manager, "one", [BOB])
         await who(manager, "@bob/desk", BOB)
         seen = {status.server: status for status in manager.statuses(ANN)}
@@ -135,7 +135,7 @@ def test_a_slug_cannot_make_two_ids_the_same(slug: str) -> None:
 async def test_sync_closes_only_what_changed_and_is_the_owners(accounts: Accounts) -> None:
     ann = [accounts.instance("ann", slug) for slug in ("same", "other", "gone")]
     bob = accounts.instance("bob", "same")
-    async with ClientManager([accounts.server("one"), *ann, bob]) as manager:
+    async with ConnectionManager([accounts.server("one"), *ann, bob]) as manager:
         await use(manager, "one", [ANN, BOB])
         for server in ann:
             await who(manager, server.id, ANN)
@@ -144,7 +144,9 @@ async def test_sync_closes_only_what_changed_and_is_the_owners(accounts: Account
         assert len(before) == 6
 
         changed = replace(ann[1], transport=HttpSpec(accounts.url, {"X-Key": accounts.key("ann2")}))
-        touched = await manager.sync("ann", [replace(ann[0]), changed, accounts.instance("ann", "new")])
+        touched = await manager.sync_instances(
+            "ann", [replace(ann[0]), changed, accounts.instance("ann", "new")]
+        )
 
         assert touched == {"@ann/other", "@ann/gone", "@ann/new"}
         assert manager.servers["@ann/same"] is ann[0]
@@ -155,20 +157,20 @@ async def test_sync_closes_only_what_changed_and_is_the_owners(accounts: Account
         assert await who(manager, "@ann/new", ANN) == "ann whoami"
         with pytest.raises(Unreachable, match="there is no such server"):
             await who(manager, "@ann/gone", ANN)
-        assert set(manager.visible(ANN)) == {"one", "@ann/same", "@ann/other", "@ann/new"}
-        assert await manager.sync(
-            "ann", [manager.servers[id] for id in manager.visible(ANN) if id != "one"]
+        assert set(manager.visible_servers(ANN)) == {"one", "@ann/same", "@ann/other", "@ann/new"}
+        assert await manager.sync_instances(
+            "ann", [manager.servers[id] for id in manager.visible_servers(ANN) if id != "one"]
         ) == (set())
-        assert await manager.sync("ann", []) == {"@ann/same", "@ann/other", "@ann/new"}
+        assert await manager.sync_instances("ann", []) == {"@ann/same", "@ann/other", "@ann/new"}
         assert set(manager.servers) == {"one", "@bob/same"}
         assert accounts.opened("ann") == accounts.opened("ann2") == []
 
 
 async def test_sync_takes_instances_of_that_owner_only(accounts: Accounts) -> None:
-    async with ClientManager([accounts.server("one")]) as manager:
+    async with ConnectionManager([accounts.server("one")]) as manager:
         for server in (accounts.instance("bob"), accounts.server("two")):
             with pytest.raises(ValueError, match="is no instance of 'ann'"):
-                await manager.sync("ann", [accounts.instance("ann"), server])
+                await manager.sync_instances("ann", [accounts.instance("ann"), server])
         assert set(manager.servers) == {"one"}
 
 
@@ -177,10 +179,10 @@ async def test_an_update_leaves_instances_alone_and_closes_only_what_a_connectio
 ) -> None:
     one, two = accounts.server("one"), accounts.server("two")
     three, four = accounts.server("three"), accounts.server("four")
-    async with ClientManager([one, two, three, four, accounts.instance("ann")]) as manager:
+    async with ConnectionManager([one, two, three, four, accounts.instance("ann")]) as manager:
         await who(manager, "@ann/desk", ANN)
         for server_id in ("one", "two", "three", "four"):
-            await use(manager, server_id, [LOCAL, ANN])
+            await use(manager, server_id, [LOCAL_PRINCIPAL, ANN])
         touched = await manager.update(
             [
                 replace(one, provenance=Provenance("file", "mcp.json", 7)),
@@ -200,19 +202,19 @@ async def test_an_update_leaves_instances_alone_and_closes_only_what_a_connectio
 
 async def test_another_tool_filter_leaves_the_connection_open(accounts: Accounts) -> None:
     server = accounts.instance("ann")
-    async with ClientManager([server]) as manager:
+    async with ConnectionManager([server]) as manager:
         await who(manager, server.id, ANN)
         assert server.instance is not None
         picked = replace(server, instance=replace(server.instance, tool_filter=("whoami",)))
-        assert await manager.sync("ann", [picked]) == {server.id}
+        assert await manager.sync_instances("ann", [picked]) == {server.id}
         assert await who(manager, server.id, ANN) == "ann whoami"
         assert accounts.count("ann", "initialize") == 1
 
 
 async def test_one_principal_leaves_and_the_others_stay(accounts: Accounts) -> None:
     servers = [accounts.server("one"), accounts.server("all", shared=True), accounts.instance("ann")]
-    async with ClientManager(servers) as manager:
-        await use(manager, "one", [LOCAL, ANN, BOB])
+    async with ConnectionManager(servers) as manager:
+        await use(manager, "one", [LOCAL_PRINCIPAL, ANN, BOB])
         await use(manager, "all", [ANN])
         await who(manager, "@ann/desk", ANN)
         await manager.close_principal("ann")
@@ -223,7 +225,7 @@ async def test_one_principal_leaves_and_the_others_stay(accounts: Accounts) -> N
 
 
 async def test_a_restart_may_be_for_one_principal_alone(accounts: Accounts) -> None:
-    async with ClientManager([accounts.server("one")]) as manager:
+    async with ConnectionManager([accounts.server("one")]) as manager:
         await use(manager, "one", [ANN, BOB])
         await manager.restart("one", ANN)
         assert (manager.state("one", ANN), manager.state("one", BOB)) == (State.IDLE, State.READY)
@@ -237,14 +239,14 @@ async def test_a_restart_may_be_for_one_principal_alone(accounts: Accounts) -> N
 async def test_connections_of_others_close_when_nobody_uses_them(
     accounts: Accounts, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(managing, "_STOP_WHEN_IDLE", 0.2)
+    monkeypatch.setattr(managing, "_IDLE_TIMEOUT_SECONDS", 0.2)
     servers = [accounts.server("one"), accounts.server("long", stop_when_idle=60), accounts.instance("ann")]
-    async with ClientManager(servers) as manager:
-        await use(manager, "one", [LOCAL, ANN, BOB])
+    async with ConnectionManager(servers) as manager:
+        await use(manager, "one", [LOCAL_PRINCIPAL, ANN, BOB])
         await use(manager, "long", [ANN])
         await who(manager, "@ann/desk", ANN)
         await until(lambda: len(accounts.sessions) == 3)
-        assert manager.state("one", LOCAL) is State.READY
+        assert manager.state("one", LOCAL_PRINCIPAL) is State.READY
         assert manager.state("long", ANN) is State.READY
         assert manager.state("@ann/desk", ANN) is State.READY
         assert manager.state("one", ANN) is manager.state("one", BOB) is State.IDLE
@@ -254,9 +256,9 @@ async def test_connections_of_others_close_when_nobody_uses_them(
 async def test_a_connection_that_is_used_again_and_again_stays(
     accounts: Accounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(managing, "_STOP_WHEN_IDLE", 0.4)
+    monkeypatch.setattr(managing, "_IDLE_TIMEOUT_SECONDS", 0.4)
     late = 0
-    async with ClientManager([accounts.server("one")]) as manager:
+    async with ConnectionManager([accounts.server("one")]) as manager:
         for _ in range(12):
             await use(manager, "one", [ANN])
             rested = time.monotonic()
@@ -269,11 +271,11 @@ async def test_a_connection_that_is_used_again_and_again_stays(
 async def test_connections_that_nobody_uses_make_room_for_others(
     accounts: Accounts, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(managing, "_SPARE", 8)
+    monkeypatch.setattr(managing, "_MAX_CONNECTIONS_BEFORE_PRUNING", 8)
     keys = Keyring(accounts)
     open_server = Server("one", HttpSpec(accounts.url))
-    async with ClientManager([open_server], auth_for=keys) as manager:
-        await use(manager, "one", [LOCAL, ANN])
+    async with ConnectionManager([open_server], auth_provider_for=keys) as manager:
+        await use(manager, "one", [LOCAL_PRINCIPAL, ANN])
         for number in range(40):
             principal = Principal(f"p{number}")
             await use(manager, "one", [principal])
@@ -329,7 +331,7 @@ async def test_each_principal_is_asked_for_once_and_closed_with_the_connection(a
     keys = Keyring(accounts)
     instance = replace(accounts.instance("ann"), transport=HttpSpec(accounts.url))
     servers = [Server("one", HttpSpec(accounts.url)), Server("all", HttpSpec(accounts.url), shared=True)]
-    async with ClientManager([*servers, instance], auth_for=keys) as manager:
+    async with ConnectionManager([*servers, instance], auth_provider_for=keys) as manager:
         assert await who(manager, "one", ANN) == "ann whoami"
         assert await who(manager, "one", BOB) == "bob whoami"
         assert await who(manager, "all", BOB) == "local whoami"
@@ -343,7 +345,7 @@ async def test_each_principal_is_asked_for_once_and_closed_with_the_connection(a
         assert keys.open() == ["ann", "bob", "local"]
         assert await who(manager, "one", ANN) == "ann whoami"
         assert keys.asked[4:] == [("one", "ann")]
-        await manager.sync("ann", [])
+        await manager.sync_instances("ann", [])
         assert keys.open() == ["ann", "bob", "local"]
         await manager.close_principal("bob")
         assert keys.open() == ["ann", "local"]
@@ -357,27 +359,29 @@ async def test_nobody_is_asked_for_servers_that_name_a_provider_or_have_no_url(
     named = Key("named", accounts.key("named"))
     server = Server("one", HttpSpec(accounts.url, auth_provider_id="named"))
     assert isinstance(good.transport, StdioSpec)
-    async with ClientManager([server, good], auth_for=keys, auth_providers={"named": named}) as manager:
+    async with ConnectionManager(
+        [server, good], auth_provider_for=keys, auth_providers={"named": named}
+    ) as manager:
         assert await who(manager, "one", ANN) == "named whoami"
         await manager.call("good", "echo", {"text": "x"}, principal=ANN)
     assert keys.asked == []
     assert named.closed == 0
 
 
-class CountingNet(Net):
+class CountingNet(OutboundHttp):
     """Counts how often it is used."""
 
     used = 0
 
-    def origin(self, url: URL, *, guarded: bool) -> Origin:
+    def origin(self, url: URL, *, guarded: bool) -> OriginPool:
         self.used += 1
-        return super().origin(url, guarded=guarded)
+        return super().origin_pool(url, guarded=guarded)
 
 
 async def test_a_net_that_is_given_is_used_and_stays_open(accounts: Accounts) -> None:
     net = CountingNet()
     try:
-        async with ClientManager([accounts.server("one")], net=net) as manager:
+        async with ConnectionManager([accounts.server("one")], net=net) as manager:
             await use(manager, "one", [ANN])
             assert net.used
             session = net.session(guarded=False)
@@ -410,7 +414,7 @@ async def test_a_record_has_a_word_for_why(
     accounts: Accounts, error: ServerError, state: State, reason: str
 ) -> None:
     server = Server("one", HttpSpec(accounts.url))
-    async with ClientManager([server], auth_for=lambda *_: Refusing(error)) as manager:
+    async with ConnectionManager([server], auth_provider_for=lambda *_: Refusing(error)) as manager:
         (status,) = await manager.connect(principal=ANN)
         assert (status.state, status.reason, status.cause) == (state, reason, error.cause)
         assert manager.status("one", principal=BOB).reason is None
@@ -420,7 +424,7 @@ async def test_a_record_has_a_word_for_why(
 
 async def test_a_wrong_key_needs_a_sign_in(accounts: Accounts) -> None:
     server = Server("one", HttpSpec(accounts.url, {"X-Key": "a-wrong-key"}))
-    async with ClientManager([server]) as manager:
+    async with ConnectionManager([server]) as manager:
         (status,) = await manager.connect()
         assert (status.state, status.reason) == (State.NEEDS_AUTH, "sign_in_needed")
         assert "a-wrong-key" not in repr(status)

@@ -14,11 +14,11 @@ from typing import Any
 import aiohttp.web
 import pytest
 
-from toolyard.clients import ClientManager
-from toolyard.clients.connector import fingerprint
-from toolyard.clients.server_secrets import secrets_of
+from toolyard.clients import ConnectionManager
+from toolyard.clients.connector import server_fingerprint
+from toolyard.clients.server_secrets import find_secrets
 from toolyard.errors import ServerError, Unreachable
-from toolyard.types.server import HttpSpec, Protocol, Server, Timeouts
+from toolyard.types.server import HttpSpec, ProtocolEra, Server, Timeouts
 
 Until = Callable[..., Awaitable[None]]
 
@@ -104,7 +104,7 @@ async def listening(site: Site) -> AsyncIterator[Site]:
 def server(site: Site, **keys: Any) -> Server:
     kind = "sse" if site.mode == "sse" else "http"
     spec = HttpSpec(f"{site.url}/mcp?mode=a", query=QUERY, type=kind)
-    return Server("bad", spec, protocol=Protocol.LEGACY, timeouts=Timeouts(5, 5, 5), **keys)
+    return Server("bad", spec, protocol=ProtocolEra.LEGACY, timeouts=Timeouts(5, 5, 5), **keys)
 
 
 def told_by(error: BaseException) -> Iterator[str]:
@@ -125,7 +125,7 @@ async def test_every_request_to_the_server_has_it(
     mode: str, paths: set[tuple[str, str]], until: Until
 ) -> None:
     async with listening(Site(mode)) as site:
-        async with ClientManager([server(site)], on_told=lambda *_: None) as manager:
+        async with ConnectionManager([server(site)], on_notification=lambda *_: None) as manager:
             result = await manager.call("bad", "look")
             assert result["content"][0]["text"] == "done"
             await until(lambda: any(method == "GET" for method, _, _ in site.asked))
@@ -140,7 +140,7 @@ async def test_it_does_not_follow_to_another_origin() -> None:
     async with (
         listening(Site("leave")) as site,
         listening(Site("plain")) as other,
-        ClientManager([server(site)]) as manager,
+        ConnectionManager([server(site)]) as manager,
     ):
         site.elsewhere = other.url
         with pytest.raises(Unreachable, match="redirects to another address"):
@@ -151,7 +151,7 @@ async def test_it_does_not_follow_to_another_origin() -> None:
 @pytest.mark.parametrize("mode", ["quote", "nonsense", "leave"])
 async def test_it_shows_in_no_error_record_or_log(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "toolyard")
-    async with listening(Site(mode)) as site, ClientManager([server(site)]) as manager:
+    async with listening(Site(mode)) as site, ConnectionManager([server(site)]) as manager:
         with pytest.raises(ServerError) as caught:
             await manager.call("bad", "look")
         assert site.asked
@@ -166,7 +166,7 @@ async def test_it_shows_in_no_error_record_or_log(mode: str, caplog: pytest.LogC
 async def test_nobody_listens_and_the_error_has_no_key() -> None:
     async with listening(Site("plain")) as site:
         definition = server(site)
-    async with ClientManager([definition]) as manager:
+    async with ConnectionManager([definition]) as manager:
         with pytest.raises(Unreachable) as caught:
             await manager.call("bad", "look")
         assert not any(spelling in each for spelling in SPELLINGS for each in told_by(caught.value))
@@ -174,11 +174,11 @@ async def test_nobody_listens_and_the_error_has_no_key() -> None:
 
 def test_all_its_spellings_are_secrets() -> None:
     spec = HttpSpec("http://a/", query={**QUERY, "n": "short"})
-    assert secrets_of(Server("one", spec)) == (SECRET, "11+hush&ü", SPELLINGS[2])
+    assert find_secrets(Server("one", spec)) == (SECRET, "11+hush&ü", SPELLINGS[2])
     assert SECRET not in repr(spec)
 
 
 def test_the_era_of_a_server_is_the_same_for_every_key() -> None:
     one, other = (Server("one", HttpSpec("http://a/", query={"key": key})) for key in ("a", "b"))
-    assert fingerprint(one) == fingerprint(other)
+    assert server_fingerprint(one) == server_fingerprint(other)
     assert one != other

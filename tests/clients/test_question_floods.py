@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from toolyard import Callbacks, Toolyard
-from toolyard.clients.input_required import Rounds
-from toolyard.clients.session import Link, Patience
+from toolyard.clients.input_required import InputRequiredLoop
+from toolyard.clients.session import Deadline
 from toolyard.errors import BadAnswer
 
 SERVER = Path(__file__).parents[1] / "servers" / "flood_server.py"
@@ -47,7 +47,7 @@ async def test_a_round_that_asks_for_very_many_inputs_is_not_answered() -> None:
             one = {"method": "elicitation/create", "params": {}}
             return {"resultType": "input_required", "inputRequests": {str(n): one for n in range(1000)}}
 
-    rounds = Rounds("s", Callbacks(elicitation=elicit))
+    rounds = InputRequiredLoop("s", Callbacks(elicitation=elicit))
     with pytest.raises(BadAnswer, match="1000 inputs at once"):
-        await rounds.request(cast("Link", Asking()), "tools/call", {}, Patience(1.0, 1.0))
+        await rounds.request(cast("Any", Asking()), "tools/call", {}, Deadline(1.0, 1.0))
     assert asked == []

@@ -13,13 +13,13 @@ from typing import Any
 import aiohttp.web
 import pytest
 
-from toolyard.clients import Callbacks, ClientManager
+from toolyard.clients import Callbacks, ConnectionManager
 from toolyard.clients.unsolicited_traffic import TrafficLimits, TrafficMeter
 from toolyard.errors import OutcomeUnknown, Unreachable
-from toolyard.types.server import HttpSpec, Protocol, Server, StdioSpec, Timeouts
+from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts
 from toolyard.types.status import State
 
-Beside = Callable[..., AbstractAsyncContextManager[ClientManager]]
+Beside = Callable[..., AbstractAsyncContextManager[ConnectionManager]]
 Until = Callable[[Callable[[], bool]], Any]
 
 PATIENT = Timeouts(connect=60.0, silence=60.0, call=60.0)
@@ -70,11 +70,11 @@ for line in sys.stdin:
 
 def stdio(kind: str) -> Server:
     return Server(
-        "bad", StdioSpec(sys.executable, ("-c", STDIO, kind)), protocol=Protocol.LEGACY, timeouts=PATIENT
+        "bad", StdioSpec(sys.executable, ("-c", STDIO, kind)), protocol=ProtocolEra.LEGACY, timeouts=PATIENT
     )
 
 
-async def say(manager: ClientManager) -> str:
+async def say(manager: ConnectionManager) -> str:
     return (await manager.call("bad", "say", {}))["content"][0]["text"]
 
 
@@ -89,7 +89,7 @@ async def test_a_child_that_pushes_without_a_call_is_disconnected_and_its_status
     callbacks = Callbacks(log=lambda _, params: heard.append(params))
     async with beside(stdio(kind), callbacks=callbacks) as manager:
         with contextlib.suppress(OutcomeUnknown, Unreachable):
-            await manager.facts("bad")
+            await manager.ensure_connected("bad")
         await until(lambda: manager.status("bad").state is State.FAILED)
         status = manager.status("bad")
         assert status.cause == cause
@@ -102,7 +102,7 @@ async def test_a_child_that_pushes_without_a_call_is_disconnected_and_its_status
 
 
 async def test_a_disconnected_server_is_connected_again_after_a_pause(beside: Beside, until: Until) -> None:
-    limits = TrafficLimits(messages=10, pauses=(0.0,))
+    limits = TrafficLimits(messages=10, reconnect_delays=(0.0,))
     async with beside(stdio("pushes-many"), traffic=limits) as manager:
         for connects in (1, 2, 3):
             with contextlib.suppress(OutcomeUnknown, Unreachable):
@@ -156,7 +156,7 @@ class Pushing:
 
     def server(self, kind: str) -> Server:
         spec = HttpSpec(f"{self.url}/{kind}", type="sse" if kind == "older" else "http")
-        return Server("bad", spec, protocol=Protocol.LEGACY, timeouts=PATIENT)
+        return Server("bad", spec, protocol=ProtocolEra.LEGACY, timeouts=PATIENT)
 
     async def handle(self, request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
         if request.method == "GET":
@@ -218,7 +218,7 @@ async def test_an_http_server_that_pushes_without_a_call_is_disconnected_and_its
     callbacks = Callbacks(log=lambda *_: None, notification=lambda *_: None)
     async with pushing.run(), beside(pushing.server(kind), callbacks=callbacks) as manager:
         with contextlib.suppress(OutcomeUnknown, Unreachable):
-            await manager.facts("bad")
+            await manager.ensure_connected("bad")
         await until(lambda: manager.status("bad").state is State.FAILED)
         assert manager.status("bad").cause == cause
         with pytest.raises(Unreachable, match="was disconnected"):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolyard.config import parse_config
-from toolyard.config.value_checks import url_fault, without_secrets, without_user
+from toolyard.config.value_checks import mask_url_secrets, mask_user_info, url_fault
 from toolyard.errors import Problem
 
 Problems = Callable[..., list[Problem]]
@@ -107,11 +107,11 @@ def test_what_no_process_can_be_given_is_refused(
 
 
 def test_a_shown_address_has_no_secrets_in_it() -> None:
-    assert without_secrets("https://u:p@host/x?key=1") == "https://***@host/x"
-    assert without_secrets("u:p@host") == "***@host"
-    assert without_secrets("http:/u:p@host") == "***@host"
+    assert mask_url_secrets("https://u:p@host/x?key=1") == "https://***@host/x"
+    assert mask_url_secrets("u:p@host") == "***@host"
+    assert mask_url_secrets("http:/u:p@host") == "***@host"
 
 
 def test_a_shown_address_keeps_its_true_host() -> None:
-    assert without_user("https://good.example@evil.example/a") == "https://***@evil.example/a"
-    assert without_user("https://host/@scope/x") == "https://host/@scope/x"
+    assert mask_user_info("https://good.example@evil.example/a") == "https://***@evil.example/a"
+    assert mask_user_info("https://host/@scope/x") == "https://host/@scope/x"

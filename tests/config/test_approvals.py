@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from toolyard.config import Approval, Approvals, Configuration, approve, read_approvals, review
+from toolyard.config import (
+    Configuration,
+    FileApproval,
+    FileApprovals,
+    approve_file,
+    read_approvals,
+    review_file,
+)
 from toolyard.errors import ConfigError
 from toolyard.types.server import StdioSpec
 
@@ -64,7 +71,7 @@ def test_no_variable_is_even_looked_at_before(load: Load, found: Path) -> None:
 
 
 def test_once_approved_it_is_used(load: Load, found: Path, data_dir: Path) -> None:
-    approve(found, data_dir)
+    approve_file(found, data_dir)
     configuration = load(env=ENV)
     assert configuration.servers["local"].transport == StdioSpec("npx", ("--key", "none"), {"A": "b"}, "/srv")
     assert configuration.servers["remote"].enabled
@@ -75,7 +82,7 @@ def test_once_approved_it_is_used(load: Load, found: Path, data_dir: Path) -> No
 def test_a_changed_file_waits_and_the_last_approved_state_stays(
     load: Load, found: Path, data_dir: Path, write: Write
 ) -> None:
-    approve(found, data_dir)
+    approve_file(found, data_dir)
     write(found, {"mcpServers": {"local": {"command": "evil"}, "more": {"command": "evil"}}})
     configuration = load(env=ENV)
     assert list(configuration.servers) == ["local", "remote", "off"]
@@ -83,14 +90,14 @@ def test_a_changed_file_waits_and_the_last_approved_state_stays(
     assert configuration.waiting == str(found)
     (hint,) = configuration.hints
     assert "changed since it was approved" in hint.message
-    approve(found, data_dir)
+    approve_file(found, data_dir)
     assert list(load(env=ENV).servers) == ["local", "more"]
 
 
 def test_a_change_that_is_broken_does_not_disturb_the_approved_state(
     load: Load, found: Path, data_dir: Path
 ) -> None:
-    approve(found, data_dir)
+    approve_file(found, data_dir)
     for broken in (b"{oops", b"\xff\xfe", b""):
         found.write_bytes(broken)
         configuration = load(env=ENV)
@@ -101,7 +108,7 @@ def test_a_change_that_is_broken_does_not_disturb_the_approved_state(
 def test_a_file_put_back_to_what_was_approved_needs_no_new_approval(
     load: Load, found: Path, data_dir: Path, write: Write
 ) -> None:
-    approve(found, data_dir)
+    approve_file(found, data_dir)
     write(found, "{}")
     write(found, CONFIG)
     assert load(env=ENV).waiting is None
@@ -110,7 +117,7 @@ def test_a_file_put_back_to_what_was_approved_needs_no_new_approval(
 def test_approval_is_for_one_place_only(
     load: Load, found: Path, data_dir: Path, project: Path, write: Write
 ) -> None:
-    approve(found, data_dir)
+    approve_file(found, data_dir)
     copy = write(project / "sub" / ".mcp.json", CONFIG)
     configuration = load(env=ENV, cwd=project / "sub")
     assert configuration.waiting == str(copy)
@@ -120,7 +127,7 @@ def test_one_file_reached_through_a_linked_folder_is_one_file(
     load: Load, found: Path, data_dir: Path, project: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to(project)
-    approve(tmp_path / "link" / ".mcp.json", data_dir)
+    approve_file(tmp_path / "link" / ".mcp.json", data_dir)
     assert load(env=ENV).waiting is None
 
 
@@ -154,12 +161,14 @@ def test_a_discovered_file_that_was_never_approved_is_still_checked(
 
 def test_a_caller_may_bring_its_own_approvals(load: Load, found: Path) -> None:
     content = found.read_bytes()
-    mine = Approvals({str(found): Approval(review(found, found.parent).sha256, content.decode())})
+    mine = FileApprovals(
+        {str(found): FileApproval(review_file(found, found.parent).sha256, content.decode())}
+    )
     assert load(env=ENV, approvals=mine).servers["local"].enabled
 
 
 def test_the_record_is_for_its_owner_only_and_holds_hash_and_content(found: Path, data_dir: Path) -> None:
-    approve(found, data_dir)
+    approve_file(found, data_dir)
     record = data_dir / "approvals.json"
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
     entry = json.loads(record.read_text())["files"][str(found)]
@@ -169,16 +178,16 @@ def test_the_record_is_for_its_owner_only_and_holds_hash_and_content(found: Path
 
 
 def test_the_record_is_made_together_with_its_folder(found: Path, tmp_path: Path) -> None:
-    approve(found, tmp_path / "new" / "folder")
-    assert read_approvals(tmp_path / "new" / "folder").of(found)
+    approve_file(found, tmp_path / "new" / "folder")
+    assert read_approvals(tmp_path / "new" / "folder").find(found)
 
 
 def test_approvals_of_other_files_are_kept(found: Path, data_dir: Path, tmp_path: Path, write: Write) -> None:
     other = write(tmp_path / "other" / ".mcp.json", {})
-    approve(found, data_dir)
-    approve(other, data_dir)
-    assert read_approvals(data_dir).of(found)
-    assert read_approvals(data_dir).of(other)
+    approve_file(found, data_dir)
+    approve_file(other, data_dir)
+    assert read_approvals(data_dir).find(found)
+    assert read_approvals(data_dir).find(other)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +196,7 @@ def test_approvals_of_other_files_are_kept(found: Path, data_dir: Path, tmp_path
 def test_a_damaged_record_approves_nothing(load: Load, found: Path, data_dir: Path, text: str) -> None:
     (data_dir / "approvals.json").write_bytes(text.encode("latin-1"))
     assert load(env=ENV).waiting == str(found)
-    approve(found, data_dir)
+    approve_file(found, data_dir)
     assert load(env=ENV).waiting is None
 
 
@@ -200,8 +209,8 @@ def test_a_name_that_is_not_utf8_can_be_approved(data_dir: Path, tmp_path: Path)
     folder = tmp_path / "caf\udce9"
     folder.mkdir()
     (folder / ".mcp.json").write_text("{}")
-    approve(folder / ".mcp.json", data_dir)
-    assert read_approvals(data_dir).of(folder / ".mcp.json")
+    approve_file(folder / ".mcp.json", data_dir)
+    assert read_approvals(data_dir).find(folder / ".mcp.json")
 
 
 def test_a_path_with_spaces_is_quoted_in_the_reason(load: Load, tmp_path: Path, write: Write) -> None:

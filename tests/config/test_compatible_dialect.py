@@ -7,7 +7,7 @@ import pytest
 
 from toolyard.config import parse_config
 from toolyard.errors import Problem
-from toolyard.types.server import HttpSpec, Protocol, StdioSpec, Timeouts, Trust
+from toolyard.types.server import HttpSpec, ProtocolEra, StdioSpec, Timeouts, Trust
 
 Problems = Callable[..., list[Problem]]
 
@@ -87,7 +87,7 @@ def test_every_other_key_of_the_strict_dialect_counts_too() -> None:
             "oauth": {"clientId": "me"},
         }
     )
-    assert (server.label, server.shared, server.protocol) == ("A", True, Protocol.MODERN)
+    assert (server.label, server.shared, server.protocol) == ("A", True, ProtocolEra.MODERN)
     assert (server.timeouts, server.allow_tools) == (Timeouts(connect=1), ("x",))
     assert (server.transport.auth_provider_id, server.oauth.client_id) == ("corp", "me")
 

@@ -12,8 +12,8 @@ import pytest
 
 from toolyard.config import file_writer, plan_import, read_approvals, write_import
 from toolyard.config.exporters.client_files import plan_entry, write_entry
-from toolyard.config.file_approvals import approvals_file, remember
-from toolyard.config.file_writer import editing
+from toolyard.config.file_approvals import approvals_path, record_approval
+from toolyard.config.file_writer import lock_for_editing
 from toolyard.errors import ConfigError
 
 _MOMENT = 0.3
@@ -22,7 +22,7 @@ _MOMENT = 0.3
 def beside(file: Path, others: bytes, work: Callable[[], Any]) -> Future[Any]:
     """``work``, begun while somebody else, who is about to write ``others``, holds the file."""
     with ThreadPoolExecutor(1) as threads:
-        with editing(file):
+        with lock_for_editing(file):
             begun = threads.submit(work)
             assert wait([begun], _MOMENT).not_done, "it did not wait"
             file.write_bytes(others)
@@ -33,14 +33,14 @@ def beside(file: Path, others: bytes, work: Callable[[], Any]) -> Future[Any]:
 def test_who_does_not_come_to_an_end_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_writer, "_PATIENCE", 0.1)
+    monkeypatch.setattr(file_writer, "_LOCK_TIMEOUT_SECONDS", 0.1)
     with (
-        editing(tmp_path / "mcp.json"),
+        lock_for_editing(tmp_path / "mcp.json"),
         pytest.raises(TimeoutError, match="another program has been writing there"),
-        editing(tmp_path / "mcp.lock"),
+        lock_for_editing(tmp_path / "mcp.lock"),
     ):
         pytest.fail("both were the only one")
-    with editing(tmp_path / "mcp.lock"):
+    with lock_for_editing(tmp_path / "mcp.lock"):
         pass
 
 
@@ -66,10 +66,10 @@ def test_an_entry_for_a_client_waits_and_then_sees_what_was_written(tmp_path: Pa
 
 def test_two_approvals_are_both_remembered(tmp_path: Path) -> None:
     one, other = tmp_path / "one.json", tmp_path / "other.json"
-    remember(other, b"{}", tmp_path / "elsewhere")
+    record_approval(other, b"{}", tmp_path / "elsewhere")
     data_dir = tmp_path / "data"
     data_dir.mkdir()
-    theirs = approvals_file(tmp_path / "elsewhere").read_bytes()
-    beside(approvals_file(data_dir), theirs, lambda: remember(one, b"{}", data_dir)).result()
+    theirs = approvals_path(tmp_path / "elsewhere").read_bytes()
+    beside(approvals_path(data_dir), theirs, lambda: record_approval(one, b"{}", data_dir)).result()
     approvals = read_approvals(data_dir)
-    assert (approvals.of(one) is not None, approvals.of(other) is not None) == (True, True)
+    assert (approvals.find(one) is not None, approvals.find(other) is not None) == (True, True)

@@ -12,10 +12,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from toolyard.config.exporters.client_files import Change, plan_entry, write_entry
+from toolyard.config.exporters.client_files import EntryChange, plan_entry, write_entry
 from toolyard.config.exporters.errors import EditRefused
-from toolyard.config.exporters.json_members import comments, drop_member, put_member
-from toolyard.config.exporters.targets import path_in
+from toolyard.config.exporters.json_members import find_comments, remove_member, set_member
+from toolyard.config.exporters.targets import resolve_entry_path
 from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError
 
@@ -38,7 +38,7 @@ WITH_COMMENTS = """{
 
 
 def test_an_entry_is_added_as_a_person_would_and_taken_out_without_a_trace() -> None:
-    added = put_member(WITH_COMMENTS, PATH, ENTRY)
+    added = set_member(WITH_COMMENTS, PATH, ENTRY)
     assert (
         """        "old": { "command": "x" }, // the last
         // and nothing else
@@ -52,7 +52,7 @@ def test_an_entry_is_added_as_a_person_would_and_taken_out_without_a_trace() -> 
 """
         in added
     )
-    removed = drop_member(added, PATH)
+    removed = remove_member(added, PATH)
     assert removed == WITH_COMMENTS
 
 
@@ -71,7 +71,7 @@ def test_an_entry_is_added_as_a_person_would_and_taken_out_without_a_trace() -> 
     ],
 )
 def test_the_layout_of_the_file_is_followed(text: str, after: str) -> None:
-    assert put_member(text, ("a", "b"), 1) == after
+    assert set_member(text, ("a", "b"), 1) == after
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_layout_of_the_file_is_followed(text: str, after: str) -> None:
     ],
 )
 def test_what_is_taken_out_takes_its_comma_along(text: str, after: str) -> None:
-    assert drop_member(text, ("b",)) == after
+    assert remove_member(text, ("b",)) == after
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def test_whatever_the_file_looks_like_nothing_else_changes(
 ) -> None:
     root = {**around, "mcpServers": servers}
     text = data.draw(_gaps) + data.draw(_written(root)) + data.draw(_gaps)
-    added = put_member(text, PATH, ENTRY)
+    added = set_member(text, PATH, ENTRY)
     assert read_json(added).root == {**root, "mcpServers": {**servers, "toolyard": ENTRY}}
-    assert comments(added) == comments(text)
-    removed = drop_member(added, PATH)
+    assert find_comments(added) == find_comments(text)
+    removed = remove_member(added, PATH)
     assert read_json(removed).root == root
-    assert comments(removed) == comments(text)
+    assert find_comments(removed) == find_comments(text)
 
 
 # TOML.
@@ -236,15 +236,15 @@ def test_a_file_is_written_in_one_step_with_a_backup_and_keeps_its_permissions(t
     file.write_text("\ufeff" + WITH_COMMENTS)
     file.chmod(0o644)
     plan = plan_entry(file, PATH, ENTRY)
-    assert plan.change is Change.ADDED
+    assert plan.change is EntryChange.ADDED
     backup = write_entry(plan, private=False)
     assert backup is not None
     assert backup.read_text() == "\ufeff" + WITH_COMMENTS
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert file.read_bytes().startswith(b"\xef\xbb\xbf")
-    assert plan_entry(file, PATH, ENTRY).change is Change.SAME
+    assert plan_entry(file, PATH, ENTRY).change is EntryChange.SAME
     private = plan_entry(file, PATH, {"url": "u"})
-    assert private.change is Change.REPLACED
+    assert private.change is EntryChange.REPLACED
     write_entry(private, private=True)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert min(path.name for path in tmp_path.iterdir()) == "mcp.json"
@@ -287,16 +287,16 @@ def test_a_file_that_is_empty_or_not_there_is_made(tmp_path: Path) -> None:
         plan = plan_entry(file, PATH, ENTRY)
         assert json.loads(plan.after) == {"mcpServers": {"toolyard": ENTRY}}
         assert plan.after.endswith(b"}\n")
-    assert plan_entry(tmp_path / "absent.json", PATH, None).change is Change.ABSENT
+    assert plan_entry(tmp_path / "absent.json", PATH, None).change is EntryChange.ABSENT
 
 
 def test_opencode_keeps_its_servers_in_one_of_two_places(tmp_path: Path) -> None:
     file = tmp_path / "opencode.json"
-    assert path_in(file, ("mcp", "toolyard")) == ("mcp", "toolyard")
+    assert resolve_entry_path(file, ("mcp", "toolyard")) == ("mcp", "toolyard")
     file.write_text('{"mcp": {"servers": {}}}')
-    assert path_in(file, ("mcp", "toolyard")) == ("mcp", "servers", "toolyard")
+    assert resolve_entry_path(file, ("mcp", "toolyard")) == ("mcp", "servers", "toolyard")
     file.write_text('{"mcp": {"servers": {"type": "local", "command": ["x"]}}}')
-    assert path_in(file, ("mcp", "toolyard")) == ("mcp", "toolyard")
+    assert resolve_entry_path(file, ("mcp", "toolyard")) == ("mcp", "toolyard")
 
 
 def test_a_file_with_all_that_was_ever_said_is_not_too_long(tmp_path: Path) -> None:

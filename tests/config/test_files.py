@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolyard.config import Configuration
-from toolyard.config.file_reader import MAX_BYTES
+from toolyard.config.file_reader import MAX_CONFIG_BYTES
 from toolyard.errors import ConfigError, Problem
 
 Load = Callable[..., Configuration]
@@ -54,12 +54,12 @@ def test_a_file_of_ten_megabytes_is_refused_without_being_read_to_its_end(load: 
         file.truncate(10 * 1024 * 1024)
     problem = problem_of(load, path)
     assert "10,485,760 bytes" in problem.message
-    assert f"{MAX_BYTES:,}" in problem.message
+    assert f"{MAX_CONFIG_BYTES:,}" in problem.message
 
 
 def test_a_file_at_the_limit_is_read(load: Load, tmp_path: Path) -> None:
     path = tmp_path / "c.json"
-    path.write_text(TEXT + " " * (MAX_BYTES - len(TEXT)))
+    path.write_text(TEXT + " " * (MAX_CONFIG_BYTES - len(TEXT)))
     assert "a" in load(path).servers
 
 

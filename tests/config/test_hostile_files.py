@@ -11,9 +11,9 @@ import pytest
 
 from toolyard.agents.definitions.agents_md import read_agents
 from toolyard.catalog.lock import read_lock, write_lock
-from toolyard.config.backups import keep_backup
-from toolyard.config.file_approvals import approvals_file, read_approvals
-from toolyard.config.file_writer import write_private, write_whole
+from toolyard.config.backups import write_backup
+from toolyard.config.file_approvals import approvals_path, read_approvals
+from toolyard.config.file_writer import write_atomically, write_private_file
 from toolyard.errors import AgentsError, ConfigError
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")
@@ -38,7 +38,7 @@ def test_a_link_of_another_user_in_the_middle_of_a_chain_is_not_followed(tmp_pat
     os.lchown(middle, SOMEBODY, SOMEBODY)
     link.symlink_to(middle)
     with pytest.raises(PermissionError):
-        write_private(link, b"{}")
+        write_private_file(link, b"{}")
     assert ours.read_text() == "ours"
 
 
@@ -47,7 +47,7 @@ def test_a_file_that_is_replaced_keeps_its_owner(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text("{}")
     os.chown(file, SOMEBODY, SOMEBODY)
-    write_private(file, b'{"a": 1}')
+    write_private_file(file, b'{"a": 1}')
     found = file.stat()
     assert (found.st_uid, found.st_gid, file.read_bytes()) == (SOMEBODY, SOMEBODY, b'{"a": 1}')
 
@@ -55,7 +55,7 @@ def test_a_file_that_is_replaced_keeps_its_owner(tmp_path: Path) -> None:
 def test_our_own_link_stays_a_link(tmp_path: Path) -> None:
     file, link = tmp_path / "real.json", tmp_path / "mcp.json"
     link.symlink_to("real.json")
-    write_whole(link, b"{}")
+    write_atomically(link, b"{}")
     assert link.is_symlink()
     assert file.read_bytes() == b"{}"
 
@@ -74,27 +74,27 @@ def test_nothing_but_a_file_is_replaced(tmp_path: Path, make: object) -> None:
     target = tmp_path / "mcp.lock"
     make(target)  # type: ignore[operator]
     with pytest.raises(OSError, match="not a regular file"):
-        write_whole(target, b"{}")
+        write_atomically(target, b"{}")
     assert target.exists()
     assert [each.name for each in tmp_path.iterdir()] == ["mcp.lock"]
 
 
 def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
     lock, agents = tmp_path / "mcp.lock", tmp_path / "AGENTS.md"
-    for path in (lock, agents, approvals_file(tmp_path)):
+    for path in (lock, agents, approvals_path(tmp_path)):
         os.mkfifo(path)
     with pytest.raises(ConfigError, match="found a pipe"):
         read_lock(lock)
     with pytest.raises(AgentsError, match="found a pipe"):
         read_agents(agents)
-    assert read_approvals(tmp_path).fault is not None
+    assert read_approvals(tmp_path).read_problem is not None
 
 
 def test_a_backup_replaces_nothing_that_has_its_name(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     target, elsewhere = tmp_path / "mcp.json", tmp_path / "elsewhere"
     (tmp_path / "mcp.json.bak-20260101000000").symlink_to(elsewhere)
-    backup = keep_backup(target, b"secret", now)
+    backup = write_backup(target, b"secret", now)
     assert backup.name == "mcp.json.bak-20260101000000-2"
     assert stat.S_IMODE(backup.stat().st_mode) == 0o600
     assert not elsewhere.exists()

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.config import ImportPlan, known_places, load_config, plan_import, project_places, write_import
+from toolyard.config import (
+    ImportPlan,
+    load_config,
+    plan_import,
+    project_client_files,
+    user_client_files,
+    write_import,
+)
 from toolyard.config.importers.json_insertion import insert_servers
 from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError
@@ -204,7 +211,7 @@ def test_secrets_of_other_clients_do_not_show_in_the_plan(tmp_path: Path, target
 )
 def test_the_known_places_depend_on_the_platform(platform: str, desktop: str, code: str) -> None:
     home = Path("/home/ada")
-    places = known_places(home, platform)
+    places = user_client_files(home, platform)
     paths = {place.path for place in places}
     assert home / desktop / "claude_desktop_config.json" in paths
     assert home / code in paths
@@ -215,7 +222,7 @@ def test_the_known_places_depend_on_the_platform(platform: str, desktop: str, co
 
 
 def test_the_places_of_a_project() -> None:
-    paths = {place.path for place in project_places("/p")}
+    paths = {place.path for place in project_client_files("/p")}
     assert {Path("/p/.mcp.json"), Path("/p/.vscode/mcp.json"), Path("/p/.cursor/mcp.json")} <= paths
 
 
@@ -239,4 +246,4 @@ def test_inserting_adds_exactly_the_entries_and_the_result_is_plain_json(
     after = insert_servers(json.dumps(root, indent=indent), fresh) if fresh else json.dumps(root)
     expected = {**root, "mcpServers": {**root.get("mcpServers", {}), **fresh}} if fresh else root
     assert json.loads(after) == expected
-    assert read_json(after).duplicates == ()
+    assert read_json(after).duplicate_keys == ()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.config.importers.formats import ForeignFile, read_foreign
+from toolyard.config.importers.formats import ForeignFile, read_foreign_file
 from toolyard.errors import ConfigError
 
 Write = Callable[[Path, object], Path]
@@ -15,7 +15,7 @@ Write = Callable[[Path, object], Path]
 
 @pytest.fixture
 def foreign(tmp_path: Path, write: Write) -> Callable[[str, object], ForeignFile]:
-    return lambda name, content: read_foreign(write(tmp_path / name, content))
+    return lambda name, content: read_foreign_file(write(tmp_path / name, content))
 
 
 def entries(file: ForeignFile) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolyard.config.sources.json_document import path_text
-from toolyard.config.sources.json_reader import MAX_DEPTH, read_json
+from toolyard.config.sources.json_document import format_path
+from toolyard.config.sources.json_reader import MAX_JSON_DEPTH, read_json
 from toolyard.errors import ConfigError
 
 values = st.recursive(
@@ -76,34 +76,34 @@ def test_text_that_looks_like_json_is_accepted_only_if_it_is_json_with_our_extra
 
 def test_every_key_and_value_keeps_its_line_and_column() -> None:
     document = read_json('{\n  "servers": {\n    "repo":\n      {"args": ["a",\n "b"]}\n  }\n}')
-    assert document.position_of(("servers",), key=True) == (2, 3)
-    assert document.position_of(("servers",)) == (2, 14)
-    assert document.position_of(("servers", "repo"), key=True) == (3, 5)
-    assert document.position_of(("servers", "repo")) == (4, 7)
-    assert document.position_of(("servers", "repo", "args", 1)) == (5, 2)
-    assert document.position_of(("servers", "nobody")) is None
-    assert document.position_of(("servers", "repo", "args", 7)) is None
+    assert document.find_position(("servers",), at_key=True) == (2, 3)
+    assert document.find_position(("servers",)) == (2, 14)
+    assert document.find_position(("servers", "repo"), at_key=True) == (3, 5)
+    assert document.find_position(("servers", "repo")) == (4, 7)
+    assert document.find_position(("servers", "repo", "args", 1)) == (5, 2)
+    assert document.find_position(("servers", "nobody")) is None
+    assert document.find_position(("servers", "repo", "args", 7)) is None
 
 
 def test_a_windows_line_ending_counts_once() -> None:
     document = read_json('{\r\n"a": 1,\r\n"b": 2\r\n}')
-    assert document.position_of(("b",), key=True) == (3, 1)
+    assert document.find_position(("b",), at_key=True) == (3, 1)
 
 
 def test_a_key_that_stands_twice_is_reported_with_both_lines() -> None:
     document = read_json('{\n"a": {"x": 1},\n"b": {\n"c": 1,\n"c": 2}}', file="some.json")
-    (duplicate,) = document.duplicates
+    (duplicate,) = document.duplicate_keys
     assert (duplicate.path, duplicate.line, duplicate.file) == ("b.c", 5, "some.json")
     assert "line 4" in duplicate.message
 
 
 def test_two_spellings_of_one_key_are_one_key() -> None:
-    assert read_json(r'{"a": 1, "\u0061": 2}').duplicates
+    assert read_json(r'{"a": 1, "\u0061": 2}').duplicate_keys
 
 
 def test_many_duplicates_are_told_in_part_and_in_time() -> None:
     document = read_json("{" + '"a":1,' * 200_000 + "}")
-    assert len(document.duplicates) == 100
+    assert len(document.duplicate_keys) == 100
 
 
 @pytest.mark.parametrize(
@@ -147,10 +147,10 @@ def test_the_column_is_told_too() -> None:
 
 
 def test_nesting_is_limited_and_never_a_recursion_error() -> None:
-    assert read_json("[" * MAX_DEPTH + "]" * MAX_DEPTH).root
+    assert read_json("[" * MAX_JSON_DEPTH + "]" * MAX_JSON_DEPTH).root
     for opening in ("[", '{"a":', '[{"a":'):
         (problem,) = error_of(opening * 50_000).problems
-        assert f"more than {MAX_DEPTH}" in problem.message
+        assert f"more than {MAX_JSON_DEPTH}" in problem.message
 
 
 def test_a_syntax_error_shows_nothing_of_the_text_around_it() -> None:
@@ -164,7 +164,7 @@ def test_a_syntax_error_shows_nothing_of_the_text_around_it() -> None:
 
 
 def test_paths_are_written_the_way_people_write_them() -> None:
-    assert path_text(("servers", "repo", "allowTools", 0)) == "servers.repo.allowTools[0]"
-    assert path_text(("servers", "my server", "url")) == "servers['my server'].url"
-    assert "\x1b" not in path_text(("servers", "\x1b[2J"))
-    assert len(path_text(("x" * 100_000,))) < 200
+    assert format_path(("servers", "repo", "allowTools", 0)) == "servers.repo.allowTools[0]"
+    assert format_path(("servers", "my server", "url")) == "servers['my server'].url"
+    assert "\x1b" not in format_path(("servers", "\x1b[2J"))
+    assert len(format_path(("x" * 100_000,))) < 200

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolyard.config import approve, read_approvals, review
+from toolyard.config import approve_file, read_approvals, review_file
 from toolyard.errors import ConfigError
 
 Write = Callable[[Path, object], Path]
@@ -35,7 +35,7 @@ def file(project: Path, write: Write) -> Path:
 
 
 def test_a_review_shows_commands_addresses_and_variables(file: Path, data_dir: Path) -> None:
-    seen = review(file, data_dir)
+    seen = review_file(file, data_dir)
     local, remote, off = seen.servers
     assert (seen.path, seen.state, len(seen.sha256)) == (str(file), "new", 64)
     assert (local.command, local.cwd, local.env) == (("npx", "-y", "${PACKAGE}"), "/srv", ("KEY",))
@@ -50,18 +50,18 @@ def test_a_review_needs_no_variable_and_shows_no_value(
 ) -> None:
     for name in ("PACKAGE", "SECRET", "HOST", "TOKEN", "OAUTH"):
         monkeypatch.setenv(name, "sk-value")
-    assert "sk-value" not in repr(review(file, data_dir))
-    assert "pass" not in repr(review(file, data_dir))
+    assert "sk-value" not in repr(review_file(file, data_dir))
+    assert "pass" not in repr(review_file(file, data_dir))
 
 
 def test_a_review_changes_nothing(file: Path, data_dir: Path) -> None:
-    review(file, data_dir)
+    review_file(file, data_dir)
     assert list(data_dir.iterdir()) == []
 
 
 def test_after_an_approval_the_review_says_what_changed(file: Path, data_dir: Path, write: Write) -> None:
-    assert approve(file, data_dir).state == "approved"
-    assert {server.change for server in review(file, data_dir).servers} == {"same"}
+    assert approve_file(file, data_dir).state == "approved"
+    assert {server.change for server in review_file(file, data_dir).servers} == {"same"}
     write(
         file,
         {
@@ -72,7 +72,7 @@ def test_after_an_approval_the_review_says_what_changed(file: Path, data_dir: Pa
             }
         },
     )
-    seen = review(file, data_dir)
+    seen = review_file(file, data_dir)
     assert seen.state == "changed"
     assert {server.id: server.change for server in seen.servers} == {
         "local": "changed",
@@ -83,21 +83,21 @@ def test_after_an_approval_the_review_says_what_changed(file: Path, data_dir: Pa
 
 
 def test_what_changed_after_it_was_shown_is_not_approved(file: Path, data_dir: Path, write: Write) -> None:
-    seen = review(file, data_dir)
+    seen = review_file(file, data_dir)
     write(file, {"mcpServers": {"local": {"command": "evil"}}})
     with pytest.raises(ConfigError, match="changed after it was shown"):
-        approve(file, data_dir, sha256=seen.sha256)
-    assert read_approvals(data_dir).of(file) is None
-    approve(file, data_dir, sha256=review(file, data_dir).sha256)
-    assert read_approvals(data_dir).of(file)
+        approve_file(file, data_dir, sha256=seen.sha256)
+    assert read_approvals(data_dir).find(file) is None
+    approve_file(file, data_dir, sha256=review_file(file, data_dir).sha256)
+    assert read_approvals(data_dir).find(file)
 
 
 def test_a_wrong_or_missing_file_is_not_approved(project: Path, data_dir: Path, write: Write) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
-        approve(project / "nowhere.json", data_dir)
+        approve_file(project / "nowhere.json", data_dir)
     wrong = write(project / "wrong.json", {"mcpServers": {"a": {}}})
     with pytest.raises(ConfigError):
-        approve(wrong, data_dir)
+        approve_file(wrong, data_dir)
     assert list(data_dir.iterdir()) == []
 
 
@@ -105,7 +105,7 @@ def test_an_entry_may_refer_to_a_server_of_another_source(
     project: Path, data_dir: Path, write: Write
 ) -> None:
     file = write(project / ".mcp.json", {"bundles": {"b": {"serverId": "elsewhere", "mode": "meta"}}})
-    assert approve(file, data_dir).servers == ()
+    assert approve_file(file, data_dir).servers == ()
 
 
 def test_a_hostile_file_cannot_rewrite_the_screen(project: Path, data_dir: Path, write: Write) -> None:
@@ -115,7 +115,7 @@ def test_a_hostile_file_cannot_rewrite_the_screen(project: Path, data_dir: Path,
         "env": {"A\x1b": "b"},
         "cwd": "\x07",
     }
-    (server,) = review(write(project / ".mcp.json", {"mcpServers": {"a": entry}}), data_dir).servers
+    (server,) = review_file(write(project / ".mcp.json", {"mcpServers": {"a": entry}}), data_dir).servers
     shown = "".join([*server.command, *server.env, server.cwd or ""])
     assert shown.isprintable()
     assert "evil" in shown
@@ -142,7 +142,7 @@ def test_variables_that_change_what_is_run_are_marked_and_never_starred(
 ) -> None:
     value = "./aB3aB3aB3aB3aB3aB3aB3aB3aB3aB3"
     entry = {"command": "x", "env": {name: value}}
-    (server,) = review(write(project / ".mcp.json", {"mcpServers": {"a": entry}}), data_dir).servers
+    (server,) = review_file(write(project / ".mcp.json", {"mcpServers": {"a": entry}}), data_dir).servers
     (variable,) = server.environment
     assert (variable.name, variable.value, variable.changes_execution) == (name, value, True)
 
@@ -168,7 +168,7 @@ def test_literal_values_are_shown_and_secrets_are_not(
     project: Path, data_dir: Path, write: Write, name: str, value: str, shown: str
 ) -> None:
     entry = {"command": "x", "env": {name: value}}
-    (server,) = review(write(project / ".mcp.json", {"mcpServers": {"a": entry}}), data_dir).servers
+    (server,) = review_file(write(project / ".mcp.json", {"mcpServers": {"a": entry}}), data_dir).servers
     assert [(each.value, each.changes_execution) for each in server.environment] == [(shown, False)]
 
 
@@ -183,7 +183,7 @@ def test_code_of_the_project_is_named(project: Path, data_dir: Path, write: Writ
         "folder": {"command": "make", "cwd": str(project)},
         "elsewhere": {"command": "npx", "args": ["-y", "some-package@1.2.3"]},
     }
-    seen = review(write(project / ".mcp.json", {"mcpServers": servers}), data_dir).servers
+    seen = review_file(write(project / ".mcp.json", {"mcpServers": servers}), data_dir).servers
     assert {server.id: server.project_code for server in seen} == {
         "script": ("server.py",),
         "option": ("./tools/hook.mjs",),

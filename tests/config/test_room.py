@@ -29,18 +29,33 @@ def test_every_public_name_is_there() -> None:
 
 def test_the_public_surface_is_a_decision() -> None:
     assert set(toolyard.config.__all__) == {
-        *("Approval", "Approvals", "Changes", "ConfigBroken", "ConfigChange", "Configuration", "ImportPlan"),
-        *("ImportedServer", "LogFormat", "LogLevel", "PeopleMode", "Place", "Registration", "Review"),
-        *("ReviewedServer", "SETTINGS", "Setting", "SettingValue", "Settings", "WriteTools", "approve"),
+        *(
+            "FileApproval",
+            "FileApprovals",
+            "ConfigDiff",
+            "ConfigBroken",
+            "ConfigChange",
+            "Configuration",
+            "ImportPlan",
+        ),
+        *("ImportedServer", "LogFormat", "LogLevel", "PeopleMode", "ClientFile", "Registration", "Review"),
+        *("ReviewedServer", "SETTINGS", "Setting", "SettingValue", "Settings", "WriteTools", "approve_file"),
         *(
             "default_data_dir",
-            "diff",
+            "diff_configurations",
             "discover_config_path",
             "example_config",
-            "known_places",
+            "user_client_files",
             "load_config",
         ),
-        *("load_settings", "parse_config", "plan_import", "project_places", "read_approvals", "review"),
+        *(
+            "load_settings",
+            "parse_config",
+            "plan_import",
+            "project_client_files",
+            "read_approvals",
+            "review_file",
+        ),
         *("watch_config", "write_import"),
     }
 

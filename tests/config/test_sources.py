@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from toolyard.config import Configuration, load_config
 from toolyard.config.sources.layers import layer_from_mapping
-from toolyard.config.sources.merge import assemble
+from toolyard.config.sources.merge import merge_layers
 from toolyard.errors import ConfigError
 from toolyard.types.server import Provenance, StdioSpec
 
@@ -212,7 +212,7 @@ layers = st.lists(st.dictionaries(ids, st.sampled_from(["x", "y", "z"]), max_siz
 
 
 def merged(parts: list[dict[str, str]]) -> dict[str, str]:
-    return commands(assemble([layer_from_mapping(servers(**part), "code") for part in parts], {}))
+    return commands(merge_layers([layer_from_mapping(servers(**part), "code") for part in parts], {}))
 
 
 @settings(deadline=None)

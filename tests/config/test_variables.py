@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.config.sources.variables import expand, names_in
+from toolyard.config.sources.variables import expand_variables, find_variable_names
 
 ENV = {"HOST": "example.com", "EMPTY": "", "TOKEN": "a${HOST}b"}
 
@@ -29,41 +29,41 @@ ENV = {"HOST": "example.com", "EMPTY": "", "TOKEN": "a${HOST}b"}
     ],
 )
 def test_a_text_expands(text: str, expanded: str) -> None:
-    result = expand(text, ENV)
+    result = expand_variables(text, ENV)
     assert (result.text, result.faults) == (expanded, ())
 
 
 def test_what_a_variable_holds_is_not_expanded_again() -> None:
-    assert expand("${TOKEN}", ENV).text == "a${HOST}b"
+    assert expand_variables("${TOKEN}", ENV).text == "a${HOST}b"
 
 
 def test_every_missing_variable_is_named() -> None:
-    result = expand("${ONE}/${TWO}/${HOST}", ENV)
+    result = expand_variables("${ONE}/${TWO}/${HOST}", ENV)
     assert [("ONE" in fault, "TWO" in fault) for fault in result.faults] == [(True, False), (False, True)]
 
 
 def test_what_only_another_client_can_fill_in_is_a_fault() -> None:
-    assert "${input:token}" in expand("Bearer ${input:token}", ENV).faults[0]
+    assert "${input:token}" in expand_variables("Bearer ${input:token}", ENV).faults[0]
 
 
 def test_a_default_with_braces_is_a_fault_and_no_garbage() -> None:
-    assert expand("${A:-${HOST}}", ENV).faults
+    assert expand_variables("${A:-${HOST}}", ENV).faults
 
 
 def test_the_names_are_those_that_would_be_looked_up() -> None:
-    assert names_in("${A} ${B:-x} ${env:C} $${D} ${#e}") == ("A", "B", "C")
+    assert find_variable_names("${A} ${B:-x} ${env:C} $${D} ${#e}") == ("A", "B", "C")
 
 
 @settings(deadline=None)
 @given(st.text())
 def test_a_text_without_references_stays_as_it_is(text: str) -> None:
     if "${" not in text:
-        assert expand(text, ENV).text == text
+        assert expand_variables(text, ENV).text == text
 
 
 @settings(deadline=None)
 @given(st.dictionaries(st.from_regex(r"[A-Z_][A-Z0-9_]{0,5}", fullmatch=True), st.text(), min_size=1))
 def test_a_variable_gives_exactly_its_value(env: dict[str, str]) -> None:
     for name, value in env.items():
-        assert expand(f"<${{{name}}}>", env).text == f"<{value}>"
-        assert expand(f"<${{env:{name}}}>", env).text == f"<{value}>"
+        assert expand_variables(f"<${{{name}}}>", env).text == f"<{value}>"
+        assert expand_variables(f"<${{env:{name}}}>", env).text == f"<{value}>"

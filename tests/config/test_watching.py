@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.config import ConfigBroken, ConfigChange, Configuration, approve, load_config, watch_config
+from toolyard.config import ConfigBroken, ConfigChange, Configuration, approve_file, load_config, watch_config
 
 DEADLINE = 20
 
@@ -227,13 +227,13 @@ async def test_a_discovered_file_that_changes_waits_and_an_approval_applies_it(
 ) -> None:
     file = project / ".mcp.json"
     file.write_text(text(a="x"))
-    approve(file, data_dir)
+    approve_file(file, data_dir)
     running = await watch()
     replace(file, text(a="y"))
     waiting = await running.next()
     assert waiting.configuration.waiting == str(file)
     assert (waiting.changed, waiting.configuration.servers["a"].transport.command) == ((), "x")
-    approve(file, data_dir)
+    approve_file(file, data_dir)
     change = await running.next()
     assert (change.changed, change.configuration.servers["a"].transport.command) == (("a",), "y")
 

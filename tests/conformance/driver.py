@@ -24,9 +24,9 @@ from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import IssuerUnconfirmed
 from toolyard.auth.oauth_provider import OAuthProvider
 from toolyard.auth.provider import Challenge
-from toolyard.auth.sign_in_target import Ourselves, Target
+from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import MemoryAuthStorage
-from toolyard.net import Net
+from toolyard.net import OutboundHttp
 from toolyard.types.server import OAuthSpec
 
 REDIRECT = "http://localhost:3000/callback"
@@ -50,14 +50,14 @@ class Operator(OAuthProvider):
             return await super().challenged(challenge)
 
 
-class OneDocument(Ourselves):
+class OneDocument(ClientIdentity):
     """The suite expects one fixed document."""
 
     def document_for(self, issuer: str) -> str | None:
         return self.document_url
 
 
-def provider(url: str, context: Mapping[str, Any], net: Net) -> OAuthProvider:
+def provider(url: str, context: Mapping[str, Any], net: OutboundHttp) -> OAuthProvider:
     scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
     oauth = OAuthSpec(
         client_id=context.get("client_id"),
@@ -66,9 +66,9 @@ def provider(url: str, context: Mapping[str, Any], net: Net) -> OAuthProvider:
         grant="client_credentials" if "client-credentials" in scenario else "authorization_code",
     )
     ourselves = OneDocument(REDIRECT, document_url="https://conformance-test.local/client-metadata.json")
-    target = Target(url, oauth, private_key=context.get("private_key_pem"))
+    target = SignInTarget(url, oauth, private_key=context.get("private_key_pem"))
     storage = MemoryAuthStorage()
-    return Operator(target, net=net, storage=storage, ourselves=ourselves, authorize=authorize)
+    return Operator(target, net=net, storage=storage, client_identity=ourselves, authorize=authorize)
 
 
 def example(schema: Mapping[str, Any]) -> Any:
@@ -116,7 +116,7 @@ async def main(url: str) -> int:
     protocol = {"": "auto", "2026-07-28": "modern", "draft": "modern"}.get(version, "legacy")
     server = {"url": url, "type": "http", "protocol": protocol, "authProviderId": "oauth"}
     failures = 0
-    net = Net()
+    net = OutboundHttp()
     oauth = provider(url, context, net)
     with tempfile.TemporaryDirectory() as folder:
         async with Toolyard.open(

@@ -30,7 +30,7 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 
-from toolyard.clients.callbacks import INPUT_NAME
+from toolyard.clients.callbacks import INPUT_NAME_META_KEY
 
 warnings.simplefilter("ignore")  # The suite asks for what the SDK calls deprecated.
 
@@ -97,7 +97,7 @@ async def inputs(
 
 async def request(ctx: Any, name: str, one: dict[str, Any]) -> Any:
     asked, answered = KINDS[one["method"]]
-    params = {**one["params"], "_meta": {INPUT_NAME: name}}
+    params = {**one["params"], "_meta": {INPUT_NAME_META_KEY: name}}
     related = ServerMessageMetadata(related_request_id=ctx.request_id)
     made = asked.model_validate({**one, "params": params})
     return await ctx.session.send_request(made, answered, metadata=related)

@@ -16,10 +16,10 @@ from fastapi import FastAPI
 from tests.conftest import ROOT
 from tests.docs import package_picture
 
-from toolyard.cli.app import SECTIONS, app
+from toolyard.cli.app import COMMAND_SECTIONS, app
 from toolyard.config.settings.table import SETTINGS, Settings
 from toolyard.web import api
-from toolyard.web.api.openapi import document
+from toolyard.web.api.openapi import build_openapi_document
 
 FOLDER = ROOT / "docs/reference"
 NOTE = "<!-- Written by `make reference` from the code; a test fails when it is out of date. -->"
@@ -61,7 +61,7 @@ def settings() -> str:
 def commands() -> str:
     lines = ["# Commands", "", NOTE, ""]
     root = click.Context(app, info_name="toolyard", **app.context_settings)
-    for title, names in SECTIONS.items():
+    for title, names in COMMAND_SECTIONS.items():
         lines += [f"## {title}", ""]
         for name in names:
             found = app.get_command(root, name)
@@ -91,7 +91,7 @@ def help_of(one: click.Command, context: click.Context) -> str:
 def routes() -> str:
     made = FastAPI()
     made.include_router(api.router, prefix="/api/v1")
-    said = document(made)
+    said = build_openapi_document(made)
     lines = ["# The API, route by route", "", NOTE, "", "See [the API](../api.md) for how to use it.", ""]
     lines += list(statuses(said))
     for path, methods in said["paths"].items():

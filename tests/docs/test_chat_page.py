@@ -8,20 +8,20 @@ import click
 from tests.docs.pages import read
 
 from toolyard.cli.app import app
-from toolyard.cli.chat.single_turn import CODES
-from toolyard.cli.chat.slash_commands import COMMANDS
-from toolyard.types.chat import Ending, Kind
+from toolyard.cli.chat.single_turn import EXIT_CODES
+from toolyard.cli.chat.slash_commands import COMMAND_NAMES
+from toolyard.types.chat import Kind, TurnOutcome
 
 PAGE = read("docs/chat.md").partition("## In the terminal")[2]
 
 
 def test_every_command_of_a_conversation_is_there() -> None:
-    assert set(re.findall(r"^\| `(/\w+)", PAGE, re.MULTILINE)) == COMMANDS
+    assert set(re.findall(r"^\| `(/\w+)", PAGE, re.MULTILINE)) == COMMAND_NAMES
 
 
 def test_every_exit_code_is_there() -> None:
     told = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
-    assert told == {*CODES.values(), 1, 2, 4}
+    assert told == {*EXIT_CODES.values(), 1, 2, 4}
 
 
 def test_every_option_is_there() -> None:
@@ -39,4 +39,4 @@ def test_every_kind_of_event_and_every_ending_is_there() -> None:
     told = {kind for first, _ in table for kind in re.findall(r"`(\w+)`", first)}
     assert {kind.value for kind in Kind} <= told
     (end,) = (rest for first, rest in table if first == "`end`")
-    assert [ending.value for ending in Ending if f"`{ending}`" not in end] == []
+    assert [ending.value for ending in TurnOutcome if f"`{ending}`" not in end] == []

@@ -17,7 +17,7 @@ PAGE = "docs/chat.md"
 async def test_the_tables_of_models_are_valid(tmp_path: Path) -> None:
     text = next(each.text for each in examples(PAGE) if "[models." in each.text)
     (tmp_path / "toolyard.toml").write_text(text)
-    models = Models.of(load_settings(tmp_path, env={}))
+    models = Models.from_settings(load_settings(tmp_path, env={}))
     assert [choice.id for choice in models.choices][:3] == ["fast", "careful", "house"]
     assert models.default == "fast"
 

@@ -10,7 +10,7 @@ from tests.docs import package_picture
 from tests.docs.reference import FOLDER, PAGES
 
 from toolyard.config import parse_config
-from toolyard.config.entries.checked_object import Entry
+from toolyard.config.entries.checked_object import CheckedObject
 from toolyard.config.sources.json_document import JsonValue
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": {}}
@@ -39,13 +39,13 @@ def test_the_picture_of_the_packages_follows_the_architecture_test() -> None:
 
 def test_every_key_that_a_configuration_may_have_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[str] = set()
-    get = Entry.get
+    get = CheckedObject.get
 
-    def noting(entry: Entry, key: str) -> JsonValue:
+    def noting(entry: CheckedObject, key: str) -> JsonValue:
         asked.add(key)
         return get(entry, key)
 
-    monkeypatch.setattr(Entry, "get", noting)
+    monkeypatch.setattr(CheckedObject, "get", noting)
     for each in EVERYTHING:
         parse_config(json.dumps(each))
     assert {"trust", "silence", "grant", "serverId", "command"} <= asked

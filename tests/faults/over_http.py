@@ -16,7 +16,7 @@ import trustme
 from tests.faults.suite import Room, address, beside, call, case, then_works
 from tests.resolving import Names
 
-from toolyard.net import Guard, Net
+from toolyard.net import AddressGuard, OutboundHttp
 
 GROUP = "HTTP"
 
@@ -127,7 +127,7 @@ async def rebinding(room: Room) -> str:
 
     names = Names({})
     names.table["rebinds.example"] = ["93.184.216.34", "169.254.169.254"]
-    net = Net(Guard(make_socket=Recording), resolver=names)
+    net = OutboundHttp(AddressGuard(socket_factory=Recording), resolver=names)
     told = ""
     async with beside(room, address(room, "good")) as yard:
         assert await call(yard) == "works: hello"

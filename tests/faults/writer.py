@@ -25,7 +25,7 @@ PROMISE = "promise"
 async def main(folder: Path, url: str | None) -> None:
     database = await Database.open(folder, url=url, secret_key=KEY)
     registry = Registry(database.registry, Settings(), clock=lambda: 1.0)
-    user = await database.people.add_user(uuid4().hex, Role.USER)
+    user = await database.accounts.add_user(uuid4().hex, Role.USER)
     choice = ChoiceDraft(kind="header", key="X-Key")
     server = await registry.add_server(ServerDraft(uuid4().hex, "https://example.org/mcp", choices=(choice,)))
     while True:

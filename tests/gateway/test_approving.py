@@ -16,9 +16,9 @@ import pytest
 from tests.gateway.conftest import Modern, Old, Reply, odd
 from tests.web.conftest import Local
 
-from toolyard.agents.chat.approval_grants import Remember, granted
+from toolyard.agents.chat.approval_grants import GrantScope, create_grant
 from toolyard.gateway.input_required import approvals
-from toolyard.gateway.input_required.memory_approvals import MemoryApprovals
+from toolyard.gateway.input_required.memory_approvals import MemoryApprovalStore
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.approval import Approval
 
@@ -55,10 +55,10 @@ class Door:
     async def waiting(self) -> list[Approval]:
         return list(await self.local.site.database.approvals.waiting(self.owner))
 
-    async def say(self, approval: Approval, *, yes: bool, remember: Remember | None = None) -> None:
+    async def say(self, approval: Approval, *, yes: bool, remember: GrantScope | None = None) -> None:
         """As the page does it."""
         site = self.local.site
-        await site.chats.answer(self.owner, approval.id, yes=yes, remember=remember)
+        await site.chats.answer_approval(self.owner, approval.id, yes=yes, remember=remember)
 
     async def call(self, arguments: dict[str, Any] | None = None) -> Any:
         body = {"arguments": arguments or {}}
@@ -128,7 +128,7 @@ async def test_the_api_answers_with_the_link_and_works_after_the_yes(door: Any) 
     assert link in answer.json["hint"]
     await here.call({"text": "a"})
     assert await here.waiting() == [asked]
-    await here.say(asked, yes=True, remember=Remember(3600, "any", here=False))
+    await here.say(asked, yes=True, remember=GrantScope(3600, "any", here=False))
     for text in ("a", "b"):
         assert (await here.call({"text": text})).status == 200
     assert await here.waiting() == []
@@ -150,7 +150,7 @@ async def test_one_persons_yes_is_nobody_elses(door: Any) -> None:
     bob = await here.local.person("bob")
     store = here.local.site.database.approvals
     assert not await store.answer(bob.user.id, asked.id, yes=True, at=1.0, grant=None)
-    await here.say(asked, yes=True, remember=Remember(3600, "any", here=False))
+    await here.say(asked, yes=True, remember=GrantScope(3600, "any", here=False))
     path = f"/api/v1/tools/{WRITE}/call"
     assert (await bob.token.post(path, {"arguments": {}})).status == 409
     assert (await here.call()).status == 200
@@ -161,7 +161,7 @@ async def test_another_definition_is_not_what_was_approved(door: Any) -> None:
     await here.call()
     (asked,) = await here.waiting()
     store = here.local.site.database.approvals
-    grant = granted(asked, Remember(3600, "any", here=False), here.local.site.clock())
+    grant = create_grant(asked, GrantScope(3600, "any", here=False), here.local.site.clock())
     other = "0" * len(grant.definition_hash)
 
     changed = replace(grant, definition_hash=other)
@@ -171,7 +171,7 @@ async def test_another_definition_is_not_what_was_approved(door: Any) -> None:
 
 async def test_many_calls_do_not_flood_the_page(door: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setattr(approvals, "_MOST", 5)
+    monkeypatch.setattr(approvals, "_MAX_PENDING_APPROVALS", 5)
     here: Door = await door(MAY_CALL)
     answers = await asyncio.gather(*(here.call({"text": str(number % 8)}) for number in range(24)))
     assert len(await here.waiting()) == 5
@@ -296,7 +296,7 @@ async def test_an_answer_needs_nothing_that_a_process_keeps(door: Any) -> None:
     here: Door = await door()
     name, _, state = question(await here.modern().call(WRITE))
     # What one process keeps in memory is not needed: all of it is in the state and the database.
-    here.local.site.mcp.gateway.parked._waiting.clear()  # pyright: ignore[reportPrivateUsage]
+    here.local.site.mcp.gateway.suspended_calls._calls.clear()  # pyright: ignore[reportPrivateUsage]
     answers = {name: {"action": "accept"}}
     reply = await here.modern().call(WRITE, inputResponses=answers, requestState=state)
     assert reply.text == "plain"
@@ -515,23 +515,23 @@ async def test_over_standard_streams_the_client_is_asked(tmp_path: Path) -> None
 
 
 async def test_what_a_program_remembers_is_used_once_and_by_its_owner() -> None:
-    store = MemoryApprovals()
+    store = MemoryApprovalStore()
     asked = Approval("a", "ann", "one/write", WRITE, "hash", {}, "why", 1.0)
-    await store.ask(asked)
+    await store.add(asked)
     assert await store.waiting("ann") == [asked]
     assert await store.waiting("bob") == []
     assert not await store.answer("bob", "a", yes=True, at=2.0, grant=None)
-    grant = granted(asked, None, 2.0)
+    grant = create_grant(asked, None, 2.0)
     assert await store.answer("ann", "a", yes=True, at=2.0, grant=grant)
     assert not await store.answer("ann", "a", yes=False, at=3.0, grant=None)
 
     async def use(owner: str = "ann", hash: str = "hash", now: float = 3.0) -> Any:
-        return await store.use(owner, "one/write", hash, lambda predicate: True, None, now)
+        return await store.use_grant(owner, "one/write", hash, lambda predicate: True, None, now)
 
     assert await use("bob") is None
     assert await use(hash="other") is None
     assert await use(now=1e12) is None
-    await store.ask(asked)
+    await store.add(asked)
     await store.answer("ann", "a", yes=True, at=2.0, grant=grant)
     assert await use() == grant
     assert await use() is None

@@ -13,7 +13,7 @@ from tests.web.conftest import Local
 from yarl import URL
 
 from toolyard.gateway import cancellation
-from toolyard.gateway.cancellation import Cancelling
+from toolyard.gateway.cancellation import CancellableRequests
 
 
 async def begun(site: Local, http: aiohttp.ClientSession) -> Old:
@@ -81,7 +81,7 @@ async def test_a_strange_id_is_ignored(open_site: Any, http: aiohttp.ClientSessi
 
 async def test_a_flood_fills_nothing_and_what_is_old_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     task = asyncio.ensure_future(asyncio.sleep(0))
-    held = Cancelling()
+    held = CancellableRequests()
     for number in range(10_000):
         held.cancel(number)
         held.cancel(f"{number}" * 100)
@@ -90,6 +90,6 @@ async def test_a_flood_fills_nothing_and_what_is_old_does_not_count(monkeypatch:
     with pytest.raises(asyncio.CancelledError):
         held.begin(9_999, task)
     assert not task.cancelled()
-    monkeypatch.setattr(cancellation, "_EARLY", 0.0)
+    monkeypatch.setattr(cancellation, "_EARLY_CANCELLATION_SECONDS", 0.0)
     held.begin(9_998, task)
     await task

@@ -314,7 +314,9 @@ async def test_a_subscription_tells_what_was_asked_for(pair: Local, http: aiohtt
             "toolsListChanged": True,
         }
         assert acknowledged["params"]["_meta"] == {f"{META}/subscriptionId": 1}
-        pair.site.mcp.gateway.hub.heard("two", "local", "notifications/tools/list_changed", {})
+        pair.site.mcp.gateway.client_subscriptions.on_notification(
+            "two", "local", "notifications/tools/list_changed", {}
+        )
         changed = await _next(response)
         assert changed["method"] == "notifications/tools/list_changed"
 

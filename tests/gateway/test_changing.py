@@ -12,7 +12,7 @@ from tests.gateway.conftest import Modern, Old, next_message, odd
 from tests.gateway.watched_server import WatchedServer
 from tests.web.conftest import Client, Local, write_config
 
-from toolyard.catalog.lock.storage import Place
+from toolyard.catalog.lock.storage import PinKey
 from toolyard.config import load_config
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ async def test_a_client_hears_that_a_changed_tool_was_accepted(
         assert await tools(client) == set()
         lock = there.site.parts.locks.registry
         assert lock is not None
-        place = Place(made_here["id"])
+        place = PinKey(made_here["id"])
         (change,) = await lock.changes(place, "Tracker")
         await lock.accept(place, "Tracker", [change.key])
         await lists_changed(stream)

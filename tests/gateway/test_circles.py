@@ -16,14 +16,14 @@ import pytest
 from tests.agents.chat.house import chat_server, fake_model
 from tests.gateway.conftest import Modern, Old
 
-from toolyard.agents.chat.event_writer import Scribe
+from toolyard.agents.chat.event_writer import EventWriter
 from toolyard.agents.chat.turn import Turn
-from toolyard.clients.session import Link, _Call  # pyright: ignore[reportPrivateUsage]
+from toolyard.clients.session import McpSession, _PendingCall  # pyright: ignore[reportPrivateUsage]
 from toolyard.errors import ApprovalNeeded
-from toolyard.gateway.http.exchange import Watched
+from toolyard.gateway.http.exchange import DisconnectWatcher
 from toolyard.gateway.http.sessions import HttpSession
-from toolyard.gateway.legacy_session import Session
-from toolyard.web.services import Site
+from toolyard.gateway.legacy_session import LegacySession
+from toolyard.web.services import Services
 
 if TYPE_CHECKING:
     from tests.conftest import Listening
@@ -31,7 +31,16 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.both_loops
 
 Until = Callable[..., Awaitable[None]]
-OURS = (ApprovalNeeded, HttpSession, Link, Scribe, Session, Turn, Watched, _Call)
+OURS = (
+    ApprovalNeeded,
+    HttpSession,
+    McpSession,
+    EventWriter,
+    LegacySession,
+    Turn,
+    DisconnectWatcher,
+    _PendingCall,
+)
 ROUNDS = 3
 WAITS = "s_wait"
 """A call that never ends by itself."""
@@ -42,7 +51,7 @@ class Door:
     """A Toolyard with a server whose calls wait, and a model that calls it."""
 
     url: str
-    site: Site
+    site: Services
     journal: Path
     http: aiohttp.ClientSession
     until: Until

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from toolyard.gateway.caller_view import Offering
-from toolyard.gateway.error_responses import Refusal
-from toolyard.gateway.input_required.request_state import LIFE, Sealer
+from toolyard.gateway.caller_view import CallerView
+from toolyard.gateway.error_responses import RpcErrorResponse
+from toolyard.gateway.input_required.request_state import REQUEST_STATE_SECONDS, RequestStateSealer
 from toolyard.types.server import HttpSpec, Server
 
 YEAR = 366 * 86_400.0
@@ -20,8 +20,8 @@ SERVER = Server("docs", HttpSpec("https://docs.example/mcp"))
 def is_fresh(fetched_at: float, changed_at: float = 0.0) -> bool:
     caller: Any = SimpleNamespace(principal=None, agent=None, bundles=(), filters=())
     gateway: Any = SimpleNamespace(parts=None, changed={"docs": changed_at})
-    offering = Offering.__new__(Offering)
-    offering.gateway, offering.caller, offering._asked = gateway, caller, 0.0
+    offering = CallerView.__new__(CallerView)
+    offering.gateway, offering.caller, offering._last_listed_at = gateway, caller, 0.0
     catalogue = SimpleNamespace(listing=SimpleNamespace(ttl=None), fetched_at=fetched_at)
     roster: Any = SimpleNamespace(catalogues={"docs": catalogue}, failures={})
     return offering._is_fresh(SERVER, roster)
@@ -41,10 +41,10 @@ def test_a_change_announced_while_the_clock_was_ahead_is_not_fetched_for_ever() 
 
 def test_a_request_state_sealed_while_the_clock_was_ahead_is_refused() -> None:
     now = 1_800_000_000.0 + YEAR
-    sealer = Sealer(clock=lambda: now)
+    sealer = RequestStateSealer(clock=lambda: now)
     sealed = sealer.seal({"round": 1}, "ann", "tools/call", {})
     assert sealer.open(sealed, "ann", "tools/call", {}) == {"round": 1}
     now -= YEAR
-    with pytest.raises(Refusal):
+    with pytest.raises(RpcErrorResponse):
         sealer.open(sealed, "ann", "tools/call", {})
-    assert LIFE < YEAR
+    assert REQUEST_STATE_SECONDS < YEAR

@@ -24,9 +24,9 @@ A, B = "watched://a", "watched://b"
 async def server(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[WatchedServer]:
-    monkeypatch.setattr(upstream_subscriptions, "_AGAIN", 0.05)
-    monkeypatch.setattr(upstream_subscriptions, "_LOOK", 0.05)
-    monkeypatch.setattr(transport, "_RETRY", 0.05)
+    monkeypatch.setattr(upstream_subscriptions, "_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(upstream_subscriptions, "_PING_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(transport, "_DEFAULT_RETRY_SECONDS", 0.05)
     made = WatchedServer(modern=request.param == "modern", sessions=request.param != "sessionless")
     await made.start()
     yield made

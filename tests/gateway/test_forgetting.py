@@ -10,7 +10,7 @@ from tests.gateway.conftest import Modern, odd
 from tests.web.conftest import Local
 
 from toolyard.types.config import Configuration
-from toolyard.web.services import Site
+from toolyard.web.services import Services
 
 if TYPE_CHECKING:
     from tests.conftest import Listening
@@ -26,16 +26,16 @@ async def team(open_site: Any) -> Local:
     return await open_site({}, people_mode="password")
 
 
-def kept(site: Site, id: str) -> set[str]:
+def kept(site: Services, id: str) -> set[str]:
     """Where anything is kept that names a server whose id begins so."""
-    gateway, calls = site.mcp.gateway, site.parts.calls
-    gates: Any = vars(calls)["_gates"]
+    gateway, calls = site.mcp.gateway, site.parts.call_path
+    gates: Any = vars(calls)["_policy_cache"]
     places: dict[str, Any] = {
         "changes": gateway.changed,
-        "tools": vars(gateway)["_written"],
-        "lists": vars(gateway.shelves)["_shelves"],
-        "lanes": vars(gateway.upstream)["_free"],
-        "states": vars(site.holdings)["_learned"],
+        "tools": vars(gateway)["_encoded_tools"],
+        "lists": vars(gateway.listing_cache)["_entries"],
+        "lanes": vars(gateway.upstream)["_idle_connections"],
+        "states": vars(site.instance_sync)["_stored_since_by_server"],
         "secrets": vars(calls)["_secrets"],
         "gates": [key for each in gates._shared.values() for key in each._kept],
     }
@@ -63,7 +63,7 @@ async def test_nothing_is_kept_of_instances_that_were_deleted(
         shown = await ada.token.post(f"/api/v1/tools/mcp_{slug}__echo/call", {"arguments": {"text": "x"}})
         assert shown.status == 200, shown.text
         await ada.token.get("/api/v1/status")
-        team.site.mcp.gateway._heard(f"@{ada.user.id}/{slug}", ada.user.id, CHANGED, {})  # pyright: ignore[reportPrivateUsage]
+        team.site.mcp.gateway._on_notification(f"@{ada.user.id}/{slug}", ada.user.id, CHANGED, {})  # pyright: ignore[reportPrivateUsage]
         assert kept(team.site, f"@{ada.user.id}/") == PLACES
         assert (await ada.token.delete(f"/api/v1/instances/{made.json['id']}")).status == 204
     await ada.token.get("/api/v1/instances")
@@ -83,8 +83,8 @@ async def test_nothing_is_kept_of_servers_that_left_the_configuration(
 
 
 async def test_nothing_is_kept_of_chats_that_were_deleted(open_site: Any) -> None:
-    site: Site = (await open_site({})).site
-    callers: Any = vars(site.chats)["_yard"]._callers
+    site: Services = (await open_site({})).site
+    callers: Any = vars(site.chats)["_backend"]._callers
     for _ in range(3):
         chat = await site.chats.create("local")
         await site.chats.tools("local", chat.id)

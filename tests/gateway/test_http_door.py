@@ -240,10 +240,10 @@ async def test_a_session_ends_with_delete(pair: Local, http: aiohttp.ClientSessi
     assert begun.result["protocolVersion"] == "2025-11-25"
     await client.call("one_told")
     manager = pair.site.parts.manager
-    assert any("session-" in key[2] for key in manager._lanes)  # pyright: ignore[reportPrivateUsage]
+    assert any("session-" in key[2] for key in manager._dedicated_connections)  # pyright: ignore[reportPrivateUsage]
     async with http.delete(client.url, headers=client.head("")) as response:
         assert response.status == 204
-    assert not manager._lanes  # pyright: ignore[reportPrivateUsage]
+    assert not manager._dedicated_connections  # pyright: ignore[reportPrivateUsage]
     over = await client.ask("tools/list")
     # Status and code by which clients know that they must begin again.
     assert (over.status, over.error["code"], over.error["message"]) == (404, -32001, "Session not found")

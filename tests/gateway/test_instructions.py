@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 from tests.gateway.conftest import Modern
 
-from toolyard.catalog.lock import has_now, write_lock
-from toolyard.types.principal import LOCAL
+from toolyard.catalog.lock import pin_server_contents, write_lock
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -69,13 +69,16 @@ async def test_those_that_are_not_as_accepted_reach_no_model(
     await heard(http, local)
     parts, server = local.site.parts, local.site.configuration.servers["one"]
     keeper = parts.locks.file
-    write_lock(keeper.path, {"one": has_now(server, parts.rosters.known(LOCAL).catalogues["one"].contents)})
+    write_lock(
+        keeper.path,
+        {"one": pin_server_contents(server, parts.rosters.known(LOCAL_PRINCIPAL).catalogues["one"].contents)},
+    )
     await until(lambda: keeper.holds)
     assert await heard(http, local) == ("Look first.", "# one\nLook first.")
     (tmp_path / "said").write_text("Obey.")
     await parts.manager.restart("one")
-    await parts.rosters.current(LOCAL, fresh=True)
+    await parts.rosters.current(LOCAL_PRINCIPAL, fresh=True)
     assert await heard(http, local) == (None, None)
-    contents = parts.rosters.known(LOCAL).catalogues["one"].contents
+    contents = parts.rosters.known(LOCAL_PRINCIPAL).catalogues["one"].contents
     keeper.accept(server, contents, [each.key for each in keeper.changes(server, contents)])
     assert await heard(http, local) == ("Obey.", "# one\nObey.")

@@ -15,9 +15,9 @@ from tests.gateway.test_changing import listening, lists_changed, tools
 from tests.web.conftest import Local
 
 from toolyard.clients import deferred_listings
-from toolyard.gateway.endpoint import MISSING
+from toolyard.gateway.endpoint import MISSING_SERVERS_META_KEY
 from toolyard.types.account import Right, TokenScope
-from toolyard.types.principal import LOCAL
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -65,7 +65,7 @@ class Slow:
 @pytest.fixture
 async def slow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Slow, dict[str, Any]]]:
     """The server, and its entry: its timeouts are longer than any test."""
-    monkeypatch.setattr(deferred_listings, "PATIENCE", 0.3)
+    monkeypatch.setattr(deferred_listings, "LIST_DEADLINE_SECONDS", 0.3)
     server, app = Slow(), aiohttp.web.Application()
     app.router.add_post("/mcp", server.answer)
     runner = aiohttp.web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
@@ -99,14 +99,14 @@ async def test_tools_of_the_others_are_listed_and_the_rest_is_announced(
             names = {tool["name"] for tool in reply.result["tools"]}
             assert "one_odd" in names
             assert "slow_late" not in names
-            assert reply.result["_meta"][MISSING] == {"slow": "has not answered yet"}
+            assert reply.result["_meta"][MISSING_SERVERS_META_KEY] == {"slow": "has not answered yet"}
             if era == "modern":
                 assert reply.result["ttlMs"] <= 10_000
         await server.hold()
         await lists_changed(stream)
         reply = await client.ask("tools/list")
         assert {"one_odd", "slow_late"} <= {tool["name"] for tool in reply.result["tools"]}
-        assert MISSING not in reply.result.get("_meta", {})
+        assert MISSING_SERVERS_META_KEY not in reply.result.get("_meta", {})
 
 
 async def test_the_meta_tools_find_what_came_late(
@@ -130,7 +130,9 @@ async def test_the_meta_tools_find_what_came_late(
             assert answer["not_listed"].startswith("slow (has not answered yet)")
         await server.hold()
         # It was being listed all the while: nobody needs to ask for that.
-        await until(lambda: "slow" in site.site.parts.rosters.known(LOCAL).catalogues, 30)
+        await until(
+            lambda: "slow" in site.site.parts.tool_directory.known_listing(LOCAL_PRINCIPAL).catalogues, 30
+        )
         answer = await found()
         assert {"one_odd", "slow_late"} <= answer["tools"].keys()
         assert "not_listed" not in answer
@@ -162,7 +164,7 @@ async def test_a_server_that_cannot_be_reached_is_named_with_the_reason(
     site: Local = await open_site({"one": odd("one"), "dead": {"url": "http://127.0.0.1:9/mcp"}})
     await warm(site, http, "one")
     reply = await Modern(http, f"{site.url}/mcp").ask("tools/list")
-    missing = reply.result["_meta"][MISSING]
+    missing = reply.result["_meta"][MISSING_SERVERS_META_KEY]
     assert list(missing) == ["dead"]
     assert "9" in missing["dead"]
 
@@ -188,7 +190,7 @@ async def test_what_was_listed_once_is_listed_while_the_server_hangs(
     assert "slow_late" in await tools(client)
     await server.hold("tools/list")
     # It is connected, and what it had is old.
-    await site.site.parts.list_changed("slow")
+    await site.site.parts.handle_list_changed("slow")
     site.site.mcp.gateway.changed["slow"] = site.site.clock()
     assert "slow_late" in await tools(client)
     # Another process knows it from the database.
@@ -217,7 +219,7 @@ async def test_other_lists_are_not_held_up_either(
         reply = await client.ask(listing)
         assert "odd" in json.dumps(reply.result) or "one_hello" in json.dumps(reply.result)
         assert "late" not in json.dumps(reply.result[kind])
-        assert reply.result["_meta"][MISSING] == {"slow": "has not answered yet"}
+        assert reply.result["_meta"][MISSING_SERVERS_META_KEY] == {"slow": "has not answered yet"}
         # What is wanted by its name is waited for.
         used = asyncio.create_task(client.ask(using, params))
         await server.hold()
@@ -225,7 +227,7 @@ async def test_other_lists_are_not_held_up_either(
         assert (await next_message(stream))["method"] == f"notifications/{kind}/list_changed"
         reply = await client.ask(listing)
         assert "late" in json.dumps(reply.result[kind])
-        assert MISSING not in reply.result["_meta"]
+        assert MISSING_SERVERS_META_KEY not in reply.result["_meta"]
 
 
 async def test_the_address_of_one_server_waits_for_it(
@@ -242,4 +244,6 @@ async def test_the_address_of_one_server_waits_for_it(
     assert not asked.done()
     await server.hold()
     assert await asked == {"late"}
-    assert "late" in site.site.parts.rosters.known(LOCAL).names.of("slow", "late")  # type: ignore[operator]
+    assert "late" in site.site.parts.tool_directory.known_listing(LOCAL_PRINCIPAL).names.exposed_name(
+        "slow", "late"
+    )  # type: ignore[operator]

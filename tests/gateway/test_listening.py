@@ -12,7 +12,7 @@ from tests.gateway.conftest import Modern, Old, next_message, odd
 from tests.web.conftest import Local, Person
 
 from toolyard.gateway.http import sessions
-from toolyard.gateway.surface.resource_uris import Places
+from toolyard.gateway.surface.resource_uris import ResourceMap
 
 
 @pytest.fixture
@@ -49,13 +49,13 @@ async def test_who_may_not_come_any_more_is_not_told_any_more(
     await session.begin()
     hers = [await listen(Modern(http, url, headers=bearer(ann))), await get(session)]
     his = await listen(Modern(http, url, headers=bearer(ben)))
-    people = team.site.database.people
+    people = team.site.database.accounts
     [token] = await people.tokens(ann.user.id)
     assert await people.delete_token(ann.user.id, token.id)
     async with asyncio.timeout(30):
         for stream in hers:
             await stream.read()
-    team.site.mcp.gateway.hub.tools_changed()
+    team.site.mcp.gateway.client_subscriptions.notify_tools_changed()
     assert (await next_message(his))["method"] == "notifications/tools/list_changed"
     his.close()
 
@@ -66,7 +66,7 @@ async def test_who_came_for_nothing_but_to_listen_is_not_told_any_more_either(
     url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
     hers = await listen(Modern(http, url, headers=bearer(ann)))
     his = await listen(Modern(http, url, headers=ben.browser.headers))
-    people = team.site.database.people
+    people = team.site.database.accounts
     [token] = await people.tokens(ann.user.id)
     assert await people.delete_token(ann.user.id, token.id)
     async with asyncio.timeout(30):
@@ -95,7 +95,7 @@ async def test_a_session_lasts_as_long_as_somebody_listens(
     await heard.begin()
     await silent.begin()
     stream = await get(heard)
-    monkeypatch.setattr(sessions, "_IDLE", 0.0)
+    monkeypatch.setattr(sessions, "_MAX_IDLE_SECONDS", 0.0)
     await new.begin()
     assert (await heard.ask("ping")).result == {}
     assert (await silent.ask("ping")).status == 404
@@ -105,7 +105,7 @@ async def test_a_session_lasts_as_long_as_somebody_listens(
 async def test_who_begins_very_many_sessions_loses_their_own(
     team: Local, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "_MOST", 3)
+    monkeypatch.setattr(sessions, "_MAX_SESSIONS", 3)
     url, ann, ben = f"{team.url}/mcp", await team.person("ann"), await team.person("ben")
     his = Old(http, url, headers=bearer(ben))
     await his.begin()
@@ -132,19 +132,21 @@ async def test_sessions_that_rest_keep_no_server_from_others(
 async def test_where_resources_are_is_found_out_once(
     pair: Local, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Places] = []
-    of = Places.of
+    made: list[ResourceMap] = []
+    of = ResourceMap.from_listings
 
-    def counted(*lists: Any) -> Places:
+    def counted(*lists: Any) -> ResourceMap:
         made.append(of(*lists))
         return made[-1]
 
-    monkeypatch.setattr(Places, "of", counted)
+    monkeypatch.setattr(ResourceMap, "from_listings", counted)
     client = Modern(http, f"{pair.url}/mcp")
     for name in ("one", "two", "one"):
         read = await client.ask("resources/read", {"uri": f"odd://{name}"})
         assert read.result["contents"][0]["text"] == f"odd://{name} of {name}"
     assert len(made) == 1
-    pair.site.mcp.gateway.shelves.heard("one", "local", "notifications/resources/list_changed", {})
+    pair.site.mcp.gateway.listing_cache.on_notification(
+        "one", "local", "notifications/resources/list_changed", {}
+    )
     await client.ask("resources/list")
     assert len(made) == 2

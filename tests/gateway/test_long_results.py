@@ -13,7 +13,7 @@ from tests.gateway.conftest import LARGE, Modern, Old, Reply, odd
 from tests.gateway.large_server import data, words
 from tests.web.conftest import Local
 
-from toolyard.meta.meta_tools import no_result
+from toolyard.meta.meta_tools import missing_result_message
 from toolyard.types.account import Right, TokenScope
 
 LONG = 150_000
@@ -282,7 +282,7 @@ async def test_a_token_for_one_server_reads_nothing_of_another(
     handle = uri.rpartition("/")[2]
     through = Modern(http, f"{team.url}/mcp?mode=meta", headers=bearer)
     answer = (await through.call("result_read", {"handle": handle})).result["structuredContent"]
-    assert answer == {"ok": False, "error": no_result(handle)}
+    assert answer == {"ok": False, "error": missing_result_message(handle)}
     own = Modern(http, f"{team.url}/mcp?mode=meta", headers=wide.headers)
     assert (await own.call("result_read", {"handle": handle})).result["structuredContent"]["ok"]
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.clients import ClientManager
-from toolyard.gateway.client_subscriptions import Hub, Watch
-from toolyard.gateway.error_responses import Refusal
-from toolyard.gateway.http.event_streams import Stream
-from toolyard.gateway.input_required.request_state import LIFE, Sealer
-from toolyard.gateway.surface.paging import page
-from toolyard.gateway.surface.resource_uris import Places
-from toolyard.protocol.codec import decode, encode, written
+from toolyard.clients import ConnectionManager
+from toolyard.gateway.client_subscriptions import ClientSubscriptions, Subscription
+from toolyard.gateway.error_responses import RpcErrorResponse
+from toolyard.gateway.http.event_streams import EventStream
+from toolyard.gateway.input_required.request_state import REQUEST_STATE_SECONDS, RequestStateSealer
+from toolyard.gateway.surface.paging import paginate_items
+from toolyard.gateway.surface.resource_uris import ResourceMap
+from toolyard.protocol.codec import decode, encode, encode_fragment
 from toolyard.types.principal import Principal
 from toolyard.types.server import HttpSpec, Server
 
@@ -33,14 +33,14 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=3))
 def test_a_state_opens_for_the_same_request_in_any_round(params: dict[str, Any]) -> None:
-    sealer = Sealer()
+    sealer = RequestStateSealer()
     sealed = sealer.seal({"a": 1}, "ann", "tools/call", {**params, "_meta": 1})
     again = {**params, "_meta": 2, "requestState": sealed, "inputResponses": {}}
     assert sealer.open(sealed, "ann", "tools/call", again) == {"a": 1}
 
 
 def test_a_state_opens_for_nothing_else() -> None:
-    sealer = Sealer()
+    sealer = RequestStateSealer()
     sealed = sealer.seal({}, "ann", "tools/call", {"name": "x"})
     for principal, method, params, text in (
         ("ben", "tools/call", {"name": "x"}, sealed),
@@ -51,20 +51,20 @@ def test_a_state_opens_for_nothing_else() -> None:
         ("ann", "tools/call", {"name": "x"}, 7),
         ("ann", "tools/call", {"name": "x"}, ""),
     ):
-        with pytest.raises(Refusal):
+        with pytest.raises(RpcErrorResponse):
             sealer.open(text, principal, method, params)
-    with pytest.raises(Refusal):
-        Sealer().open(sealed, "ann", "tools/call", {"name": "x"})
+    with pytest.raises(RpcErrorResponse):
+        RequestStateSealer().open(sealed, "ann", "tools/call", {"name": "x"})
 
 
 def test_a_state_expires_and_replicas_share_it() -> None:
     now = [1000.0]
-    one, other = (Sealer(b"k" * 32, lambda: now[0]) for _ in range(2))
+    one, other = (RequestStateSealer(b"k" * 32, lambda: now[0]) for _ in range(2))
     sealed = one.seal({}, "ann", "m", {})
-    now[0] += LIFE - 1
+    now[0] += REQUEST_STATE_SECONDS - 1
     assert other.open(sealed, "ann", "m", {}) == {}
     now[0] += 2
-    with pytest.raises(Refusal, match="expired"):
+    with pytest.raises(RpcErrorResponse, match="expired"):
         other.open(sealed, "ann", "m", {})
 
 
@@ -76,7 +76,7 @@ def test_pages_hold_every_entry_once_and_in_order(items: list[int], size: int) -
     found: list[int] = []
     params: dict[str, Any] = {}
     while True:
-        one = page("x", items, params, size)
+        one = paginate_items("x", items, params, size)
         assert len(one["x"]) <= max(size, len(items) if not params else size)
         found += one["x"]
         if "nextCursor" not in one:
@@ -87,8 +87,8 @@ def test_pages_hold_every_entry_once_and_in_order(items: list[int], size: int) -
 
 @pytest.mark.parametrize("cursor", ["", "x", "YXQgLTE=", "YXQgMTIzNDU2Nzg5MDEy", 7, {}])
 def test_a_cursor_that_was_never_given_is_refused(cursor: object) -> None:
-    with pytest.raises(Refusal):
-        page("x", [1, 2, 3], {"cursor": cursor})
+    with pytest.raises(RpcErrorResponse):
+        paginate_items("x", [1, 2, 3], {"cursor": cursor})
 
 
 # Places of resources.
@@ -101,9 +101,9 @@ def test_every_listed_uri_leads_to_the_resource_that_it_is_listed_for(one: list[
     servers = [Server(name, HttpSpec("http://x")) for name in ("one", "two")]
     named = zip(servers, (one, two), strict=True)
     lists = [(server, [{"uri": uri, "name": server.id} for uri in uris]) for server, uris in named]
-    places = Places.of(lists, [])
-    assert len({each["uri"] for each in places.listed}) == len(one) + len(two)
-    for each in places.listed:
+    places = ResourceMap.from_listings(lists, [])
+    assert len({each["uri"] for each in places.exposed_resources}) == len(one) + len(two)
+    for each in places.exposed_resources:
         found = places.find(each["uri"])
         assert found is not None
         assert found[0] == each["name"]
@@ -113,19 +113,19 @@ def test_every_listed_uri_leads_to_the_resource_that_it_is_listed_for(one: list[
 # Streams.
 
 
-async def collected(stream: Stream, **options: Any) -> bytes:
+async def collected(stream: EventStream, **options: Any) -> bytes:
     sent: list[bytes] = []
 
     async def send(message: Any) -> None:
         sent.append(message.get("body", b""))
 
     async with asyncio.timeout(30):
-        await stream.write(send, **options)
+        await stream.write_to(send, **options)
     return b"".join(sent)
 
 
 async def test_a_slow_reader_loses_notifications_and_no_answer() -> None:
-    stream = Stream()
+    stream = EventStream()
     for number in range(5000):
         stream.put({"method": "notifications/progress", "params": {"progress": number}})
     stream.put({"id": 1, "result": {}})
@@ -136,7 +136,7 @@ async def test_a_slow_reader_loses_notifications_and_no_answer() -> None:
 
 
 async def test_a_reader_that_comes_back_gets_what_it_missed() -> None:
-    stream = Stream("s")
+    stream = EventStream("s")
     for number in range(3):
         stream.put({"id": number})
     stream.end()
@@ -151,8 +151,8 @@ async def test_a_reader_that_comes_back_gets_what_it_missed() -> None:
 
 @given(JSON, st.integers())
 def test_what_is_written_reads_as_what_it_was(value: Any, other: int) -> None:
-    assert decode(encode({"a": [written(value)], "b": other})) == {"a": [value], "b": other}
-    assert json.loads(encode(written(2**70))) == 2**70
+    assert decode(encode({"a": [encode_fragment(value)], "b": other})) == {"a": [value], "b": other}
+    assert json.loads(encode(encode_fragment(2**70))) == 2**70
 
 
 # What servers say unasked.
@@ -160,23 +160,23 @@ def test_what_is_written_reads_as_what_it_was(value: Any, other: int) -> None:
 
 async def test_what_a_server_says_is_for_the_principal_on_whose_connection_it_says_it() -> None:
     servers = [Server("own", HttpSpec("http://x")), Server("common", HttpSpec("http://x"), shared=True)]
-    manager = ClientManager(servers)
-    hub = Hub(manager)
+    manager = ConnectionManager(servers)
+    hub = ClientSubscriptions(manager)
     told: list[tuple[str, str]] = []
     for name in ("ann", "ben"):
-        watch = Watch(
+        watch = Subscription(
             Principal(name), lambda _: True, lambda method, _, name=name: told.append((name, method))
         )
         watch.kinds.add("tools")
         hub.add(watch)
     changed = "notifications/tools/list_changed"
-    hub.heard("own", "ann", changed, {})
+    hub.on_notification("own", "ann", changed, {})
     assert told == [("ann", changed)]
     told.clear()
-    hub.heard("common", "local", changed, {})
+    hub.on_notification("common", "local", changed, {})
     assert sorted(told) == [("ann", changed), ("ben", changed)]
     told.clear()
-    hub.heard("own", "ann", "notifications/prompts/list_changed", {})
+    hub.on_notification("own", "ann", "notifications/prompts/list_changed", {})
     assert told == []
     await hub.close()
     await manager.close_all()

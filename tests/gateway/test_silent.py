@@ -13,12 +13,12 @@ import pytest
 
 from toolyard.clients import Callbacks
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, build
-from toolyard.gateway.client_request import Request
-from toolyard.gateway.endpoint import Front
+from toolyard.core.composition import Parts, build_core
+from toolyard.gateway.client_request import ClientRequest
+from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
-from toolyard.gateway.legacy_session import Session
-from toolyard.protocol.pending import Failure
+from toolyard.gateway.legacy_session import LegacySession
+from toolyard.protocol.pending import RpcFailure
 from toolyard.types.call import Caller
 from toolyard.types.config import Configuration
 from toolyard.types.decision import Surface, WriteTools
@@ -79,26 +79,26 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     ]
     settings = Settings(write_tools=WriteTools.ALLOW)
     configuration = Configuration({server.id: server for server in servers})
-    made = build(configuration, settings, data_dir=tmp_path, callbacks_for=in_chats)
+    made = build_core(configuration, settings, data_dir=tmp_path, callbacks_for=in_chats)
     yield made
     await made.close()
     await runner.cleanup()
 
 
-def request(name: str, *, modern: bool, capabilities: Mapping[str, Any]) -> Request:
+def request(name: str, *, modern: bool, capabilities: Mapping[str, Any]) -> ClientRequest:
     params = {"name": name, "arguments": {}}
     session = None
     if not modern and capabilities:
-        session = Session("2025-11-25", capabilities, {}, tell=lambda message: None)
-    return Request("tools/call", params, modern, lambda message: None, capabilities, session=session)
+        session = LegacySession("2025-11-25", capabilities, {}, send_to_client=lambda message: None)
+    return ClientRequest("tools/call", params, modern, lambda message: None, capabilities, session=session)
 
 
 async def told(
     gateway: Gateway, name: str, caller: Caller = ANN, *, modern: bool, capabilities: Mapping[str, Any]
 ) -> Any:
-    front = Front(gateway, caller)
-    answer = await front.answer(request(name, modern=modern, capabilities=capabilities))
-    assert not isinstance(answer, Failure), answer
+    front = Endpoint(gateway, caller)
+    answer = await front.handle(request(name, modern=modern, capabilities=capabilities))
+    assert not isinstance(answer, RpcFailure), answer
     return json.loads(answer["content"][0]["text"])
 
 
@@ -110,7 +110,7 @@ async def test_a_server_is_told_what_the_client_can_do(parts: Parts, server: str
         found = await told(gateway, f"{server}_told", modern=era == "modern", capabilities=capabilities)
         assert found == capabilities
     # While a chat's call, over the usual connection, tells of its person.
-    result = await parts.calls.call(f"{server}_told", {}, Caller(ANN.principal, chat="one"))
+    result = await parts.call_path.call(f"{server}_told", {}, Caller(ANN.principal, chat="one"))
     assert json.loads(result.text) == FORMS
     await gateway.close()
 
@@ -119,14 +119,14 @@ async def test_what_is_shared_is_not_started_for_each_who_comes(parts: Parts) ->
     gateway = Gateway(parts)
     for caller in (ANN, BOB):
         assert await told(gateway, "common_told", caller, modern=True, capabilities={}) == {}
-    assert len(parts.manager.lanes("silent")) == 1
+    assert len(parts.manager.list_dedicated_connections("silent")) == 1
     await gateway.close()
 
 
 async def test_a_server_that_asks_one_who_cannot_answer_is_at_fault(parts: Parts) -> None:
     gateway = Gateway(parts)
     for modern in (True, False):
-        answer = await Front(gateway, ANN).answer(request("new_ask", modern=modern, capabilities={}))
-        assert isinstance(answer, Failure)
+        answer = await Endpoint(gateway, ANN).handle(request("new_ask", modern=modern, capabilities={}))
+        assert isinstance(answer, RpcFailure)
         assert "not offered" in answer.message
     await gateway.close()

@@ -8,7 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.gateway.surface.structured_truncation import says, shortened, weight
+from toolyard.gateway.surface.structured_truncation import (
+    estimate_characters,
+    is_text_equivalent,
+    truncate_structured,
+)
 
 texts = st.builds(lambda piece, times: piece * times, st.text(max_size=5), st.integers(0, 2_000))
 values = st.recursive(
@@ -28,18 +32,18 @@ def shape(value: Any) -> Any:
 
 @given(values.filter(lambda value: value is not None), st.integers(2_000, 20_000))
 def test_what_is_shortened_fits_and_has_the_same_shape(value: Any, room: int) -> None:
-    found = shortened(value, room, "there")
+    found = truncate_structured(value, room, "there")
     if found is not None:
-        assert weight(found, 10**9) <= 2 * room
+        assert estimate_characters(found, 10**9) <= 2 * room
         assert shape(found) == shape(value)
     else:
-        assert weight(value, 10**9) > room
+        assert estimate_characters(value, 10**9) > room
 
 
 @given(values)
 def test_a_weight_is_about_the_length_of_its_texts(value: Any) -> None:
     held = sum(map(len, _texts(value)))
-    assert weight(value, 10**9) >= held
+    assert estimate_characters(value, 10**9) >= held
 
 
 def _texts(value: Any) -> list[str]:
@@ -54,13 +58,13 @@ def test_what_is_nested_without_end_is_weighed_and_left() -> None:
     deep: Any = "x" * 9_000
     for _ in range(900):
         deep = [deep]
-    assert weight(deep, 10**9) >= 9_000
-    assert shortened(deep, 1_000, "there") is None
-    assert not says("[" * 100_000, deep)
+    assert estimate_characters(deep, 10**9) >= 9_000
+    assert truncate_structured(deep, 1_000, "there") is None
+    assert not is_text_equivalent("[" * 100_000, deep)
 
 
 def test_a_text_says_what_it_is_the_json_of_or_the_only_value() -> None:
-    assert says("a", {"result": "a"})
-    assert says(json.dumps({"a": [1, 2]}, indent=4), {"a": [1, 2]})
-    assert not says("a", {"result": "a", "more": 1})
-    assert not says("found two", {"a": [1, 2]})
+    assert is_text_equivalent("a", {"result": "a"})
+    assert is_text_equivalent(json.dumps({"a": [1, 2]}, indent=4), {"a": [1, 2]})
+    assert not is_text_equivalent("a", {"result": "a", "more": 1})
+    assert not is_text_equivalent("found two", {"a": [1, 2]})

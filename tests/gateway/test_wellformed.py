@@ -16,7 +16,7 @@ from tests.gateway.conftest import HERE, Modern, Old, odd
 from tests.gateway.sloppy_server import LINK, PICTURE, SOUND, TOOLS
 from tests.web.conftest import Local
 
-from toolyard.gateway.surface.list_repair import listed, tool
+from toolyard.gateway.surface.list_repair import repair_list, repair_tool
 
 SLOPPY = {"command": sys.executable, "args": ["-I", "-S", str(HERE / "sloppy_server.py")]}
 READER = Path(__file__).parents[1] / "real_clients/reads_all.cjs"
@@ -77,14 +77,14 @@ async def test_a_legacy_client_gets_what_its_revision_has(
 
 def test_what_is_well_formed_is_the_very_same() -> None:
     fine = {"name": "fine", **TOOLS["fine"]}
-    assert tool(fine, modern=True) is fine
-    assert tool(fine, modern=False) is fine
+    assert repair_tool(fine, modern=True) is fine
+    assert repair_tool(fine, modern=False) is fine
     prompts = [{"name": "ask", "arguments": [{"name": "a", "required": True}], "more": 1}]
-    assert listed("prompts/list", prompts)[0] is prompts[0]
+    assert repair_list("prompts/list", prompts)[0] is prompts[0]
 
 
 def test_what_is_not_is_left_out_or_said_properly() -> None:
-    made = {name: tool({"name": name, **rest}, modern=False) for name, rest in TOOLS.items()}
+    made = {name: repair_tool({"name": name, **rest}, modern=False) for name, rest in TOOLS.items()}
     assert made["nulls"] == {"name": "nulls", "inputSchema": {"type": "object"}}
     assert made["kinds"] == {
         "name": "kinds",
@@ -95,6 +95,6 @@ def test_what_is_not_is_left_out_or_said_properly() -> None:
     }
     assert made["booleans"]["inputSchema"]["properties"] == {"a": {}, "b": {"not": {}}, "c": {}}
     assert made["listed"] == {"name": "listed", "inputSchema": {"type": "object"}}
-    assert listed("resources/list", [{"uri": "a:b", "size": None, "icons": [3]}, {"uri": 3}]) == [
+    assert repair_list("resources/list", [{"uri": "a:b", "size": None, "icons": [3]}, {"uri": 3}]) == [
         {"uri": "a:b", "icons": [], "name": "a:b"}
     ]

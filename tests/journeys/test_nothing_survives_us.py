@@ -155,21 +155,21 @@ asyncio.run(main())
 
 
 def test_leftovers_of_a_dead_owner_are_swept_and_those_of_a_living_one_are_not(tag: str) -> None:
-    here = watchdog.namespace()
+    here = watchdog.pid_namespace()
     dead = subprocess.Popen(["true"])
-    dead_owner = f"{dead.pid}:{watchdog.start_time(dead.pid) or '1'}:{here}:0:1"
+    dead_owner = f"{dead.pid}:{watchdog.process_start_time(dead.pid) or '1'}:{here}:0:1"
     dead.wait()
-    living_owner = f"{os.getpid()}:{watchdog.start_time(os.getpid())}:{here}:0:1"
+    living_owner = f"{os.getpid()}:{watchdog.process_start_time(os.getpid())}:{here}:0:1"
     elsewhere = f"{dead.pid}:1:4026000000:0:1"
     sleeper = ["sleep", "300"]
     marked = {
         owner: subprocess.Popen(
-            sleeper, env={watchdog.VARIABLE: owner, "PATH": os.environ["PATH"], "TAG": tag}
+            sleeper, env={watchdog.MARKER_VARIABLE: owner, "PATH": os.environ["PATH"], "TAG": tag}
         )
         for owner in (dead_owner, living_owner, elsewhere)
     }
     try:
-        watchdog.sweep()
+        watchdog.kill_orphans()
         assert marked[dead_owner].wait(30) == -signal.SIGKILL
         assert marked[living_owner].poll() is None
         assert marked[elsewhere].poll() is None

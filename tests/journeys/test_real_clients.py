@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.conftest import LEGACY, NODE, ROOT, Programs
 
-from toolyard.accounts import People
+from toolyard.accounts import AccountService
 from toolyard.config.settings.table import Settings
 from toolyard.store import Database
 from toolyard.types.account import Right, Role, TokenScope
@@ -92,9 +92,9 @@ class Gateway:
 async def token(folder: Path) -> str:
     """The text of a token that may call."""
     database = await Database.open(folder, url=None, secret_key=None)
-    user = await database.people.add_user("ann", Role.USER)
-    await database.people.set_password_hash(user.id, "none that fits")
-    people = People(database.people, Settings())
+    user = await database.accounts.add_user("ann", Role.USER)
+    await database.accounts.set_password_hash(user.id, "none that fits")
+    people = AccountService(database.accounts, Settings())
     _, text = await people.make_token(user, "test", TokenScope(frozenset({Right.CALL})), None)
     await database.close()
     return text

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from toolyard.clients import Callbacks, ClientManager
+from toolyard.clients import Callbacks, ConnectionManager
 from toolyard.errors import CallTimeout, RpcError, Unreachable
-from toolyard.types.server import HttpSpec, Protocol, Server, StdioSpec, Timeouts
+from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec, Timeouts
 from toolyard.types.status import State
 
 from .conftest import LEGACY, NODE, PYTHONS, SDK_SERVER, Serve
@@ -65,12 +65,12 @@ async def test_servers_of_the_official_sdk_do_everything_they_can(kind: str, ser
         asked.append(params["message"])
         return {"action": "accept", "content": {"name": "Ada"}}
 
-    async with ClientManager(
+    async with ConnectionManager(
         [sdk_server(serve, kind)],
         callbacks=Callbacks(elicitation=elicit),
-        on_told=lambda server, method, params: told.append(method),
+        on_notification=lambda server, method, params: told.append(method),
     ) as manager:
-        facts = await manager.facts("s")
+        facts = await manager.ensure_connected("s")
         assert facts.version == ("2026-07-28" if kind in MODERN else "2025-11-25")
         assert facts.info["name"] == "sdk-server"
         assert facts.instructions == "Try everything."
@@ -106,8 +106,8 @@ async def test_servers_of_the_official_sdk_do_everything_they_can(kind: str, ser
 async def test_a_cancelled_call_and_a_timed_out_call_reach_the_server(
     kind: str, serve: Serve, tmp_path: Path
 ) -> None:
-    async with ClientManager([sdk_server(serve, kind)]) as manager:
-        await manager.facts("s")
+    async with ConnectionManager([sdk_server(serve, kind)]) as manager:
+        await manager.ensure_connected("s")
         first = tmp_path / "first"
         call = asyncio.ensure_future(manager.call("s", "wait", {"seconds": 60, "marker": str(first)}))
         await until((tmp_path / "first.begun").exists)
@@ -131,7 +131,7 @@ async def test_a_cancelled_call_and_a_timed_out_call_reach_the_server(
 async def test_a_restarted_http_server_is_used_again_without_anyone_noticing(kind: str, serve: Serve) -> None:
     server = sdk_server(serve, kind)
     (running,) = serve.running
-    async with ClientManager([server]) as manager:
+    async with ConnectionManager([server]) as manager:
         assert text_of(await manager.call("s", "echo", {"text": "one"})) == "one"
         running.stop()
         with pytest.raises(Unreachable):
@@ -157,7 +157,7 @@ async def test_the_everything_server_works_over_each_of_its_transports(transport
         return {"roots": [{"uri": "file:///tmp", "name": "tmp"}]}
 
     callbacks = Callbacks(sampling=sample, roots=roots)
-    async with ClientManager([Server("every", spec)], callbacks=callbacks) as manager:
+    async with ConnectionManager([Server("every", spec)], callbacks=callbacks) as manager:
         names = {tool["name"] for tool in (await manager.list_tools("every")).tools}
         assert {"echo", "get-sum", "get-tiny-image"} <= names
         assert text_of(await manager.call("every", "get-sum", {"a": 2, "b": 40})).endswith("42.")
@@ -186,7 +186,7 @@ async def test_the_everything_server_works_over_each_of_its_transports(transport
 async def test_the_filesystem_server_reads_and_stays_in_its_folder(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("hello from disk")
     spec = StdioSpec(str(NODE / "mcp-server-filesystem"), (str(tmp_path),))
-    async with ClientManager([Server("fs", spec)]) as manager:
+    async with ConnectionManager([Server("fs", spec)]) as manager:
         result = await manager.call("fs", "read_text_file", {"path": str(tmp_path / "note.txt")})
         assert "hello from disk" in text_of(result)
         outside = await manager.call("fs", "read_text_file", {"path": "/etc/hostname"})
@@ -197,14 +197,14 @@ async def test_the_memory_server_keeps_what_it_was_told(tmp_path: Path) -> None:
     env = {"MEMORY_FILE_PATH": str(tmp_path / "memory.json")}
     server = Server("memory", StdioSpec(str(NODE / "mcp-server-memory"), env=env))
     entity = {"name": "Ada", "entityType": "person", "observations": ["wrote the first program"]}
-    async with ClientManager([server]) as manager:
+    async with ConnectionManager([server]) as manager:
         await manager.call("memory", "create_entities", {"entities": [entity]})
         await manager.restart("memory")
         assert "first program" in text_of(await manager.call("memory", "read_graph"))
 
 
 async def test_the_time_server_tells_the_time() -> None:
-    async with ClientManager([Server("time", StdioSpec(str(LEGACY / "mcp-server-time")))]) as manager:
+    async with ConnectionManager([Server("time", StdioSpec(str(LEGACY / "mcp-server-time")))]) as manager:
         result = await manager.call("time", "get_current_time", {"timezone": "UTC"})
         assert '"timezone": "UTC"' in text_of(result)
 
@@ -216,7 +216,7 @@ async def test_the_git_server_reads_a_repository(tmp_path: Path) -> None:
     subprocess.run([*git, "add", "."], check=True)
     subprocess.run([*git, "commit", "-qm", "the first commit"], check=True)
     spec = StdioSpec(str(LEGACY / "mcp-server-git"), ("--repository", str(tmp_path)))
-    async with ClientManager([Server("git", spec)]) as manager:
+    async with ConnectionManager([Server("git", spec)]) as manager:
         log = await manager.call("git", "git_log", {"repo_path": str(tmp_path)})
         assert "the first commit" in text_of(log)
 
@@ -224,21 +224,23 @@ async def test_the_git_server_reads_a_repository(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("protocol", "sdk", "version"),
     [
-        (Protocol.LEGACY, "sdk2", "2025-11-25"),
-        (Protocol.LEGACY, "sdk1", "2025-11-25"),
-        (Protocol.MODERN, "sdk2", "2026-07-28"),
+        (ProtocolEra.LEGACY, "sdk2", "2025-11-25"),
+        (ProtocolEra.LEGACY, "sdk1", "2025-11-25"),
+        (ProtocolEra.MODERN, "sdk2", "2026-07-28"),
     ],
 )
-async def test_a_configured_era_is_spoken_without_a_probe(protocol: Protocol, sdk: str, version: str) -> None:
+async def test_a_configured_era_is_spoken_without_a_probe(
+    protocol: ProtocolEra, sdk: str, version: str
+) -> None:
     spec = StdioSpec(PYTHONS[sdk], (str(SDK_SERVER), "stdio"))
-    async with ClientManager([Server("s", spec, protocol=protocol)]) as manager:
-        assert (await manager.facts("s")).version == version
+    async with ConnectionManager([Server("s", spec, protocol=protocol)]) as manager:
+        assert (await manager.ensure_connected("s")).version == version
         assert text_of(await manager.call("s", "echo", {"text": "x"})) == "x"
 
 
 async def test_a_legacy_server_that_must_be_modern_says_what_to_change() -> None:
     spec = StdioSpec(PYTHONS["sdk1"], (str(SDK_SERVER), "stdio"))
-    async with ClientManager([Server("s", spec, protocol=Protocol.MODERN)]) as manager:
+    async with ConnectionManager([Server("s", spec, protocol=ProtocolEra.MODERN)]) as manager:
         (status,) = await manager.connect()
         assert status.state is State.FAILED
         assert "does not speak protocol version 2026-07-28" in (status.cause or "")
@@ -247,7 +249,7 @@ async def test_a_legacy_server_that_must_be_modern_says_what_to_change() -> None
 
 @pytest.mark.parametrize("kind", ["sdk1-stdio", "sdk2-http"])
 async def test_a_result_of_forty_megabytes_arrives_whole(kind: str, serve: Serve) -> None:
-    async with ClientManager([sdk_server(serve, kind)]) as manager:
+    async with ConnectionManager([sdk_server(serve, kind)]) as manager:
         # The SDK sends the text twice, as content and as structured content: 40 MB in one message.
         result = await manager.call("s", "big", {"megabytes": 20})
         assert len(result["structuredContent"]["result"]) == 20_000_000

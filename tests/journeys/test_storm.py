@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from toolyard.clients import ClientManager
+from toolyard.clients import ConnectionManager
 from toolyard.errors import OutcomeUnknown, ServerError
-from toolyard.types.server import HttpSpec, Restart, Server, StdioSpec
+from toolyard.types.server import HttpSpec, RestartPolicy, Server, StdioSpec
 
 from .conftest import PYTHONS, SDK_SERVER, Serve
 
@@ -22,7 +22,7 @@ CALLS = 1000
 AT_ONCE = 64
 
 
-async def storm(manager: ClientManager, kill: object, journal: Path) -> Counter[str]:
+async def storm(manager: ConnectionManager, kill: object, journal: Path) -> Counter[str]:
     """Calls at full concurrency with kills in between; what became of each."""
     outcomes: dict[str, str] = {}
     numbers = iter(range(CALLS))
@@ -81,7 +81,9 @@ async def test_every_call_over_http_ends_and_none_runs_twice(
         running.stop()
         await asyncio.to_thread(running.start)
 
-    async with ClientManager([Server("s", HttpSpec(f"http://127.0.0.1:{running.port}/{path}"))]) as manager:
+    async with ConnectionManager(
+        [Server("s", HttpSpec(f"http://127.0.0.1:{running.port}/{path}"))]
+    ) as manager:
         outcomes = await storm(manager, kill, journal)
     assert outcomes["done"] > 0
 
@@ -94,8 +96,8 @@ async def test_every_call_over_stdio_ends_and_none_runs_twice(
     journal = tmp_path / "journal"
     journal.touch()
     spec = StdioSpec(PYTHONS[sdk], (str(SDK_SERVER), "stdio", "--journal", str(journal)))
-    server = Server("s", spec, restart=Restart.ON_FAILURE)
-    async with ClientManager([server]) as manager:
+    server = Server("s", spec, restart=RestartPolicy.ON_FAILURE)
+    async with ConnectionManager([server]) as manager:
 
         async def kill() -> None:
             pid = manager.status("s").pid

@@ -22,7 +22,7 @@ from tests.conftest import ROOT
 from tests.journeys.test_replicas import Replica, running
 from tests.ports import free_port
 
-from toolyard.accounts import People
+from toolyard.accounts import AccountService
 from toolyard.config.settings.table import Settings
 from toolyard.store import Database
 from toolyard.types.account import Right, Role, TokenScope
@@ -91,9 +91,9 @@ async def balanced(folder: Path, replicas: list[Replica]) -> AsyncIterator[str]:
 
 async def token(folder: Path, url: str) -> str:
     database = await Database.open(folder, url=url, secret_key=KEY)
-    user = await database.people.add_user("crowd", Role.USER)
-    await database.people.set_password_hash(user.id, "none that fits")
-    people = People(database.people, Settings())
+    user = await database.accounts.add_user("crowd", Role.USER)
+    await database.accounts.set_password_hash(user.id, "none that fits")
+    people = AccountService(database.accounts, Settings())
     _, text = await people.make_token(user, "crowd", TokenScope(frozenset({Right.CALL})), None)
     await database.close()
     return text

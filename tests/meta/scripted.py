@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from toolyard.catalog.cache import Catalogues
-from toolyard.catalog.exposed_names import Naming
-from toolyard.catalog.storage import MemoryStorage
-from toolyard.clients import ClientManager
-from toolyard.clients.call_path import CallPath, CallRules
-from toolyard.clients.tool_directory import Rosters
-from toolyard.meta import Budgets, Finder, MetaTools
-from toolyard.results import Limits
-from toolyard.types.catalog import Listing
+from toolyard.catalog.cache import CatalogueCache
+from toolyard.catalog.exposed_names import NameAssigner
+from toolyard.catalog.storage import MemoryCatalogueStorage
+from toolyard.clients import ConnectionManager
+from toolyard.clients.call_path import CallPath, CallSettings
+from toolyard.clients.tool_directory import ToolDirectory
+from toolyard.meta import CallerSearch, MetaToolLimits, MetaTools
+from toolyard.results import ResultLimits
+from toolyard.types.catalog import RawListing
 from toolyard.types.decision import WriteTools
 from toolyard.types.principal import Principal
 from toolyard.types.server import Server, StdioSpec
@@ -29,7 +29,7 @@ def server(id: str, **fields: Any) -> Server:
     return Server(id, StdioSpec("never-started"), **fields)
 
 
-class _Manager(ClientManager):
+class _Manager(ConnectionManager):
     """Answers calls itself, and notes them."""
 
     def __init__(self, servers: list[Server], answer: Callable[[str, str, Any], Any]) -> None:
@@ -52,17 +52,19 @@ class Core:
         *,
         answer: Callable[[str, str, Any], Any] | None = None,
         write_tools: WriteTools = WriteTools.ALLOW,
-        budgets: Budgets = Budgets(),  # noqa: B008 - frozen
+        budgets: MetaToolLimits = MetaToolLimits(),  # noqa: B008 - frozen
         **options: Any,
     ) -> None:
-        async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> Listing:
-            return Listing(tools=tuple(tools[server_id]))
+        async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
+            return RawListing(tools=tuple(tools[server_id]))
 
         self.manager = _Manager(servers, answer or (lambda *_: said("done")))
-        self.rosters = Rosters(self.manager, Catalogues(fetch, MemoryStorage()), Naming())
-        rules = CallRules(write_tools, Limits())
+        self.rosters = ToolDirectory(
+            self.manager, CatalogueCache(fetch, MemoryCatalogueStorage()), NameAssigner()
+        )
+        rules = CallSettings(write_tools, ResultLimits())
         self.calls = CallPath(self.manager, self.rosters, rules, **options)
-        self.meta = MetaTools(self.rosters, self.calls, Finder(self.calls), budgets)
+        self.meta = MetaTools(self.rosters, self.calls, CallerSearch(self.calls), budgets)
 
     async def __call__(self, name: str, arguments: Any, caller: Any) -> dict[str, Any]:
         return await self.meta.answer(name, arguments, caller)

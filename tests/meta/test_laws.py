@@ -79,7 +79,7 @@ async def test_nothing_hidden_is_found_listed_described_or_called(
 ) -> None:
     core = Core(some, listed(), write_tools=write_tools)
     through = Caller(caller.principal, Surface.MODEL_META, caller.agent, caller.bundles, caller.choice)
-    await core.rosters.current(caller.principal)
+    await core.rosters.refresh(caller.principal)
     every = [f"{owner}_{name}" for owner in SERVERS for name in NAMES]
     visible = set()
     for owner in SERVERS:

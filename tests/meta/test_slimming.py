@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from toolyard.meta.compact_schema import slim
+from toolyard.meta.compact_schema import make_compact_schema
 
 
 def test_what_tells_nothing_is_left_out_and_names_stay() -> None:
@@ -23,7 +23,7 @@ def test_what_tells_nothing_is_left_out_and_names_stay() -> None:
         "required": ["title"],
     }
     before = copy.deepcopy(schema)
-    assert slim(schema) == {
+    assert make_compact_schema(schema) == {
         "type": "object",
         "properties": {
             "title": {"type": "string"},
@@ -37,14 +37,14 @@ def test_what_tells_nothing_is_left_out_and_names_stay() -> None:
 
 
 def test_a_schema_that_allows_more_says_so_still() -> None:
-    assert slim({"additionalProperties": {"type": "string", "title": "x"}}) == {
+    assert make_compact_schema({"additionalProperties": {"type": "string", "title": "x"}}) == {
         "additionalProperties": {"type": "string"}
     }
-    assert slim({"additionalProperties": True}) == {"additionalProperties": True}
+    assert make_compact_schema({"additionalProperties": True}) == {"additionalProperties": True}
 
 
 def test_depth_ends_it() -> None:
     schema: dict[str, Any] = {"title": "x"}
     for _ in range(250):
         schema = {"items": schema, "title": "y"}
-    assert slim(schema)
+    assert make_compact_schema(schema)

@@ -12,7 +12,7 @@ from aiohttp import web
 from tests.net.raw import sockets
 from yarl import URL
 
-from toolyard.net import Net
+from toolyard.net import OutboundHttp
 
 
 @dataclass
@@ -68,8 +68,8 @@ async def server() -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-async def net() -> AsyncIterator[Net]:
-    net = Net()
+async def net() -> AsyncIterator[OutboundHttp]:
+    net = OutboundHttp()
     yield net
     await net.close()
 

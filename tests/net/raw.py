@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from yarl import URL
 
-from toolyard.net import Answer, Net
+from toolyard.net import HttpResponse, OutboundHttp
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -139,19 +139,19 @@ def ending(*pieces: bytes) -> Talk:
 
 
 async def ask(
-    net: Net,
+    net: OutboundHttp,
     url: URL,
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
     *,
     guarded: bool = False,
-) -> Answer:
+) -> HttpResponse:
     async with asyncio.timeout(30):
-        return await net.origin(url, guarded=guarded).ask(method, url, headers or {}, body)
+        return await net.origin_pool(url, guarded=guarded).request(method, url, headers or {}, body)
 
 
-async def all_of(answer: Answer) -> bytes:
+async def all_of(answer: HttpResponse) -> bytes:
     """The whole body."""
     parts: list[bytes] = []
     async with asyncio.timeout(30):
@@ -160,6 +160,6 @@ async def all_of(answer: Answer) -> bytes:
     return b"".join(parts)
 
 
-async def get(net: Net, url: URL) -> bytes:
+async def get(net: OutboundHttp, url: URL) -> bytes:
     """The body of what is answered to a GET."""
     return await all_of(await ask(net, url))

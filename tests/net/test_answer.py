@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.net.raw import OK, Peer, all_of, ask, ending, get, saying, talking
 
-from toolyard.net import Net, NotHttp
-from toolyard.net.http1.response import PIECE
+from toolyard.net import HttpProtocolError, OutboundHttp
+from toolyard.net.http1.response import MAX_BUFFERED_BYTES
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -35,7 +35,7 @@ def bytewise(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", ["gzip", "x-gzip", "GZip", "identity", ""])
-async def test_a_packed_body_is_unpacked(net: Net, name: str) -> None:
+async def test_a_packed_body_is_unpacked(net: OutboundHttp, name: str) -> None:
     said = gzip.compress(WORDS) if "zip" in name.lower() else WORDS
     async with talking(saying(packed(said, name=name))) as server:
         answer = await ask(net, server.url)
@@ -51,7 +51,9 @@ async def test_a_packed_body_is_unpacked(net: Net, name: str) -> None:
     [[b"one"], [b"one", b"two"], [b"", b"one", b"", b"two", b""], [WORDS, WORDS], [b""]],
     ids=["one", "two", "with-empty", "long", "empty"],
 )
-async def test_a_body_packed_in_several_parts_is_unpacked_whole(net: Net, members: list[bytes]) -> None:
+async def test_a_body_packed_in_several_parts_is_unpacked_whole(
+    net: OutboundHttp, members: list[bytes]
+) -> None:
     said = packed(b"".join(gzip.compress(member) for member in members))
     async with talking(saying(said)) as whole, talking(saying(*bytewise(said))) as split:
         for server in (whole, split):
@@ -59,7 +61,7 @@ async def test_a_body_packed_in_several_parts_is_unpacked_whole(net: Net, member
 
 
 @pytest.mark.parametrize("head", ["200 OK\r\nContent-Length: 0", "204 No Content", "304 Not Modified"])
-async def test_a_body_that_is_said_to_be_packed_may_be_none(net: Net, head: str) -> None:
+async def test_a_body_that_is_said_to_be_packed_may_be_none(net: OutboundHttp, head: str) -> None:
     async with talking(saying(f"HTTP/1.1 {head}\r\nContent-Encoding: gzip\r\n\r\n".encode())) as server:
         assert await get(net, server.url) == b""
         assert await get(net, server.url) == b""
@@ -80,9 +82,9 @@ BADLY_PACKED = {
 
 
 @pytest.mark.parametrize("kind", BADLY_PACKED)
-async def test_a_body_that_is_not_packed_as_it_says_is_told(net: Net, kind: str) -> None:
+async def test_a_body_that_is_not_packed_as_it_says_is_told(net: OutboundHttp, kind: str) -> None:
     async with talking(saying(packed(BADLY_PACKED[kind]))) as server:
-        with pytest.raises(NotHttp, match="not packed as it says"):
+        with pytest.raises(HttpProtocolError, match="not packed as it says"):
             await get(net, server.url)
 
 
@@ -92,17 +94,17 @@ def bomb() -> bytes:
     return gzip.compress(b"".join(os.urandom(64) + bytes(8128) for _ in range(8192)), 1)
 
 
-async def test_a_body_that_unpacks_to_over_a_hundred_times_its_size_is_refused(net: Net) -> None:
+async def test_a_body_that_unpacks_to_over_a_hundred_times_its_size_is_refused(net: OutboundHttp) -> None:
     async with talking(saying(packed(gzip.compress(bytes(64 << 20))))) as server:
         answer = await ask(net, server.url)
         size = 0
-        with pytest.raises(NotHttp, match="more than 100 times its size"):
+        with pytest.raises(HttpProtocolError, match="more than 100 times its size"):
             while piece := await answer.more():
                 size += len(piece)
     assert size <= 8 << 20
 
 
-async def test_up_to_a_megabyte_a_body_may_unpack_to_any_multiple_of_its_size(net: Net) -> None:
+async def test_up_to_a_megabyte_a_body_may_unpack_to_any_multiple_of_its_size(net: OutboundHttp) -> None:
     async with talking(saying(packed(gzip.compress(bytes(1 << 20))))) as server:
         answer = await ask(net, server.url)
         size = 0
@@ -111,7 +113,7 @@ async def test_up_to_a_megabyte_a_body_may_unpack_to_any_multiple_of_its_size(ne
     assert size == 1 << 20
 
 
-async def test_other_tasks_run_while_a_body_is_unpacked(net: Net, bomb: bytes) -> None:
+async def test_other_tasks_run_while_a_body_is_unpacked(net: OutboundHttp, bomb: bytes) -> None:
     turns, done = 0, asyncio.Event()
 
     async def count() -> None:
@@ -132,7 +134,7 @@ async def test_other_tasks_run_while_a_body_is_unpacked(net: Net, bomb: bytes) -
 
 
 @pytest.mark.both_loops
-async def test_what_a_small_body_becomes_comes_in_pieces(net: Net, bomb: bytes) -> None:
+async def test_what_a_small_body_becomes_comes_in_pieces(net: OutboundHttp, bomb: bytes) -> None:
     async with talking(saying(packed(bomb))) as server:
         answer = await ask(net, server.url)
         size = 0
@@ -140,17 +142,17 @@ async def test_what_a_small_body_becomes_comes_in_pieces(net: Net, bomb: bytes) 
         try:
             async with asyncio.timeout(60):
                 while piece := await answer.more():
-                    assert len(piece) <= PIECE
+                    assert len(piece) <= MAX_BUFFERED_BYTES
                     size += len(piece)
             most = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
     assert size == 64 << 20
-    assert most < 16 * PIECE
+    assert most < 16 * MAX_BUFFERED_BYTES
 
 
 @pytest.mark.both_loops
-async def test_who_has_read_enough_of_it_can_stop(net: Net, bomb: bytes) -> None:
+async def test_who_has_read_enough_of_it_can_stop(net: OutboundHttp, bomb: bytes) -> None:
     gone = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
@@ -162,13 +164,13 @@ async def test_who_has_read_enough_of_it_can_stop(net: Net, bomb: bytes) -> None
 
     async with talking(talk) as server, asyncio.timeout(30):
         answer = await ask(net, server.url)
-        assert len(await answer.more()) == PIECE
+        assert len(await answer.more()) == MAX_BUFFERED_BYTES
         answer.close()
         await gone.wait()
 
 
 @pytest.mark.parametrize("again", [bytes(65536), gzip.compress(b"") * 2000], ids=["zeros", "empty-parts"])
-async def test_what_follows_a_packed_body_without_end_is_not_kept(net: Net, again: bytes) -> None:
+async def test_what_follows_a_packed_body_without_end_is_not_kept(net: OutboundHttp, again: bytes) -> None:
     async def talk(peer: Peer) -> None:
         await peer.asked()
         await peer.say(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"hello"))
@@ -180,21 +182,21 @@ async def test_what_follows_a_packed_body_without_end_is_not_kept(net: Net, agai
         tracemalloc.start()
         try:
             assert await answer.more() == b"hello"
-            with pytest.raises((NotHttp, TimeoutError)):
+            with pytest.raises((HttpProtocolError, TimeoutError)):
                 async with asyncio.timeout(0.5):
                     await answer.more()
             most = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
             answer.close()
-    assert most < 16 * PIECE
+    assert most < 16 * MAX_BUFFERED_BYTES
 
 
 # No faster than it is read.
 
 
 @pytest.mark.both_loops
-async def test_a_server_waits_for_a_reader_that_does_not_read(net: Net) -> None:
+async def test_a_server_waits_for_a_reader_that_does_not_read(net: OutboundHttp) -> None:
     total, said = 64 << 20, 0
 
     async def talk(peer: Peer) -> None:
@@ -224,9 +226,9 @@ async def test_a_server_waits_for_a_reader_that_does_not_read(net: Net) -> None:
 
 @pytest.mark.both_loops
 async def test_an_answer_that_came_before_it_was_read_does_not_stop_the_next_one(
-    net: Net, until: Callable[..., Awaitable[None]]
+    net: OutboundHttp, until: Callable[..., Awaitable[None]]
 ) -> None:
-    size = PIECE + 9
+    size = MAX_BUFFERED_BYTES + 9
     said = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode() + bytes(size)
     async with talking(saying(said)) as server:
         unread = await ask(net, server.url)
@@ -288,7 +290,7 @@ def test_an_answer_is_the_same_in_whatever_pieces_it_comes(
     pieces = [said[start:end] for start, end in zip([0, *cuts], [*cuts, len(said)], strict=True)]
 
     async def heard() -> list[object]:
-        net = Net()
+        net = OutboundHttp()
         try:
             async with talking(ending(*pieces)) as server:
                 answer = await ask(net, server.url)

@@ -12,7 +12,7 @@ import pytest
 from tests.net.raw import OK, all_of, ask, get, saying, talking
 from yarl import URL
 
-from toolyard.net import Net
+from toolyard.net import OutboundHttp
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 Until = Callable[..., Awaitable[None]]
@@ -27,7 +27,7 @@ def words(head: bytes) -> dict[str, list[str]]:
     return said
 
 
-async def test_a_request_says_what_it_is_given_and_little_else(net: Net) -> None:
+async def test_a_request_says_what_it_is_given_and_little_else(net: OutboundHttp) -> None:
     async with talking(saying(OK)) as server:
         url = server.url.with_path("/a b/ü").with_query({"q": "x y&z"}).with_fragment("part")
         for _ in range(2):
@@ -45,7 +45,7 @@ async def test_a_request_says_what_it_is_given_and_little_else(net: Net) -> None
             }
 
 
-async def test_a_request_without_a_body_says_no_length_and_an_empty_one_does(net: Net) -> None:
+async def test_a_request_without_a_body_says_no_length_and_an_empty_one_does(net: OutboundHttp) -> None:
     async with talking(saying(OK)) as server:
         await all_of(await ask(net, server.url, "DELETE"))
         await all_of(await ask(net, server.url, "POST", {}, b""))
@@ -66,7 +66,7 @@ async def test_a_request_without_a_body_says_no_length_and_an_empty_one_does(net
     ],
 )
 async def test_a_header_with_a_line_break_is_refused_before_anything_is_sent(
-    net: Net, kept: bool, header: tuple[str, str], until: Until
+    net: OutboundHttp, kept: bool, header: tuple[str, str], until: Until
 ) -> None:
     async with talking(saying(OK)) as server:
         if kept:
@@ -78,7 +78,7 @@ async def test_a_header_with_a_line_break_is_refused_before_anything_is_sent(
         assert await get(net, server.url) == b"hello"
 
 
-async def test_a_header_that_cannot_be_encoded_is_refused_too(net: Net, until: Until) -> None:
+async def test_a_header_that_cannot_be_encoded_is_refused_too(net: OutboundHttp, until: Until) -> None:
     async with talking(saying(OK)) as server:
         with pytest.raises(ValueError):
             await ask(net, server.url, "GET", {"X": "\udcff"})
@@ -86,7 +86,7 @@ async def test_a_header_that_cannot_be_encoded_is_refused_too(net: Net, until: U
         assert server.heads == []
 
 
-async def test_credentials_of_the_address_are_said_and_given_ones_win(net: Net) -> None:
+async def test_credentials_of_the_address_are_said_and_given_ones_win(net: OutboundHttp) -> None:
     async with talking(saying(OK)) as server:
         url = server.url.with_user("mé").with_password("p:w")
         await get(net, url)
@@ -96,7 +96,7 @@ async def test_credentials_of_the_address_are_said_and_given_ones_win(net: Net) 
         assert all(head.startswith(b"GET /mcp HTTP/1.1\r\n") for head in server.heads)
 
 
-async def test_the_host_that_the_configuration_says_wins(net: Net) -> None:
+async def test_the_host_that_the_configuration_says_wins(net: OutboundHttp) -> None:
     async with talking(saying(OK)) as server:
         for name in ("Host", "host"):
             await all_of(await ask(net, server.url, "GET", {name: "inner.example"}))
@@ -112,13 +112,13 @@ def version_6() -> bool:
 
 
 @pytest.mark.skipif(not version_6(), reason="this machine has no IPv6")
-async def test_an_address_of_six_parts_is_said_in_brackets(net: Net) -> None:
+async def test_an_address_of_six_parts_is_said_in_brackets(net: OutboundHttp) -> None:
     async with talking(saying(OK), host="::1") as server:
         await get(net, server.url)
         assert words(server.heads[0])["host"] == [f"[::1]:{server.url.port}"]
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "ws://127.0.0.1/", "/nowhere", "mailto:me@example.com"])
-async def test_what_is_no_address_of_the_web_is_refused(net: Net, url: str) -> None:
+async def test_what_is_no_address_of_the_web_is_refused(net: OutboundHttp, url: str) -> None:
     with pytest.raises((ValueError, aiohttp.ClientError)):
         await ask(net, URL(url))

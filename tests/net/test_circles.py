@@ -10,19 +10,19 @@ import aiohttp
 import pytest
 from tests.net.raw import OK, all_of, ask, ending, saying, talking
 
-from toolyard.net import Answer, Net
-from toolyard.net.http1.connection import Line
+from toolyard.net import HttpResponse, OutboundHttp
+from toolyard.net.http1.connection import Http1Connection
 
 HANGS = saying()
 
 
-async def failing(net: Net, said: bytes) -> None:
+async def failing(net: OutboundHttp, said: bytes) -> None:
     async with talking(ending(said)) as server:
         with pytest.raises(aiohttp.ClientError):
             await all_of(await ask(net, server.url))
 
 
-async def cancelled(net: Net, said: bytes) -> None:
+async def cancelled(net: OutboundHttp, said: bytes) -> None:
     async with talking(saying(said) if said else HANGS) as server:
         task = asyncio.ensure_future(_all(net, server.url))
         while not server.heads:
@@ -32,12 +32,12 @@ async def cancelled(net: Net, said: bytes) -> None:
             await task
 
 
-async def _all(net: Net, url: object) -> bytes:
+async def _all(net: OutboundHttp, url: object) -> bytes:
     return await all_of(await ask(net, url))  # type: ignore[arg-type]
 
 
-def _ours() -> list[Answer | Line]:
-    return [each for each in gc.get_objects() if type(each) in (Answer, Line)]
+def _ours() -> list[HttpResponse | Http1Connection]:
+    return [each for each in gc.get_objects() if type(each) in (HttpResponse, Http1Connection)]
 
 
 @pytest.mark.both_loops
@@ -52,7 +52,7 @@ def _ours() -> list[Answer | Line]:
     ],
     ids=["no answer", "no HTTP", "half an answer", "cancelled", "cancelled in the body"],
 )
-async def test_nothing_waits_for_the_collector(net: Net, way: object, said: bytes) -> None:
+async def test_nothing_waits_for_the_collector(net: OutboundHttp, way: object, said: bytes) -> None:
     await way(net, OK[:-1])  # type: ignore[operator]
     gc.collect()
     # What others in this process still hold is not ours to judge.

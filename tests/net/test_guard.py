@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolyard.errors import ConfigError
-from toolyard.net import AddressRefused, Guard, Net, is_private
+from toolyard.net import AddressGuard, AddressRefused, OutboundHttp, is_private
 
 if TYPE_CHECKING:
     from tests.net.conftest import Server
@@ -161,13 +161,13 @@ class Answers(AbstractResolver):
         pass
 
 
-def resolve_with(net: Net, guarded: bool, resolver: Answers) -> None:
+def resolve_with(net: OutboundHttp, guarded: bool, resolver: Answers) -> None:
     connector = net.session(guarded=guarded).connector
     assert isinstance(connector, aiohttp.TCPConnector)
     connector._resolver = resolver
 
 
-async def get(net: Net, url: Any, *, guarded: bool) -> str:
+async def get(net: OutboundHttp, url: Any, *, guarded: bool) -> str:
     async with (
         asyncio.timeout(30),
         net.session(guarded=guarded).get(url, **net.options(url, guarded=guarded)) as response,
@@ -175,7 +175,7 @@ async def get(net: Net, url: Any, *, guarded: bool) -> str:
         return await response.text()
 
 
-async def refused(net: Net, url: Any) -> str:
+async def refused(net: OutboundHttp, url: Any) -> str:
     """The words with which a guarded request is refused."""
     with pytest.raises(aiohttp.ClientConnectorError) as caught:
         await get(net, url, guarded=True)
@@ -186,7 +186,7 @@ async def refused(net: Net, url: Any) -> str:
 @pytest.mark.both_loops
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0x7f000001"])
 async def test_the_guard_refuses_what_the_unguarded_session_reaches(
-    server: Server, net: Net, host: str
+    server: Server, net: OutboundHttp, host: str
 ) -> None:
     assert await get(net, server.at(host), guarded=False) == "hello"
     assert "is private" in await refused(net, server.at(host))
@@ -196,7 +196,7 @@ async def test_the_guard_refuses_what_the_unguarded_session_reaches(
 @pytest.mark.both_loops
 @pytest.mark.parametrize("host", ["127.1", "2130706433", "0177.0.0.1", "127.0.0.1.", "0x7f.1"])
 async def test_no_other_way_to_write_a_private_address_leads_there(
-    server: Server, net: Net, host: str
+    server: Server, net: OutboundHttp, host: str
 ) -> None:
     with pytest.raises(aiohttp.ClientError):
         await get(net, server.at(host), guarded=True)
@@ -208,14 +208,14 @@ async def test_no_other_way_to_write_a_private_address_leads_there(
     "host", ["[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]", "169.254.169.254", "10.0.0.1"]
 )
 async def test_the_guard_refuses_private_literals_without_dialling(
-    server: Server, net: Net, host: str
+    server: Server, net: OutboundHttp, host: str
 ) -> None:
     assert "is private" in await refused(net, server.at(host))
     assert server.seen == []
 
 
 @pytest.mark.both_loops
-async def test_a_name_that_leads_to_a_private_address_is_refused(server: Server, net: Net) -> None:
+async def test_a_name_that_leads_to_a_private_address_is_refused(server: Server, net: OutboundHttp) -> None:
     for guarded in (True, False):
         resolve_with(net, guarded, Answers(["127.0.0.1"]))
     url = server.at("innocent.example")
@@ -241,7 +241,7 @@ async def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_a_name_that_was_public_when_it_was_looked_up_is_refused_when_it_is_private_at_the_socket(
-    server: Server, net: Net, dialled: list[str]
+    server: Server, net: OutboundHttp, dialled: list[str]
 ) -> None:
     resolver = Answers(["93.184.216.34"], ["127.0.0.1"])
     resolve_with(net, True, resolver)
@@ -255,7 +255,7 @@ async def test_a_name_that_was_public_when_it_was_looked_up_is_refused_when_it_i
 
 
 async def test_a_check_before_the_request_is_not_what_protects(
-    server: Server, net: Net, dialled: list[str]
+    server: Server, net: OutboundHttp, dialled: list[str]
 ) -> None:
     resolver = Answers(["93.184.216.34"], ["127.0.0.1"])
     resolve_with(net, True, resolver)
@@ -270,7 +270,7 @@ async def test_a_check_before_the_request_is_not_what_protects(
     [["93.184.216.34", "127.0.0.1"], ["127.0.0.1", "93.184.216.34"], ["::1", "93.184.216.34", "127.0.0.1"]],
 )
 async def test_of_several_addresses_the_private_ones_are_never_dialled(
-    server: Server, net: Net, dialled: list[str], addresses: list[str]
+    server: Server, net: OutboundHttp, dialled: list[str], addresses: list[str]
 ) -> None:
     resolve_with(net, True, Answers(addresses))
     with pytest.raises(aiohttp.ClientConnectorError):
@@ -279,7 +279,7 @@ async def test_of_several_addresses_the_private_ones_are_never_dialled(
     assert server.seen == []
 
 
-async def test_the_guard_lets_public_addresses_pass(net: Net, dialled: list[str]) -> None:
+async def test_the_guard_lets_public_addresses_pass(net: OutboundHttp, dialled: list[str]) -> None:
     resolve_with(net, True, Answers(["93.184.216.34"]))
     with pytest.raises(aiohttp.ClientConnectorError) as caught:
         await get(net, aiohttp.client.URL("http://public.example:8080/"), guarded=True)
@@ -289,7 +289,7 @@ async def test_the_guard_lets_public_addresses_pass(net: Net, dialled: list[str]
 
 @pytest.mark.both_loops
 async def test_a_connection_of_the_unguarded_session_is_no_way_around_the_guard(
-    server: Server, net: Net
+    server: Server, net: OutboundHttp
 ) -> None:
     assert await get(net, server.url, guarded=False) == "hello"
     assert "is private" in await refused(net, server.url)
@@ -301,33 +301,35 @@ async def test_a_connection_of_the_unguarded_session_is_no_way_around_the_guard(
 
 
 def test_deny_wins_over_allow_and_allow_over_private() -> None:
-    guard = Guard.of(["10.0.0.0/8", "fd00::/8"], ["10.9.0.0/16", "93.184.216.34", "2001:db8::/32"])
+    guard = AddressGuard.from_settings(
+        ["10.0.0.0/8", "fd00::/8"], ["10.9.0.0/16", "93.184.216.34", "2001:db8::/32"]
+    )
     for address in ("10.1.2.3", "fd00::1", "8.8.8.8", "::ffff:10.1.2.3"):
-        assert guard.refusal(address) is None
+        assert guard.refusal_reason(address) is None
     for address in ("10.9.1.1", "93.184.216.34", "::ffff:10.9.1.1", "192.168.1.1", "fe80::1", "nonsense"):
-        assert guard.refusal(address) is not None
-    assert "denied" in (guard.refusal("93.184.216.34") or "")
+        assert guard.refusal_reason(address) is not None
+    assert "denied" in (guard.refusal_reason("93.184.216.34") or "")
 
 
 def test_every_public_address_may_be_denied() -> None:
-    guard = Guard.of([], ["0.0.0.0/0", "::/0"])
+    guard = AddressGuard.from_settings([], ["0.0.0.0/0", "::/0"])
     for address in ("8.8.8.8", "2606:4700::1111"):
         assert not is_private(address)
-        assert guard.refusal(address) is not None
+        assert guard.refusal_reason(address) is not None
 
 
 def test_what_is_no_address_is_told_with_its_setting() -> None:
     with pytest.raises(ConfigError) as caught:
-        Guard.of(["10.0.0.0/8", "intranet"], ["10.0.0.1/8", ""])
+        AddressGuard.from_settings(["10.0.0.0/8", "intranet"], ["10.0.0.1/8", ""])
     assert [problem.path for problem in caught.value.problems] == ["guard_allow", "guard_deny", "guard_deny"]
 
 
 async def test_an_allowed_address_is_dialled_and_a_denied_one_is_not(server: Server) -> None:
     for guard, reached in (
-        (Guard.of(["127.0.0.1"], []), True),
-        (Guard.of(["127.0.0.0/8"], ["127.0.0.1"]), False),
+        (AddressGuard.from_settings(["127.0.0.1"], []), True),
+        (AddressGuard.from_settings(["127.0.0.0/8"], ["127.0.0.1"]), False),
     ):
-        net = Net(guard)
+        net = OutboundHttp(guard)
         try:
             if reached:
                 assert await get(net, server.url, guarded=True) == "hello"

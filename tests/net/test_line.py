@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from tests.net.raw import OK, Peer, all_of, ask, ending, get, saying, talking
 
-from toolyard.net import Net, NotHttp
+from toolyard.net import HttpProtocolError, OutboundHttp
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -70,14 +70,14 @@ def bytewise(data: bytes) -> list[bytes]:
 @pytest.mark.parametrize("kind", KEPT)
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "bytewise"])
 async def test_an_answer_with_an_end_of_its_own_leaves_its_connection_usable(
-    net: Net, kind: str, split: bool
+    net: OutboundHttp, kind: str, split: bool
 ) -> None:
     said, status, reason, body = KEPT[kind]
     async with talking(saying(*(bytewise(said) if split else [said]))) as server:
         for _ in range(2):
             answer = await ask(net, server.url)
             assert (answer.status, answer.reason, await all_of(answer)) == (status, reason, body)
-            assert answer.ended
+            assert answer.is_finished
             assert not {"X-Late", "X-Later", "X-One", "Link"} & set(answer.headers)
         assert (len(server.heads), len(server.peers)) == (2, 1)
 
@@ -85,7 +85,9 @@ async def test_an_answer_with_an_end_of_its_own_leaves_its_connection_usable(
 @pytest.mark.both_loops
 @pytest.mark.parametrize("kind", ENDED)
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "bytewise"])
-async def test_an_answer_that_ends_its_connection_is_the_last_on_it(net: Net, kind: str, split: bool) -> None:
+async def test_an_answer_that_ends_its_connection_is_the_last_on_it(
+    net: OutboundHttp, kind: str, split: bool
+) -> None:
     said, status, reason, body = ENDED[kind]
     async with talking(ending(*(bytewise(said) if split else [said]))) as server:
         for _ in range(2):
@@ -96,7 +98,7 @@ async def test_an_answer_that_ends_its_connection_is_the_last_on_it(net: Net, ki
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("kind", ["close", "1.0"])
-async def test_a_server_that_says_it_closes_and_does_not_is_left(net: Net, kind: str) -> None:
+async def test_a_server_that_says_it_closes_and_does_not_is_left(net: OutboundHttp, kind: str) -> None:
     async def talk(peer: Peer) -> None:
         await peer.asked()
         await peer.say(ENDED[kind][0])
@@ -108,7 +110,7 @@ async def test_a_server_that_says_it_closes_and_does_not_is_left(net: Net, kind:
         assert (len(server.heads), len(server.peers)) == (2, 2)
 
 
-async def test_headers_are_kept_in_their_order_and_number_and_found_in_any_case(net: Net) -> None:
+async def test_headers_are_kept_in_their_order_and_number_and_found_in_any_case(net: OutboundHttp) -> None:
     head = b"HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nx-word:  \tgr\xc3\xbc\xc3\x9fe\xff \r\nSET-COOKIE: b\r\n"
     async with talking(saying(head + b"X-None:\r\n" + LENGTH)) as server:
         answer = await ask(net, server.url)
@@ -128,14 +130,14 @@ async def test_headers_are_kept_in_their_order_and_number_and_found_in_any_case(
         ("", ""),
     ],
 )
-async def test_the_kind_of_a_body_has_no_parameters(net: Net, said: str, understood: str) -> None:
+async def test_the_kind_of_a_body_has_no_parameters(net: OutboundHttp, said: str, understood: str) -> None:
     async with talking(saying(f"HTTP/1.1 200 OK\r\nContent-Type: {said}\r\n".encode() + LENGTH)) as server:
         answer = await ask(net, server.url)
         assert answer.content_type == understood
         answer.close()
 
 
-async def test_a_length_with_very_many_zeros_is_a_length(net: Net) -> None:
+async def test_a_length_with_very_many_zeros_is_a_length(net: OutboundHttp) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: " + b"0" * 5000 + b"5\r\n\r\n"
     async with talking(saying(head + b"hello")) as server:
         answer = await ask(net, server.url)
@@ -177,7 +179,7 @@ NOT_HTTP: dict[str, bytes] = {
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("kind", NOT_HTTP)
-async def test_what_is_not_http_is_told_and_its_connection_is_closed(net: Net, kind: str) -> None:
+async def test_what_is_not_http_is_told_and_its_connection_is_closed(net: OutboundHttp, kind: str) -> None:
     gone = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
@@ -187,7 +189,7 @@ async def test_what_is_not_http_is_told_and_its_connection_is_closed(net: Net, k
         gone.set()
 
     async with talking(talk) as server, asyncio.timeout(30):
-        with pytest.raises(NotHttp):
+        with pytest.raises(HttpProtocolError):
             await ask(net, server.url, "POST", {}, b"{}")
         await gone.wait()
         assert len(server.heads) == 1
@@ -195,16 +197,16 @@ async def test_what_is_not_http_is_told_and_its_connection_is_closed(net: Net, k
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("rest", [b"zz\r\n", b"-1\r\n", b"2\r\nhello\r\n", b"ffffffffffffffffff\r\n"])
-async def test_a_chunk_that_is_none_is_told_after_what_came_before_it(net: Net, rest: bytes) -> None:
+async def test_a_chunk_that_is_none_is_told_after_what_came_before_it(net: OutboundHttp, rest: bytes) -> None:
     async with talking(saying(CHUNKED + b"5\r\nhello\r\n", rest)) as server:
         answer = await ask(net, server.url)
         pieces: list[bytes] = []
-        with pytest.raises(NotHttp):
+        with pytest.raises(HttpProtocolError):
             async with asyncio.timeout(30):
                 while piece := await answer.more():
                     pieces.append(piece)
         assert b"".join(pieces).startswith(b"hello")
-        assert not answer.ended
+        assert not answer.is_finished
 
 
 ENDLESS: dict[str, tuple[bytes, bytes]] = {
@@ -221,7 +223,7 @@ ENDLESS: dict[str, tuple[bytes, bytes]] = {
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("kind", ENDLESS)
-async def test_what_has_no_end_and_no_body_is_cut_off(net: Net, kind: str) -> None:
+async def test_what_has_no_end_and_no_body_is_cut_off(net: OutboundHttp, kind: str) -> None:
     first, again = ENDLESS[kind]
     said = 0
 
@@ -234,7 +236,7 @@ async def test_what_has_no_end_and_no_body_is_cut_off(net: Net, kind: str) -> No
             said += len(again)
 
     async with talking(talk) as server, asyncio.timeout(30):
-        with pytest.raises(NotHttp, match="no end"):
+        with pytest.raises(HttpProtocolError, match="no end"):
             await all_of(await ask(net, server.url))
         # What the sockets of both sides hold is on its way before anybody can object.
     assert said < 16_000_000
@@ -258,7 +260,7 @@ async def resets(peer: Peer) -> None:
     [OK[:-1], *(CHUNKED + more for more in (b"", b"5\r\nhel", b"5\r\nhello\r\n", b"0\r\n", b"0\r\nX: y"))],
 )
 async def test_a_body_that_breaks_off_is_told(
-    net: Net, said: bytes, end: Callable[[Peer], Awaitable[None]]
+    net: OutboundHttp, said: bytes, end: Callable[[Peer], Awaitable[None]]
 ) -> None:
     read = asyncio.Event()
 
@@ -273,11 +275,11 @@ async def test_a_body_that_breaks_off_is_told(
         read.set()
         with pytest.raises(aiohttp.ClientPayloadError):
             await all_of(answer)
-        assert not answer.ended
+        assert not answer.is_finished
 
 
 @pytest.mark.both_loops
-async def test_a_body_until_the_end_that_is_reset_is_not_complete(net: Net) -> None:
+async def test_a_body_until_the_end_that_is_reset_is_not_complete(net: OutboundHttp) -> None:
     read = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
@@ -301,7 +303,7 @@ async def test_a_body_until_the_end_that_is_reset_is_not_complete(net: Net) -> N
 )
 @pytest.mark.parametrize("end", [closes, resets])
 async def test_a_connection_that_ends_before_the_head_is_told_and_nothing_is_sent_again(
-    net: Net, method: str, said: bytes, end: Callable[[Peer], Awaitable[None]]
+    net: OutboundHttp, method: str, said: bytes, end: Callable[[Peer], Awaitable[None]]
 ) -> None:
     async def talk(peer: Peer) -> None:
         await peer.asked()

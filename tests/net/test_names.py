@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from toolyard.net import resolver
-from toolyard.net.resolver import Names
+from toolyard.net.resolver import DaemonThreadResolver
 
 
 @pytest.fixture
@@ -40,17 +40,17 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 async def test_a_name_is_looked_up_as_the_system_does_it() -> None:
-    found = await Names().resolve("localhost", 80, socket.AF_UNSPEC)
+    found = await DaemonThreadResolver().resolve("localhost", 80, socket.AF_UNSPEC)
     assert ("127.0.0.1", 80) in [(each["host"], each["port"]) for each in found]
 
 
 async def test_a_name_that_cannot_be_one_is_told() -> None:
     with pytest.raises((OSError, ValueError)):
-        await Names().resolve("a" * 300, 80)
+        await DaemonThreadResolver().resolve("a" * 300, 80)
 
 
 async def test_names_that_nobody_answers_for_hold_up_nothing_else(silent: list[str]) -> None:
-    looking = Names()
+    looking = DaemonThreadResolver()
     waiting = [asyncio.create_task(looking.resolve(f"n{each}.silent")) for each in range(50)]
     async with asyncio.timeout(30):
         assert await looking.resolve("localhost", 80, socket.AF_UNSPEC)
@@ -62,8 +62,8 @@ async def test_names_that_nobody_answers_for_hold_up_nothing_else(silent: list[s
 
 
 async def test_there_are_only_so_many_at_a_time(silent: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolver, "_MOST", 3)
-    looking = Names()
+    monkeypatch.setattr(resolver, "_MAX_CONCURRENT_LOOKUPS", 3)
+    looking = DaemonThreadResolver()
     waiting = [asyncio.create_task(looking.resolve(f"n{each}.silent")) for each in range(3)]
     await asyncio.sleep(0)
     with pytest.raises(socket.gaierror, match="too many names"):
@@ -77,13 +77,13 @@ async def test_there_are_only_so_many_at_a_time(silent: list[str], monkeypatch: 
 PROGRAM = textwrap.dedent("""
     import asyncio, socket, time
     socket.getaddrinfo = lambda *_, **__: time.sleep(600)
-    from toolyard.clients import ClientManager
+    from toolyard.clients import ConnectionManager
     from toolyard.errors import Unreachable
     from toolyard.types.server import HttpSpec, Server, Timeouts
 
     async def main():
         server = Server("far", HttpSpec("http://far.silent/mcp"), timeouts=Timeouts(connect=0.5))
-        async with ClientManager([server]) as manager:
+        async with ConnectionManager([server]) as manager:
             try:
                 await manager.call("far", "x", {})
             except Unreachable as error:

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from tests.net.raw import OK, Peer, all_of, ask, get, saying, talking
 
-from toolyard.net import Net, NotHttp
+from toolyard.net import HttpProtocolError, OutboundHttp
 from toolyard.net.http1 import pool as origins
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -21,7 +21,7 @@ Until = Callable[..., Awaitable[None]]
 
 
 @pytest.mark.both_loops
-async def test_requests_after_another_use_one_connection(net: Net) -> None:
+async def test_requests_after_another_use_one_connection(net: OutboundHttp) -> None:
     async with talking(saying(OK)) as server:
         for method in ("GET", "POST", "DELETE", "POST", "GET"):
             answer = await ask(net, server.url, method, {}, b"{}" if method == "POST" else None)
@@ -30,7 +30,7 @@ async def test_requests_after_another_use_one_connection(net: Net) -> None:
 
 
 @pytest.mark.both_loops
-async def test_a_connection_of_the_session_is_taken_over(net: Net) -> None:
+async def test_a_connection_of_the_session_is_taken_over(net: OutboundHttp) -> None:
     async with talking(saying(OK)) as server:
         async with asyncio.timeout(30), net.session(guarded=False).get(server.url) as response:
             assert await response.read() == b"hello"
@@ -44,7 +44,7 @@ async def test_a_connection_of_the_session_is_taken_over(net: Net) -> None:
 
 
 @pytest.mark.both_loops
-async def test_requests_at_the_same_time_have_a_connection_each(net: Net) -> None:
+async def test_requests_at_the_same_time_have_a_connection_each(net: OutboundHttp) -> None:
     everyone = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
@@ -63,7 +63,7 @@ async def test_requests_at_the_same_time_have_a_connection_each(net: Net) -> Non
         assert len(server.peers) == 100
 
 
-async def test_origins_and_credentials_share_no_connections(net: Net) -> None:
+async def test_origins_and_credentials_share_no_connections(net: OutboundHttp) -> None:
     async with talking(saying(OK)) as one, talking(saying(OK)) as two:
         for url in (
             one.url,
@@ -73,34 +73,34 @@ async def test_origins_and_credentials_share_no_connections(net: Net) -> None:
         ):
             assert await get(net, url) == b"hello"
         assert (len(one.peers), len(two.peers)) == (3, 1)
-        assert net.origin(one.url, guarded=False) is net.origin(one.url / "other", guarded=False)
-        assert net.origin(one.url, guarded=True) is not net.origin(one.url, guarded=False)
+        assert net.origin_pool(one.url, guarded=False) is net.origin_pool(one.url / "other", guarded=False)
+        assert net.origin_pool(one.url, guarded=True) is not net.origin_pool(one.url, guarded=False)
 
 
 async def test_a_connection_that_waited_too_long_is_not_used(
-    net: Net, monkeypatch: pytest.MonkeyPatch
+    net: OutboundHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origins, "KEEP_ALIVE", 1000.0)
+    monkeypatch.setattr(origins, "KEEP_ALIVE_SECONDS", 1000.0)
     async with talking(saying(OK)) as server, asyncio.timeout(30):
         await get(net, server.url)
-        monkeypatch.setattr(origins, "KEEP_ALIVE", 0.0)
+        monkeypatch.setattr(origins, "KEEP_ALIVE_SECONDS", 0.0)
         await get(net, server.url)
         assert len(server.peers) == 2
         assert await server.peers[0].reader.read() == b""
 
 
 async def test_connections_that_nobody_uses_are_closed(
-    net: Net, monkeypatch: pytest.MonkeyPatch, until: Until
+    net: OutboundHttp, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
-    monkeypatch.setattr(origins, "KEEP_ALIVE", 0.05)
+    monkeypatch.setattr(origins, "KEEP_ALIVE_SECONDS", 0.05)
     async with talking(saying(OK)) as server:
-        origin = net.origin(server.url, guarded=False)
+        origin = net.origin_pool(server.url, guarded=False)
         for _ in range(2):
             met = len(server.peers)
             await asyncio.gather(*(get(net, server.url) for _ in range(3)))
             assert len(server.peers) > met
             await until(lambda: all(peer.reader.at_eof() for peer in server.peers))
-        await until(lambda: origin._sweeping is None and not origin._free)
+        await until(lambda: origin._expiry_timer is None and not origin._idle_connections)
 
 
 # Closed by the server.
@@ -120,7 +120,7 @@ def closing_the_kept() -> Callable[[Peer], Awaitable[None]]:
 @pytest.mark.both_loops
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 async def test_what_may_be_done_twice_is_asked_again_where_a_kept_connection_ends(
-    net: Net, method: str
+    net: OutboundHttp, method: str
 ) -> None:
     async with talking(closing_the_kept()) as server:
         await asyncio.gather(*(get(net, server.url) for _ in range(3)))
@@ -132,7 +132,7 @@ async def test_what_may_be_done_twice_is_asked_again_where_a_kept_connection_end
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
-async def test_what_may_not_be_done_twice_is_sent_once(net: Net, reset: bool) -> None:
+async def test_what_may_not_be_done_twice_is_sent_once(net: OutboundHttp, reset: bool) -> None:
     async def talk(peer: Peer) -> None:
         await peer.asked()
         await peer.say(OK)
@@ -148,7 +148,9 @@ async def test_what_may_not_be_done_twice_is_sent_once(net: Net, reset: bool) ->
         assert await get(net, server.url) == b"hello"
 
 
-async def test_an_end_that_the_loop_has_not_seen_yet_is_seen_before_anything_is_sent(net: Net) -> None:
+async def test_an_end_that_the_loop_has_not_seen_yet_is_seen_before_anything_is_sent(
+    net: OutboundHttp,
+) -> None:
     async with talking(saying(OK)) as server:
         await get(net, server.url)
         server.peers[0].writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
@@ -164,7 +166,7 @@ EVIL = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("more", [EVIL, b"garbage", b"\r\n\r\nHTTP/1.1 408 Timeout\r\n\r\n"])
-async def test_a_second_answer_to_one_request_reaches_nobody(net: Net, more: bytes) -> None:
+async def test_a_second_answer_to_one_request_reaches_nobody(net: OutboundHttp, more: bytes) -> None:
     async def talk(peer: Peer) -> None:
         await peer.asked()
         await peer.say((OK + more) if peer is server.peers[0] else OK)
@@ -177,7 +179,7 @@ async def test_a_second_answer_to_one_request_reaches_nobody(net: Net, more: byt
 
 
 @pytest.mark.both_loops
-async def test_words_on_a_connection_that_waits_reach_nobody(net: Net, until: Until) -> None:
+async def test_words_on_a_connection_that_waits_reach_nobody(net: OutboundHttp, until: Until) -> None:
     async with talking(saying(OK)) as server:
         await get(net, server.url)
         await server.peers[0].say(EVIL)
@@ -186,7 +188,9 @@ async def test_words_on_a_connection_that_waits_reach_nobody(net: Net, until: Un
         assert len(server.peers) == 2
 
 
-async def test_words_that_the_loop_has_not_seen_yet_are_no_answer_to_the_next_request(net: Net) -> None:
+async def test_words_that_the_loop_has_not_seen_yet_are_no_answer_to_the_next_request(
+    net: OutboundHttp,
+) -> None:
     async with talking(saying(OK)) as server:
         await get(net, server.url)
         server.peers[0].writer.write(EVIL)
@@ -196,13 +200,13 @@ async def test_words_that_the_loop_has_not_seen_yet_are_no_answer_to_the_next_re
 
 
 @pytest.mark.both_loops
-async def test_a_server_that_speaks_first_is_not_understood(net: Net) -> None:
+async def test_a_server_that_speaks_first_is_not_understood(net: OutboundHttp) -> None:
     async def talk(peer: Peer) -> None:
         await peer.say(b"220 mail.example ESMTP\r\n")
         await peer.hung_up()
 
     async with talking(talk) as server:
-        with pytest.raises(NotHttp):
+        with pytest.raises(HttpProtocolError):
             await get(net, server.url)
 
 
@@ -210,11 +214,11 @@ async def test_a_server_that_speaks_first_is_not_understood(net: Net) -> None:
 
 
 @pytest.mark.both_loops
-async def test_a_closed_net_has_no_connections_and_can_be_used_again(net: Net, until: Until) -> None:
+async def test_a_closed_net_has_no_connections_and_can_be_used_again(net: OutboundHttp, until: Until) -> None:
     async with talking(saying(OK)) as server:
-        origin = net.origin(server.url, guarded=False)
+        origin = net.origin_pool(server.url, guarded=False)
         for round in range(1, 4):
-            assert await all_of(await origin.ask("GET", server.url, {})) == b"hello"
+            assert await all_of(await origin.request("GET", server.url, {})) == b"hello"
             async with asyncio.timeout(30):
                 await net.close()
             await until(lambda: all(peer.reader.at_eof() for peer in server.peers))
@@ -233,7 +237,7 @@ HEADS = {
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("when", HEADS)
 async def test_closing_a_net_ends_what_is_going_on_and_nothing_is_asked_again(
-    net: Net, kept: bool, method: str, when: str
+    net: OutboundHttp, kept: bool, method: str, when: str
 ) -> None:
     said, error = HEADS[when]
     there = asyncio.Event()
@@ -263,7 +267,7 @@ async def test_closing_a_net_ends_what_is_going_on_and_nothing_is_asked_again(
 
 
 @pytest.mark.both_loops
-async def test_closing_a_net_does_not_wait_for_a_server_that_does_not_read(net: Net) -> None:
+async def test_closing_a_net_does_not_wait_for_a_server_that_does_not_read(net: OutboundHttp) -> None:
     there, done = asyncio.Event(), asyncio.Event()
 
     async def talk(peer: Peer) -> None:

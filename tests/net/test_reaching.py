@@ -18,7 +18,7 @@ from tests.ports import free_port
 from tests.resolving import Names
 from yarl import URL
 
-from toolyard.net import AddressRefused, Guard, Net
+from toolyard.net import AddressGuard, AddressRefused, OutboundHttp
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 BASIC = f"Proxy-Authorization: Basic {base64.b64encode(b'me:p w').decode()}\r\n".encode()
@@ -37,7 +37,7 @@ def trust(authority: trustme.CA) -> ssl.SSLContext:
 
 
 @pytest.fixture
-def trusting(net: Net, trust: ssl.SSLContext) -> Net:
+def trusting(net: OutboundHttp, trust: ssl.SSLContext) -> OutboundHttp:
     net.trust(trust)
     return net
 
@@ -54,7 +54,7 @@ def tls_of(authority: trustme.CA, *names: str) -> ssl.SSLContext:
 @pytest.mark.both_loops
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 async def test_a_real_server_is_understood(
-    serve: Callable[..., object], trusting: Net, authority: trustme.CA, secure: bool
+    serve: Callable[..., object], trusting: OutboundHttp, authority: trustme.CA, secure: bool
 ) -> None:
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         response = web.Response(
@@ -72,7 +72,7 @@ async def test_a_real_server_is_understood(
         assert [request.path for request in server.seen] == ["/"] * 3
 
 
-async def test_nobody_who_listens_is_an_error_of_connecting(net: Net) -> None:
+async def test_nobody_who_listens_is_an_error_of_connecting(net: OutboundHttp) -> None:
     with pytest.raises(aiohttp.ClientConnectorError):
         await get(net, URL(f"http://127.0.0.1:{free_port()}/"))
 
@@ -82,7 +82,7 @@ async def test_nobody_who_listens_is_an_error_of_connecting(net: Net) -> None:
 
 @pytest.mark.both_loops
 async def test_certificates_that_do_not_fit_are_told_as_such(
-    net: Net, trusting: Net, authority: trustme.CA
+    net: OutboundHttp, trusting: OutboundHttp, authority: trustme.CA
 ) -> None:
     async with (
         talking(saying(OK), tls=tls_of(trustme.CA(), "127.0.0.1")) as unknown,
@@ -97,7 +97,7 @@ async def test_certificates_that_do_not_fit_are_told_as_such(
 
 
 @pytest.mark.both_loops
-async def test_a_server_without_tls_is_told_as_such(trusting: Net) -> None:
+async def test_a_server_without_tls_is_told_as_such(trusting: OutboundHttp) -> None:
     async def talk(peer: Peer) -> None:
         await peer.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await peer.hung_up()
@@ -108,7 +108,9 @@ async def test_a_server_without_tls_is_told_as_such(trusting: Net) -> None:
 
 
 @pytest.mark.both_loops
-async def test_a_body_until_the_end_comes_whole_through_tls(trusting: Net, authority: trustme.CA) -> None:
+async def test_a_body_until_the_end_comes_whole_through_tls(
+    trusting: OutboundHttp, authority: trustme.CA
+) -> None:
     async def talk(peer: Peer) -> None:
         await peer.asked()
         await peer.say(b"HTTP/1.1 200 OK\r\n\r\n", b"hel", b"lo")
@@ -118,7 +120,9 @@ async def test_a_body_until_the_end_comes_whole_through_tls(trusting: Net, autho
 
 
 @pytest.mark.both_loops
-async def test_who_stops_reading_what_has_no_end_is_left_alone(trusting: Net, authority: trustme.CA) -> None:
+async def test_who_stops_reading_what_has_no_end_is_left_alone(
+    trusting: OutboundHttp, authority: trustme.CA
+) -> None:
     gone = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
@@ -139,7 +143,7 @@ async def test_who_stops_reading_what_has_no_end_is_left_alone(trusting: Net, au
 
 @pytest.mark.both_loops
 async def test_closing_a_net_does_not_wait_for_the_goodbye_of_tls(
-    trusting: Net, authority: trustme.CA, until: Callable[..., Awaitable[None]]
+    trusting: OutboundHttp, authority: trustme.CA, until: Callable[..., Awaitable[None]]
 ) -> None:
     ends: list[Any] = []
 
@@ -184,14 +188,14 @@ def through(monkeypatch: pytest.MonkeyPatch) -> Callable[[URL], None]:
 
 @pytest.mark.both_loops
 async def test_a_proxy_is_told_the_whole_address_and_who_asks(
-    net: Net, through: Callable[[URL], None]
+    net: OutboundHttp, through: Callable[[URL], None]
 ) -> None:
     async with talking(saying(OK)) as proxy:
         through(proxy.url)
         url = URL("http://you:secret@far.example/a%20b?q=1#part")
-        origin = net.origin(url, guarded=False)
+        origin = net.origin_pool(url, guarded=False)
         for _ in range(2):
-            assert await all_of(await origin.ask("GET", url, {})) == b"hello"
+            assert await all_of(await origin.request("GET", url, {})) == b"hello"
         assert len(proxy.peers) == 1
         for head in proxy.heads:
             assert head.startswith(b"GET http://far.example/a%20b?q=1 HTTP/1.1\r\n")
@@ -217,7 +221,7 @@ def tunnel(port: int | None, status: bytes = b"200 Go") -> Talk:
 
 @pytest.mark.both_loops
 async def test_tls_goes_through_a_tunnel_of_the_proxy(
-    trusting: Net, authority: trustme.CA, through: Callable[[URL], None]
+    trusting: OutboundHttp, authority: trustme.CA, through: Callable[[URL], None]
 ) -> None:
     async with (
         talking(saying(OK), tls=tls_of(authority, "far.example")) as server,
@@ -238,7 +242,9 @@ async def test_tls_goes_through_a_tunnel_of_the_proxy(
 
 
 @pytest.mark.both_loops
-async def test_a_proxy_that_refuses_is_told_as_such(trusting: Net, through: Callable[[URL], None]) -> None:
+async def test_a_proxy_that_refuses_is_told_as_such(
+    trusting: OutboundHttp, through: Callable[[URL], None]
+) -> None:
     async with talking(tunnel(None, b"407 Who?")) as proxy:
         through(proxy.url)
         with pytest.raises(aiohttp.ClientHttpProxyError, match="407"):
@@ -246,7 +252,7 @@ async def test_a_proxy_that_refuses_is_told_as_such(trusting: Net, through: Call
 
 
 async def test_a_proxy_that_is_not_there_is_an_error_of_connecting(
-    net: Net, through: Callable[[URL], None]
+    net: OutboundHttp, through: Callable[[URL], None]
 ) -> None:
     through(URL(f"http://127.0.0.1:{free_port()}"))
     with pytest.raises(aiohttp.ClientProxyConnectionError):
@@ -258,7 +264,7 @@ async def test_a_proxy_that_is_not_there_is_an_error_of_connecting(
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_the_guard_refuses_what_is_private(net: Net, host: str) -> None:
+async def test_the_guard_refuses_what_is_private(net: OutboundHttp, host: str) -> None:
     async with talking(saying(OK)) as server:
         url = server.url.with_host(host)
         assert await get(net, url) == b"hello"
@@ -270,7 +276,9 @@ async def test_the_guard_refuses_what_is_private(net: Net, host: str) -> None:
 
 
 async def test_a_guarded_request_goes_past_the_proxy(through: Callable[[URL], None]) -> None:
-    net = Net(Guard.of(["127.0.0.1"], []), resolver=Names({"far.example": "127.0.0.1"}))
+    net = OutboundHttp(
+        AddressGuard.from_settings(["127.0.0.1"], []), resolver=Names({"far.example": "127.0.0.1"})
+    )
     try:
         async with talking(saying(OK)) as server, talking(saying(OK)) as proxy:
             through(proxy.url)

@@ -14,8 +14,8 @@ import pytest
 import trustme
 from tests.net.raw import OK, Peer, all_of, ask, get, saying, sockets, talking
 
-from toolyard.net import Net, NotHttp
-from toolyard.net.http1.response import PIECE
+from toolyard.net import HttpProtocolError, OutboundHttp
+from toolyard.net.http1.response import MAX_BUFFERED_BYTES
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 Until = Callable[..., Awaitable[None]]
@@ -39,7 +39,7 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @pytest.fixture(params=["plain", "tls"])
 def tls(
-    request: pytest.FixtureRequest, net: Net, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
+    request: pytest.FixtureRequest, net: OutboundHttp, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
 ) -> ssl.SSLContext | None:
     """What the server of a test is given: with TLS, and without."""
     net.trust(contexts[1])
@@ -47,7 +47,9 @@ def tls(
 
 
 @pytest.mark.both_loops
-async def test_a_large_body_reaches_a_server_that_reads_slowly(net: Net, tls: ssl.SSLContext | None) -> None:
+async def test_a_large_body_reaches_a_server_that_reads_slowly(
+    net: OutboundHttp, tls: ssl.SSLContext | None
+) -> None:
     read: list[bytes] = []
 
     async def talk(peer: Peer) -> None:
@@ -68,7 +70,7 @@ async def test_a_large_body_reaches_a_server_that_reads_slowly(net: Net, tls: ss
 @pytest.mark.both_loops
 @pytest.mark.parametrize("late", [b"", TOO_LARGE[-2:]], ids=["at-once", "in-two"])
 async def test_an_answer_before_all_was_sent_is_seen_and_ends_the_connection(
-    net: Net, tls: ssl.SSLContext | None, late: bytes
+    net: OutboundHttp, tls: ssl.SSLContext | None, late: bytes
 ) -> None:
     seen, gone = asyncio.Event(), asyncio.Event()
 
@@ -94,7 +96,7 @@ async def test_an_answer_before_all_was_sent_is_seen_and_ends_the_connection(
         gone.set()
 
 
-async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too(net: Net) -> None:
+async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too(net: OutboundHttp) -> None:
     gone = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
@@ -108,10 +110,10 @@ async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too(ne
 
     async with talking(talk) as server:
         assert await get(net, server.url) == b"hello"
-        (line,) = net.origin(server.url, guarded=False)._free
+        (line,) = net.origin_pool(server.url, guarded=False)._idle_connections
         for end, option in ((line._transport, socket.SO_SNDBUF), (server.peers[0].writer, socket.SO_RCVBUF)):
             end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, option, 4096)
-        answer = await ask(net, server.url, "POST", {}, bytes(PIECE))
+        answer = await ask(net, server.url, "POST", {}, bytes(MAX_BUFFERED_BYTES))
         assert (answer.status, await all_of(answer)) == (413, b"less")
         assert await get(net, server.url) == b"hello"
         assert len(server.peers) == 2
@@ -120,7 +122,7 @@ async def test_an_answer_before_a_small_body_has_left_ends_the_connection_too(ne
 
 @pytest.mark.both_loops
 async def test_a_server_that_answers_early_and_reads_on_is_not_asked_again_on_that_connection(
-    net: Net,
+    net: OutboundHttp,
 ) -> None:
     async def talk(peer: Peer) -> None:
         if peer is server.peers[0]:
@@ -139,7 +141,9 @@ async def test_a_server_that_answers_early_and_reads_on_is_not_asked_again_on_th
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
-async def test_a_server_that_ends_the_connection_while_a_body_is_sent_is_told(net: Net, reset: bool) -> None:
+async def test_a_server_that_ends_the_connection_while_a_body_is_sent_is_told(
+    net: OutboundHttp, reset: bool
+) -> None:
     async def talk(peer: Peer) -> None:
         await peer.head()
         if reset:
@@ -152,7 +156,7 @@ async def test_a_server_that_ends_the_connection_while_a_body_is_sent_is_told(ne
 
 
 @pytest.mark.both_loops
-async def test_a_server_that_will_say_no_more_and_does_not_read_is_not_waited_for(net: Net) -> None:
+async def test_a_server_that_will_say_no_more_and_does_not_read_is_not_waited_for(net: OutboundHttp) -> None:
     gone = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
@@ -170,14 +174,14 @@ async def test_a_server_that_will_say_no_more_and_does_not_read_is_not_waited_fo
 
 
 @pytest.mark.both_loops
-async def test_what_is_no_http_ends_the_sending_of_a_body(net: Net) -> None:
+async def test_what_is_no_http_ends_the_sending_of_a_body(net: OutboundHttp) -> None:
     async def talk(peer: Peer) -> None:
         await peer.head()
         await peer.say(b"what is that?")
         await peer.hung_up()
 
     async with talking(talk) as server:
-        with pytest.raises(NotHttp):
+        with pytest.raises(HttpProtocolError):
             await ask(net, server.url, "POST", {}, LARGE)
 
 
@@ -195,7 +199,7 @@ STAGES: dict[str, tuple[bytes, bytes | None]] = {
 @pytest.mark.both_loops
 @pytest.mark.parametrize("stage", STAGES)
 async def test_a_caller_that_goes_leaves_nothing_and_disturbs_nobody(
-    net: Net, tls: ssl.SSLContext | None, stage: str
+    net: OutboundHttp, tls: ssl.SSLContext | None, stage: str
 ) -> None:
     said, body = STAGES[stage]
     there, left, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -240,7 +244,7 @@ async def test_a_caller_that_goes_leaves_nothing_and_disturbs_nobody(
 
 @pytest.mark.both_loops
 async def test_a_caller_that_goes_does_not_wait_for_a_server_that_does_not_read(
-    net: Net, until: Until
+    net: OutboundHttp, until: Until
 ) -> None:
     there, done = asyncio.Event(), asyncio.Event()
 
@@ -264,7 +268,7 @@ async def test_a_caller_that_goes_does_not_wait_for_a_server_that_does_not_read(
 
 
 @pytest.mark.both_loops
-async def test_a_caller_that_goes_while_a_connection_is_made_leaves_nothing(net: Net) -> None:
+async def test_a_caller_that_goes_while_a_connection_is_made_leaves_nothing(net: OutboundHttp) -> None:
     there, gone = asyncio.Event(), asyncio.Event()
 
     async def talk(peer: Peer) -> None:

@@ -10,7 +10,7 @@ import trustme
 from aiohttp import web
 from yarl import URL
 
-from toolyard.net import AddressRefused, Net, same_origin
+from toolyard.net import AddressRefused, OutboundHttp, is_same_origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.net.conftest import Server
 
 
-async def get(net: Net, url: URL, *, guarded: bool = False, **more: Any) -> tuple[int, str]:
+async def get(net: OutboundHttp, url: URL, *, guarded: bool = False, **more: Any) -> tuple[int, str]:
     options = net.options(url, guarded=guarded)
     async with asyncio.timeout(30), net.session(guarded=guarded).get(url, **options, **more) as response:
         return response.status, await response.text()
@@ -30,11 +30,11 @@ async def get(net: Net, url: URL, *, guarded: bool = False, **more: Any) -> tupl
 def test_nothing_is_made_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssl, "create_default_context", lambda: pytest.fail("made too early"))
     # Outside of any loop: a session could not even be made here.
-    net = Net()
+    net = OutboundHttp()
     assert net.options(URL("http://example.com"), guarded=False) == {"allow_redirects": False}
 
 
-async def test_a_session_is_made_once_and_shared(net: Net) -> None:
+async def test_a_session_is_made_once_and_shared(net: OutboundHttp) -> None:
     plain, guarded = net.session(guarded=False), net.session(guarded=True)
     assert plain is net.session(guarded=False)
     assert guarded is net.session(guarded=True)
@@ -42,7 +42,7 @@ async def test_a_session_is_made_once_and_shared(net: Net) -> None:
     assert plain.connector is not guarded.connector
 
 
-async def test_after_a_close_a_new_session_is_made(server: Server, net: Net) -> None:
+async def test_after_a_close_a_new_session_is_made(server: Server, net: OutboundHttp) -> None:
     first = net.session(guarded=False)
     await net.close()
     assert first.closed
@@ -54,13 +54,13 @@ async def test_after_a_close_a_new_session_is_made(server: Server, net: Net) -> 
     await net.close()
 
 
-async def test_requests_after_another_use_the_same_connection(server: Server, net: Net) -> None:
+async def test_requests_after_another_use_the_same_connection(server: Server, net: OutboundHttp) -> None:
     for _ in range(3):
         await get(net, server.url)
     assert len({request.transport.get_extra_info("peername") for request in server.seen}) == 1
 
 
-async def test_many_requests_go_at_the_same_time(serve: Callable[..., object], net: Net) -> None:
+async def test_many_requests_go_at_the_same_time(serve: Callable[..., object], net: OutboundHttp) -> None:
     everyone, waiting = asyncio.Event(), 0
 
     async def handler(request: web.BaseRequest) -> web.Response:
@@ -76,7 +76,7 @@ async def test_many_requests_go_at_the_same_time(serve: Callable[..., object], n
     assert answers == [(200, "")] * 150
 
 
-async def test_no_cookies_are_kept(serve: Callable[..., object], net: Net) -> None:
+async def test_no_cookies_are_kept(serve: Callable[..., object], net: OutboundHttp) -> None:
     async def handler(request: web.BaseRequest) -> web.Response:
         response = web.Response()
         response.set_cookie("id", "secret")
@@ -89,7 +89,7 @@ async def test_no_cookies_are_kept(serve: Callable[..., object], net: Net) -> No
     assert [request.headers.get("Cookie") for request in server.seen] == [None] * 4
 
 
-async def test_redirects_are_left_to_the_caller(serve: Callable[..., object], net: Net) -> None:
+async def test_redirects_are_left_to_the_caller(serve: Callable[..., object], net: OutboundHttp) -> None:
     async def handler(request: web.BaseRequest) -> web.Response:
         return web.Response(status=307, headers={"Location": "/elsewhere"})
 
@@ -100,7 +100,7 @@ async def test_redirects_are_left_to_the_caller(serve: Callable[..., object], ne
 
 @pytest.mark.parametrize("status", [400, 401, 404, 500])
 async def test_a_status_that_says_no_is_an_answer(
-    serve: Callable[..., object], net: Net, status: int
+    serve: Callable[..., object], net: OutboundHttp, status: int
 ) -> None:
     async def handler(request: web.BaseRequest) -> web.Response:
         return web.Response(status=status, text="no")
@@ -109,7 +109,7 @@ async def test_a_status_that_says_no_is_an_answer(
         assert await get(net, server.url) == (status, "no")
 
 
-async def test_long_headers_of_an_answer_are_read(serve: Callable[..., object], net: Net) -> None:
+async def test_long_headers_of_an_answer_are_read(serve: Callable[..., object], net: OutboundHttp) -> None:
     async def handler(request: web.BaseRequest) -> web.Response:
         return web.Response(headers={"X-Long": "x" * 20_000})
 
@@ -140,13 +140,13 @@ def test_there_is_one_tls_context(monkeypatch: pytest.MonkeyPatch) -> None:
         return made[-1]
 
     monkeypatch.setattr(ssl, "create_default_context", counted)
-    net = Net()
+    net = OutboundHttp()
     used = [
         net.options(URL(f"https://{host}/"), guarded=guarded)["ssl"]
         for host in "ab"
         for guarded in (True, False)
     ]
-    assert made == [net.tls()]
+    assert made == [net.tls_context()]
     assert all(context is made[0] for context in used)
     assert made[0].verify_mode is ssl.CERT_REQUIRED
     assert made[0].check_hostname
@@ -154,7 +154,7 @@ def test_there_is_one_tls_context(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.both_loops
 async def test_a_certificate_of_an_unknown_authority_is_refused(
-    serve: Callable[..., object], net: Net, authority: trustme.CA
+    serve: Callable[..., object], net: OutboundHttp, authority: trustme.CA
 ) -> None:
     async with serve(tls=server_tls(authority, "localhost", "127.0.0.1")) as server:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
@@ -164,12 +164,12 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(
 
 @pytest.mark.both_loops
 async def test_a_certificate_of_a_trusted_authority_is_accepted(
-    serve: Callable[..., object], net: Net, authority: trustme.CA
+    serve: Callable[..., object], net: OutboundHttp, authority: trustme.CA
 ) -> None:
     context = ssl.create_default_context()
     authority.configure_trust(context)
     net.trust(context)
-    assert net.tls() is context
+    assert net.tls_context() is context
     async with serve(tls=server_tls(authority, "localhost", "127.0.0.1")) as server:
         assert await get(net, server.url) == (200, "hello")
         assert await get(net, server.at("localhost", "https")) == (200, "hello")
@@ -177,7 +177,7 @@ async def test_a_certificate_of_a_trusted_authority_is_accepted(
 
 @pytest.mark.both_loops
 async def test_a_certificate_of_another_name_is_refused(
-    serve: Callable[..., object], net: Net, authority: trustme.CA
+    serve: Callable[..., object], net: OutboundHttp, authority: trustme.CA
 ) -> None:
     context = ssl.create_default_context()
     authority.configure_trust(context)
@@ -190,7 +190,7 @@ async def test_a_certificate_of_another_name_is_refused(
 
 @pytest.mark.both_loops
 async def test_the_guard_comes_before_tls(
-    serve: Callable[..., object], net: Net, authority: trustme.CA
+    serve: Callable[..., object], net: OutboundHttp, authority: trustme.CA
 ) -> None:
     context = ssl.create_default_context()
     authority.configure_trust(context)
@@ -208,7 +208,7 @@ async def test_the_guard_comes_before_tls(
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy"])
 def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "http://proxy.example:3128")
-    net = Net()
+    net = OutboundHttp()
     assert net.options(URL("http://example.com/"), guarded=False)["proxy"] == "http://proxy.example:3128"
     assert "proxy" not in net.options(URL("https://example.com/"), guarded=False)
 
@@ -216,7 +216,7 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, nam
 def test_each_scheme_has_its_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://one.example:1")
     monkeypatch.setenv("HTTPS_PROXY", "http://two.example:2")
-    net = Net()
+    net = OutboundHttp()
     assert net.options(URL("http://example.com/"), guarded=False)["proxy"] == "http://one.example:1"
     assert net.options(URL("https://example.com/"), guarded=False)["proxy"] == "http://two.example:2"
 
@@ -228,12 +228,12 @@ def test_this_machine_is_reached_without_a_proxy(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
-    assert "proxy" not in Net().options(URL(f"{scheme}://{host}:8000/mcp"), guarded=False)
+    assert "proxy" not in OutboundHttp().options(URL(f"{scheme}://{host}:8000/mcp"), guarded=False)
 
 
 def test_a_guarded_request_has_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
-    assert "proxy" not in Net().options(URL("http://example.com/"), guarded=True)
+    assert "proxy" not in OutboundHttp().options(URL("http://example.com/"), guarded=True)
 
 
 @pytest.mark.parametrize(
@@ -253,12 +253,12 @@ def test_no_proxy_names_hosts_that_need_none(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", bypass)
-    assert ("proxy" in Net().options(URL(f"http://{host}/"), guarded=False)) is through
+    assert ("proxy" in OutboundHttp().options(URL(f"http://{host}/"), guarded=False)) is through
 
 
 @pytest.mark.both_loops
 async def test_a_request_goes_through_the_proxy(
-    serve: Callable[..., object], net: Net, monkeypatch: pytest.MonkeyPatch
+    serve: Callable[..., object], net: OutboundHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def proxy(request: web.BaseRequest) -> web.Response:
         return web.Response(text="from afar")
@@ -270,7 +270,7 @@ async def test_a_request_goes_through_the_proxy(
 
 
 async def test_a_session_takes_no_proxy_by_itself(
-    server: Server, serve: Callable[..., object], net: Net, monkeypatch: pytest.MonkeyPatch
+    server: Server, serve: Callable[..., object], net: OutboundHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serve() as proxy:
         monkeypatch.setenv("HTTP_PROXY", str(proxy.url))
@@ -304,5 +304,5 @@ async def test_a_session_takes_no_proxy_by_itself(
     ],
 )
 def test_an_origin_is_scheme_host_and_port(one: str, other: str, same: bool) -> None:
-    assert same_origin(URL(one), URL(other)) is same
-    assert same_origin(URL(other), URL(one)) is same
+    assert is_same_origin(URL(one), URL(other)) is same
+    assert is_same_origin(URL(other), URL(one)) is same

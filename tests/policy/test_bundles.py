@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from toolyard.errors import ConfigError
 from toolyard.policy.bundle_lookup import select_bundles
-from toolyard.policy.glob import fits
+from toolyard.policy.glob import matches_glob
 from toolyard.policy.policy import Policy
 from toolyard.policy.rule import Candidate
 from toolyard.types.decision import Surface, Verdict
@@ -27,7 +27,7 @@ def bundle(bundle_id: str, allow: tuple[str, ...] | None = None, deny: tuple[str
 
 
 def left(*selected: Bundle, names: tuple[str, ...] = NAMES) -> set[str]:
-    gate = Policy.prepare(Surface.MODEL_DIRECT, bundles=selected).gate(REPO, State.READY)
+    gate = Policy.prepare(Surface.MODEL_DIRECT, bundles=selected).compile_server_policy(REPO, State.READY)
     return {name for name in names if gate.verdict(Candidate(Definition("repo", name), name)).shown}
 
 
@@ -64,10 +64,10 @@ def test_a_bundle_without_an_allowlist_does_not_empty_the_intersection() -> None
 
 def test_servers_without_a_selected_bundle_are_hidden() -> None:
     other = Bundle("docsAll", "docs", "direct")
-    gate = Policy.prepare(Surface.OPERATOR, bundles=[other]).gate(REPO, State.READY)
+    gate = Policy.prepare(Surface.OPERATOR, bundles=[other]).compile_server_policy(REPO, State.READY)
     decision = gate.explain(Candidate(Definition("repo", "search"), "repo_search"))
     assert decision.verdict is Verdict.HIDE
-    assert gate.shut
+    assert gate.blocks_all
     assert decision.decisive is not None
     assert decision.decisive.rule == "bundles"
 
@@ -80,14 +80,14 @@ def test_a_meta_bundle_is_reached_through_meta_and_not_directly() -> None:
         (Surface.MODEL_META, Verdict.ALLOW),
         (Surface.OPERATOR, Verdict.ALLOW),
     ):
-        gate = Policy.prepare(surface, bundles=[meta]).gate(REPO, State.READY)
+        gate = Policy.prepare(surface, bundles=[meta]).compile_server_policy(REPO, State.READY)
         assert gate.verdict(candidate) is verdict
 
 
 def test_one_meta_bundle_makes_its_server_meta_whatever_else_is_selected() -> None:
     selected = [bundle("repoDirect"), Bundle("repoMeta", "repo", "meta")]
-    gate = Policy.prepare(Surface.MODEL_DIRECT, bundles=selected).gate(REPO, State.READY)
-    assert gate.shut
+    gate = Policy.prepare(Surface.MODEL_DIRECT, bundles=selected).compile_server_policy(REPO, State.READY)
+    assert gate.blocks_all
 
 
 @given(
@@ -102,9 +102,9 @@ def test_allow_is_the_intersection_and_deny_the_union(
     expected = set(universe)
     for allow, _ in lists:
         if allow is not None:
-            expected &= {name for name in universe if any(fits(glob, name) for glob in allow)}
+            expected &= {name for name in universe if any(matches_glob(glob, name) for glob in allow)}
     for _, deny in lists:
-        expected -= {name for name in universe if any(fits(glob, name) for glob in deny)}
+        expected -= {name for name in universe if any(matches_glob(glob, name) for glob in deny)}
     assert left(*selected, names=tuple(names)) == expected
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.policy.agent_patterns import is_plain, match, patterns, unused_patterns
-from toolyard.policy.glob import fits
+from toolyard.policy.agent_patterns import compile_patterns, is_exact_name, matches_patterns, unused_patterns
+from toolyard.policy.glob import matches_glob
 
 ALL_TOOLS = (
     "context7_query-docs",
@@ -24,7 +24,7 @@ signed = st.builds("{}{}".format, st.sampled_from(["", "!"]), st.text(alphabet="
 
 
 def scope(*tools: str) -> tuple[str, ...]:
-    return tuple(name for name in ALL_TOOLS if match(tools, name))
+    return tuple(name for name in ALL_TOOLS if matches_patterns(tools, name))
 
 
 def reference(texts: list[str], name: str) -> bool:
@@ -32,14 +32,14 @@ def reference(texts: list[str], name: str) -> bool:
     answer = False
     for text in texts:
         deny = text.startswith("!")
-        if fits(text[1:] if deny else text, name):
+        if matches_glob(text[1:] if deny else text, name):
             answer = not deny
     return answer
 
 
 def test_star_is_all_tools_the_same_as_leaving_tools_out() -> None:
     assert scope("*") == ALL_TOOLS
-    assert all(match(None, name) for name in ALL_TOOLS)
+    assert all(matches_patterns(None, name) for name in ALL_TOOLS)
 
 
 def test_star_and_not_web_is_all_tools_except_web() -> None:
@@ -56,7 +56,7 @@ def test_two_names_and_a_glob_are_only_these_and_all_context7_tools() -> None:
 
 
 def test_star_on_architect_and_view_file_on_prompt_builder_give_each_its_intended_scope() -> None:
-    architect, prompt_builder = patterns(("*",)), patterns(("view_file",))
+    architect, prompt_builder = compile_patterns(("*",)), compile_patterns(("view_file",))
     assert [name for name in ALL_TOOLS if architect.allows(name)] == list(ALL_TOOLS)
     assert [name for name in ALL_TOOLS if prompt_builder.allows(name)] == ["view_file"]
 
@@ -87,22 +87,22 @@ def test_question_marks_and_double_stars_mean_nothing_of_their_own() -> None:
 
 @given(texts=st.lists(signed, max_size=6), name=names)
 def test_a_list_allows_what_a_scan_from_left_to_right_allows(texts: list[str], name: str) -> None:
-    assert match(tuple(texts), name) is reference(texts, name)
+    assert matches_patterns(tuple(texts), name) is reference(texts, name)
 
 
 @given(texts=st.lists(signed, max_size=6), name=names)
 def test_the_deciding_pattern_has_the_sign_of_the_answer(texts: list[str], name: str) -> None:
-    compiled = patterns(tuple(texts))
-    text = compiled.deciding(name)
+    compiled = compile_patterns(tuple(texts))
+    text = compiled.deciding_pattern(name)
     assert compiled.allows(name) is (text is not None and not text.startswith("!"))
 
 
 @given(texts=st.lists(signed, max_size=6), last=signed, name=names)
 def test_a_last_pattern_that_matches_overrules_all_before_it(texts: list[str], last: str, name: str) -> None:
-    if fits(last.removeprefix("!"), name):
-        assert match((*texts, last), name) is not last.startswith("!")
+    if matches_glob(last.removeprefix("!"), name):
+        assert matches_patterns((*texts, last), name) is not last.startswith("!")
     else:
-        assert match((*texts, last), name) is match(tuple(texts), name)
+        assert matches_patterns((*texts, last), name) is matches_patterns(tuple(texts), name)
 
 
 def test_patterns_that_match_nothing_are_reported_whatever_their_sign() -> None:
@@ -110,6 +110,6 @@ def test_patterns_that_match_nothing_are_reported_whatever_their_sign() -> None:
 
 
 def test_a_pattern_without_a_star_is_plain() -> None:
-    assert is_plain("grep")
-    assert is_plain("!grep")
-    assert not is_plain("!web_*")
+    assert is_exact_name("grep")
+    assert is_exact_name("!grep")
+    assert not is_exact_name("!web_*")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.policy import Candidate, Policy
-from toolyard.policy.rules.token_scope import covers
+from toolyard.policy.rules.token_scope import scope_covers_server
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.decision import Surface, Verdict, WriteTools
@@ -26,7 +26,9 @@ def verdict(
 ) -> Verdict:
     surface = Surface.OPERATOR if agent is None else Surface.MODEL_DIRECT
     policy = Policy.prepare(surface, write_tools=WriteTools.ALLOW, agent=agent, scope=scope)
-    return policy.gate(server, State.READY).verdict(Candidate(Definition(server.id, "search"), name))
+    return policy.compile_server_policy(server, State.READY).verdict(
+        Candidate(Definition(server.id, "search"), name)
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,8 +55,8 @@ def test_an_instance_goes_by_its_slug() -> None:
     name = "mcp_work__search"
     assert verdict(TokenScope(RIGHTS, servers=("work",)), name, INSTANCE) is Verdict.ALLOW
     assert verdict(TokenScope(RIGHTS, servers=("@ada/work",)), name, INSTANCE) is Verdict.HIDE
-    assert covers(None, INSTANCE)
-    assert not covers(TokenScope(RIGHTS, servers=("github",)), INSTANCE)
+    assert scope_covers_server(None, INSTANCE)
+    assert not scope_covers_server(TokenScope(RIGHTS, servers=("github",)), INSTANCE)
 
 
 def test_a_token_for_agents_is_for_them_alone() -> None:
@@ -65,14 +67,14 @@ def test_a_token_for_agents_is_for_them_alone() -> None:
 
 
 def test_without_a_token_the_chain_has_no_such_link() -> None:
-    gate = Policy.prepare(Surface.OPERATOR).gate(SERVER, State.READY)
+    gate = Policy.prepare(Surface.OPERATOR).compile_server_policy(SERVER, State.READY)
     assert "token" not in [rule.title for rule in gate.rules]
 
 
 def test_the_reason_is_told() -> None:
-    gate = Policy.prepare(Surface.OPERATOR, scope=TokenScope(RIGHTS, tools=("a*", "!ab*"))).gate(
-        SERVER, State.READY
-    )
+    gate = Policy.prepare(
+        Surface.OPERATOR, scope=TokenScope(RIGHTS, tools=("a*", "!ab*"))
+    ).compile_server_policy(SERVER, State.READY)
     reasons = [
         gate.explain(Candidate(Definition("github", "x"), name)).chain[-1].reason
         for name in ("ax", "abx", "c")
@@ -99,8 +101,8 @@ def test_a_token_never_widens(
     server = Server("ab", HttpSpec("https://x.example"), allow_tools=("a*",))
     candidate = Candidate(Definition("ab", name, annotations={"readOnlyHint": reads}), f"ab_{name}")
     scope = TokenScope(RIGHTS, servers, tools, agents)
-    plain = Policy.prepare(Surface.OPERATOR).gate(server, State.READY)
-    limited = Policy.prepare(Surface.OPERATOR, scope=scope).gate(server, State.READY)
+    plain = Policy.prepare(Surface.OPERATOR).compile_server_policy(server, State.READY)
+    limited = Policy.prepare(Surface.OPERATOR, scope=scope).compile_server_policy(server, State.READY)
     if not plain.verdict(candidate).shown:
         assert limited.verdict(candidate) is plain.verdict(candidate)
     assert limited.verdict(candidate) is limited.explain(candidate).verdict

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from toolyard.protocol.framing import Oversize
-from toolyard.protocol.id_recovery import in_place_of
+from toolyard.protocol.framing import OversizeLine
+from toolyard.protocol.id_recovery import build_error_for_unreadable
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,8 @@ from toolyard.protocol.id_recovery import in_place_of
 )
 def test_the_call_is_told_from_what_it_holds(line: bytes) -> None:
     told = {"jsonrpc": "2.0", "id": 7, "error": {"code": 0, "message": "why"}}
-    assert in_place_of(line, "why") == told
-    assert in_place_of(Oversize(line[:4096], line[-4096:], len(line)), "why") == told
+    assert build_error_for_unreadable(line, "why") == told
+    assert build_error_for_unreadable(OversizeLine(line[:4096], line[-4096:], len(line)), "why") == told
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,4 @@ def test_the_call_is_told_from_what_it_holds(line: bytes) -> None:
     ],
 )
 def test_what_is_no_answer_ends_no_call(line: bytes) -> None:
-    assert in_place_of(line, "why") is None
+    assert build_error_for_unreadable(line, "why") is None

@@ -7,33 +7,43 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.protocol.client import Facts, Speaker, Verdict, judge_probe, read_initialize
+from toolyard.protocol.client import (
+    HandshakeResult,
+    ProbeResult,
+    RequestBuilder,
+    interpret_probe,
+    parse_initialize_result,
+)
 from toolyard.protocol.constants import (
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
     HEADER_MISMATCH,
     INVALID_PARAMS,
-    LEGACY,
-    LEGACY_LATEST,
-    LOG_LEVEL,
+    LATEST_LEGACY_VERSION,
+    LATEST_MODERN_VERSION,
+    LEGACY_VERSIONS,
+    LOG_LEVEL_KEY,
     METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
-    MODERN,
-    MODERN_LATEST,
-    PROTOCOL_VERSION,
-    SERVER_INFO,
+    MODERN_VERSIONS,
+    PROTOCOL_VERSION_KEY,
+    SERVER_INFO_KEY,
     UNSUPPORTED_VERSION,
 )
-from toolyard.protocol.pending import Failure
+from toolyard.protocol.pending import RpcFailure
 
 INFO = {"name": "toolyard", "version": "1.2.3"}
 ABILITIES: dict[str, Any] = {"roots": {}, "extensions": {"io.modelcontextprotocol/ui": {}}}
-STAMP = {PROTOCOL_VERSION: MODERN_LATEST, CLIENT_INFO: INFO, CLIENT_CAPABILITIES: ABILITIES}
-RESERVED = ["progressToken", PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL]
+STAMP = {
+    PROTOCOL_VERSION_KEY: LATEST_MODERN_VERSION,
+    CLIENT_INFO_KEY: INFO,
+    CLIENT_CAPABILITIES_KEY: ABILITIES,
+}
+RESERVED = ["progressToken", PROTOCOL_VERSION_KEY, CLIENT_INFO_KEY, CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY]
 
 
-def speaker(version: str = MODERN_LATEST) -> Speaker:
-    return Speaker(INFO, ABILITIES, version)
+def speaker(version: str = LATEST_MODERN_VERSION) -> RequestBuilder:
+    return RequestBuilder(INFO, ABILITIES, version)
 
 
 # Stamping.
@@ -41,63 +51,74 @@ def speaker(version: str = MODERN_LATEST) -> Speaker:
 
 @pytest.mark.parametrize("params", [None, {}])
 def test_a_modern_request_tells_version_identity_and_capabilities(params: Any) -> None:
-    assert speaker().params(params) == {"_meta": STAMP}
+    assert speaker().build_params(params) == {"_meta": STAMP}
 
 
 def test_a_modern_request_keeps_its_parameters_beside_the_stamp() -> None:
-    assert speaker().params({"name": "x", "arguments": {}}) == {"name": "x", "arguments": {}, "_meta": STAMP}
+    assert speaker().build_params({"name": "x", "arguments": {}}) == {
+        "name": "x",
+        "arguments": {},
+        "_meta": STAMP,
+    }
 
 
-@pytest.mark.parametrize("version", LEGACY)
+@pytest.mark.parametrize("version", LEGACY_VERSIONS)
 def test_a_legacy_request_is_not_stamped(version: str) -> None:
     legacy = speaker(version)
-    assert legacy.params(None) is None
-    assert legacy.params({}) == {}
-    assert legacy.params({"cursor": "a"}) == {"cursor": "a"}
-    assert legacy.params({"cursor": "a"}, log_level="debug") == {"cursor": "a"}
+    assert legacy.build_params(None) is None
+    assert legacy.build_params({}) == {}
+    assert legacy.build_params({"cursor": "a"}) == {"cursor": "a"}
+    assert legacy.build_params({"cursor": "a"}, log_level="debug") == {"cursor": "a"}
 
 
 def test_a_progress_token_is_given_in_either_era() -> None:
-    assert speaker(LEGACY_LATEST).params(None, progress_token=7) == {"_meta": {"progressToken": 7}}
-    assert speaker().params({"a": 1}, progress_token=0) == {"a": 1, "_meta": {**STAMP, "progressToken": 0}}
+    assert speaker(LATEST_LEGACY_VERSION).build_params(None, progress_token=7) == {
+        "_meta": {"progressToken": 7}
+    }
+    assert speaker().build_params({"a": 1}, progress_token=0) == {
+        "a": 1,
+        "_meta": {**STAMP, "progressToken": 0},
+    }
 
 
 def test_the_log_level_is_told_in_the_modern_era() -> None:
-    assert speaker().params(None, log_level="info") == {"_meta": {**STAMP, LOG_LEVEL: "info"}}
+    assert speaker().build_params(None, log_level="info") == {"_meta": {**STAMP, LOG_LEVEL_KEY: "info"}}
 
 
-@pytest.mark.parametrize("version", [LEGACY_LATEST, MODERN_LATEST])
+@pytest.mark.parametrize("version", [LATEST_LEGACY_VERSION, LATEST_MODERN_VERSION])
 def test_keys_of_the_caller_go_along(version: str) -> None:
     trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"}
-    stamp = STAMP if version == MODERN_LATEST else {}
-    assert speaker(version).params(None, meta=trace) == {"_meta": {**stamp, **trace}}
-    assert speaker(version).params({"_meta": trace}) == {"_meta": {**stamp, **trace}}
-    both = speaker(version).params({"_meta": {"a": 1, "b": 1}, "c": 3}, meta={"b": 2}, progress_token=4)
+    stamp = STAMP if version == LATEST_MODERN_VERSION else {}
+    assert speaker(version).build_params(None, meta=trace) == {"_meta": {**stamp, **trace}}
+    assert speaker(version).build_params({"_meta": trace}) == {"_meta": {**stamp, **trace}}
+    both = speaker(version).build_params({"_meta": {"a": 1, "b": 1}, "c": 3}, meta={"b": 2}, progress_token=4)
     assert both == {"c": 3, "_meta": {**stamp, "a": 1, "b": 2, "progressToken": 4}}
 
 
 @pytest.mark.parametrize("key", RESERVED)
-@pytest.mark.parametrize("version", [LEGACY_LATEST, MODERN_LATEST])
+@pytest.mark.parametrize("version", [LATEST_LEGACY_VERSION, LATEST_MODERN_VERSION])
 def test_a_caller_cannot_overrule_what_the_protocol_reserves(version: str, key: str) -> None:
     # A foreign version would change the era of the request; a foreign token may be the id of another one.
     for stamped in (
-        speaker(version).params({"a": 1}, meta={key: "evil", "b": 2}),
-        speaker(version).params({"a": 1, "_meta": {key: "evil", "b": 2}}),
+        speaker(version).build_params({"a": 1}, meta={key: "evil", "b": 2}),
+        speaker(version).build_params({"a": 1, "_meta": {key: "evil", "b": 2}}),
     ):
-        assert stamped == {"a": 1, "_meta": {"b": 2, **(STAMP if version == MODERN_LATEST else {})}}
-    told = speaker().params(None, progress_token=3, log_level="info", meta=dict.fromkeys(RESERVED, "evil"))
-    assert told == {"_meta": {**STAMP, "progressToken": 3, LOG_LEVEL: "info"}}
+        assert stamped == {"a": 1, "_meta": {"b": 2, **(STAMP if version == LATEST_MODERN_VERSION else {})}}
+    told = speaker().build_params(
+        None, progress_token=3, log_level="info", meta=dict.fromkeys(RESERVED, "evil")
+    )
+    assert told == {"_meta": {**STAMP, "progressToken": 3, LOG_LEVEL_KEY: "info"}}
 
 
 def test_a_legacy_request_with_nothing_but_reserved_keys_has_no_meta() -> None:
-    assert speaker(LEGACY_LATEST).params({"a": 1, "_meta": {"progressToken": 5}}) == {"a": 1}
-    assert speaker(LEGACY_LATEST).params(None, meta={"progressToken": 5}) is None
+    assert speaker(LATEST_LEGACY_VERSION).build_params({"a": 1, "_meta": {"progressToken": 5}}) == {"a": 1}
+    assert speaker(LATEST_LEGACY_VERSION).build_params(None, meta={"progressToken": 5}) is None
 
 
 @pytest.mark.parametrize("meta", [None, [], "text", 5])
 def test_a_meta_that_is_no_object_is_dropped(meta: Any) -> None:
-    assert speaker().params({"_meta": meta}) == {"_meta": STAMP}
-    assert speaker(LEGACY_LATEST).params({"a": 1, "_meta": meta}) == {"a": 1}
+    assert speaker().build_params({"_meta": meta}) == {"_meta": STAMP}
+    assert speaker(LATEST_LEGACY_VERSION).build_params({"a": 1, "_meta": meta}) == {"a": 1}
 
 
 keys = st.sampled_from([*RESERVED, "a", "b", "_meta"])
@@ -106,7 +127,7 @@ metas = st.dictionaries(keys, st.integers(), max_size=4)
 
 @settings(deadline=None)
 @given(
-    version=st.sampled_from([*MODERN, *LEGACY]),
+    version=st.sampled_from([*MODERN_VERSIONS, *LEGACY_VERSIONS]),
     params=st.none() | st.dictionaries(keys, st.integers() | metas, max_size=4),
     meta=st.none() | metas,
     token=st.none() | st.integers(),
@@ -116,7 +137,7 @@ def test_what_the_caller_gave_is_never_altered_and_never_lost(
     version: str, params: Any, meta: Any, token: int | None, level: str | None
 ) -> None:
     before = copy.deepcopy((params, meta))
-    stamped = speaker(version).params(params, progress_token=token, log_level=level, meta=meta)
+    stamped = speaker(version).build_params(params, progress_token=token, log_level=level, meta=meta)
     assert (params, meta) == before
     plain = {key: value for key, value in (params or {}).items() if key != "_meta"}
     assert {key: value for key, value in (stamped or {}).items() if key != "_meta"} == plain
@@ -124,30 +145,35 @@ def test_what_the_caller_gave_is_never_altered_and_never_lost(
     for key, value in (meta or {}).items():
         assert key in RESERVED or carried[key] == value
     assert carried.get("progressToken") == token
-    assert carried.get(PROTOCOL_VERSION) == (version if version in MODERN else None)
-    assert carried.get(LOG_LEVEL) == (level if version in MODERN else None)
+    assert carried.get(PROTOCOL_VERSION_KEY) == (version if version in MODERN_VERSIONS else None)
+    assert carried.get(LOG_LEVEL_KEY) == (level if version in MODERN_VERSIONS else None)
 
 
 def test_requests_do_not_share_what_may_be_changed() -> None:
     one = speaker()
-    first, second = one.params({"a": 1}), one.params({"a": 1})
+    first, second = one.build_params({"a": 1}), one.build_params({"a": 1})
     assert first is not None
     first["_meta"]["x"] = 1
     first["b"] = 2
     assert second == {"a": 1, "_meta": STAMP}
-    assert one.params({"a": 1}) == second
+    assert one.build_params({"a": 1}) == second
 
 
 def test_a_speaker_can_change_its_revision() -> None:
     one = speaker()
-    one.adopt(LEGACY_LATEST)
-    assert (one.version, one.modern, one.params(None)) == (LEGACY_LATEST, False, None)
-    one.adopt(MODERN_LATEST)
-    assert (one.version, one.modern, one.params(None)) == (MODERN_LATEST, True, {"_meta": STAMP})
+    one.set_version(LATEST_LEGACY_VERSION)
+    assert (one.version, one.modern, one.build_params(None)) == (LATEST_LEGACY_VERSION, False, None)
+    one.set_version(LATEST_MODERN_VERSION)
+    assert (one.version, one.modern, one.build_params(None)) == (
+        LATEST_MODERN_VERSION,
+        True,
+        {"_meta": STAMP},
+    )
 
 
 @pytest.mark.parametrize(
-    ("version", "offered"), [*((version, version) for version in LEGACY), (MODERN_LATEST, LEGACY_LATEST)]
+    ("version", "offered"),
+    [*((version, version) for version in LEGACY_VERSIONS), (LATEST_MODERN_VERSION, LATEST_LEGACY_VERSION)],
 )
 def test_initialize_offers_a_legacy_revision_and_no_extensions(version: str, offered: str) -> None:
     assert speaker(version).initialize_params() == {
@@ -161,7 +187,9 @@ def test_initialize_offers_a_legacy_revision_and_no_extensions(version: str, off
 # What a probe tells.
 
 
-def discovered(versions: Any = (MODERN_LATEST,), capabilities: Any = None, **more: Any) -> dict[str, Any]:
+def discovered(
+    versions: Any = (LATEST_MODERN_VERSION,), capabilities: Any = None, **more: Any
+) -> dict[str, Any]:
     return {
         "supportedVersions": list(versions) if isinstance(versions, tuple) else versions,
         "capabilities": {"tools": {}} if capabilities is None else capabilities,
@@ -171,8 +199,14 @@ def discovered(versions: Any = (MODERN_LATEST,), capabilities: Any = None, **mor
 
 
 def test_a_modern_server_is_known_by_its_answer() -> None:
-    result = discovered((MODERN_LATEST, *LEGACY), instructions="be nice", _meta={SERVER_INFO: {"name": "s"}})
-    assert judge_probe(result, None) == Facts(MODERN_LATEST, True, {"name": "s"}, {"tools": {}}, "be nice")
+    result = discovered(
+        (LATEST_MODERN_VERSION, *LEGACY_VERSIONS),
+        instructions="be nice",
+        _meta={SERVER_INFO_KEY: {"name": "s"}},
+    )
+    assert interpret_probe(result, None) == HandshakeResult(
+        LATEST_MODERN_VERSION, True, {"name": "s"}, {"tools": {}}, "be nice"
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,74 +216,82 @@ def test_a_modern_server_is_known_by_its_answer() -> None:
         ({"_meta": {}}, {}),
         ({"_meta": None}, {}),
         ({"_meta": []}, {}),
-        ({"_meta": {SERVER_INFO: "text"}}, {}),
+        ({"_meta": {SERVER_INFO_KEY: "text"}}, {}),
         ({"serverInfo": {"name": "s"}}, {"name": "s"}),
-        ({"serverInfo": {"name": "old"}, "_meta": {SERVER_INFO: {"name": "new"}}}, {"name": "new"}),
+        ({"serverInfo": {"name": "old"}, "_meta": {SERVER_INFO_KEY: {"name": "new"}}}, {"name": "new"}),
     ],
 )
 def test_a_modern_server_need_not_say_who_it_is(more: dict[str, Any], info: Any) -> None:
-    assert judge_probe(discovered(**more), None) == Facts(MODERN_LATEST, True, info, {"tools": {}})
+    assert interpret_probe(discovered(**more), None) == HandshakeResult(
+        LATEST_MODERN_VERSION, True, info, {"tools": {}}
+    )
 
 
 @pytest.mark.parametrize("instructions", [None, 5, [], {}])
 def test_instructions_that_are_no_text_are_none(instructions: Any) -> None:
-    facts = judge_probe(discovered(instructions=instructions), None)
-    assert isinstance(facts, Facts)
+    facts = interpret_probe(discovered(instructions=instructions), None)
+    assert isinstance(facts, HandshakeResult)
     assert facts.instructions is None
 
 
 @pytest.mark.parametrize(
     ("result", "verdict"),
     [
-        ({}, Verdict.LEGACY),
-        ({"ok": True}, Verdict.LEGACY),
-        ({"supportedVersions": [MODERN_LATEST]}, Verdict.LEGACY),
-        (discovered(MODERN_LATEST), Verdict.LEGACY),
-        (discovered(None), Verdict.LEGACY),
-        (discovered({MODERN_LATEST: 1}), Verdict.LEGACY),
-        (discovered(capabilities=[]), Verdict.LEGACY),
-        (discovered(("2025-11-25",)), Verdict.LEGACY),
-        (discovered(("2099-01-01", "2024-11-05")), Verdict.LEGACY),
-        (discovered(("2099-01-01",)), Verdict.INCOMPATIBLE),
-        (discovered(()), Verdict.INCOMPATIBLE),
-        (discovered((5, None)), Verdict.INCOMPATIBLE),
+        ({}, ProbeResult.LEGACY),
+        ({"ok": True}, ProbeResult.LEGACY),
+        ({"supportedVersions": [LATEST_MODERN_VERSION]}, ProbeResult.LEGACY),
+        (discovered(LATEST_MODERN_VERSION), ProbeResult.LEGACY),
+        (discovered(None), ProbeResult.LEGACY),
+        (discovered({LATEST_MODERN_VERSION: 1}), ProbeResult.LEGACY),
+        (discovered(capabilities=[]), ProbeResult.LEGACY),
+        (discovered(("2025-11-25",)), ProbeResult.LEGACY),
+        (discovered(("2099-01-01", "2024-11-05")), ProbeResult.LEGACY),
+        (discovered(("2099-01-01",)), ProbeResult.INCOMPATIBLE),
+        (discovered(()), ProbeResult.INCOMPATIBLE),
+        (discovered((5, None)), ProbeResult.INCOMPATIBLE),
     ],
 )
-def test_another_answer_to_the_probe_is_judged(result: dict[str, Any], verdict: Verdict) -> None:
-    assert judge_probe(result, None) is verdict
+def test_another_answer_to_the_probe_is_judged(result: dict[str, Any], verdict: ProbeResult) -> None:
+    assert interpret_probe(result, None) is verdict
 
 
 @pytest.mark.parametrize(
     ("failure", "outcome"),
     [
-        (None, Verdict.LEGACY),
-        (Failure(METHOD_NOT_FOUND, "Method not found"), Verdict.LEGACY),
-        (Failure(INVALID_PARAMS, "Invalid params"), Verdict.LEGACY),
-        (Failure(-32000, "Server not initialized"), Verdict.LEGACY),
-        (Failure(-32001, "Session not found"), Verdict.LEGACY),
-        (Failure(-32002, "not initialized"), Verdict.LEGACY),
-        (Failure(0, "the result is no object"), Verdict.LEGACY),
-        (Failure(HEADER_MISMATCH, "Header mismatch"), Verdict.INCOMPATIBLE),
-        (Failure(MISSING_CAPABILITY, "needs sampling"), Verdict.INCOMPATIBLE),
-        (Failure(UNSUPPORTED_VERSION, "no", {"supported": [MODERN_LATEST]}), MODERN_LATEST),
-        (Failure(UNSUPPORTED_VERSION, "no", {"supported": ["2099-01-01", MODERN_LATEST]}), MODERN_LATEST),
-        (Failure(UNSUPPORTED_VERSION, "no", {"supported": ["2025-11-25"]}), Verdict.LEGACY),
-        (Failure(UNSUPPORTED_VERSION, "no", {"supported": ["2099-01-01"]}), Verdict.INCOMPATIBLE),
-        (Failure(UNSUPPORTED_VERSION, "no", {"supported": []}), Verdict.INCOMPATIBLE),
-        (Failure(UNSUPPORTED_VERSION, "no", {"supported": "2026-07-28"}), Verdict.LEGACY),
-        (Failure(UNSUPPORTED_VERSION, "no", {}), Verdict.LEGACY),
-        (Failure(UNSUPPORTED_VERSION, "no", [MODERN_LATEST]), Verdict.LEGACY),
-        (Failure(UNSUPPORTED_VERSION, "no"), Verdict.LEGACY),
+        (None, ProbeResult.LEGACY),
+        (RpcFailure(METHOD_NOT_FOUND, "Method not found"), ProbeResult.LEGACY),
+        (RpcFailure(INVALID_PARAMS, "Invalid params"), ProbeResult.LEGACY),
+        (RpcFailure(-32000, "Server not initialized"), ProbeResult.LEGACY),
+        (RpcFailure(-32001, "Session not found"), ProbeResult.LEGACY),
+        (RpcFailure(-32002, "not initialized"), ProbeResult.LEGACY),
+        (RpcFailure(0, "the result is no object"), ProbeResult.LEGACY),
+        (RpcFailure(HEADER_MISMATCH, "Header mismatch"), ProbeResult.INCOMPATIBLE),
+        (RpcFailure(MISSING_CAPABILITY, "needs sampling"), ProbeResult.INCOMPATIBLE),
+        (
+            RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": [LATEST_MODERN_VERSION]}),
+            LATEST_MODERN_VERSION,
+        ),
+        (
+            RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": ["2099-01-01", LATEST_MODERN_VERSION]}),
+            LATEST_MODERN_VERSION,
+        ),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": ["2025-11-25"]}), ProbeResult.LEGACY),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": ["2099-01-01"]}), ProbeResult.INCOMPATIBLE),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": []}), ProbeResult.INCOMPATIBLE),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", {"supported": "2026-07-28"}), ProbeResult.LEGACY),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", {}), ProbeResult.LEGACY),
+        (RpcFailure(UNSUPPORTED_VERSION, "no", [LATEST_MODERN_VERSION]), ProbeResult.LEGACY),
+        (RpcFailure(UNSUPPORTED_VERSION, "no"), ProbeResult.LEGACY),
     ],
 )
-def test_a_failed_probe_is_judged(failure: Failure | None, outcome: Verdict | str) -> None:
-    assert judge_probe(None, failure) == outcome
+def test_a_failed_probe_is_judged(failure: RpcFailure | None, outcome: ProbeResult | str) -> None:
+    assert interpret_probe(None, failure) == outcome
 
 
 # What initialize tells.
 
 
-@pytest.mark.parametrize("version", LEGACY)
+@pytest.mark.parametrize("version", LEGACY_VERSIONS)
 def test_the_facts_of_a_legacy_server_are_read(version: str) -> None:
     result = {
         "protocolVersion": version,
@@ -257,24 +299,28 @@ def test_the_facts_of_a_legacy_server_are_read(version: str) -> None:
         "serverInfo": {"name": "s", "version": "1"},
         "instructions": "be nice",
     }
-    expected = Facts(version, False, result["serverInfo"], result["capabilities"], "be nice")  # type: ignore[arg-type]
-    assert read_initialize(result) == expected
+    expected = HandshakeResult(version, False, result["serverInfo"], result["capabilities"], "be nice")  # type: ignore[arg-type]
+    assert parse_initialize_result(result) == expected
 
 
 @pytest.mark.parametrize("more", [{}, {"capabilities": None, "serverInfo": [], "instructions": 5}])
 def test_a_legacy_server_may_leave_out_or_garble_everything_but_its_version(more: dict[str, Any]) -> None:
-    assert read_initialize({"protocolVersion": LEGACY_LATEST, **more}) == Facts(LEGACY_LATEST, False)
+    assert parse_initialize_result({"protocolVersion": LATEST_LEGACY_VERSION, **more}) == HandshakeResult(
+        LATEST_LEGACY_VERSION, False
+    )
 
 
 @pytest.mark.parametrize("version", [None, 5, ["2025-11-25"], {}, True])
 def test_an_answer_without_a_version_is_said_so(version: Any) -> None:
-    assert "no protocolVersion" in str(read_initialize({"protocolVersion": version, "capabilities": {}}))
-    assert "no protocolVersion" in str(read_initialize({}))
+    assert "no protocolVersion" in str(
+        parse_initialize_result({"protocolVersion": version, "capabilities": {}})
+    )
+    assert "no protocolVersion" in str(parse_initialize_result({}))
 
 
 @pytest.mark.parametrize("version", ["2023-01-01", "", "DRAFT-2026-v1", "x" * 1000])
 def test_a_version_that_we_do_not_speak_is_said_so_in_a_short_sentence(version: str) -> None:
-    reason = read_initialize({"protocolVersion": version, "capabilities": {}})
+    reason = parse_initialize_result({"protocolVersion": version, "capabilities": {}})
     assert isinstance(reason, str)
     assert version[:40] in reason
     assert len(reason) < 120

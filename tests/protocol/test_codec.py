@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolyard.protocol import codec
-from toolyard.protocol.byte_buffer import Raw
+from toolyard.protocol.byte_buffer import MessageBytes
 from toolyard.protocol.codec import decode, encode
 
 numbers = (
@@ -75,7 +75,7 @@ def test_digits_inside_a_string_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_whatever_holds_the_bytes_is_read_alike(kind: Callable[[bytes], Raw]) -> None:
+def test_whatever_holds_the_bytes_is_read_alike(kind: Callable[[bytes], MessageBytes]) -> None:
     assert decode(kind(b'{"a":[1,18446744073709551616]}')) == {"a": [1, 2**64]}
     assert decode(kind(b'{"a":1}')) == {"a": 1}
     assert decode(kind(b'["\\ud800"]')) == ["\ufffd"]
@@ -90,7 +90,7 @@ def test_whatever_holds_the_bytes_is_read_alike(kind: Callable[[bytes], Raw]) ->
 
 @pytest.fixture
 def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "LARGE", 0)
+    monkeypatch.setattr(codec, "LARGE_MESSAGE_BYTES", 0)
 
 
 @pytest.mark.usefixtures("all_are_large")
@@ -113,8 +113,8 @@ def test_numbers_in_a_large_message_stay_exact(number: float, beside: int) -> No
 def test_a_large_message_is_read_like_a_small_one(value: Any, few: int) -> None:
     data = encode(value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "LARGE", 0)
-        patch.setattr(codec, "_FEW", few)
+        patch.setattr(codec, "LARGE_MESSAGE_BYTES", 0)
+        patch.setattr(codec, "_MAX_INSPECTED_VALUES", few)
         assert repr(decode(data)) == repr(decode(memoryview(data))) == repr(value)
 
 
@@ -147,8 +147,8 @@ def test_no_long_number_is_missed_wherever_it_stands(
 ) -> None:
     text = f"{before}{'7' * digits}{after}".encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "_PIECE", piece)
-        assert codec.may_hold_long_number(text) == (re.search(rb"[0-9]{19}", text) is not None)
+        patch.setattr(codec, "_SCAN_WINDOW_BYTES", piece)
+        assert codec.may_contain_long_number(text) == (re.search(rb"[0-9]{19}", text) is not None)
 
 
 def test_the_order_of_keys_is_kept() -> None:

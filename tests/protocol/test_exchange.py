@@ -8,20 +8,20 @@ from hypothesis import strategies as st
 
 from toolyard.protocol.codec import decode, encode
 from toolyard.protocol.pending import (
-    Answer,
-    Asked,
-    Cancelled,
-    Exchange,
-    Failure,
-    Progressed,
-    Stray,
-    Told,
-    error_message,
-    is_answer,
-    notification,
-    read_failure,
-    request,
-    result_message,
+    Cancellation,
+    IncomingRequest,
+    Notification,
+    PendingRequests,
+    Progress,
+    RpcFailure,
+    RpcResponse,
+    UnmatchedResponse,
+    build_error_message,
+    build_notification,
+    build_request,
+    build_result_message,
+    is_response_to,
+    parse_rpc_failure,
 )
 
 scalars = (
@@ -58,11 +58,11 @@ almost_messages = st.fixed_dictionaries(
 )
 
 
-def asked(*methods: str) -> Exchange[str]:
+def asked(*methods: str) -> PendingRequests[str]:
     """An exchange that has asked these, under the ids 1, 2, …, and files each under its own name."""
-    exchange: Exchange[str] = Exchange()
+    exchange: PendingRequests[str] = PendingRequests()
     for method in methods:
-        exchange.ask(method, method)
+        exchange.register(method, method)
     return exchange
 
 
@@ -70,26 +70,30 @@ def asked(*methods: str) -> Exchange[str]:
 
 
 def test_every_request_has_an_id_of_its_own() -> None:
-    exchange: Exchange[str] = Exchange()
-    given_ids = [exchange.ask("a", "ping") for _ in range(1000)]
+    exchange: PendingRequests[str] = PendingRequests()
+    given_ids = [exchange.register("a", "ping") for _ in range(1000)]
     assert len(set(given_ids)) == 1000
     assert len(exchange) == 1000
     for id in given_ids:
-        exchange.receive(result_message(id, {}))
-    assert exchange.ask("b", "ping") not in given_ids
+        exchange.receive(build_result_message(id, {}))
+    assert exchange.register("b", "ping") not in given_ids
 
 
 def test_an_answer_reaches_what_was_asked_and_only_that() -> None:
     exchange = asked("tools/list", "tools/call")
-    assert exchange.receive(result_message(2, {"content": []})) == Answer("tools/call", {"content": []})
+    assert exchange.receive(build_result_message(2, {"content": []})) == RpcResponse(
+        "tools/call", {"content": []}
+    )
     assert exchange.tokens() == ["tools/list"]
-    assert exchange.receive(result_message(1, {"tools": []})) == Answer("tools/list", {"tools": []})
+    assert exchange.receive(build_result_message(1, {"tools": []})) == RpcResponse(
+        "tools/list", {"tools": []}
+    )
     assert len(exchange) == 0
 
 
 def test_a_failure_is_an_answer_with_what_the_server_said() -> None:
-    event = asked("ping").receive(error_message(1, -32601, "no such method", {"method": "ping"}))
-    assert event == Answer("ping", None, Failure(-32601, "no such method", {"method": "ping"}))
+    event = asked("ping").receive(build_error_message(1, -32601, "no such method", {"method": "ping"}))
+    assert event == RpcResponse("ping", None, RpcFailure(-32601, "no such method", {"method": "ping"}))
 
 
 @pytest.mark.parametrize(
@@ -98,87 +102,94 @@ def test_a_failure_is_an_answer_with_what_the_server_said() -> None:
 def test_an_answer_to_what_nobody_asked_is_a_stray(id: Any) -> None:
     exchange = asked("ping")
     event = exchange.receive({"jsonrpc": "2.0", "id": id, "result": {}})
-    assert isinstance(event, Stray)
+    assert isinstance(event, UnmatchedResponse)
     assert exchange.tokens() == ["ping"]
 
 
 def test_an_answer_without_an_id_is_a_stray() -> None:
-    assert isinstance(asked("ping").receive({"jsonrpc": "2.0", "result": {}}), Stray)
-    assert isinstance(asked("ping").receive(error_message(None, -32700, "Parse error")), Stray)
+    assert isinstance(asked("ping").receive({"jsonrpc": "2.0", "result": {}}), UnmatchedResponse)
+    assert isinstance(
+        asked("ping").receive(build_error_message(None, -32700, "Parse error")), UnmatchedResponse
+    )
 
 
 def test_a_second_answer_is_a_stray() -> None:
     exchange = asked("ping")
-    assert isinstance(exchange.receive(result_message(1, {})), Answer)
-    assert isinstance(exchange.receive(result_message(1, {})), Stray)
-    assert isinstance(exchange.receive(error_message(1, -1, "late")), Stray)
+    assert isinstance(exchange.receive(build_result_message(1, {})), RpcResponse)
+    assert isinstance(exchange.receive(build_result_message(1, {})), UnmatchedResponse)
+    assert isinstance(exchange.receive(build_error_message(1, -1, "late")), UnmatchedResponse)
 
 
 def test_an_answer_under_the_string_of_our_number_is_ours() -> None:
-    assert asked("ping").receive(result_message("1", {"a": 1})) == Answer("ping", {"a": 1})
-    assert asked("ping").receive(error_message("1", -1, "no")) == Answer("ping", None, Failure(-1, "no"))
+    assert asked("ping").receive(build_result_message("1", {"a": 1})) == RpcResponse("ping", {"a": 1})
+    assert asked("ping").receive(build_error_message("1", -1, "no")) == RpcResponse(
+        "ping", None, RpcFailure(-1, "no")
+    )
 
 
 def test_an_answer_that_comes_after_it_was_forgotten_is_a_stray() -> None:
     exchange = asked("tools/call")
-    assert exchange.forget(1)
-    assert not exchange.forget(1)
+    assert exchange.discard(1)
+    assert not exchange.discard(1)
     assert len(exchange) == 0
-    assert isinstance(exchange.receive(result_message(1, {})), Stray)
-    assert isinstance(exchange.receive(notification("notifications/progress", {"progressToken": 1})), Stray)
+    assert isinstance(exchange.receive(build_result_message(1, {})), UnmatchedResponse)
+    assert isinstance(
+        exchange.receive(build_notification("notifications/progress", {"progressToken": 1})),
+        UnmatchedResponse,
+    )
 
 
 def test_what_was_answered_or_never_asked_cannot_be_forgotten() -> None:
     exchange = asked("ping")
-    exchange.receive(result_message(1, {}))
-    assert not exchange.forget(1)
-    assert not exchange.forget(7)
+    exchange.receive(build_result_message(1, {}))
+    assert not exchange.discard(1)
+    assert not exchange.discard(7)
 
 
 @pytest.mark.parametrize("result", [None, [], "text", 1, True])
 def test_a_result_that_is_no_object_ends_the_request_with_a_failure(result: Any) -> None:
     exchange = asked("tools/call")
     event = exchange.receive({"jsonrpc": "2.0", "id": 1, "result": result})
-    assert isinstance(event, Answer)
+    assert isinstance(event, RpcResponse)
     assert event.result is None
-    assert event.failure == Failure(0, "tools/call: the result is no object")
+    assert event.failure == RpcFailure(0, "tools/call: the result is no object")
     assert len(exchange) == 0
 
 
 def test_an_error_beside_a_null_result_is_what_counts() -> None:
     event = asked("ping").receive({"id": 1, "result": None, "error": {"code": -5, "message": "no"}})
-    assert event == Answer("ping", None, Failure(-5, "no"))
+    assert event == RpcResponse("ping", None, RpcFailure(-5, "no"))
     event = asked("ping").receive({"id": 1, "result": {"a": 1}, "error": None})
-    assert event == Answer("ping", {"a": 1})
+    assert event == RpcResponse("ping", {"a": 1})
 
 
 def test_an_answer_with_neither_result_nor_error_leaves_the_request_open() -> None:
     exchange = asked("ping")
-    assert isinstance(exchange.receive({"jsonrpc": "2.0", "id": 1}), Stray)
+    assert isinstance(exchange.receive({"jsonrpc": "2.0", "id": 1}), UnmatchedResponse)
     assert exchange.tokens() == ["ping"]
 
 
 @pytest.mark.parametrize(
     ("error", "failure"),
     [
-        ({"code": -32000, "message": "no"}, Failure(-32000, "no")),
-        ({"code": -32000, "message": "no", "data": [1]}, Failure(-32000, "no", [1])),
-        ({"code": "-32000", "message": "no"}, Failure(0, "no")),
-        ({"code": True, "message": "no"}, Failure(0, "no")),
-        ({"code": 5.0, "message": "no"}, Failure(0, "no")),
-        ({"code": 1, "message": ""}, Failure(1, "no message")),
-        ({"code": 1, "message": None}, Failure(1, "no message")),
-        ({"code": 1, "message": {"text": "no"}}, Failure(1, "no message")),
-        ({}, Failure(0, "no message")),
-        ("broken", Failure(0, "an error that is no object: 'broken'")),
-        (None, Failure(0, "an error that is no object: None")),
-        (["a"], Failure(0, "an error that is no object: list")),
+        ({"code": -32000, "message": "no"}, RpcFailure(-32000, "no")),
+        ({"code": -32000, "message": "no", "data": [1]}, RpcFailure(-32000, "no", [1])),
+        ({"code": "-32000", "message": "no"}, RpcFailure(0, "no")),
+        ({"code": True, "message": "no"}, RpcFailure(0, "no")),
+        ({"code": 5.0, "message": "no"}, RpcFailure(0, "no")),
+        ({"code": 1, "message": ""}, RpcFailure(1, "no message")),
+        ({"code": 1, "message": None}, RpcFailure(1, "no message")),
+        ({"code": 1, "message": {"text": "no"}}, RpcFailure(1, "no message")),
+        ({}, RpcFailure(0, "no message")),
+        ("broken", RpcFailure(0, "an error that is no object: 'broken'")),
+        (None, RpcFailure(0, "an error that is no object: None")),
+        (["a"], RpcFailure(0, "an error that is no object: list")),
     ],
 )
-def test_an_error_of_any_shape_is_a_failure(error: Any, failure: Failure) -> None:
-    assert read_failure(error) == failure
+def test_an_error_of_any_shape_is_a_failure(error: Any, failure: RpcFailure) -> None:
+    assert parse_rpc_failure(error) == failure
     exchange = asked("ping")
-    assert exchange.receive({"jsonrpc": "2.0", "id": 1, "error": error}) == Answer("ping", None, failure)
+    assert exchange.receive({"jsonrpc": "2.0", "id": 1, "error": error}) == RpcResponse("ping", None, failure)
     assert len(exchange) == 0
 
 
@@ -188,38 +199,44 @@ def test_an_error_of_any_shape_is_a_failure(error: Any, failure: Failure) -> Non
 def test_progress_reaches_what_was_asked_and_leaves_it_open() -> None:
     exchange = asked("tools/list", "tools/call")
     params = {"progressToken": 2, "progress": 0.5, "total": 1, "message": "half"}
-    event = exchange.receive(notification("notifications/progress", params))
-    assert event == Progressed("tools/call", params)
+    event = exchange.receive(build_notification("notifications/progress", params))
+    assert event == Progress("tools/call", params)
     assert len(exchange) == 2
 
 
 @pytest.mark.parametrize("token", [0, 2, "x", None, True, 1.0, [], {}])
 def test_progress_of_what_is_not_in_flight_is_a_stray(token: Any) -> None:
-    message = notification("notifications/progress", {"progressToken": token, "progress": 1})
-    assert isinstance(asked("tools/call").receive(message), Stray)
+    message = build_notification("notifications/progress", {"progressToken": token, "progress": 1})
+    assert isinstance(asked("tools/call").receive(message), UnmatchedResponse)
 
 
 def test_progress_without_parameters_is_a_stray() -> None:
-    assert isinstance(asked("tools/call").receive(notification("notifications/progress")), Stray)
+    assert isinstance(
+        asked("tools/call").receive(build_notification("notifications/progress")), UnmatchedResponse
+    )
 
 
 @pytest.mark.parametrize("id", [1, 0, -1, "x", ""])
 def test_a_cancellation_names_the_request_and_the_reason(id: Any) -> None:
     exchange = asked("tools/call")
     params = {"requestId": id, "reason": "bored"}
-    assert exchange.receive(notification("notifications/cancelled", params)) == Cancelled(id, "bored")
+    assert exchange.receive(build_notification("notifications/cancelled", params)) == Cancellation(
+        id, "bored"
+    )
     assert exchange.tokens() == ["tools/call"]
 
 
 @pytest.mark.parametrize("reason", [None, 1, ["bored"], {}])
 def test_a_cancellation_needs_no_reason(reason: Any) -> None:
-    message = notification("notifications/cancelled", {"requestId": 3, "reason": reason})
-    assert asked().receive(message) == Cancelled(3, None)
+    message = build_notification("notifications/cancelled", {"requestId": 3, "reason": reason})
+    assert asked().receive(message) == Cancellation(3, None)
 
 
 @pytest.mark.parametrize("params", [None, {}, {"requestId": None}, {"requestId": True}, {"requestId": [1]}])
 def test_a_cancellation_without_a_request_is_a_stray(params: Any) -> None:
-    assert isinstance(asked("ping").receive(notification("notifications/cancelled", params)), Stray)
+    assert isinstance(
+        asked("ping").receive(build_notification("notifications/cancelled", params)), UnmatchedResponse
+    )
 
 
 # What they ask and tell.
@@ -227,49 +244,53 @@ def test_a_cancellation_without_a_request_is_a_stray(params: Any) -> None:
 
 @pytest.mark.parametrize("id", [0, 7, -3, "a", "", 2**70])
 def test_a_request_of_theirs_keeps_its_id_and_parameters(id: Any) -> None:
-    assert asked().receive(request(id, "roots/list", {"a": 1})) == Asked(id, "roots/list", {"a": 1})
+    assert asked().receive(build_request(id, "roots/list", {"a": 1})) == IncomingRequest(
+        id, "roots/list", {"a": 1}
+    )
 
 
 @pytest.mark.parametrize("id", [None, True, 1.5, [], {}])
 def test_a_request_whose_id_is_neither_number_nor_string_is_a_stray(id: Any) -> None:
-    assert isinstance(asked("ping").receive({"jsonrpc": "2.0", "id": id, "method": "ping"}), Stray)
+    assert isinstance(
+        asked("ping").receive({"jsonrpc": "2.0", "id": id, "method": "ping"}), UnmatchedResponse
+    )
 
 
-@pytest.mark.parametrize("message", [request(1, "ping"), notification("notifications/x")])
+@pytest.mark.parametrize("message", [build_request(1, "ping"), build_notification("notifications/x")])
 def test_null_parameters_count_as_none(message: dict[str, Any]) -> None:
     event = asked().receive({**message, "params": None})
-    assert isinstance(event, Asked | Told)
+    assert isinstance(event, IncomingRequest | Notification)
     assert event.params == {}
     assert event == asked().receive(message)
 
 
 @pytest.mark.parametrize("params", [[], [1], "a", 1, True])
-@pytest.mark.parametrize("message", [request(1, "ping"), notification("notifications/x")])
+@pytest.mark.parametrize("message", [build_request(1, "ping"), build_notification("notifications/x")])
 def test_parameters_that_are_no_object_make_a_stray(message: dict[str, Any], params: Any) -> None:
-    assert isinstance(asked().receive({**message, "params": params}), Stray)
+    assert isinstance(asked().receive({**message, "params": params}), UnmatchedResponse)
 
 
 @pytest.mark.parametrize("method", [1, True, [], {}, 1.5])
 def test_a_method_that_is_no_string_is_a_stray(method: Any) -> None:
-    assert isinstance(asked("ping").receive({"jsonrpc": "2.0", "id": 1, "method": method}), Stray)
+    assert isinstance(asked("ping").receive({"jsonrpc": "2.0", "id": 1, "method": method}), UnmatchedResponse)
 
 
 def test_our_own_request_coming_back_is_known_as_an_echo() -> None:
     exchange = asked("initialize")
-    message = request(1, "initialize", {"protocolVersion": "2025-11-25"})
-    assert exchange.receive(message) == Asked(1, "initialize", message["params"], echo=True)
+    message = build_request(1, "initialize", {"protocolVersion": "2025-11-25"})
+    assert exchange.receive(message) == IncomingRequest(1, "initialize", message["params"], is_echo=True)
 
 
 def test_a_request_of_theirs_with_a_number_of_ours_is_no_echo() -> None:
     exchange = asked("initialize")
     for id, method in ((1, "ping"), (2, "initialize"), ("1", "initialize")):
-        event = exchange.receive(request(id, method))
-        assert isinstance(event, Asked)
-        assert not event.echo
-    exchange.receive(result_message(1, {}))
-    event = exchange.receive(request(1, "initialize"))
-    assert isinstance(event, Asked)
-    assert not event.echo
+        event = exchange.receive(build_request(id, method))
+        assert isinstance(event, IncomingRequest)
+        assert not event.is_echo
+    exchange.receive(build_result_message(1, {}))
+    event = exchange.receive(build_request(1, "initialize"))
+    assert isinstance(event, IncomingRequest)
+    assert not event.is_echo
 
 
 # Batches.
@@ -277,17 +298,24 @@ def test_a_request_of_theirs_with_a_number_of_ours_is_no_echo() -> None:
 
 def test_a_batch_gives_the_event_of_each_of_its_messages_in_order() -> None:
     exchange = asked("a", "b")
-    batch = [notification("x"), result_message(2, {}), request(9, "ping"), 5, result_message(1, {}), [[]]]
+    batch = [
+        build_notification("x"),
+        build_result_message(2, {}),
+        build_request(9, "ping"),
+        5,
+        build_result_message(1, {}),
+        [[]],
+    ]
     told, second, ask, number, first, nested = exchange.receive_all(batch)
-    assert (told, second, first) == (Told("x", {}), Answer("b", {}), Answer("a", {}))
-    assert ask == Asked(9, "ping", {})
-    assert isinstance(number, Stray)
-    assert isinstance(nested, Stray)
+    assert (told, second, first) == (Notification("x", {}), RpcResponse("b", {}), RpcResponse("a", {}))
+    assert ask == IncomingRequest(9, "ping", {})
+    assert isinstance(number, UnmatchedResponse)
+    assert isinstance(nested, UnmatchedResponse)
 
 
 def test_an_empty_batch_says_nothing_and_a_single_message_is_no_batch() -> None:
     assert list(asked().receive_all([])) == []
-    assert list(asked().receive_all(notification("x"))) == [Told("x", {})]
+    assert list(asked().receive_all(build_notification("x"))) == [Notification("x", {})]
 
 
 # Whatever comes.
@@ -300,12 +328,12 @@ def test_an_empty_batch_says_nothing_and_a_single_message_is_no_batch() -> None:
 def test_no_value_makes_it_raise_and_a_request_ends_at_most_once(message: Any) -> None:
     exchange = asked("a", "b")
     events = list(exchange.receive_all(message))
-    answered = [event.token for event in events if isinstance(event, Answer)]
+    answered = [event.token for event in events if isinstance(event, RpcResponse)]
     assert sorted([*answered, *exchange.tokens()]) == ["a", "b"]
     for event in events:
-        if isinstance(event, Answer):
+        if isinstance(event, RpcResponse):
             assert (event.result is None) != (event.failure is None)
-        elif isinstance(event, Stray):
+        elif isinstance(event, UnmatchedResponse):
             assert event.reason
 
 
@@ -315,10 +343,12 @@ def test_nesting_as_deep_as_can_be_read_does_not_make_it_raise(key: str, depth: 
     # Whoever puts such a value into words, e.g. for a log, meets the limit of recursion.
     deep = decode(b"[" * depth + b"]" * depth)
     messages: list[dict[str, Any]] = [{"id": 1, key: deep}, {"id": 1, "result": {}, key: deep}]
-    messages += [notification(f"notifications/{name}", {key: deep}) for name in ("progress", "cancelled")]
+    messages += [
+        build_notification(f"notifications/{name}", {key: deep}) for name in ("progress", "cancelled")
+    ]
     for message in messages:
         for event in asked("ping").receive_all(message):
-            assert not isinstance(event, Stray) or len(event.reason) < 400
+            assert not isinstance(event, UnmatchedResponse) or len(event.reason) < 400
 
 
 def test_the_reason_of_a_stray_is_short_however_long_the_message_is() -> None:
@@ -327,54 +357,58 @@ def test_the_reason_of_a_stray_is_short_however_long_the_message_is() -> None:
         {"id": long, "result": {}},
         {"method": long, "params": []},
         {"method": long, "id": None},
-        notification("notifications/progress", {"progressToken": long}),
+        build_notification("notifications/progress", {"progressToken": long}),
     ):
         event = asked("ping").receive(message)
-        assert isinstance(event, Stray)
+        assert isinstance(event, UnmatchedResponse)
         assert len(event.reason) < 400
-    assert len(read_failure(long).message) < 400
+    assert len(parse_rpc_failure(long).message) < 400
 
 
 # Messages.
 
 
 def test_messages_carry_only_what_they_were_given() -> None:
-    assert request(1, "ping") == {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    assert request("a", "x", {}) == {"jsonrpc": "2.0", "id": "a", "method": "x", "params": {}}
-    assert notification("x") == {"jsonrpc": "2.0", "method": "x"}
-    assert notification("x", {"a": 1}) == {"jsonrpc": "2.0", "method": "x", "params": {"a": 1}}
-    assert result_message(0, {}) == {"jsonrpc": "2.0", "id": 0, "result": {}}
-    assert error_message(None, 1, "m") == {"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "m"}}
-    assert error_message(1, 1, "m", 0)["error"] == {"code": 1, "message": "m", "data": 0}
+    assert build_request(1, "ping") == {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    assert build_request("a", "x", {}) == {"jsonrpc": "2.0", "id": "a", "method": "x", "params": {}}
+    assert build_notification("x") == {"jsonrpc": "2.0", "method": "x"}
+    assert build_notification("x", {"a": 1}) == {"jsonrpc": "2.0", "method": "x", "params": {"a": 1}}
+    assert build_result_message(0, {}) == {"jsonrpc": "2.0", "id": 0, "result": {}}
+    assert build_error_message(None, 1, "m") == {
+        "jsonrpc": "2.0",
+        "id": None,
+        "error": {"code": 1, "message": "m"},
+    }
+    assert build_error_message(1, 1, "m", 0)["error"] == {"code": 1, "message": "m", "data": 0}
 
 
 @pytest.mark.parametrize(
     ("message", "is_it"),
     [
-        (result_message(1, {}), True),
-        (error_message(1, -1, "no"), True),
-        (result_message("1", {}), True),
-        (result_message(2, {}), False),
+        (build_result_message(1, {}), True),
+        (build_error_message(1, -1, "no"), True),
+        (build_result_message("1", {}), True),
+        (build_result_message(2, {}), False),
         ({"jsonrpc": "2.0", "id": True, "result": {}}, False),
         ({"jsonrpc": "2.0", "id": 1.0, "result": {}}, False),
         ({"jsonrpc": "2.0", "id": 1}, False),
-        (error_message(None, -1, "no"), False),
-        (request(1, "ping"), False),
-        ({**request(1, "ping"), "result": {}}, False),
-        (notification("x"), False),
-        ([result_message(1, {})], False),
+        (build_error_message(None, -1, "no"), False),
+        (build_request(1, "ping"), False),
+        ({**build_request(1, "ping"), "result": {}}, False),
+        (build_notification("x"), False),
+        ([build_result_message(1, {})], False),
         ("text", False),
         (None, False),
     ],
 )
 def test_an_answer_is_recognised_by_its_id_and_its_shape(message: object, is_it: bool) -> None:
-    assert is_answer(message, 1) is is_it
+    assert is_response_to(message, 1) is is_it
 
 
 def test_a_string_id_is_answered_by_that_string_only() -> None:
-    assert is_answer(result_message("a", {}), "a")
-    assert not is_answer(result_message("b", {}), "a")
-    assert not is_answer(result_message(1, {}), "1")
+    assert is_response_to(build_result_message("a", {}), "a")
+    assert not is_response_to(build_result_message("b", {}), "a")
+    assert not is_response_to(build_result_message(1, {}), "1")
 
 
 words = st.text(min_size=1, max_size=12)
@@ -384,25 +418,29 @@ json_objects = st.dictionaries(st.text(max_size=5), values, max_size=4)
 @settings(deadline=None)
 @given(st.integers() | words, words, json_objects)
 def test_any_request_goes_over_the_wire_without_loss(id: int | str, method: str, params: Any) -> None:
-    assert asked().receive(decode(encode(request(id, method, params)))) == Asked(id, method, params)
+    assert asked().receive(decode(encode(build_request(id, method, params)))) == IncomingRequest(
+        id, method, params
+    )
 
 
 @settings(deadline=None)
 @given(words.filter(lambda word: not word.startswith("notifications/")), json_objects)
 def test_any_notification_goes_over_the_wire_without_loss(method: str, params: Any) -> None:
-    assert asked().receive(decode(encode(notification(method, params)))) == Told(method, params)
+    assert asked().receive(decode(encode(build_notification(method, params)))) == Notification(method, params)
 
 
 @settings(deadline=None)
 @given(json_objects)
 def test_any_result_goes_over_the_wire_without_loss(result: Any) -> None:
     exchange = asked("tools/call")
-    assert exchange.receive(decode(encode(result_message(1, result)))) == Answer("tools/call", result)
+    assert exchange.receive(decode(encode(build_result_message(1, result)))) == RpcResponse(
+        "tools/call", result
+    )
 
 
 @settings(deadline=None)
 @given(st.integers().filter(bool), words, values)
 def test_any_failure_goes_over_the_wire_without_loss(code: int, message: str, data: Any) -> None:
     exchange = asked("tools/call")
-    event = exchange.receive(decode(encode(error_message(1, code, message, data))))
-    assert event == Answer("tools/call", None, Failure(code, message, data))
+    event = exchange.receive(decode(encode(build_error_message(1, code, message, data))))
+    assert event == RpcResponse("tools/call", None, RpcFailure(code, message, data))

@@ -12,13 +12,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolyard.protocol import byte_buffer, framing
-from toolyard.protocol.framing import LineFramer, Oversize, SseEvent, SseParser
+from toolyard.protocol.framing import LineFramer, OversizeLine, SseEvent, SseParser
 
 KB, MB = 1024, 1024 * 1024
 EDGE = 4096
 
 cuts = st.lists(st.integers(0, 400), max_size=30)
-larges = st.sampled_from([0, 3, byte_buffer.LARGE])
+larges = st.sampled_from([0, 3, byte_buffer.LARGE_MESSAGE_BYTES])
 """From which size on memory is had in another way; nobody must notice."""
 
 
@@ -28,10 +28,10 @@ def chunked(data: bytes, places: Iterable[int]) -> list[bytes]:
     return [data[one:other] for one, other in itertools.pairwise(marks)]
 
 
-def lines_of(chunks: Iterable[bytes], limit: int) -> list[bytes | Oversize | None]:
+def lines_of(chunks: Iterable[bytes], limit: int) -> list[bytes | OversizeLine | None]:
     framer = LineFramer(limit)
-    lines: list[bytes | Oversize | None] = [line for chunk in chunks for line in framer.feed(chunk)]
-    return [*lines, framer.rest()]
+    lines: list[bytes | OversizeLine | None] = [line for chunk in chunks for line in framer.feed(chunk)]
+    return [*lines, framer.take_remainder()]
 
 
 def events_of(chunks: Iterable[bytes], limit: int = MB) -> list[SseEvent]:
@@ -39,8 +39,8 @@ def events_of(chunks: Iterable[bytes], limit: int = MB) -> list[SseEvent]:
     return [event for chunk in chunks for event in parser.feed(chunk)]
 
 
-def shortened(line: bytes, limit: int, edge: int) -> bytes | Oversize:
-    return line if len(line) <= limit else Oversize(line[:edge], line[-edge:], len(line))
+def shortened(line: bytes, limit: int, edge: int) -> bytes | OversizeLine:
+    return line if len(line) <= limit else OversizeLine(line[:edge], line[-edge:], len(line))
 
 
 # Lines.
@@ -51,15 +51,15 @@ def test_a_chunk_gives_the_lines_that_it_completes() -> None:
     assert framer.feed(b"one\ntwo\nthr") == [b"one", b"two"]
     assert framer.feed(b"ee") == []
     assert framer.feed(b"\n\n") == [b"three", b""]
-    assert framer.rest() is None
+    assert framer.take_remainder() is None
 
 
 def test_what_follows_the_last_line_feed_is_the_rest_and_is_given_once() -> None:
     framer = LineFramer(100)
     assert framer.feed(b"one\ntw") == [b"one"]
     assert framer.feed(b"o") == []
-    assert framer.rest() == b"two"
-    assert framer.rest() is None
+    assert framer.take_remainder() == b"two"
+    assert framer.take_remainder() is None
     assert framer.feed(b"three\n") == [b"three"]
 
 
@@ -72,7 +72,7 @@ def test_only_a_line_feed_ends_a_line() -> None:
 def test_any_chunking_gives_the_same_lines(data: bytes, places: list[int], large: int) -> None:
     *whole, rest = data.split(b"\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(byte_buffer, "LARGE", large)
+        patch.setattr(byte_buffer, "LARGE_MESSAGE_BYTES", large)
         assert lines_of(chunked(data, places), 1000) == [*whole, rest or None]
 
 
@@ -91,11 +91,11 @@ def test_any_chunking_cuts_long_lines_alike(
     data: bytes, places: list[int], limit: int, edge: int, large: int
 ) -> None:
     *whole, rest = data.split(b"\n")
-    expected: list[bytes | Oversize | None] = [shortened(line, limit, edge) for line in whole]
+    expected: list[bytes | OversizeLine | None] = [shortened(line, limit, edge) for line in whole]
     expected.append(shortened(rest, limit, edge) if rest else None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(framing, "_EDGE", edge)
-        patch.setattr(byte_buffer, "LARGE", large)
+        patch.setattr(framing, "_EDGE_BYTES", edge)
+        patch.setattr(byte_buffer, "LARGE_MESSAGE_BYTES", large)
         assert lines_of(chunked(data, places), limit) == expected
         assert lines_of([data], limit) == expected
 
@@ -111,7 +111,7 @@ def test_a_line_over_the_limit_is_skipped_and_its_ends_are_kept(step: int) -> No
     data = b"before\n" + line + b"\nafter\n"
     before, long, after, rest = lines_of([data[at : at + step] for at in range(0, len(data), step)], 100)
     assert (before, after, rest) == (b"before", b"after", None)
-    assert long == Oversize(line[:EDGE], line[-EDGE:], len(line))
+    assert long == OversizeLine(line[:EDGE], line[-EDGE:], len(line))
 
 
 @pytest.mark.timeout(90)
@@ -166,7 +166,7 @@ def memory_taken(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[mmap.mmap]
         taken.append(weakref.ref(memory))
         return memory
 
-    monkeypatch.setattr(byte_buffer, "_huge_pages", take)
+    monkeypatch.setattr(byte_buffer, "_map_huge_pages", take)
     return taken
 
 
@@ -334,7 +334,7 @@ def test_any_chunking_of_any_stream_gives_the_events_of_the_specification(
     expected = reference(stream)
     assert events_of([stream]) == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(byte_buffer, "LARGE", large)
+        patch.setattr(byte_buffer, "LARGE_MESSAGE_BYTES", large)
         assert events_of(chunked(stream, places)) == expected
 
 
@@ -343,8 +343,8 @@ def test_any_chunking_of_any_stream_gives_the_events_of_the_specification(
 def test_data_up_to_the_limit_is_data_and_one_byte_more_is_not(end: bytes, step: int) -> None:
     for value, expected in (
         (b"x" * 100, b"x" * 100),
-        (b"x" * 101, Oversize(b"x" * 101, b"x" * 101, 101)),
-        (b"x" * 120, Oversize(b"x" * 120, b"x" * 120, 120)),
+        (b"x" * 101, OversizeLine(b"x" * 101, b"x" * 101, 101)),
+        (b"x" * 120, OversizeLine(b"x" * 120, b"x" * 120, 120)),
     ):
         stream = b"data: " + value + end + end + b"data: next" + end + end
         chunks = [stream[at : at + step] for at in range(0, len(stream), step)]
@@ -367,7 +367,7 @@ def test_data_over_the_limit_keeps_its_ends_and_its_size_however_it_is_cut(
     data = b"\n".join(values)
     stream = b"id: 1\n" + b"".join(prefix + value + b"\n" for value in values) + b"\ndata: \n\n"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(framing, "_EDGE", edge)
+        patch.setattr(framing, "_EDGE_BYTES", edge)
         whole, cut = events_of([stream], limit), events_of(chunked(stream, places), limit)
     assert whole == cut
     event, following = whole
@@ -375,7 +375,7 @@ def test_data_over_the_limit_keeps_its_ends_and_its_size_however_it_is_cut(
     if len(data) <= limit:
         assert event.data == data
         return
-    assert isinstance(event.data, Oversize)
+    assert isinstance(event.data, OversizeLine)
     assert event.data.size == len(data)
     # A line that is itself over the limit gives up the room that its field name took.
     room = min(edge, len(data)) - len(prefix)
@@ -389,7 +389,7 @@ def test_the_head_of_pretty_printed_data_over_the_limit_is_its_beginning() -> No
     lines = [b'{"jsonrpc": "2.0", "id": 7,', *[b'"padding": "%d",' % n for n in range(1000)], b'"end": 1}']
     (event,) = events_of([b"".join(b"data: " + line + b"\n" for line in lines) + b"\n"], 2000)
     data = b"\n".join(lines)
-    assert event.data == Oversize(data[:EDGE], data[-EDGE:], len(data))
+    assert event.data == OversizeLine(data[:EDGE], data[-EDGE:], len(data))
 
 
 def test_a_comment_or_another_field_over_the_limit_is_no_event() -> None:
@@ -416,5 +416,5 @@ def test_data_of_very_many_lines_takes_linear_time() -> None:
     assert isinstance(event.data, bytes | bytearray | memoryview)
     assert len(event.data) == 599_999
     (event,) = events_of([b"data: x\n" * 300_000, b"\n"], KB)
-    assert isinstance(event.data, Oversize)
+    assert isinstance(event.data, OversizeLine)
     assert event.data.size == 599_999

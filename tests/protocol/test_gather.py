@@ -9,14 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolyard.protocol import byte_buffer
-from toolyard.protocol.byte_buffer import LARGE, Gather, Raw
+from toolyard.protocol.byte_buffer import LARGE_MESSAGE_BYTES, ByteBuffer, MessageBytes
 
 KB, MB = 1024, 1024 * 1024
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="huge pages are had on Linux")
 
 
-def gathered(pieces: list[bytes], most: int, expected: int = 0) -> Raw:
-    body = Gather(most, expected)
+def gathered(pieces: list[bytes], most: int, expected: int = 0) -> MessageBytes:
+    body = ByteBuffer(most, expected)
     for piece in pieces:
         body.add(piece)
     return body.take()
@@ -34,8 +34,8 @@ def test_pieces_are_given_as_one_whatever_their_size(
     messages: list[list[bytes]], large: int, expected: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(byte_buffer, "LARGE", large)
-        body = Gather(240, expected)
+        patch.setattr(byte_buffer, "LARGE_MESSAGE_BYTES", large)
+        body = ByteBuffer(240, expected)
         given = []
         for pieces in messages:
             for piece in pieces:
@@ -47,17 +47,17 @@ def test_pieces_are_given_as_one_whatever_their_size(
 
 
 def test_a_single_piece_is_given_as_it_came() -> None:
-    piece = b"x" * (LARGE + 1)
+    piece = b"x" * (LARGE_MESSAGE_BYTES + 1)
     assert gathered([piece], 64 * MB) is piece
 
 
 @on_linux
-@pytest.mark.parametrize("expected", [0, LARGE + KB], ids=["unexpected", "expected"])
+@pytest.mark.parametrize("expected", [0, LARGE_MESSAGE_BYTES + KB], ids=["unexpected", "expected"])
 def test_the_memory_of_a_large_message_goes_with_the_last_look_at_it(expected: int) -> None:
     piece = b"x" * KB
-    view = gathered([piece] * (LARGE // KB + 1), 64 * MB, expected)
+    view = gathered([piece] * (LARGE_MESSAGE_BYTES // KB + 1), 64 * MB, expected)
     assert isinstance(view, memoryview)
-    assert len(view) == LARGE + KB
+    assert len(view) == LARGE_MESSAGE_BYTES + KB
     memory = weakref.ref(view.obj)
     part = view[5:10]
     del view
@@ -69,7 +69,7 @@ def test_the_memory_of_a_large_message_goes_with_the_last_look_at_it(expected: i
 @on_linux
 def test_memory_that_is_expected_but_never_comes_is_not_taken() -> None:
     before = _resident()
-    bodies = [Gather(256 * MB, 256 * MB) for _ in range(8)]
+    bodies = [ByteBuffer(256 * MB, 256 * MB) for _ in range(8)]
     for body in bodies:
         body.add(b"a little")
     assert _resident() - before < 64 * MB
@@ -81,8 +81,8 @@ def _resident() -> int:
 
 
 @pytest.mark.parametrize("most", [2**62, 2**70], ids=["no such memory", "no such number"])
-@pytest.mark.parametrize("expected", [0, LARGE + 1])
+@pytest.mark.parametrize("expected", [0, LARGE_MESSAGE_BYTES + 1])
 def test_a_limit_beyond_all_memory_is_no_hindrance(most: int, expected: int) -> None:
     piece = bytes(range(256)) * 4 * KB
-    pieces = [piece] * (LARGE // len(piece) + 1)
+    pieces = [piece] * (LARGE_MESSAGE_BYTES // len(piece) + 1)
     assert gathered(pieces, most, expected) == b"".join(pieces)

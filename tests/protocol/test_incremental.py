@@ -11,7 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolyard.protocol.codec import decode
-from toolyard.protocol.incremental_decoder import IN_PLACE_BYTES, OverLimit, decode_in_steps, decode_message
+from toolyard.protocol.incremental_decoder import (
+    MAX_ONE_STEP_BYTES,
+    MessageLimitExceeded,
+    decode_in_steps,
+    decode_message,
+)
 
 TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from('"\\\n😀é中 '), max_size=60)
 NUMBERS = st.integers(-(10**30), 10**30) | st.floats(allow_nan=False, allow_infinity=False)
@@ -72,14 +77,14 @@ def test_what_is_not_json_at_once_is_not_json_in_steps(text: str, window: int, t
 def test_values_are_counted_and_more_than_the_limit_are_refused_by_name() -> None:
     ten = b'{"a": [1, 2, {"b": []}], "c": {"d": "e"}}'
     assert in_steps(ten, max_values=12)[0] == {"a": [1, 2, {"b": []}], "c": {"d": "e"}}
-    with pytest.raises(OverLimit, match="has more than 11 values"):
+    with pytest.raises(MessageLimitExceeded, match="has more than 11 values"):
         in_steps(ten, max_values=11)
 
 
 def test_a_text_that_needs_too_much_memory_is_refused_by_name() -> None:
     text = "a" * 1000
     assert in_steps(json.dumps(text).encode(), max_text_bytes=1001, window=64)[0] == text
-    with pytest.raises(OverLimit, match="text that needs more than 1,001 bytes"):
+    with pytest.raises(MessageLimitExceeded, match="text that needs more than 1,001 bytes"):
         in_steps(json.dumps(text + "😀", ensure_ascii=False).encode(), max_text_bytes=1001, window=64)
 
 
@@ -114,7 +119,7 @@ BOMBS = {
 @pytest.mark.parametrize("kind", BOMBS)
 async def test_millions_of_values_are_refused_while_other_tasks_run(kind: str) -> None:
     found, turns = await turns_while(BOMBS[kind])
-    assert isinstance(found, OverLimit)
+    assert isinstance(found, MessageLimitExceeded)
     assert str(found) == "has more than 200,000 values"
     assert turns > 20
 
@@ -137,9 +142,9 @@ async def test_a_long_text_is_decoded_while_other_tasks_run(kind: str) -> None:
 
 
 async def test_a_message_below_the_threshold_is_decoded_at_once() -> None:
-    data = b'"' + b"a" * (IN_PLACE_BYTES - 2) + b'"'
+    data = b'"' + b"a" * (MAX_ONE_STEP_BYTES - 2) + b'"'
     found, turns = await turns_while(data)
-    assert (len(found), turns) == (IN_PLACE_BYTES - 2, 1)
+    assert (len(found), turns) == (MAX_ONE_STEP_BYTES - 2, 1)
 
 
 @pytest.mark.parametrize(

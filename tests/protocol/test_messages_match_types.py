@@ -20,50 +20,50 @@ from mcp_types import (
 )
 from pydantic import TypeAdapter, ValidationError
 
-from toolyard.protocol.client import Facts, Speaker, judge_probe, read_initialize
+from toolyard.protocol.client import HandshakeResult, RequestBuilder, interpret_probe, parse_initialize_result
 from toolyard.protocol.codec import decode, encode
 from toolyard.protocol.constants import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
-    LEGACY,
-    LEGACY_LATEST,
+    LATEST_LEGACY_VERSION,
+    LATEST_MODERN_VERSION,
+    LEGACY_VERSIONS,
     METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
-    MODERN,
-    MODERN_LATEST,
+    MODERN_VERSIONS,
     PARSE_ERROR,
-    PROTOCOL_VERSION,
-    SUBSCRIPTION_ID,
+    PROTOCOL_VERSION_KEY,
+    SUBSCRIPTION_ID_KEY,
     UNSUPPORTED_VERSION,
 )
 from toolyard.protocol.pending import (
-    Answer,
-    Asked,
-    Exchange,
-    Failure,
+    IncomingRequest,
     Message,
-    Told,
-    error_message,
-    notification,
-    request,
-    result_message,
+    Notification,
+    PendingRequests,
+    RpcFailure,
+    RpcResponse,
+    build_error_message,
+    build_notification,
+    build_request,
+    build_result_message,
 )
 from toolyard.protocol.server import (
-    CACHEABLE,
-    INPUT_METHODS,
-    Caller,
-    Rejected,
-    complete,
-    discover_result,
-    initialize_result,
-    input_required,
-    read_modern,
-    subscription_note,
+    CACHEABLE_METHODS,
+    INPUT_REQUIRED_METHODS,
+    RequestMetadata,
+    RequestRejection,
+    build_complete_result,
+    build_discover_result,
+    build_initialize_result,
+    build_input_required_result,
+    build_subscription_notification,
+    parse_modern_request,
 )
 
-VERSIONS = [*reversed(LEGACY), *reversed(MODERN)]
+VERSIONS = [*reversed(LEGACY_VERSIONS), *reversed(MODERN_VERSIONS)]
 INFO = {"name": "toolyard", "version": "1.0.0", "title": "Toolyard", "websiteUrl": "https://example.com"}
 ABILITIES: dict[str, Any] = {
     "roots": {},
@@ -168,26 +168,32 @@ def every_request() -> Iterator[Any]:
     for revision in VERSIONS:
         for number, (method, params) in enumerate(REQUESTS):
             of_modern = any(key in (params or {}) for key in ONLY_MODERN)
-            if (method, revision) in methods.CLIENT_REQUESTS and (revision in MODERN or not of_modern):
+            if (method, revision) in methods.CLIENT_REQUESTS and (
+                revision in MODERN_VERSIONS or not of_modern
+            ):
                 yield pytest.param(method, revision, params, id=f"{revision} {method} {number}")
 
 
 @pytest.mark.parametrize(("method", "revision", "params"), [*every_request()])
 def test_every_request_is_of_its_type(method: str, revision: str, params: dict[str, Any] | None) -> None:
     for capabilities in ({}, ABILITIES):
-        speaker = Speaker(INFO, capabilities, revision)
+        speaker = RequestBuilder(INFO, capabilities, revision)
         for options in OPTIONS:
-            exchange: Exchange[str] = Exchange()
-            message = sent(request(exchange.ask("token", method), method, speaker.params(params, **options)))
+            exchange: PendingRequests[str] = PendingRequests()
+            message = sent(
+                build_request(
+                    exchange.register("token", method), method, speaker.build_params(params, **options)
+                )
+            )
             methods.validate_client_request(method, revision, message.get("params"))
             check(methods.CLIENT_REQUESTS[(method, revision)], message)
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", LEGACY_VERSIONS)
 @pytest.mark.parametrize("capabilities", [{}, ABILITIES], ids=["bare", "able"])
 def test_initialize_is_of_its_type(revision: str, capabilities: dict[str, Any]) -> None:
-    params = Speaker(INFO, capabilities, revision).initialize_params()
-    message = sent(request(1, "initialize", params))
+    params = RequestBuilder(INFO, capabilities, revision).initialize_params()
+    message = sent(build_request(1, "initialize", params))
     assert message["params"]["protocolVersion"] == revision
     methods.validate_client_request("initialize", revision, message["params"])
     check(methods.CLIENT_REQUESTS[("initialize", revision)], message)
@@ -195,14 +201,14 @@ def test_initialize_is_of_its_type(revision: str, capabilities: dict[str, Any]) 
 
 def test_every_request_of_every_revision_was_tried() -> None:
     tried = {(param.values[0], param.values[1]) for param in every_request()}
-    tried |= {("initialize", revision) for revision in LEGACY}
+    tried |= {("initialize", revision) for revision in LEGACY_VERSIONS}
     assert tried == set(methods.CLIENT_REQUESTS)
 
 
 def test_our_revisions_are_those_of_the_reference() -> None:
     assert tuple(VERSIONS) == version.KNOWN_PROTOCOL_VERSIONS
-    assert tuple(reversed(LEGACY)) == version.HANDSHAKE_PROTOCOL_VERSIONS
-    assert tuple(reversed(MODERN)) == version.MODERN_PROTOCOL_VERSIONS
+    assert tuple(reversed(LEGACY_VERSIONS)) == version.HANDSHAKE_PROTOCOL_VERSIONS
+    assert tuple(reversed(MODERN_VERSIONS)) == version.MODERN_PROTOCOL_VERSIONS
 
 
 def test_our_codes_are_those_of_the_reference() -> None:
@@ -231,7 +237,7 @@ CLIENT_NOTES: dict[str, list[dict[str, Any] | None]] = {
 @pytest.mark.parametrize(("method", "revision"), sorted(methods.CLIENT_NOTIFICATIONS))
 def test_every_notification_of_a_client_is_of_its_type(method: str, revision: str) -> None:
     for params in CLIENT_NOTES[method]:
-        message = sent(notification(method, params))
+        message = sent(build_notification(method, params))
         methods.validate_client_notification(method, revision, message.get("params"))
         check(methods.CLIENT_NOTIFICATIONS[(method, revision)], message)
 
@@ -247,7 +253,7 @@ CLIENT_ANSWERS: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize(("method", "revision"), sorted(methods.CLIENT_RESULTS))
 def test_every_answer_of_a_client_is_of_its_type(method: str, revision: str) -> None:
     for result in CLIENT_ANSWERS[method]:
-        message = sent(result_message(5, result))
+        message = sent(build_result_message(5, result))
         methods.validate_client_result(method, revision, message["result"])
         check(methods.CLIENT_RESULTS[(method, revision)], message["result"])
 
@@ -298,7 +304,7 @@ RESULTS: dict[str, list[dict[str, Any]]] = {
     "logging/setLevel": [{}],
     "resources/subscribe": [{}],
     "resources/unsubscribe": [{}],
-    "subscriptions/listen": [{"_meta": {SUBSCRIPTION_ID: 5}}],
+    "subscriptions/listen": [{"_meta": {SUBSCRIPTION_ID_KEY: 5}}],
 }
 ASKS: dict[str, dict[str, Any]] = {
     "ping": {},
@@ -325,31 +331,35 @@ def our_answers(method: str, revision: str) -> list[dict[str, Any]]:
     """What we answer to this method in this revision, made by what the gateway makes it with."""
     if method == "server/discover":
         return [
-            discover_result(INFO, OUR_ABILITIES, instructions="be nice", ttl_ms=1000),
-            discover_result(INFO, {}, versions=MODERN),
+            build_discover_result(INFO, OUR_ABILITIES, instructions="be nice", ttl_ms=1000),
+            build_discover_result(INFO, {}, versions=MODERN_VERSIONS),
         ]
     if method == "initialize":
         return [
-            initialize_result(revision, INFO, OUR_ABILITIES, "be nice"),
-            initialize_result(revision, INFO, {}),
+            build_initialize_result(revision, INFO, OUR_ABILITIES, "be nice"),
+            build_initialize_result(revision, INFO, {}),
         ]
     plain = RESULTS[method]
-    if revision not in MODERN:
+    if revision not in MODERN_VERSIONS:
         return plain
-    answers = [complete(result, method, INFO, ttl_ms=5, scope="public") for result in plain]
-    if method in INPUT_METHODS:
+    answers = [build_complete_result(result, method, INFO, ttl_ms=5, scope="public") for result in plain]
+    if method in INPUT_REQUIRED_METHODS:
         asks = {kind: {"method": kind, "params": params} for kind, params in ASKS.items() if kind != "ping"}
-        answers += [input_required(asks, "state"), input_required(asks, None), input_required({}, "state")]
+        answers += [
+            build_input_required_result(asks, "state"),
+            build_input_required_result(asks, None),
+            build_input_required_result({}, "state"),
+        ]
     return answers
 
 
 @pytest.mark.parametrize(("method", "revision"), sorted(methods.SERVER_RESULTS))
 def test_every_answer_of_a_server_is_of_its_type(method: str, revision: str) -> None:
     for result in our_answers(method, revision):
-        message = sent(result_message("a", result))
+        message = sent(build_result_message("a", result))
         methods.validate_server_result(method, revision, message["result"])
         check(methods.SERVER_RESULTS[(method, revision)], message["result"])
-        if revision in MODERN:
+        if revision in MODERN_VERSIONS:
             parsed = methods.parse_server_result(method, revision, message["result"])
             assert methods.is_input_required(parsed) is (result["resultType"] == "input_required")
 
@@ -374,10 +384,13 @@ ON_SUBSCRIPTIONS = ("/list_changed", "/updated", "/acknowledged")
 @pytest.mark.parametrize(("method", "revision"), sorted(methods.SERVER_NOTIFICATIONS))
 def test_every_notification_of_a_server_is_of_its_type(method: str, revision: str) -> None:
     for params in SERVER_NOTES[method]:
-        if revision in MODERN and method.endswith(ON_SUBSCRIPTIONS):
-            made = [subscription_note(method, 5, params), subscription_note(method, "a", params)]
+        if revision in MODERN_VERSIONS and method.endswith(ON_SUBSCRIPTIONS):
+            made = [
+                build_subscription_notification(method, 5, params),
+                build_subscription_notification(method, "a", params),
+            ]
         else:
-            made = [notification(method, params)]
+            made = [build_notification(method, params)]
         for message in map(sent, made):
             methods.parse_server_notification(method, revision, message.get("params"))
             check(methods.SERVER_NOTIFICATIONS[(method, revision)], message)
@@ -386,43 +399,43 @@ def test_every_notification_of_a_server_is_of_its_type(method: str, revision: st
 @pytest.mark.parametrize(("method", "revision"), sorted(methods.SERVER_REQUESTS))
 def test_every_request_of_a_server_is_of_its_type(method: str, revision: str) -> None:
     for params in (ASKS[method], None) if not ASKS[method] else (ASKS[method],):
-        message = sent(request("s1", method, params))
+        message = sent(build_request("s1", method, params))
         methods.parse_server_request(method, revision, message.get("params"))
         check(methods.SERVER_REQUESTS[(method, revision)], message)
 
 
-@pytest.mark.parametrize("method", sorted(CACHEABLE))
+@pytest.mark.parametrize("method", sorted(CACHEABLE_METHODS))
 def test_modern_lists_carry_the_cache_hints_that_the_types_require(method: str) -> None:
-    for result in our_answers(method, MODERN_LATEST):
+    for result in our_answers(method, LATEST_MODERN_VERSION):
         if result["resultType"] != "complete":
             continue
         for key in ("ttlMs", "cacheScope", "resultType"):
             less = {name: value for name, value in result.items() if name != key}
             with pytest.raises((ValidationError, AssertionError)):
-                check(methods.SERVER_RESULTS[(method, MODERN_LATEST)], less)
+                check(methods.SERVER_RESULTS[(method, LATEST_MODERN_VERSION)], less)
 
 
 @pytest.mark.parametrize("id", [1, "a", None])
 @pytest.mark.parametrize(
     "failure",
     [
-        Failure(METHOD_NOT_FOUND, "no such method"),
-        Failure(INTERNAL_ERROR, "it broke", {"why": ["é"]}),
-        Failure(PARSE_ERROR, "not JSON"),
+        RpcFailure(METHOD_NOT_FOUND, "no such method"),
+        RpcFailure(INTERNAL_ERROR, "it broke", {"why": ["é"]}),
+        RpcFailure(PARSE_ERROR, "not JSON"),
     ],
 )
-def test_every_error_is_of_its_type(id: int | str | None, failure: Failure) -> None:
-    message = sent(error_message(id, failure.code, failure.message, failure.data))
+def test_every_error_is_of_its_type(id: int | str | None, failure: RpcFailure) -> None:
+    message = sent(build_error_message(id, failure.code, failure.message, failure.data))
     parsed = jsonrpc.JSONRPCError.model_validate(message)
     assert (parsed.id, parsed.error.code, parsed.error.data) == (id, failure.code, failure.data)
 
 
 def test_the_refusal_of_a_version_is_of_its_type() -> None:
-    speaker = Speaker(INFO, {}, "2099-01-01")
-    rejected = read_modern(request(1, "tools/list", speaker.params(None)))
-    assert isinstance(rejected, Rejected)
+    speaker = RequestBuilder(INFO, {}, "2099-01-01")
+    rejected = parse_modern_request(build_request(1, "tools/list", speaker.build_params(None)))
+    assert isinstance(rejected, RequestRejection)
     failure = rejected.failure
-    message = sent(error_message(1, failure.code, failure.message, failure.data))
+    message = sent(build_error_message(1, failure.code, failure.message, failure.data))
     assert message["error"]["code"] == jsonrpc.UNSUPPORTED_PROTOCOL_VERSION
     check(UnsupportedProtocolVersionErrorData, message["error"]["data"])
 
@@ -431,26 +444,32 @@ def test_the_refusal_of_a_version_is_of_its_type() -> None:
 
 
 def test_what_our_server_answers_to_a_probe_our_client_understands() -> None:
-    result = over_the_wire(discover_result(INFO, OUR_ABILITIES, instructions="be nice"))
-    assert judge_probe(result, None) == Facts(MODERN_LATEST, True, INFO, OUR_ABILITIES, "be nice")
+    result = over_the_wire(build_discover_result(INFO, OUR_ABILITIES, instructions="be nice"))
+    assert interpret_probe(result, None) == HandshakeResult(
+        LATEST_MODERN_VERSION, True, INFO, OUR_ABILITIES, "be nice"
+    )
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", LEGACY_VERSIONS)
 def test_what_our_server_answers_to_a_handshake_our_client_understands(revision: str) -> None:
-    offered = Speaker(INFO, {}, revision).initialize_params()["protocolVersion"]
-    result = over_the_wire(initialize_result(offered, INFO, OUR_ABILITIES, "be nice"))
-    assert read_initialize(result) == Facts(revision, False, INFO, OUR_ABILITIES, "be nice")
+    offered = RequestBuilder(INFO, {}, revision).initialize_params()["protocolVersion"]
+    result = over_the_wire(build_initialize_result(offered, INFO, OUR_ABILITIES, "be nice"))
+    assert parse_initialize_result(result) == HandshakeResult(revision, False, INFO, OUR_ABILITIES, "be nice")
 
 
 def test_a_client_that_is_refused_its_version_asks_again_with_one_that_is_served() -> None:
-    speaker = Speaker(INFO, ABILITIES, "2099-01-01")
-    rejected = read_modern(over_the_wire(request(1, "server/discover", speaker.params(None))))
-    assert isinstance(rejected, Rejected)
-    again = judge_probe(None, rejected.failure)
-    assert again == MODERN_LATEST
-    speaker.adopt(again)
-    caller = read_modern(over_the_wire(request(2, "server/discover", speaker.params(None))))
-    assert caller == Caller(MODERN_LATEST, ABILITIES, INFO)
+    speaker = RequestBuilder(INFO, ABILITIES, "2099-01-01")
+    rejected = parse_modern_request(
+        over_the_wire(build_request(1, "server/discover", speaker.build_params(None)))
+    )
+    assert isinstance(rejected, RequestRejection)
+    again = interpret_probe(None, rejected.failure)
+    assert again == LATEST_MODERN_VERSION
+    speaker.set_version(again)
+    caller = parse_modern_request(
+        over_the_wire(build_request(2, "server/discover", speaker.build_params(None)))
+    )
+    assert caller == RequestMetadata(LATEST_MODERN_VERSION, ABILITIES, INFO)
 
 
 # That these tests can fail.
@@ -460,20 +479,20 @@ def test_a_client_that_is_refused_its_version_asks_again_with_one_that_is_served
     ("method", "params"),
     [
         ("tools/call", {"name": "echo"}),
-        ("tools/call", {"_meta": {PROTOCOL_VERSION: MODERN_LATEST}, "name": "echo"}),
+        ("tools/call", {"_meta": {PROTOCOL_VERSION_KEY: LATEST_MODERN_VERSION}, "name": "echo"}),
         ("server/discover", None),
     ],
 )
 def test_the_reference_refuses_a_modern_request_without_its_stamp(method: str, params: Any) -> None:
     with pytest.raises(ValidationError):
-        methods.validate_client_request(method, MODERN_LATEST, params)
+        methods.validate_client_request(method, LATEST_MODERN_VERSION, params)
 
 
 def test_the_check_refuses_a_key_that_nobody_knows() -> None:
-    expected = methods.CLIENT_REQUESTS[("tools/call", LEGACY_LATEST)]
-    check(expected, request(1, "tools/call", {"name": "echo"}))
+    expected = methods.CLIENT_REQUESTS[("tools/call", LATEST_LEGACY_VERSION)]
+    check(expected, build_request(1, "tools/call", {"name": "echo"}))
     with pytest.raises(AssertionError):
-        check(expected, request(1, "tools/call", {"name": "echo", "requestState": "x"}))
+        check(expected, build_request(1, "tools/call", {"name": "echo", "requestState": "x"}))
 
 
 # Any message.
@@ -518,11 +537,11 @@ def test_any_request_is_of_its_type_and_arrives_whole(
     revision: str, asked: tuple[str, dict[str, Any]], token: int | None, meta: Any
 ) -> None:
     method, params = asked
-    stamped = Speaker(INFO, ABILITIES, revision).params(params, progress_token=token, meta=meta)
-    message = sent(request(9, method, stamped))
+    stamped = RequestBuilder(INFO, ABILITIES, revision).build_params(params, progress_token=token, meta=meta)
+    message = sent(build_request(9, method, stamped))
     methods.validate_client_request(method, revision, message["params"])
-    event = Exchange[None]().receive(message)
-    assert event == Asked(9, method, stamped or {})
+    event = PendingRequests[None]().receive(message)
+    assert event == IncomingRequest(9, method, stamped or {})
     assert {key: event.params[key] for key in params} == params
     assert {key: event.params["_meta"][key] for key in meta or {}} == (meta or {})
 
@@ -530,12 +549,12 @@ def test_any_request_is_of_its_type_and_arrives_whole(
 @settings(deadline=None)
 @given(revision=st.sampled_from(VERSIONS), result=results)
 def test_any_result_is_of_its_type_and_arrives_whole(revision: str, result: dict[str, Any]) -> None:
-    full = complete(result, "tools/call", INFO) if revision in MODERN else result
-    exchange: Exchange[str] = Exchange()
-    message = sent(result_message(exchange.ask("token", "tools/call"), full))
+    full = build_complete_result(result, "tools/call", INFO) if revision in MODERN_VERSIONS else result
+    exchange: PendingRequests[str] = PendingRequests()
+    message = sent(build_result_message(exchange.register("token", "tools/call"), full))
     methods.validate_server_result("tools/call", revision, message["result"])
     event = exchange.receive(message)
-    assert event == Answer("token", full)
+    assert event == RpcResponse("token", full)
     assert event.result is not None
     assert {key: event.result[key] for key in result} == result
 
@@ -544,6 +563,6 @@ def test_any_result_is_of_its_type_and_arrives_whole(revision: str, result: dict
 @given(revision=st.sampled_from(VERSIONS), level=st.sampled_from(["debug", "error"]), data=values)
 def test_any_log_message_is_of_its_type_and_arrives_whole(revision: str, level: str, data: Any) -> None:
     params = {"level": level, "data": data}
-    message = sent(notification("notifications/message", params))
+    message = sent(build_notification("notifications/message", params))
     methods.parse_server_notification("notifications/message", revision, message["params"])
-    assert Exchange[None]().receive(message) == Told("notifications/message", params)
+    assert PendingRequests[None]().receive(message) == Notification("notifications/message", params)

@@ -6,56 +6,60 @@ import pytest
 from mcp_types import methods
 from multidict import CIMultiDict
 
-from toolyard.protocol.client import Speaker
+from toolyard.protocol.client import RequestBuilder
 from toolyard.protocol.constants import (
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
     HEADER_MISMATCH,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
-    LEGACY,
-    LEGACY_LATEST,
-    LOG_LEVEL,
+    LATEST_LEGACY_VERSION,
+    LATEST_MODERN_VERSION,
+    LEGACY_VERSIONS,
+    LOG_LEVEL_KEY,
     LOG_LEVELS,
     METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
-    MODERN,
-    MODERN_LATEST,
+    MODERN_VERSIONS,
     PARSE_ERROR,
-    PROTOCOL_VERSION,
-    SERVER_INFO,
-    SUBSCRIPTION_ID,
+    PROTOCOL_VERSION_KEY,
+    SERVER_INFO_KEY,
+    SUBSCRIPTION_ID_KEY,
     UNSUPPORTED_VERSION,
 )
-from toolyard.protocol.mirrored_headers import HeaderParam, standard_headers
-from toolyard.protocol.pending import Failure, Message, notification, request
+from toolyard.protocol.mirrored_headers import HeaderParam, build_standard_headers
+from toolyard.protocol.pending import Message, RpcFailure, build_notification, build_request
 from toolyard.protocol.server import (
-    CACHEABLE,
-    INPUT_METHODS,
-    Caller,
-    Rejected,
-    complete,
-    discover_result,
+    CACHEABLE_METHODS,
+    INPUT_REQUIRED_METHODS,
+    RequestMetadata,
+    RequestRejection,
+    build_complete_result,
+    build_discover_result,
+    build_initialize_result,
+    build_input_required_result,
+    build_subscription_notification,
     http_status,
-    initialize_result,
-    input_required,
-    is_modern,
-    read_modern,
-    subscription_note,
+    is_modern_request,
+    parse_modern_request,
 )
 
 INFO = {"name": "client", "version": "1"}
 US = {"name": "toolyard", "version": "2"}
-META = {PROTOCOL_VERSION: MODERN_LATEST, CLIENT_CAPABILITIES: {"roots": {}}, CLIENT_INFO: INFO}
+META = {
+    PROTOCOL_VERSION_KEY: LATEST_MODERN_VERSION,
+    CLIENT_CAPABILITIES_KEY: {"roots": {}},
+    CLIENT_INFO_KEY: INFO,
+}
 
 
 def ask(meta: Any, method: str = "tools/list", **params: Any) -> Message:
-    return request(1, method, {**params, "_meta": meta})
+    return build_request(1, method, {**params, "_meta": meta})
 
 
-def failure_of(outcome: Caller | Rejected) -> Failure:
-    assert isinstance(outcome, Rejected)
+def failure_of(outcome: RequestMetadata | RequestRejection) -> RpcFailure:
+    assert isinstance(outcome, RequestRejection)
     assert outcome.status == http_status(outcome.failure) == 400
     return outcome.failure
 
@@ -71,34 +75,40 @@ def without(key: str) -> dict[str, Any]:
     ("message", "modern"),
     [
         (ask(META), True),
-        (ask({PROTOCOL_VERSION: None}), True),
-        (request(1, "server/discover"), True),
-        (request(1, "subscriptions/listen", {}), True),
-        (request(1, "initialize", {"protocolVersion": LEGACY_LATEST}), False),
-        (request(1, "tools/list"), False),
+        (ask({PROTOCOL_VERSION_KEY: None}), True),
+        (build_request(1, "server/discover"), True),
+        (build_request(1, "subscriptions/listen", {}), True),
+        (build_request(1, "initialize", {"protocolVersion": LATEST_LEGACY_VERSION}), False),
+        (build_request(1, "tools/list"), False),
         (ask({"progressToken": 1}), False),
         (ask(None), False),
-        (ask([PROTOCOL_VERSION]), False),
+        (ask([PROTOCOL_VERSION_KEY]), False),
         ({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": [1]}, False),
-        (notification("notifications/initialized"), False),
+        (build_notification("notifications/initialized"), False),
     ],
 )
 def test_the_era_of_a_request_is_known_by_how_it_opens(message: Message, modern: bool) -> None:
-    assert is_modern(message) is modern
+    assert is_modern_request(message) is modern
 
 
 # Reading a modern request.
 
 
 def test_a_modern_request_tells_who_asks() -> None:
-    meta = {**META, LOG_LEVEL: "warning", "progressToken": "abc", "other": 1}
-    assert read_modern(ask(meta)) == Caller(MODERN_LATEST, {"roots": {}}, INFO, "warning", "abc")
+    meta = {**META, LOG_LEVEL_KEY: "warning", "progressToken": "abc", "other": 1}
+    assert parse_modern_request(ask(meta)) == RequestMetadata(
+        LATEST_MODERN_VERSION, {"roots": {}}, INFO, "warning", "abc"
+    )
 
 
 @pytest.mark.parametrize("info", [None, "text", []])
 def test_the_identity_of_the_caller_is_optional(info: Any) -> None:
-    assert read_modern(ask(without(CLIENT_INFO))) == Caller(MODERN_LATEST, {"roots": {}})
-    assert read_modern(ask({**META, CLIENT_INFO: info})) == Caller(MODERN_LATEST, {"roots": {}})
+    assert parse_modern_request(ask(without(CLIENT_INFO_KEY))) == RequestMetadata(
+        LATEST_MODERN_VERSION, {"roots": {}}
+    )
+    assert parse_modern_request(ask({**META, CLIENT_INFO_KEY: info})) == RequestMetadata(
+        LATEST_MODERN_VERSION, {"roots": {}}
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,17 +116,17 @@ def test_the_identity_of_the_caller_is_optional(info: Any) -> None:
     [(0, 0), (7, 7), ("", ""), ("a", "a"), (None, None), (True, None), (1.5, None), ([], None)],
 )
 def test_a_progress_token_is_a_number_or_a_string(token: Any, read: Any) -> None:
-    caller = read_modern(ask({**META, "progressToken": token}))
-    assert isinstance(caller, Caller)
+    caller = parse_modern_request(ask({**META, "progressToken": token}))
+    assert isinstance(caller, RequestMetadata)
     assert caller.progress_token == read
     assert type(caller.progress_token) is type(read)
 
 
-@pytest.mark.parametrize("key", [PROTOCOL_VERSION, CLIENT_CAPABILITIES])
+@pytest.mark.parametrize("key", [PROTOCOL_VERSION_KEY, CLIENT_CAPABILITIES_KEY])
 @pytest.mark.parametrize("value", [..., None, 5, [], True])
 def test_a_request_without_a_required_field_is_malformed(key: str, value: Any) -> None:
     meta = without(key) if value is ... else {**META, key: value}
-    failure = failure_of(read_modern(ask(meta)))
+    failure = failure_of(parse_modern_request(ask(meta)))
     assert failure.code == INVALID_PARAMS
     assert key in failure.message
 
@@ -124,58 +134,58 @@ def test_a_request_without_a_required_field_is_malformed(key: str, value: Any) -
 @pytest.mark.parametrize(
     "message",
     [
-        request(1, "tools/list"),
-        request(1, "tools/list", {}),
+        build_request(1, "tools/list"),
+        build_request(1, "tools/list", {}),
         ask(None),
         ask([]),
         {"jsonrpc": "2.0", "id": 1, "method": "x", "params": [1]},
     ],
 )
 def test_a_request_without_any_of_it_is_malformed(message: Message) -> None:
-    assert failure_of(read_modern(message)).code == INVALID_PARAMS
+    assert failure_of(parse_modern_request(message)).code == INVALID_PARAMS
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "1900-01-01", "", "2099-01-01"])
 def test_a_version_that_we_do_not_serve_is_refused_with_those_that_we_do(version: str) -> None:
-    failure = failure_of(read_modern(ask({**META, PROTOCOL_VERSION: version})))
+    failure = failure_of(parse_modern_request(ask({**META, PROTOCOL_VERSION_KEY: version})))
     assert failure.code == UNSUPPORTED_VERSION
-    assert failure.data == {"supported": [*MODERN], "requested": version}
+    assert failure.data == {"supported": [*MODERN_VERSIONS], "requested": version}
 
 
 def test_the_versions_that_are_served_can_be_chosen() -> None:
-    message = ask({**META, PROTOCOL_VERSION: "2099-01-01"})
-    assert isinstance(read_modern(message, versions=["2099-01-01"]), Caller)
-    failure = failure_of(read_modern(ask(META), versions=["2099-01-01"]))
-    assert failure.data == {"supported": ["2099-01-01"], "requested": MODERN_LATEST}
+    message = ask({**META, PROTOCOL_VERSION_KEY: "2099-01-01"})
+    assert isinstance(parse_modern_request(message, versions=["2099-01-01"]), RequestMetadata)
+    failure = failure_of(parse_modern_request(ask(META), versions=["2099-01-01"]))
+    assert failure.data == {"supported": ["2099-01-01"], "requested": LATEST_MODERN_VERSION}
 
 
 @pytest.mark.parametrize("level", LOG_LEVELS)
 def test_every_level_is_known(level: str) -> None:
-    caller = read_modern(ask({**META, LOG_LEVEL: level}))
-    assert isinstance(caller, Caller)
+    caller = parse_modern_request(ask({**META, LOG_LEVEL_KEY: level}))
+    assert isinstance(caller, RequestMetadata)
     assert caller.log_level == level
 
 
 @pytest.mark.parametrize("level", ["verbose", "", "DEBUG", 5, [], {}, True])
 def test_a_level_that_nobody_knows_is_refused(level: Any) -> None:
-    failure = failure_of(read_modern(ask({**META, LOG_LEVEL: level})))
+    failure = failure_of(parse_modern_request(ask({**META, LOG_LEVEL_KEY: level})))
     assert failure.code == INVALID_PARAMS
 
 
 def headers_for(message: Message) -> CIMultiDict[str]:
-    own = {"mcp-protocol-version": MODERN_LATEST}
-    return CIMultiDict({**own, **standard_headers(message["method"], message["params"])})
+    own = {"mcp-protocol-version": LATEST_MODERN_VERSION}
+    return CIMultiDict({**own, **build_standard_headers(message["method"], message["params"])})
 
 
 def test_over_http_the_headers_must_agree_with_the_body() -> None:
     message = ask(META, "tools/call", name="echo", arguments={"region": "eu"})
     headers = headers_for(message)
-    assert isinstance(read_modern(message, headers=headers), Caller)
+    assert isinstance(parse_modern_request(message, headers=headers), RequestMetadata)
     headers["Mcp-Name"] = "other"
-    failure = failure_of(read_modern(message, headers=headers))
+    failure = failure_of(parse_modern_request(message, headers=headers))
     assert failure.code == HEADER_MISMATCH
     assert "Mcp-Name" in failure.message
-    failure = failure_of(read_modern(message, headers=CIMultiDict()))
+    failure = failure_of(parse_modern_request(message, headers=CIMultiDict()))
     assert failure.code == HEADER_MISMATCH
 
 
@@ -183,25 +193,27 @@ def test_over_http_the_mirrored_parameters_must_agree_with_the_body() -> None:
     message = ask(META, "tools/call", name="echo", arguments={"region": "eu"})
     params = (HeaderParam(("region",), "Mcp-Param-Region"),)
     headers = headers_for(message)
-    failure = failure_of(read_modern(message, headers=headers, params=params))
+    failure = failure_of(parse_modern_request(message, headers=headers, header_params=params))
     assert failure.code == HEADER_MISMATCH
     assert "Mcp-Param-Region" in failure.message
     headers["Mcp-Param-Region"] = "eu"
-    assert isinstance(read_modern(message, headers=headers, params=params), Caller)
+    assert isinstance(parse_modern_request(message, headers=headers, header_params=params), RequestMetadata)
 
 
 def test_a_client_that_contradicts_itself_is_told_that_before_its_version_is_judged() -> None:
-    message = ask({**META, PROTOCOL_VERSION: "2099-01-01"})
-    assert failure_of(read_modern(message, headers=headers_for(message))).code == HEADER_MISMATCH
+    message = ask({**META, PROTOCOL_VERSION_KEY: "2099-01-01"})
+    assert failure_of(parse_modern_request(message, headers=headers_for(message))).code == HEADER_MISMATCH
     headers = headers_for(message)
     headers["MCP-Protocol-Version"] = "2099-01-01"
-    assert failure_of(read_modern(message, headers=headers)).code == UNSUPPORTED_VERSION
+    assert failure_of(parse_modern_request(message, headers=headers)).code == UNSUPPORTED_VERSION
 
 
 def test_what_our_own_client_says_is_understood() -> None:
-    speaker = Speaker(INFO, {"sampling": {}})
-    message = request(1, "tools/list", speaker.params(None, progress_token=4, log_level="info"))
-    assert read_modern(message) == Caller(MODERN_LATEST, {"sampling": {}}, INFO, "info", 4)
+    speaker = RequestBuilder(INFO, {"sampling": {}})
+    message = build_request(1, "tools/list", speaker.build_params(None, progress_token=4, log_level="info"))
+    assert parse_modern_request(message) == RequestMetadata(
+        LATEST_MODERN_VERSION, {"sampling": {}}, INFO, "info", 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -220,32 +232,32 @@ def test_what_our_own_client_says_is_understood() -> None:
     ],
 )
 def test_each_failure_has_its_http_status(code: int, status: int) -> None:
-    assert http_status(Failure(code, "no")) == status
+    assert http_status(RpcFailure(code, "no")) == status
 
 
 # Answers.
 
 
 def test_discover_tells_versions_capabilities_and_who_we_are() -> None:
-    result = discover_result(US, {"tools": {}}, instructions="be nice", ttl_ms=500)
+    result = build_discover_result(US, {"tools": {}}, instructions="be nice", ttl_ms=500)
     assert result == {
-        "supportedVersions": [*MODERN, *LEGACY],
+        "supportedVersions": [*MODERN_VERSIONS, *LEGACY_VERSIONS],
         "capabilities": {"tools": {}},
         "instructions": "be nice",
         "resultType": "complete",
         "ttlMs": 500,
         "cacheScope": "private",
-        "_meta": {SERVER_INFO: US},
+        "_meta": {SERVER_INFO_KEY: US},
     }
-    bare = discover_result(US, {}, versions=MODERN)
-    assert bare["supportedVersions"] == [*MODERN]
+    bare = build_discover_result(US, {}, versions=MODERN_VERSIONS)
+    assert bare["supportedVersions"] == [*MODERN_VERSIONS]
     assert bare["ttlMs"] == 0
     assert "instructions" not in bare
 
 
-@pytest.mark.parametrize("version", LEGACY)
+@pytest.mark.parametrize("version", LEGACY_VERSIONS)
 def test_initialize_agrees_to_every_version_that_we_speak(version: str) -> None:
-    assert initialize_result(version, US, {"tools": {}}, "be nice") == {
+    assert build_initialize_result(version, US, {"tools": {}}, "be nice") == {
         "protocolVersion": version,
         "capabilities": {"tools": {}},
         "serverInfo": US,
@@ -254,25 +266,25 @@ def test_initialize_agrees_to_every_version_that_we_speak(version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "requested", ["1999-01-01", "2099-01-01", MODERN_LATEST, "", None, 5, [LEGACY_LATEST]]
+    "requested", ["1999-01-01", "2099-01-01", LATEST_MODERN_VERSION, "", None, 5, [LATEST_LEGACY_VERSION]]
 )
 def test_initialize_offers_our_newest_legacy_version_instead_of_another(requested: Any) -> None:
-    result = initialize_result(requested, US, {})
-    assert result["protocolVersion"] == LEGACY_LATEST
+    result = build_initialize_result(requested, US, {})
+    assert result["protocolVersion"] == LATEST_LEGACY_VERSION
     assert "instructions" not in result
 
 
-@pytest.mark.parametrize("method", sorted(CACHEABLE))
+@pytest.mark.parametrize("method", sorted(CACHEABLE_METHODS))
 def test_a_complete_result_of_a_cacheable_method_has_hints(method: str) -> None:
-    result = complete({"items": []}, method, US, ttl_ms=9, scope="public")
+    result = build_complete_result({"items": []}, method, US, ttl_ms=9, scope="public")
     assert result == {
         "items": [],
         "resultType": "complete",
         "ttlMs": 9,
         "cacheScope": "public",
-        "_meta": {SERVER_INFO: US},
+        "_meta": {SERVER_INFO_KEY: US},
     }
-    own = complete({"ttlMs": 1, "cacheScope": "private"}, method, US, ttl_ms=9, scope="public")
+    own = build_complete_result({"ttlMs": 1, "cacheScope": "private"}, method, US, ttl_ms=9, scope="public")
     assert (own["ttlMs"], own["cacheScope"]) == (1, "private")
 
 
@@ -280,43 +292,47 @@ def test_a_complete_result_of_a_cacheable_method_has_hints(method: str) -> None:
     "method", ["tools/call", "prompts/get", "completion/complete", "subscriptions/listen"]
 )
 def test_a_complete_result_of_another_method_has_none(method: str) -> None:
-    assert complete({"a": 1}, method, US) == {"a": 1, "resultType": "complete", "_meta": {SERVER_INFO: US}}
+    assert build_complete_result({"a": 1}, method, US) == {
+        "a": 1,
+        "resultType": "complete",
+        "_meta": {SERVER_INFO_KEY: US},
+    }
 
 
 def test_a_complete_result_keeps_its_meta_but_says_itself_who_we_are() -> None:
-    given = {"_meta": {"a": 1, SERVER_INFO: {"name": "upstream"}}, "resultType": "strange"}
-    result = complete(given, "tools/call", US)
-    assert result == {"resultType": "complete", "_meta": {"a": 1, SERVER_INFO: US}}
-    assert given == {"_meta": {"a": 1, SERVER_INFO: {"name": "upstream"}}, "resultType": "strange"}
-    assert complete({"_meta": None}, "tools/call", US)["_meta"] == {SERVER_INFO: US}
+    given = {"_meta": {"a": 1, SERVER_INFO_KEY: {"name": "upstream"}}, "resultType": "strange"}
+    result = build_complete_result(given, "tools/call", US)
+    assert result == {"resultType": "complete", "_meta": {"a": 1, SERVER_INFO_KEY: US}}
+    assert given == {"_meta": {"a": 1, SERVER_INFO_KEY: {"name": "upstream"}}, "resultType": "strange"}
+    assert build_complete_result({"_meta": None}, "tools/call", US)["_meta"] == {SERVER_INFO_KEY: US}
 
 
 def test_the_tables_of_methods_are_those_of_the_reference() -> None:
-    assert CACHEABLE == methods.CACHEABLE_METHODS
-    assert INPUT_METHODS == methods.INPUT_REQUIRED_METHODS
+    assert CACHEABLE_METHODS == methods.CACHEABLE_METHODS
+    assert INPUT_REQUIRED_METHODS == methods.INPUT_REQUIRED_METHODS
 
 
 def test_input_is_asked_for_with_requests_or_a_state_or_both() -> None:
     asks = {"name": {"method": "elicitation/create", "params": {}}}
-    assert input_required(asks, "s") == {
+    assert build_input_required_result(asks, "s") == {
         "resultType": "input_required",
         "inputRequests": asks,
         "requestState": "s",
     }
-    assert input_required(asks, None) == {"resultType": "input_required", "inputRequests": asks}
-    assert input_required({}, "") == {"resultType": "input_required", "requestState": ""}
+    assert build_input_required_result(asks, None) == {"resultType": "input_required", "inputRequests": asks}
+    assert build_input_required_result({}, "") == {"resultType": "input_required", "requestState": ""}
     with pytest.raises(ValueError):
-        input_required({}, None)
+        build_input_required_result({}, None)
 
 
 @pytest.mark.parametrize("subscription", [7, "abc", 0])
 def test_a_note_on_a_subscription_names_it(subscription: Any) -> None:
-    assert subscription_note("notifications/tools/list_changed", subscription) == {
+    assert build_subscription_notification("notifications/tools/list_changed", subscription) == {
         "jsonrpc": "2.0",
         "method": "notifications/tools/list_changed",
-        "params": {"_meta": {SUBSCRIPTION_ID: subscription}},
+        "params": {"_meta": {SUBSCRIPTION_ID_KEY: subscription}},
     }
-    params = {"uri": "file:///a", "_meta": {"a": 1, SUBSCRIPTION_ID: "theirs"}}
-    note = subscription_note("notifications/resources/updated", subscription, params)
-    assert note["params"] == {"uri": "file:///a", "_meta": {"a": 1, SUBSCRIPTION_ID: subscription}}
-    assert params["_meta"] == {"a": 1, SUBSCRIPTION_ID: "theirs"}
+    params = {"uri": "file:///a", "_meta": {"a": 1, SUBSCRIPTION_ID_KEY: "theirs"}}
+    note = build_subscription_notification("notifications/resources/updated", subscription, params)
+    assert note["params"] == {"uri": "file:///a", "_meta": {"a": 1, SUBSCRIPTION_ID_KEY: subscription}}
+    assert params["_meta"] == {"a": 1, SUBSCRIPTION_ID_KEY: "theirs"}

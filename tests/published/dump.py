@@ -25,17 +25,17 @@ from fastapi import FastAPI
 from tests.conftest import ROOT
 
 import toolyard
-from toolyard.auth.records import Client, Grant, Pending
+from toolyard.auth.records import Client, OAuthGrant, PendingSignIn
 from toolyard.cli.app import app
 from toolyard.config.file_review import Review
 from toolyard.config.settings import models
 from toolyard.config.settings.table import SETTINGS, Settings
 from toolyard.errors import Problem, ToolyardError
-from toolyard.types.chat import Ending, Kind, TurnState
+from toolyard.types.chat import Kind, TurnOutcome, TurnState
 from toolyard.types.result import Media
 from toolyard.web import api
-from toolyard.web.api.openapi import document
-from toolyard.web.error_table import kind_of
+from toolyard.web.api.openapi import build_openapi_document
+from toolyard.web.error_table import find_problem_kind
 from toolyard.web.server.metrics import Metrics
 from toolyard.web.server_status import ServerRecord
 from toolyard.web.ui.chat.example import example_events
@@ -63,7 +63,7 @@ def api_document() -> Any:
     """The OpenAPI document."""
     application = FastAPI()
     application.include_router(api.router, prefix="/api/v1")
-    return without_prose(document(application))
+    return without_prose(build_openapi_document(application))
 
 
 def plain(value: object) -> Any:
@@ -83,7 +83,7 @@ def settings() -> Any:
     rows = {
         each.name: [each.variable, plain(shown[each.name]), each.secret, list(each.also)] for each in SETTINGS
     }
-    return {"settings": rows, "model keys": sorted(models._KEYS)}
+    return {"settings": rows, "model keys": sorted(models._KEY_TYPES)}
 
 
 def commands() -> Any:
@@ -135,15 +135,15 @@ def errors() -> Any:
     for error in sorted(set(walk(ToolyardError)), key=lambda each: each.__name__):
         if error.__name__.startswith("_") or not error.__module__.startswith("toolyard."):
             continue
-        wire = kind_of(error.__new__(error))
-        row = [error.exit_code, getattr(error, "kind", None), wire.status, wire.word]
+        wire = find_problem_kind(error.__new__(error))
+        row = [error.exit_code, getattr(error, "kind", None), wire.status, wire.type_suffix]
         rows.setdefault(error.__name__, []).append(row)
     return {name: sorted(found, key=str) for name, found in rows.items()}
 
 
 def records() -> Any:
     """Field names of records that are stored or shown by field name."""
-    kinds = (Client, Grant, Pending, Media, Problem, Review, ServerRecord)
+    kinds = (Client, OAuthGrant, PendingSignIn, Media, Problem, Review, ServerRecord)
     return {kind.__name__: [each.name for each in dataclasses.fields(kind)] for kind in kinds}
 
 
@@ -154,7 +154,7 @@ def events() -> Any:
         bodies[event.kind.value] |= set(event.body)
     return {
         "kinds": {kind: sorted(keys) for kind, keys in bodies.items()},
-        "endings": [each.value for each in Ending],
+        "endings": [each.value for each in TurnOutcome],
         "states": [each.value for each in TurnState],
     }
 
@@ -251,14 +251,14 @@ def form_words() -> Any:
 
 def side_files() -> Any:
     """Tables of the SQLite files beside the database."""
-    from toolyard.catalog.sqlite_storage import SqliteStorage
-    from toolyard.results.sqlite_store import ResultStore
+    from toolyard.catalog.sqlite_storage import SqliteCatalogueStorage
+    from toolyard.results.sqlite_store import SqliteResultStore
 
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, make in (("catalogue.db", touch_catalogue), ("results.db", touch_results)):
             path = Path(folder) / name
-            make(path, SqliteStorage if name == "catalogue.db" else ResultStore)
+            make(path, SqliteCatalogueStorage if name == "catalogue.db" else SqliteResultStore)
             found[name] = sqlite_schema(path)
     return found
 

@@ -14,13 +14,13 @@ from tests.conftest import Programs
 from yarl import URL
 
 from toolyard.auth.authorization_response import AuthorizationResponse
-from toolyard.auth.sign_in_flow import Flow
-from toolyard.auth.sign_in_target import Ourselves
+from toolyard.auth.sign_in_flow import SignInFlow
+from toolyard.auth.sign_in_target import ClientIdentity
 from toolyard.config.settings.table import Settings
-from toolyard.net import Net
+from toolyard.net import OutboundHttp
 from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
-from toolyard.registry.credentials import Credentials
-from toolyard.registry.sign_in import SignIns
+from toolyard.registry.credentials import AuthProviderFactory
+from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.store import Database
 from toolyard.types.account import Role, User
 from toolyard.types.principal import Principal
@@ -91,13 +91,13 @@ class Office:
 
     database: Database
     program: Program
-    net: Net
+    net: OutboundHttp
     registry: Registry
     clock: Clock
     ann: User
     bob: User
-    sign_ins: SignIns
-    credentials: Credentials
+    sign_ins: InstanceSignIns
+    credentials: AuthProviderFactory
 
     async def instance(self, choice: ChoiceDraft = OAUTH, **draft: Any) -> Instance:
         """An instance of Ann's of a new server at the program."""
@@ -122,7 +122,7 @@ class Office:
 
     async def server(self, instance: Instance) -> Server:
         """As the core knows it now."""
-        return self.registry.core_server(*await self.registry.instance(self.ann.id, instance.id))
+        return self.registry.build_instance_server(*await self.registry.instance(self.ann.id, instance.id))
 
     @property
     def principal(self) -> Principal:
@@ -155,24 +155,24 @@ async def program(oauth_url: str, no_proxies: None) -> AsyncIterator[Program]:
 
 
 @pytest.fixture
-def ourselves() -> Ourselves:
-    return Ourselves(CALLBACK, document_url=f"{BASE}/oauth/client.json")
+def ourselves() -> ClientIdentity:
+    return ClientIdentity(CALLBACK, document_url=f"{BASE}/oauth/client.json")
 
 
 @pytest.fixture
-async def office(database: Database, program: Program, ourselves: Ourselves) -> AsyncIterator[Office]:
-    net, clock = Net(), Clock()
+async def office(database: Database, program: Program, ourselves: ClientIdentity) -> AsyncIterator[Office]:
+    net, clock = OutboundHttp(), Clock()
     registry = Registry(database.registry, Settings(), clock=clock)
-    flow = Flow(net, database.auth, ourselves, clock=clock)
+    flow = SignInFlow(net, database.auth, ourselves, clock=clock)
     yield Office(
         database,
         program,
         net,
         registry,
         clock,
-        await database.people.add_user("ann", Role.ADMIN),
-        await database.people.add_user("bob", Role.USER),
-        SignIns(flow, registry, database.auth),
-        Credentials(registry, database.auth, net, clock=clock),
+        await database.accounts.add_user("ann", Role.ADMIN),
+        await database.accounts.add_user("bob", Role.USER),
+        InstanceSignIns(flow, registry, database.auth),
+        AuthProviderFactory(registry, database.auth, net, clock=clock),
     )
     await net.close()

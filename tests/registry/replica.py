@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import build
+from toolyard.core.composition import build_core
 from toolyard.errors import ToolyardError
-from toolyard.net import Net
+from toolyard.net import OutboundHttp
 from toolyard.registry import Registry
-from toolyard.registry.credentials import Credentials
+from toolyard.registry.credentials import AuthProviderFactory
 from toolyard.store import Database
 from toolyard.types.call import Caller
 from toolyard.types.config import Configuration
@@ -23,18 +23,20 @@ from toolyard.types.principal import Principal
 
 async def main(data_dir: str, url: str, key: str, user: str, instance_id: str, calls: str) -> None:
     database = await Database.open(Path(data_dir), url=url or None, secret_key=key)
-    registry, net = Registry(database.registry, Settings()), Net()
-    credentials = Credentials(registry, database.auth, net)
-    parts = build(Configuration(), Settings(), data_dir=None, auth_for=credentials.auth_for, net=net)
+    registry, net = Registry(database.registry, Settings()), OutboundHttp()
+    credentials = AuthProviderFactory(registry, database.auth, net)
+    parts = build_core(
+        Configuration(), Settings(), data_dir=None, auth_provider_for=credentials.auth_provider_for, net=net
+    )
     instance, server = await registry.instance(user, instance_id)
-    await parts.sync(user, [registry.core_server(instance, server)])
+    await parts.sync_instances(user, [registry.build_instance_server(instance, server)])
     caller = Caller(Principal(user))
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
 
     async def call() -> str:
         try:
-            return (await parts.calls.call(f"mcp_{instance.slug}__whoami", {}, caller)).text
+            return (await parts.call_path.call(f"mcp_{instance.slug}__whoami", {}, caller)).text
         except ToolyardError as error:
             return f"{type(error).__name__}: {error.cause}"
 

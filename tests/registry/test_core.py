@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from toolyard.registry.server_builder import core_server, preview_server
-from toolyard.types.registry import AuthChoice, AuthKind, Instance, Registration, RegistryServer
+from toolyard.registry.server_builder import build_instance_server, build_preview_server
+from toolyard.types.registry import AuthChoice, AuthKind, Instance, RegistrationMethod, RegistryServer
 from toolyard.types.server import HttpSpec, InstanceSpec, Trust
 
 PUBLIC = AuthChoice("p", AuthKind.PUBLIC)
@@ -22,7 +22,7 @@ INSTANCE = Instance("i1", "u1", "s1", "p", "work", "My work", tool_filter=("a",)
 
 
 def core(server: dict[str, Any] | None = None, **changes: Any) -> Any:
-    return core_server(replace(INSTANCE, **changes), replace(SERVER, **(server or {})), ttl=7.0)
+    return build_instance_server(replace(INSTANCE, **changes), replace(SERVER, **(server or {})), ttl=7.0)
 
 
 def test_an_instance_is_a_server_of_its_owner() -> None:
@@ -40,7 +40,7 @@ def test_an_instance_is_a_server_of_its_owner() -> None:
 @pytest.mark.parametrize("allowed", [True, False])
 def test_the_guard_is_on_unless_the_admin_says_otherwise(allowed: bool) -> None:
     assert core({"private_addresses": allowed}).private_addresses is allowed
-    assert preview_server(replace(SERVER, private_addresses=allowed)).private_addresses is allowed
+    assert build_preview_server(replace(SERVER, private_addresses=allowed)).private_addresses is allowed
 
 
 def test_a_value_goes_into_its_header_or_parameter() -> None:
@@ -60,14 +60,14 @@ def test_a_value_that_is_left_over_goes_nowhere(choice: str) -> None:
 @pytest.mark.parametrize(
     ("registration", "client"),
     [
-        (Registration.ENTERED, ("me", "hidden")),
-        (Registration.AUTO, ("me", "hidden")),
-        (Registration.DOCUMENT, (None, None)),
-        (Registration.DYNAMIC, (None, None)),
+        (RegistrationMethod.ENTERED, ("me", "hidden")),
+        (RegistrationMethod.AUTO, ("me", "hidden")),
+        (RegistrationMethod.DOCUMENT, (None, None)),
+        (RegistrationMethod.DYNAMIC, (None, None)),
     ],
 )
 def test_what_the_admin_entered_is_used_where_the_registration_says_so(
-    registration: Registration, client: tuple[str | None, str | None]
+    registration: RegistrationMethod, client: tuple[str | None, str | None]
 ) -> None:
     choices = (replace(OAUTH, registration=registration),)
     made = core({"choices": choices}, choice_id="o")
@@ -95,6 +95,6 @@ def test_an_instance_that_cannot_be_used_says_why(
 
 
 def test_the_admins_look_has_no_credentials() -> None:
-    made = preview_server(SERVER)
+    made = build_preview_server(SERVER)
     assert (made.id, made.instance, made.oauth) == ("registry:s1", None, None)
     assert made.transport == HttpSpec(SERVER.url)

@@ -14,15 +14,15 @@ from toolyard.auth.errors import AuthUnavailable, NeverSignedIn, ScopeNeeded, Si
 from toolyard.auth.provider import parse_challenge
 from toolyard.auth.storage import MemoryAuthStorage
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, build
+from toolyard.core.composition import Parts, build_core
 from toolyard.errors import SignInNeeded
-from toolyard.net import Net
+from toolyard.net import OutboundHttp
 from toolyard.registry import ChoiceDraft
-from toolyard.registry.credentials import Credentials, config_key
+from toolyard.registry.credentials import AuthProviderFactory, config_grant_key
 from toolyard.store.errors import DatabaseUnavailable
 from toolyard.types.call import Caller
 from toolyard.types.config import Configuration
-from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.registry import InstanceState
 from toolyard.types.server import HttpSpec, OAuthSpec, Provenance, Server, StdioSpec
 
@@ -40,11 +40,11 @@ def database_url() -> None:
 
 @pytest.fixture
 async def parts(office: Office) -> AsyncIterator[Parts]:
-    made = build(
+    made = build_core(
         Configuration(servers={}, bundles={}),
         Settings(),
         data_dir=None,
-        auth_for=office.credentials.auth_for,
+        auth_provider_for=office.credentials.auth_provider_for,
         net=office.net,
     )
     yield made
@@ -52,9 +52,9 @@ async def parts(office: Office) -> AsyncIterator[Parts]:
 
 
 async def call(office: Any, parts: Parts, instance: Any, tool: str = "whoami") -> str:
-    await parts.sync(office.ann.id, [await office.server(instance)])
+    await parts.sync_instances(office.ann.id, [await office.server(instance)])
     name = f"mcp_{instance.slug}__{tool}"
-    return (await parts.calls.call(name, {}, Caller(office.principal))).text
+    return (await parts.call_path.call(name, {}, Caller(office.principal))).text
 
 
 async def failure(office: Any, parts: Parts, instance: Any, tool: str = "whoami") -> Any:
@@ -116,8 +116,10 @@ async def test_a_restart_between_expiry_and_call_needs_nobody(office: Office) ->
     await office.sign_in(instance)
     await office.run_out(LATER)
     for _ in range(3):
-        credentials = Credentials(office.registry, office.database.auth, office.net, clock=office.clock)
-        provider = credentials.auth_for(await office.server(instance), office.principal)
+        credentials = AuthProviderFactory(
+            office.registry, office.database.auth, office.net, clock=office.clock
+        )
+        provider = credentials.auth_provider_for(await office.server(instance), office.principal)
         assert provider is not None
         assert (await provider.headers())["Authorization"].startswith("Bearer ")
     assert len(await office.program.refreshes()) == 1
@@ -170,12 +172,12 @@ async def test_a_refused_token_that_is_replaced_elsewhere_leaves_the_instance_re
     """Somebody signs in again between the refusal and the note about it."""
     instance = await office.instance()
     await office.sign_in(instance)
-    provider = office.credentials.auth_for(await office.server(instance), office.principal)
+    provider = office.credentials.auth_provider_for(await office.server(instance), office.principal)
     await provider.headers()
     for what in ("access", "refresh"):
         await office.program.forget(what)
     storage, signed = office.database.registry, []
-    set_state = storage.set_state
+    set_state = storage.set_instance_state
 
     async def late(instance_id: str, state: InstanceState, reason: str | None) -> None:
         if state is NEEDS_REAUTH and not signed:
@@ -183,7 +185,7 @@ async def test_a_refused_token_that_is_replaced_elsewhere_leaves_the_instance_re
             await office.sign_in(instance)
         await set_state(instance_id, state, reason)
 
-    storage.set_state = late
+    storage.set_instance_state = late
     with pytest.raises(SignInEnded):
         await provider.challenged(parse_challenge(401, "Bearer"))
     assert signed
@@ -193,23 +195,23 @@ async def test_a_refused_token_that_is_replaced_elsewhere_leaves_the_instance_re
 async def test_a_state_is_written_once_however_many_calls_fail(office: Office, parts: Parts) -> None:
     instance = await office.instance()
     storage, written = office.database.registry, []
-    set_state = storage.set_state
+    set_state = storage.set_instance_state
 
     async def counted(*words: Any) -> None:
         written.append(words)
         await set_state(*words)
 
-    storage.set_state = counted
+    storage.set_instance_state = counted
     await call_all(office, parts, instance, 10)
     assert len(written) == 1
 
 
 async def call_all(office: Any, parts: Parts, instance: Any, times: int) -> None:
     server = await office.server(instance)
-    await parts.sync(office.ann.id, [server])
+    await parts.sync_instances(office.ann.id, [server])
     for _ in range(times):
         with pytest.raises(NeverSignedIn):
-            await parts.calls.call(f"mcp_{instance.slug}__whoami", {}, Caller(office.principal))
+            await parts.call_path.call(f"mcp_{instance.slug}__whoami", {}, Caller(office.principal))
 
 
 async def test_more_scopes_are_asked_for_at_the_next_sign_in(office: Office, parts: Parts) -> None:
@@ -246,7 +248,7 @@ async def test_tokens_never_go_to_another_host(office: Office, parts: Parts) -> 
     await office.sign_in(instance)
     server = await office.server(instance)
     moved = replace(server, transport=HttpSpec(server.transport.url.replace("127.0.0.1", "localhost")))
-    provider = office.credentials.auth_for(moved, office.principal)
+    provider = office.credentials.auth_provider_for(moved, office.principal)
     assert await provider.headers() == {}
     assert await office.database.auth.grant(instance.grant_key) is None
 
@@ -270,7 +272,7 @@ def config_server(url: str, **changes: Any) -> Server:
 @pytest.mark.parametrize(
     ("server", "principal", "key"),
     [
-        (config_server("http://x/"), LOCAL, "user:local:files"),
+        (config_server("http://x/"), LOCAL_PRINCIPAL, "user:local:files"),
         (config_server("http://x/"), Principal("u1"), "user:u1:files"),
         (config_server("http://x/", shared=True), Principal("u1"), "user:local:files"),
     ],
@@ -278,24 +280,24 @@ def config_server(url: str, **changes: Any) -> Server:
 def test_sign_ins_to_servers_of_a_file_are_each_persons_own_unless_shared(
     server: Server, principal: Principal, key: str
 ) -> None:
-    assert config_key(server, principal) == key
+    assert config_grant_key(server, principal) == key
 
 
 def test_who_needs_no_sign_in_gets_none() -> None:
-    credentials = Credentials(None, MemoryAuthStorage(), Net())
+    credentials = AuthProviderFactory(None, MemoryAuthStorage(), OutboundHttp())
     for server in (
         Server("a", StdioSpec("x")),
         Server("b", HttpSpec("http://x/", {"authorization": "Bearer x"})),
         Server("c", HttpSpec("http://x/", auth_provider_id="theirs")),
         Server("registry:1", HttpSpec("http://x/"), provenance=Provenance("registry")),
     ):
-        assert credentials.auth_for(server, LOCAL) is None
+        assert credentials.auth_provider_for(server, LOCAL_PRINCIPAL) is None
 
 
 @pytest.mark.parametrize(
     ("principal", "shared", "words"),
     [
-        (LOCAL, False, "run `toolyard login files`"),
+        (LOCAL_PRINCIPAL, False, "run `toolyard login files`"),
         (Principal("u1"), True, "run `toolyard login files`"),
         (Principal("u1"), False, '"shared": true'),
     ],
@@ -304,7 +306,9 @@ async def test_the_hint_says_how_to_sign_in(
     office: Office, principal: Principal, shared: bool, words: str
 ) -> None:
     server = config_server(office.program.mcp, shared=shared)
-    provider = Credentials(None, office.database.auth, office.net).auth_for(server, principal)
+    provider = AuthProviderFactory(None, office.database.auth, office.net).auth_provider_for(
+        server, principal
+    )
     assert provider is not None
     with pytest.raises(NeverSignedIn) as caught:
         await provider.challenged(parse_challenge(401, "Bearer"))
@@ -314,8 +318,8 @@ async def test_the_hint_says_how_to_sign_in(
 @pytest.mark.parametrize(
     ("principal", "shared", "words"),
     [
-        (LOCAL, False, "press Connect"),
-        (LOCAL, True, "press Connect"),
+        (LOCAL_PRINCIPAL, False, "press Connect"),
+        (LOCAL_PRINCIPAL, True, "press Connect"),
         (Principal("u1"), True, "run `toolyard login files`"),
         (Principal("u1"), False, "press Connect"),
     ],
@@ -324,7 +328,7 @@ async def test_where_there_are_pages_the_hint_names_the_button(
     office: Office, principal: Principal, shared: bool, words: str
 ) -> None:
     server = config_server(office.program.mcp, shared=shared)
-    provider = office.credentials.auth_for(server, principal)
+    provider = office.credentials.auth_provider_for(server, principal)
     with pytest.raises(NeverSignedIn) as caught:
         await provider.challenged(parse_challenge(401, "Bearer"))
     assert words in (caught.value.hint or "")
@@ -336,7 +340,9 @@ async def test_where_there_are_pages_the_hint_names_the_button(
 async def test_a_server_that_does_not_ask_for_oauth_speaks_for_itself(
     office: Office, header: str | None, oauth: OAuthSpec | None, ours: bool
 ) -> None:
-    provider = office.credentials.auth_for(config_server(office.program.mcp, oauth=oauth), LOCAL)
+    provider = office.credentials.auth_provider_for(
+        config_server(office.program.mcp, oauth=oauth), LOCAL_PRINCIPAL
+    )
     challenge = parse_challenge(401, header)
     if ours:
         with pytest.raises(NeverSignedIn):
@@ -364,12 +370,12 @@ async def test_a_program_signs_in_with_the_key_file_beside_its_entry(office: Off
         provenance=Provenance("file", str(tmp_path / "mcp.json")),
     )
     (tmp_path / "key.pem").write_bytes(pem)
-    provider = office.credentials.auth_for(server, LOCAL)
+    provider = office.credentials.auth_provider_for(server, LOCAL_PRINCIPAL)
     assert await provider.challenged(parse_challenge(401, "Bearer"))
     assert (await provider.headers())["Authorization"].startswith("Bearer ")
     assert [entry["method"] for entry in await office.program.log("token")] == ["private_key_jwt"]
     (tmp_path / "key.pem").unlink()
-    broken = office.credentials.auth_for(server, LOCAL)
+    broken = office.credentials.auth_provider_for(server, LOCAL_PRINCIPAL)
     with pytest.raises(SignInNeeded, match=r"key\.pem cannot be read"):
         await broken.headers()
 
@@ -389,8 +395,8 @@ class Counting(MemoryAuthStorage):
 
 async def test_without_a_sign_in_the_storage_is_not_asked_for_every_call(office: Office) -> None:
     storage = Counting()
-    credentials = Credentials(None, storage, office.net, clock=office.clock)
-    provider = credentials.auth_for(config_server(office.program.mcp), LOCAL)
+    credentials = AuthProviderFactory(None, storage, office.net, clock=office.clock)
+    provider = credentials.auth_provider_for(config_server(office.program.mcp), LOCAL_PRINCIPAL)
     assert provider is not None
     for _ in range(100):
         assert await provider.headers() == {}
@@ -412,7 +418,9 @@ async def test_a_storage_that_fails_hurts_only_those_who_need_it(office: Office)
         async def grant(self, key: str) -> Any:
             raise DatabaseUnavailable("the database is away", hint="bring it back")
 
-    provider = Credentials(None, Broken(), office.net).auth_for(config_server(office.program.mcp), LOCAL)
+    provider = AuthProviderFactory(None, Broken(), office.net).auth_provider_for(
+        config_server(office.program.mcp), LOCAL_PRINCIPAL
+    )
     assert provider is not None
     assert await provider.headers() == {}
     with pytest.raises(AuthUnavailable, match="the database is away") as caught:

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from toolyard.registry.errors import Invalid
 from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
-from toolyard.registry.validation import checked_instance, checked_server
+from toolyard.registry.validation import validate_instance, validate_server
 from toolyard.types.registry import (
     AuthChoice,
     AuthKind,
     InstanceState,
-    Registration,
+    RegistrationMethod,
     RegistryServer,
 )
 from toolyard.types.server import Trust
@@ -24,12 +24,12 @@ GOOD = ServerDraft("GitHub", "https://api.github.com/mcp")
 
 def problems(draft: ServerDraft, old: RegistryServer | None = None) -> dict[str, str]:
     with pytest.raises(Invalid) as caught:
-        checked_server(draft, old, 1.0)
+        validate_server(draft, old, 1.0)
     return {problem.path: problem.message for problem in caught.value.problems}
 
 
 def server(**changes: Any) -> RegistryServer:
-    return checked_server(replace(GOOD, **changes), None, 1.0)
+    return validate_server(replace(GOOD, **changes), None, 1.0)
 
 
 # Servers.
@@ -141,7 +141,7 @@ def test_no_message_shows_a_secret() -> None:
         choices=(ChoiceDraft("oauth", client_id="me", client_secret="hunter2\x00"),),
     )
     with pytest.raises(Invalid) as caught:
-        checked_server(draft, None, 1.0)
+        validate_server(draft, None, 1.0)
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in repr(draft.choices)
 
@@ -206,7 +206,7 @@ def test_headers_that_a_value_can_go_in(key: str) -> None:
 def test_query_parameters_that_a_value_can_go_in(key: str, fine: bool) -> None:
     draft = replace(GOOD, choices=(ChoiceDraft("header", "x", place="query", key=key),))
     if fine:
-        assert checked_server(draft, None, 1.0).choices[0].place == "query"
+        assert validate_server(draft, None, 1.0).choices[0].place == "query"
     else:
         assert list(problems(draft)) == ["choices[0].key"]
 
@@ -251,9 +251,9 @@ def test_registrations(
     if wrong is not None:
         assert list(problems(draft)) == [wrong]
         return
-    [made] = checked_server(draft, None, 1.0).choices
+    [made] = validate_server(draft, None, 1.0).choices
     keeps = registration in ("auto", "entered")
-    assert made.registration is Registration(registration)
+    assert made.registration is RegistrationMethod(registration)
     assert made.client_id == (client_id if keeps else None)
     assert made.client_secret == (secret if keeps else None)
 
@@ -271,7 +271,7 @@ def test_registrations(
 def test_resources(resource: str, fine: bool) -> None:
     draft = replace(GOOD, choices=(ChoiceDraft("oauth", resource=resource),))
     if fine:
-        assert checked_server(draft, None, 1.0).choices[0].resource == (resource or None)
+        assert validate_server(draft, None, 1.0).choices[0].resource == (resource or None)
     else:
         assert list(problems(draft)) == ["choices[0].resource"]
 
@@ -295,7 +295,7 @@ def edited(old: RegistryServer, **changes: Any) -> ServerDraft:
 
 
 def test_an_edit_keeps_what_never_changes(old: RegistryServer) -> None:
-    made = checked_server(edited(old, name="Other"), replace(old, enabled=False), 9.0)
+    made = validate_server(edited(old, name="Other"), replace(old, enabled=False), 9.0)
     assert (made.id, made.created_at, made.updated_at, made.enabled) == (old.id, 1.0, 9.0, False)
     assert [choice.id for choice in made.choices] == [choice.id for choice in old.choices]
 
@@ -306,22 +306,22 @@ def test_a_secret_is_kept_removed_or_replaced(
 ) -> None:
     draft = edited(old)
     draft = replace(draft, choices=(replace(draft.choices[0], client_secret=given), draft.choices[1]))
-    assert checked_server(draft, old, 9.0).choices[0].client_secret == kept
+    assert validate_server(draft, old, 9.0).choices[0].client_secret == kept
 
 
 def test_a_secret_is_not_carried_to_another_host(old: RegistryServer) -> None:
     draft = edited(old, url="https://evil.example/mcp")
     assert list(problems(draft, old)) == ["choices[0].client_secret"]
     again = replace(draft, choices=(replace(draft.choices[0], client_secret="given"), draft.choices[1]))
-    assert checked_server(again, old, 9.0).choices[0].client_secret == "given"
+    assert validate_server(again, old, 9.0).choices[0].client_secret == "given"
     path = edited(old, url="https://api.github.com/other")
-    assert checked_server(path, old, 9.0).choices[0].client_secret == "hidden"
+    assert validate_server(path, old, 9.0).choices[0].client_secret == "hidden"
 
 
 def test_a_choice_of_another_kind_is_another_choice(old: RegistryServer) -> None:
     draft = edited(old)
     changed = (replace(draft.choices[0], kind="public", label="x"), draft.choices[1])
-    made = checked_server(replace(draft, choices=changed), old, 9.0)
+    made = validate_server(replace(draft, choices=changed), old, 9.0)
     assert made.choices[0].id != old.choices[0].id
     assert made.choices[0].client_secret is None
     assert made.choices[1].id == old.choices[1].id
@@ -339,12 +339,12 @@ def test_ids_of_choices_cannot_be_made_up_or_used_twice(old: RegistryServer) -> 
 
 def instance_problems(draft: InstanceDraft, of: RegistryServer, **more: Any) -> list[str]:
     with pytest.raises(Invalid) as caught:
-        checked_instance(draft, of, "u", more.get("old"), "slug", 1.0)
+        validate_instance(draft, of, "u", more.get("old"), "slug", 1.0)
     return [problem.path for problem in caught.value.problems]
 
 
 def test_an_instance_of_a_public_server_needs_nothing() -> None:
-    made = checked_instance(InstanceDraft(), server(), "u", None, "github", 1.0)
+    made = validate_instance(InstanceDraft(), server(), "u", None, "github", 1.0)
     assert (made.slug, made.name, made.tool_filter, made.state) == (
         "github",
         "GitHub",
@@ -354,7 +354,7 @@ def test_an_instance_of_a_public_server_needs_nothing() -> None:
 
 
 def test_an_instance_that_signs_in_is_pending() -> None:
-    made = checked_instance(
+    made = validate_instance(
         InstanceDraft(), server(choices=(ChoiceDraft("oauth"),)), "u", None, "github", 1.0
     )
     assert made.state is InstanceState.PENDING
@@ -363,7 +363,7 @@ def test_an_instance_that_signs_in_is_pending() -> None:
 def test_a_value_is_wanted_where_the_server_wants_one() -> None:
     of = server(choices=(ChoiceDraft("header", key="X-Key"),))
     assert instance_problems(InstanceDraft(), of) == ["value"]
-    made = checked_instance(InstanceDraft(value=" Bearer abc \n"), of, "u", None, "s", 1.0)
+    made = validate_instance(InstanceDraft(value=" Bearer abc \n"), of, "u", None, "s", 1.0)
     assert (made.value, made.state) == ("Bearer abc", InstanceState.READY)
     assert "abc" not in repr(made)
 
@@ -376,7 +376,7 @@ def test_values_that_no_header_may_have(value: str) -> None:
 
 def test_a_query_parameter_may_have_more_characters_than_a_header() -> None:
     of = server(choices=(ChoiceDraft("header", place="query", key="key"),))
-    assert checked_instance(InstanceDraft(value="kéy & more"), of, "u", None, "s", 1.0).value == "kéy & more"
+    assert validate_instance(InstanceDraft(value="kéy & more"), of, "u", None, "s", 1.0).value == "kéy & more"
     assert instance_problems(InstanceDraft(value="a\nb"), of) == ["value"]
 
 
@@ -384,7 +384,7 @@ def test_a_choice_is_named_where_there_are_several() -> None:
     of = server(choices=(ChoiceDraft("public"), ChoiceDraft("oauth")))
     assert instance_problems(InstanceDraft(), of) == ["choice_id"]
     assert instance_problems(InstanceDraft(choice_id="made-up"), of) == ["choice_id"]
-    made = checked_instance(InstanceDraft(choice_id=of.choices[1].id), of, "u", None, "s", 1.0)
+    made = validate_instance(InstanceDraft(choice_id=of.choices[1].id), of, "u", None, "s", 1.0)
     assert made.choice_id == of.choices[1].id
 
 
@@ -396,17 +396,17 @@ def test_all_problems_of_an_instance_are_told_at_once() -> None:
 
 @pytest.mark.parametrize("wanted", [None, (), ("a",), ("b", "a", "b")])
 def test_a_filter_is_all_none_or_some(wanted: tuple[str, ...] | None) -> None:
-    made = checked_instance(InstanceDraft(tool_filter=wanted), server(), "u", None, "s", 1.0)
+    made = validate_instance(InstanceDraft(tool_filter=wanted), server(), "u", None, "s", 1.0)
     assert made.tool_filter == (None if wanted is None else tuple(dict.fromkeys(wanted)))
 
 
 def test_an_edit_keeps_the_value_unless_another_is_given() -> None:
     of = server(choices=(ChoiceDraft("header", key="X-Key"),))
-    first = checked_instance(InstanceDraft(value="abc"), of, "u", None, "s", 1.0)
+    first = validate_instance(InstanceDraft(value="abc"), of, "u", None, "s", 1.0)
     asleep = replace(first, state=InstanceState.NEEDS_REAUTH, reason="refused", enabled=False)
 
     def edit(**changes: Any) -> Any:
-        return checked_instance(InstanceDraft(**changes), of, "u", asleep, asleep.slug, 2.0)
+        return validate_instance(InstanceDraft(**changes), of, "u", asleep, asleep.slug, 2.0)
 
     same = edit(name="Other")
     assert (same.id, same.slug, same.name, same.value, same.enabled) == (first.id, "s", "Other", "abc", False)
@@ -419,14 +419,14 @@ def test_an_edit_keeps_the_value_unless_another_is_given() -> None:
 def test_another_way_of_signing_in_starts_again() -> None:
     of = server(choices=(ChoiceDraft("header", key="X-Key"), ChoiceDraft("oauth"), ChoiceDraft("public")))
     header, oauth, public = (choice.id for choice in of.choices)
-    first = checked_instance(InstanceDraft(choice_id=header, value="abc"), of, "u", None, "s", 1.0)
-    to_oauth = checked_instance(InstanceDraft(choice_id=oauth), of, "u", first, "s", 2.0)
+    first = validate_instance(InstanceDraft(choice_id=header, value="abc"), of, "u", None, "s", 1.0)
+    to_oauth = validate_instance(InstanceDraft(choice_id=oauth), of, "u", first, "s", 2.0)
     assert (to_oauth.value, to_oauth.state) == (None, InstanceState.PENDING)
     ready = replace(to_oauth, state=InstanceState.READY, reason=None)
-    assert checked_instance(InstanceDraft(), of, "u", ready, "s", 3.0).state is InstanceState.READY
+    assert validate_instance(InstanceDraft(), of, "u", ready, "s", 3.0).state is InstanceState.READY
     assert instance_problems(InstanceDraft(choice_id=header), of, old=ready) == ["value"]
     assert (
-        checked_instance(InstanceDraft(choice_id=public), of, "u", ready, "s", 3.0).state
+        validate_instance(InstanceDraft(choice_id=public), of, "u", ready, "s", 3.0).state
         is InstanceState.READY
     )
 
@@ -441,7 +441,7 @@ CHOICES = st.builds(
     id=st.none() | TEXT,
     place=st.sampled_from(["header", "query"]) | TEXT,
     key=st.none() | TEXT,
-    registration=st.sampled_from(list(Registration)) | TEXT,
+    registration=st.sampled_from(list(RegistrationMethod)) | TEXT,
     client_id=st.none() | TEXT,
     client_secret=st.none() | TEXT,
     scopes=st.lists(TEXT, max_size=3).map(tuple),
@@ -463,7 +463,7 @@ SERVERS = st.builds(
 @given(SERVERS)
 def test_whatever_is_entered_is_a_server_or_a_list_of_problems(draft: ServerDraft) -> None:
     try:
-        made = checked_server(draft, None, 1.0)
+        made = validate_server(draft, None, 1.0)
     except Invalid as error:
         told = [(problem.path, problem.message) for problem in error.problems]
     else:
@@ -472,5 +472,5 @@ def test_whatever_is_entered_is_a_server_or_a_list_of_problems(draft: ServerDraf
         # What is taken can be written down and sent.
         f"{made!r}".encode()
         again = ServerDraft(made.name, made.url, trust=made.trust, allow_tools=made.allow_tools)
-        assert checked_server(again, None, 1.0).name == made.name
+        assert validate_server(again, None, 1.0).name == made.name
     assert all(path and message for path, message in told)

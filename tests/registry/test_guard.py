@@ -22,15 +22,15 @@ from yarl import URL
 
 from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import AddressNotAllowed
-from toolyard.auth.sign_in_flow import Flow
-from toolyard.auth.sign_in_target import Ourselves
+from toolyard.auth.sign_in_flow import SignInFlow
+from toolyard.auth.sign_in_target import ClientIdentity
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, build
+from toolyard.core.composition import Parts, build_core
 from toolyard.errors import ServerError
-from toolyard.net import Guard, Net, is_private
+from toolyard.net import AddressGuard, OutboundHttp, is_private
 from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
-from toolyard.registry.credentials import Credentials
-from toolyard.registry.sign_in import SignIns
+from toolyard.registry.credentials import AuthProviderFactory
+from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.store import Database
 from toolyard.types.account import Role, User
 from toolyard.types.call import Caller
@@ -173,7 +173,7 @@ class Yard:
     names: Names
     internet: Internet
     registry: Registry
-    sign_ins: SignIns
+    sign_ins: InstanceSignIns
     parts: Parts
     user: User
     instance: Instance
@@ -186,9 +186,9 @@ class Yard:
 
     async def call(self) -> str:
         pair = await self.registry.instance(self.user.id, self.instance.id)
-        await self.parts.sync(self.user.id, [self.registry.core_server(*pair)])
+        await self.parts.sync_instances(self.user.id, [self.registry.build_instance_server(*pair)])
         name = f"mcp_{self.instance.slug}__hello"
-        return (await self.parts.calls.call(name, {}, Caller(self.user.principal))).text
+        return (await self.parts.call_path.call(name, {}, Caller(self.user.principal))).text
 
     async def trouble(self) -> ServerError | None:
         """How signing in, or else the call that follows, fails."""
@@ -215,9 +215,9 @@ def authority() -> trustme.CA:
 
 
 @pytest.fixture
-async def net(authority: trustme.CA) -> AsyncIterator[tuple[Net, Internet, Names]]:
+async def net(authority: trustme.CA) -> AsyncIterator[tuple[OutboundHttp, Internet, Names]]:
     internet, names = Internet(), Names(PUBLIC)
-    made = Net(Guard(make_socket=internet.socket), resolver=names)
+    made = OutboundHttp(AddressGuard(socket_factory=internet.socket), resolver=names)
     context = ssl.create_default_context()
     authority.configure_trust(context)
     made.trust(context)
@@ -227,7 +227,7 @@ async def net(authority: trustme.CA) -> AsyncIterator[tuple[Net, Internet, Names
 
 @pytest.fixture
 async def yard(
-    database: Database, authority: trustme.CA, net: tuple[Net, Internet, Names]
+    database: Database, authority: trustme.CA, net: tuple[OutboundHttp, Internet, Names]
 ) -> AsyncIterator[Yard]:
     servers, (made, internet, names) = Servers(), net
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -237,24 +237,24 @@ async def yard(
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
     internet.port = runner.addresses[0][1]
     registry = Registry(database.registry, Settings())
-    user = await database.people.add_user("ann", Role.USER)
+    user = await database.accounts.add_user("ann", Role.USER)
     server = await registry.add_server(
         ServerDraft("x", f"https://{MCP}/mcp", choices=(ChoiceDraft("oauth"),))
     )
-    parts = build(
+    parts = build_core(
         Configuration(),
         Settings(),
         data_dir=None,
-        auth_for=Credentials(registry, database.auth, made).auth_for,
+        auth_provider_for=AuthProviderFactory(registry, database.auth, made).auth_provider_for,
         net=made,
     )
-    flow = Flow(made, database.auth, Ourselves(CALLBACK))
+    flow = SignInFlow(made, database.auth, ClientIdentity(CALLBACK))
     yield Yard(
         servers,
         names,
         internet,
         registry,
-        SignIns(flow, registry, database.auth),
+        InstanceSignIns(flow, registry, database.auth),
         parts,
         user,
         await registry.create_instance(user.id, InstanceDraft(server.id)),

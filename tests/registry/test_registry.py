@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth.records import Client, Grant
+from toolyard.auth.records import Client, OAuthGrant
 from toolyard.config.settings.table import Settings
 from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
 from toolyard.registry.errors import Invalid, NotFound, Taken
@@ -26,12 +26,12 @@ def registry(database: Database) -> Registry:
 
 @pytest.fixture
 async def ann(database: Database) -> User:
-    return await database.people.add_user("ann", Role.USER)
+    return await database.accounts.add_user("ann", Role.USER)
 
 
 @pytest.fixture
 async def bob(database: Database) -> User:
-    return await database.people.add_user("bob", Role.USER)
+    return await database.accounts.add_user("bob", Role.USER)
 
 
 def again(server: RegistryServer, **changes: Any) -> ServerDraft:
@@ -53,9 +53,11 @@ def choice_again(choice: AuthChoice) -> ChoiceDraft:
     )
 
 
-def grant(url: str = URL) -> Grant:
+def grant(url: str = URL) -> OAuthGrant:
     client = Client("https://as.example", "c", "https://yard.example/cb", "dynamic")
-    return Grant(url, client.issuer, client, "https://as.example/token", None, (), (), "a", "r", 0.0, None)
+    return OAuthGrant(
+        url, client.issuer, client, "https://as.example/token", None, (), (), "a", "r", 0.0, None
+    )
 
 
 # Servers.
@@ -71,7 +73,7 @@ async def test_servers_are_added_edited_and_deleted(registry: Registry) -> None:
     await registry.delete_server(one.id)
     with pytest.raises(NotFound):
         await registry.server(one.id)
-    for work in (registry.delete_server(one.id), registry.enable_server(one.id, True)):
+    for work in (registry.delete_server(one.id), registry.set_server_enabled(one.id, True)):
         with pytest.raises(NotFound):
             await work
     with pytest.raises(NotFound):
@@ -107,7 +109,7 @@ async def test_instances_belong_to_one_user(registry: Registry, ann: User, bob: 
     for work in (
         registry.instance(bob.id, mine.id),
         registry.edit_instance(bob.id, mine.id, InstanceDraft()),
-        registry.enable_instance(bob.id, mine.id, False),
+        registry.set_instance_enabled(bob.id, mine.id, False),
         registry.delete_instance(bob.id, mine.id),
     ):
         with pytest.raises(NotFound):
@@ -158,7 +160,7 @@ async def test_a_filter_is_stored_as_it_is(registry: Registry, ann: User) -> Non
     for wanted in (("a", "b"), (), None):
         await registry.edit_instance(ann.id, made.id, InstanceDraft(tool_filter=wanted))
         instance, of = await registry.instance(ann.id, made.id)
-        spec = registry.core_server(instance, of).instance
+        spec = registry.build_instance_server(instance, of).instance
         assert spec is not None
         assert instance.tool_filter == spec.tool_filter == wanted
 
@@ -177,7 +179,7 @@ async def signed_in(
     valued = await registry.create_instance(ann.id, InstanceDraft(server.id, header.id, value="abc"))
     signed = await registry.create_instance(ann.id, InstanceDraft(server.id, oauth.id))
     await database.auth.put_grant(signed.grant_key, grant())
-    await database.registry.set_state(signed.id, InstanceState.READY, None)
+    await database.registry.set_instance_state(signed.id, InstanceState.READY, None)
     return server, valued, replace(signed, state=InstanceState.READY, reason=None)
 
 
@@ -185,10 +187,10 @@ async def test_disabling_keeps_everything(
     registry: Registry, database: Database, signed_in: tuple[RegistryServer, Instance, Instance]
 ) -> None:
     server, valued, signed = signed_in
-    await registry.enable_server(server.id, False)
-    await registry.enable_instance(valued.user_id, valued.id, False)
-    await registry.enable_server(server.id, True)
-    await registry.enable_instance(valued.user_id, valued.id, True)
+    await registry.set_server_enabled(server.id, False)
+    await registry.set_instance_enabled(valued.user_id, valued.id, False)
+    await registry.set_server_enabled(server.id, True)
+    await registry.set_instance_enabled(valued.user_id, valued.id, True)
     after, of = await registry.instance(valued.user_id, valued.id)
     assert (after.value, after.state, of.choices) == ("abc", InstanceState.READY, server.choices)
     kept = await database.auth.grant(signed.grant_key)
@@ -226,7 +228,7 @@ async def test_another_host_drops_every_sign_in(
     assert (await registry.server(server.id)).url == edited.url == url
     after, _ = await registry.instance(ann.id, valued.id)
     assert (after.value, after.state) == (None, InstanceState.PENDING)
-    assert not registry.core_server(after, edited).enabled
+    assert not registry.build_instance_server(after, edited).enabled
     assert await database.auth.grant(signed.grant_key) is None
     assert (await registry.instance(ann.id, signed.id))[0].state is InstanceState.PENDING
     assert (await registry.instance(ann.id, public.id))[0].state is InstanceState.READY
@@ -253,7 +255,7 @@ async def test_a_choice_that_is_removed_makes_its_instances_pending(
     after, _ = await registry.instance(valued.user_id, valued.id)
     assert (after.value, after.state) == (None, InstanceState.PENDING)
     assert await database.auth.grant(signed.grant_key) is None
-    core = registry.core_server(after, edited)
+    core = registry.build_instance_server(after, edited)
     assert (core.enabled, "choose another" in (core.disabled_reason or "")) == (False, True)
     [public] = edited.choices
     chosen = await registry.edit_instance(valued.user_id, valued.id, InstanceDraft(choice_id=public.id))
@@ -304,8 +306,8 @@ async def test_what_a_connection_learns_is_kept(
     server = await registry.add_server(ServerDraft("x", URL, choices=(choice,)))
     made = await registry.create_instance(ann.id, InstanceDraft(server.id, value="v"))
     status = Status(made.core_id, ann.id, state, 0.0, cause="why", reason=reason)
-    await registry.note(made.id, status)
+    await registry.record_status(made.id, status)
     found, _ = await registry.instance(ann.id, made.id)
     assert found.state is known
-    await registry.note("made-up", status)
-    await registry.note(made.id, replace(status, principal="somebody"))
+    await registry.record_status("made-up", status)
+    await registry.record_status(made.id, replace(status, principal="somebody"))

@@ -24,7 +24,7 @@ from toolyard.auth.errors import (
     TokenRefused,
 )
 from toolyard.auth.records import issuer_digest
-from toolyard.auth.sign_in_target import Ourselves
+from toolyard.auth.sign_in_target import ClientIdentity
 from toolyard.registry import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.types.registry import InstanceState
@@ -64,9 +64,9 @@ async def test_a_sign_in_makes_an_instance_ready(office: Office) -> None:
 
 async def test_the_redirect_is_where_the_browser_reached_us(office: Office) -> None:
     instance = await office.instance()
-    local = Ourselves("http://localhost:8420/ui/auth/mcp/callback")
+    local = ClientIdentity("http://localhost:8420/ui/auth/mcp/callback")
     url = await office.sign_ins.begin(office.ann.id, instance.id, "b", local)
-    assert URL(url).query["redirect_uri"] == local.redirect_for(office.program.origins["as1"])
+    assert URL(url).query["redirect_uri"] == local.redirect_uri_for(office.program.origins["as1"])
     response = await office.program.agree(url)
     assert (await office.sign_ins.finish(response, office.ann.id, "b")).state is READY
 
@@ -120,7 +120,7 @@ async def test_instances_that_do_not_sign_in_are_refused(office: Office) -> None
     public = await office.instance(ChoiceDraft("public"))
     header = await office.instance(ChoiceDraft("header", key="X-Key"), value="v")
     oauth = await office.instance()
-    await office.registry.enable_server(oauth.server_id, False)
+    await office.registry.set_server_enabled(oauth.server_id, False)
     for instance in (public, header, oauth):
         with pytest.raises(Invalid):
             await office.sign_ins.begin(office.ann.id, instance.id, "b")
@@ -333,7 +333,7 @@ async def test_a_document_is_used_where_the_server_takes_it(office: Office, regi
     [token] = await office.program.log("token")
     digest = issuer_digest(office.program.origins["as1"])
     assert token["client_id"] == f"https://yard.example/oauth/client/{digest}.json"
-    assert await office.database.auth.document_issuer(digest) == office.program.origins["as1"]
+    assert await office.database.auth.get_document_issuer(digest) == office.program.origins["as1"]
     assert not await office.program.log("register")
 
 
@@ -348,7 +348,7 @@ async def test_a_document_or_nothing(office: Office) -> None:
     with pytest.raises(RegistrationFailed, match="takes no client id metadata documents"):
         await office.sign_ins.begin(office.ann.id, instance.id, "b")
     await office.program.set(metadata={"client_id_metadata_document_supported": True})
-    local = Ourselves("http://localhost:8420/ui/auth/mcp/callback")
+    local = ClientIdentity("http://localhost:8420/ui/auth/mcp/callback")
     with pytest.raises(RegistrationFailed, match="no public address"):
         await office.sign_ins.begin(office.ann.id, instance.id, "b", local)
     assert not await office.program.log("register")

@@ -72,10 +72,10 @@ async def test_with_a_user_goes_what_they_hold_and_nobody_elses(
     assert grant is not None
     for whose in (office.ann.id, office.bob.id):
         await office.database.auth.put_grant(f"user:{whose}:files", grant)
-    held = await sign_outs.held_by(office.registry, office.ann.principal, config.servers.values())
+    held = await sign_outs.collect_user_grants(office.registry, office.ann.principal, config.servers.values())
     assert held.keys() == {mine.grant_key, f"user:{office.ann.id}:files"}
-    await office.database.people.delete_user(office.ann.id)
-    sign_outs.give_back(held)
+    await office.database.accounts.delete_user(office.ann.id)
+    sign_outs.revoke_in_background(held)
     await beside.done()
     assert sorted(await given_back(office)) == sorted(BOTH * 2)
     assert await office.database.auth.grant(f"user:{office.bob.id}:files") is not None
@@ -127,12 +127,12 @@ async def move_grant(office: Office, old: str, new: str) -> None:
     """What is sealed for one place does not open at another."""
     from sqlalchemy import Connection, delete, update
 
-    from toolyard.store.sql.row_digests import digest
+    from toolyard.store.sql.row_digests import compute_digest
     from toolyard.store.sql.tables import auth_grants
 
     def work(connection: Connection) -> None:
-        connection.execute(delete(auth_grants).where(auth_grants.c.digest == digest(new)))
-        moving = update(auth_grants).where(auth_grants.c.digest == digest(old))
-        connection.execute(moving.values(digest=digest(new)))
+        connection.execute(delete(auth_grants).where(auth_grants.c.digest == compute_digest(new)))
+        moving = update(auth_grants).where(auth_grants.c.digest == compute_digest(old))
+        connection.execute(moving.values(digest=compute_digest(new)))
 
-    await office.database._workshop.write(work)
+    await office.database._executor.write(work)

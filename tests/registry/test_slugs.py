@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolyard.registry.field_validation import slug_fault
-from toolyard.registry.slugs import LONGEST, propose, unique
+from toolyard.registry.slugs import MAX_SLUG_CHARACTERS, make_slug_unique, propose
 
 VALID = re.compile(r"[A-Za-z0-9-]{1,24}")
 
@@ -72,17 +72,17 @@ def test_every_proposal_is_valid(text: str) -> None:
 def test_slugs_become_unique_and_stay_valid(slug: str, others: int) -> None:
     taken: list[str] = []
     for _ in range(others):
-        fresh = unique(slug, taken)
+        fresh = make_slug_unique(slug, taken)
         assert VALID.fullmatch(fresh)
         assert fresh.casefold() not in [each.casefold() for each in taken]
         taken.append(fresh.upper() if len(taken) % 2 else fresh.lower())
 
 
 def test_the_second_gets_a_two_and_long_ones_are_cut_for_it() -> None:
-    assert unique("github", []) == "github"
-    assert unique("github", ["GitHub"]) == "github-2"
-    assert unique("github", ["github", "GITHUB-2"]) == "github-3"
-    assert unique("a" * LONGEST, ["a" * LONGEST]) == "a" * 22 + "-2"
+    assert make_slug_unique("github", []) == "github"
+    assert make_slug_unique("github", ["GitHub"]) == "github-2"
+    assert make_slug_unique("github", ["github", "GITHUB-2"]) == "github-3"
+    assert make_slug_unique("a" * MAX_SLUG_CHARACTERS, ["a" * MAX_SLUG_CHARACTERS]) == "a" * 22 + "-2"
 
 
 @pytest.mark.parametrize("slug", ["a", "A-1", "-", "x" * 24])

@@ -17,14 +17,14 @@ from toolyard.errors import (
     ToolyardError,
     Unreachable,
 )
-from toolyard.results.error_result import failed
-from toolyard.results.limits import Limits
+from toolyard.results.error_result import error_to_result
+from toolyard.results.limits import ResultLimits
 from toolyard.types.result import ErrorView
 from toolyard.types.server import Trust
 
 
 def seen(error: ToolyardError, trust: Trust = Trust.TRUSTED, secrets: tuple[str, ...] = ()) -> ErrorView:
-    view = failed(error, Limits(), trust, secrets=secrets).for_model()
+    view = error_to_result(error, ResultLimits(), trust, secrets=secrets).for_model()
     assert not isinstance(view, str)
     return view
 
@@ -84,7 +84,7 @@ def test_secrets_are_removed_from_cause_hint_data_and_body() -> None:
 
 
 def test_a_long_error_is_shortened_and_says_so() -> None:
-    result = failed(ServerError("x" * 100_000), Limits(), Trust.TRUSTED)
+    result = error_to_result(ServerError("x" * 100_000), ResultLimits(), Trust.TRUSTED)
     assert result.truncated
     assert len(result.text) <= 64_000
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.gateway.surface.structured_truncation import says
-from toolyard.results import Limits, MemoryHandles, shape, shape_and_keep
+from toolyard.gateway.surface.structured_truncation import is_text_equivalent
+from toolyard.results import MemoryResultStore, ResultLimits, shape, shape_and_store
 from toolyard.results import readable_json as readable_module
-from toolyard.results.base64_data import clean_base64, decode_base64
-from toolyard.results.partial_read import Unreadable, read_path
-from toolyard.results.readable_json import is_large, readable
-from toolyard.results.result_store import Kept
+from toolyard.results.base64_data import decode_base64, normalize_base64
+from toolyard.results.partial_read import ResultReadError, read_path
+from toolyard.results.readable_json import is_large, to_readable_json
+from toolyard.results.result_store import StoredResult
 from toolyard.results.value_count import has_more_values
 from toolyard.types.server import Trust
 
@@ -53,23 +53,23 @@ async def test_a_large_result_is_read_in_a_thread_and_a_small_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     threads: list[bool] = []
-    real = shape.read
+    real = shape.parse_result
 
     def read(raw: object) -> Any:
         threads.append(threading.current_thread() is threading.main_thread())
         return real(raw)
 
-    monkeypatch.setattr(shape, "read", read)
+    monkeypatch.setattr(shape, "parse_result", read)
     for numbers in ([1.5] * 10, [1.5] * 100_000):
         raw = {"content": [], "structuredContent": {"a": numbers}}
-        result = await shape_and_keep(raw, Limits(), Trust.TRUSTED, MemoryHandles())
+        result = await shape_and_store(raw, ResultLimits(), Trust.TRUSTED, MemoryResultStore())
         assert result.text.startswith('{"a": [1.5, 1.5')
     assert threads == [True, False]
 
 
 async def test_blocks_after_the_first_thousand_are_one_text() -> None:
     raw = {"content": [{"type": "text", "text": f"line {n}"} for n in range(5_000)]}
-    result = await shape_and_keep(raw, Limits(10_000_000), Trust.TRUSTED, MemoryHandles())
+    result = await shape_and_store(raw, ResultLimits(10_000_000), Trust.TRUSTED, MemoryResultStore())
     assert len(result.blocks) == 1_001
     assert "line 999\n" in result.text
     assert '{"type": "text", "text": "line 4999"}' in result.text
@@ -77,24 +77,26 @@ async def test_blocks_after_the_first_thousand_are_one_text() -> None:
 
 
 async def test_wrong_blocks_without_end_are_few_warnings() -> None:
-    result = await shape_and_keep({"content": [1] * 100_000}, Limits(), Trust.TRUSTED, MemoryHandles())
+    result = await shape_and_store(
+        {"content": [1] * 100_000}, ResultLimits(), Trust.TRUSTED, MemoryResultStore()
+    )
     assert len(result.warnings) <= 1_001
 
 
 def test_a_path_is_not_looked_up_in_a_text_that_would_be_millions_of_values() -> None:
     bomb = "[" + "[]," * 400_000 + "1]"
-    with pytest.raises(Unreadable, match="more than 200,000 values"):
-        read_path(Kept(bomb, Trust.TRUSTED), "$", 0, 100)
-    with pytest.raises(Unreadable, match="longer than 8,000,000 characters"):
-        read_path(Kept(json.dumps("x" * 9_000_000), Trust.TRUSTED), "$", 0, 100)
+    with pytest.raises(ResultReadError, match="more than 200,000 values"):
+        read_path(StoredResult(bomb, Trust.TRUSTED), "$", 0, 100)
+    with pytest.raises(ResultReadError, match="longer than 8,000,000 characters"):
+        read_path(StoredResult(json.dumps("x" * 9_000_000), Trust.TRUSTED), "$", 0, 100)
     table = json.dumps({"csv": "1,2,3\n" * 500_000})
-    assert read_path(Kept(table, Trust.TRUSTED), "$.csv", 0, 5).text == "1,2,3"
+    assert read_path(StoredResult(table, Trust.TRUSTED), "$.csv", 0, 5).text == "1,2,3"
 
 
 def test_a_long_text_is_not_decoded_to_compare_it_with_structured_content() -> None:
     value = {"a": list(range(100_000))}
-    assert says(json.dumps({"a": [1]}), {"a": [1]})
-    assert not says(json.dumps(value), value)
+    assert is_text_equivalent(json.dumps({"a": [1]}), {"a": [1]})
+    assert not is_text_equivalent(json.dumps(value), value)
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 749_999, 750_000, 750_001, 1_500_002])
@@ -102,15 +104,15 @@ def test_base64_in_pieces_is_the_same_as_at_once(size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
     text = base64.b64encode(data[:size]).decode()
     wanted = None if size == 0 else (text, size)
-    assert clean_base64(text) == wanted
-    assert clean_base64(text.replace("+", "-").replace("/", "_").rstrip("=")) == wanted
+    assert normalize_base64(text) == wanted
+    assert normalize_base64(text.replace("+", "-").replace("/", "_").rstrip("=")) == wanted
     assert decode_base64(text) == data[:size]
 
 
 def test_padding_in_the_middle_of_long_base64_is_refused() -> None:
     half = base64.b64encode(b"x" * 749_999).decode()
     assert half.endswith("=")
-    assert clean_base64(half + half) is None
+    assert normalize_base64(half + half) is None
 
 
 def test_what_is_large_is_decided_without_walking_all_of_it() -> None:
@@ -120,7 +122,7 @@ def test_what_is_large_is_decided_without_walking_all_of_it() -> None:
 
 
 async def test_a_thread_that_writes_a_large_value_lets_the_loop_run() -> None:
-    writing = asyncio.create_task(asyncio.to_thread(readable, {"a": [1.2345] * 150_000}))
+    writing = asyncio.create_task(asyncio.to_thread(to_readable_json, {"a": [1.2345] * 150_000}))
     turns = 0
     while not writing.done():
         turns += 1

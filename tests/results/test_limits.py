@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.results.limits import Limits
-from toolyard.results.memory_store import MemoryHandles
-from toolyard.results.result_store import Kept, handle_of
-from toolyard.results.shape import shape, shape_and_keep
-from toolyard.results.truncation import shorten
+from toolyard.results.limits import ResultLimits
+from toolyard.results.memory_store import MemoryResultStore
+from toolyard.results.result_store import StoredResult, make_handle
+from toolyard.results.shape import shape_and_store, shape_result
+from toolyard.results.truncation import truncate_middle
 from toolyard.types.server import Trust
 
 NOTE = re.compile(r"\n\n\[([\d,]+) of ([\d,]+) characters are left out here; (.*?)\]\n\n")
@@ -39,7 +39,7 @@ def parts(short: str) -> tuple[str, str, int]:
 def test_a_shortened_text_fits_and_is_a_head_a_note_and_a_tail(
     text: str, limit: int, handle: str | None
 ) -> None:
-    short = shorten(text, limit, handle)
+    short = truncate_middle(text, limit, handle)
     assert len(short) <= limit
     if len(text) <= limit:
         assert short == text
@@ -52,7 +52,7 @@ def test_a_shortened_text_fits_and_is_a_head_a_note_and_a_tail(
 
 @given(text=st.text(max_size=300), limit=st.integers(0, 200))
 def test_the_limit_holds_even_where_the_note_does_not_fit(text: str, limit: int) -> None:
-    assert len(shorten(text, limit, None)) <= limit
+    assert len(truncate_middle(text, limit, None)) <= limit
 
 
 @pytest.mark.parametrize(
@@ -70,25 +70,25 @@ def test_the_limit_holds_even_where_the_note_does_not_fit(text: str, limit: int)
 @pytest.mark.parametrize("shift", range(4))
 def test_what_belongs_together_is_not_torn_apart(cluster: str, shift: int) -> None:
     text = "x" * shift + cluster * 2_000
-    head, tail, _ = parts(shorten(text, 1_000, None))
+    head, tail, _ = parts(truncate_middle(text, 1_000, None))
     assert (len(head) - shift) % len(cluster) == 0
     assert len(tail) % len(cluster) == 0
 
 
 def test_a_cut_does_not_move_for_ever_through_endless_marks() -> None:
-    head, tail, _ = parts(shorten("a" + "\u0301" * 100_000, 1_000, None))
+    head, tail, _ = parts(truncate_middle("a" + "\u0301" * 100_000, 1_000, None))
     assert len(head) + len(tail) > 800
     assert unicodedata.combining(head[-1])
 
 
 def test_a_result_within_the_limit_is_whole() -> None:
-    result = shape(answer("x" * 64_000), Limits(), Trust.TRUSTED)
+    result = shape_result(answer("x" * 64_000), ResultLimits(), Trust.TRUSTED)
     assert result.text == "x" * 64_000
     assert not result.truncated
 
 
 def test_one_character_more_is_cut_and_says_that_nobody_kept_it() -> None:
-    result = shape(answer("x" * 64_001), Limits(), Trust.TRUSTED)
+    result = shape_result(answer("x" * 64_001), ResultLimits(), Trust.TRUSTED)
     assert result.truncated
     assert result.handle is None
     assert len(result.text) <= 64_000
@@ -99,58 +99,62 @@ def test_one_character_more_is_cut_and_says_that_nobody_kept_it() -> None:
 
 
 async def test_with_a_store_the_note_names_the_handle_under_which_the_whole_text_is_kept() -> None:
-    handles = MemoryHandles()
+    handles = MemoryResultStore()
     text = "".join(f"line {number}\n" for number in range(20_000))
-    result = await shape_and_keep(answer(text), Limits(), Trust.TRUSTED, handles, server="repo")
+    result = await shape_and_store(answer(text), ResultLimits(), Trust.TRUSTED, handles, server="repo")
     assert result.truncated
     assert result.handle is not None
     assert f'result_read with handle "{result.handle}" reads them' in result.text
-    assert await handles.read(result.handle) == Kept(text, Trust.TRUSTED, "repo")
+    assert await handles.read(result.handle) == StoredResult(text, Trust.TRUSTED, "repo")
 
 
 async def test_a_result_that_fits_is_not_kept() -> None:
-    handles = MemoryHandles()
-    result = await shape_and_keep(answer("short"), Limits(), Trust.TRUSTED, handles)
-    assert result == shape(answer("short"), Limits(), Trust.TRUSTED)
+    handles = MemoryResultStore()
+    result = await shape_and_store(answer("short"), ResultLimits(), Trust.TRUSTED, handles)
+    assert result == shape_result(answer("short"), ResultLimits(), Trust.TRUSTED)
 
 
 async def test_what_is_kept_of_an_error_has_no_secrets() -> None:
-    handles = MemoryHandles()
+    handles = MemoryResultStore()
     raw = answer("hunter2222 " * 30_000) | {"isError": True}
-    result = await shape_and_keep(raw, Limits(), Trust.TRUSTED, handles, secrets=iter(["hunter2222"]))
+    result = await shape_and_store(raw, ResultLimits(), Trust.TRUSTED, handles, secrets=iter(["hunter2222"]))
     assert result.handle is not None
-    assert await handles.read(result.handle) == Kept("*** " * 30_000, Trust.TRUSTED)
+    assert await handles.read(result.handle) == StoredResult("*** " * 30_000, Trust.TRUSTED)
     assert "hunter2222" not in result.text
 
 
 async def test_the_same_result_is_the_same_bytes_and_the_same_handle() -> None:
     texts = {
-        (await shape_and_keep(answer("y" * 70_000), Limits(), trust, MemoryHandles(), server="s")).text
+        (
+            await shape_and_store(
+                answer("y" * 70_000), ResultLimits(), trust, MemoryResultStore(), server="s"
+            )
+        ).text
         for trust in (Trust.UNTRUSTED, Trust.UNTRUSTED)
     }
     assert len(texts) == 1
 
 
 def test_trust_is_part_of_a_handle_so_that_no_text_changes_its_fence() -> None:
-    trusted, untrusted = Kept("text", Trust.TRUSTED), Kept("text", Trust.UNTRUSTED)
-    assert handle_of(trusted) != handle_of(untrusted)
+    trusted, untrusted = StoredResult("text", Trust.TRUSTED), StoredResult("text", Trust.UNTRUSTED)
+    assert make_handle(trusted) != make_handle(untrusted)
 
 
 async def test_memory_keeps_the_newest_and_forgets_the_oldest() -> None:
-    handles = MemoryHandles(characters=10)
-    first, second = Kept("a" * 6, Trust.TRUSTED), Kept("b" * 6, Trust.TRUSTED)
-    await handles.keep("first", first)
-    await handles.keep("second", second)
+    handles = MemoryResultStore(max_chars=10)
+    first, second = StoredResult("a" * 6, Trust.TRUSTED), StoredResult("b" * 6, Trust.TRUSTED)
+    await handles.save("first", first)
+    await handles.save("second", second)
     assert await handles.read("first") is None
     assert await handles.read("second") == second
-    await handles.keep("fits", Kept("c" * 4, Trust.TRUSTED))
+    await handles.save("fits", StoredResult("c" * 4, Trust.TRUSTED))
     assert await handles.read("second") == second
-    await handles.keep("second", second)
-    await handles.keep("third", Kept("c" * 100, Trust.TRUSTED))
+    await handles.save("second", second)
+    await handles.save("third", StoredResult("c" * 100, Trust.TRUSTED))
     assert await handles.read("second") is None
     assert await handles.read("third") is not None
 
 
 def test_a_limit_too_small_for_the_notes_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="at least 1000 characters"):
-        Limits(999)
+        ResultLimits(999)

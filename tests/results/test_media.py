@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.results.limits import Limits
-from toolyard.results.memory_store import MemoryHandles
-from toolyard.results.result_store import Kept
-from toolyard.results.shape import shape, shape_and_keep
+from toolyard.results.limits import ResultLimits
+from toolyard.results.memory_store import MemoryResultStore
+from toolyard.results.result_store import StoredResult
+from toolyard.results.shape import shape_and_store, shape_result
 from toolyard.types.result import Result
 from toolyard.types.server import Trust
 
@@ -33,15 +33,15 @@ def said(text: str) -> dict[str, Any]:
 
 
 async def shaped(
-    handles: MemoryHandles, *blocks: dict[str, Any], trust: Trust = Trust.TRUSTED, **more: Any
+    handles: MemoryResultStore, *blocks: dict[str, Any], trust: Trust = Trust.TRUSTED, **more: Any
 ) -> Result:
-    return await shape_and_keep(
-        {"content": [*blocks]}, Limits(1_000, 100), trust, handles, server="s", **more
+    return await shape_and_store(
+        {"content": [*blocks]}, ResultLimits(1_000, 100), trust, handles, server="s", **more
     )
 
 
 async def test_a_file_is_kept_and_the_text_says_what_it_is() -> None:
-    handles = MemoryHandles()
+    handles = MemoryResultStore()
     result = await shaped(handles, said("see"), file(b"PK\x03\x04"), media=True)
     digest = sha256(b"PK\x03\x04").hexdigest()[:16]
     (media,) = result.media
@@ -49,7 +49,7 @@ async def test_a_file_is_kept_and_the_text_says_what_it_is() -> None:
         f"see\n[file file:///f: application/zip, 4 bytes, sha256 {digest}; "
         f'result_read with handle "{media.handle}" reads it]'
     )
-    assert await handles.read(media.handle or "") == Kept(
+    assert await handles.read(media.handle or "") == StoredResult(
         b"PK\x03\x04", Trust.TRUSTED, "s", "application/zip"
     )
     assert base64.b64decode(media.data) == b"PK\x03\x04"
@@ -58,23 +58,23 @@ async def test_a_file_is_kept_and_the_text_says_what_it_is() -> None:
 
 @pytest.mark.parametrize("kind", ["image", "audio"])
 async def test_only_what_is_too_large_to_be_seen_or_heard_is_kept(kind: str) -> None:
-    handles = MemoryHandles()
+    handles = MemoryResultStore()
     small, large = [await shaped(handles, image(bytes(size), kind), media=True) for size in (100, 101)]
-    assert small == shape({"content": [image(bytes(100), kind)]}, Limits(), Trust.TRUSTED)
+    assert small == shape_result({"content": [image(bytes(100), kind)]}, ResultLimits(), Trust.TRUSTED)
     assert re.fullmatch(rf"\[{kind}: {kind}/x, 101 bytes, sha256 \w{{16}}; result_read .*\]", large.text)
     assert large.media[0].size == 101
 
 
 async def test_an_untrusted_servers_file_is_told_within_the_fence() -> None:
-    result = await shaped(MemoryHandles(), file(b"x"), trust=Trust.UNTRUSTED, media=True)
+    result = await shaped(MemoryResultStore(), file(b"x"), trust=Trust.UNTRUSTED, media=True)
     assert re.search(r"<untrusted-data \w+>\n\[file file:///f: ", result.text)
 
 
 async def test_whoever_reads_all_of_it_gets_files_as_they_are() -> None:
-    handles = MemoryHandles()
-    for limits, media in ((Limits(), False), (Limits(Limits.WHOLE), True)):
+    handles = MemoryResultStore()
+    for limits, media in ((ResultLimits(), False), (ResultLimits(ResultLimits.UNLIMITED_CHARACTERS), True)):
         raw = {"content": [file(b"x"), image(bytes(6_000_000))]}
-        assert await shape_and_keep(raw, limits, Trust.TRUSTED, handles, media=media) == shape(
+        assert await shape_and_store(raw, limits, Trust.TRUSTED, handles, media=media) == shape_result(
             raw, limits, Trust.TRUSTED
         )
     assert not await handles.has_any()
@@ -84,7 +84,7 @@ async def test_whoever_reads_all_of_it_gets_files_as_they_are() -> None:
 async def test_every_byte_is_either_beside_the_text_or_under_a_handle(
     made: list[tuple[Any, bytes]],
 ) -> None:
-    handles = MemoryHandles()
+    handles = MemoryResultStore()
     result = await shaped(handles, *(kind(data) for kind, data in made), media=True)
     assert [base64.b64decode(each.data) for each in result.media] == [data for _, data in made]
     for media, (kind, data) in zip(result.media, made, strict=True):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.results.schema_check import misfit
+from toolyard.results.schema_check import find_schema_mismatch
 
 NESTED = {
     "type": "object",
@@ -46,7 +46,7 @@ NESTED = {
     ],
 )
 def test_what_does_not_fit_is_named_with_its_place(value: object, schema: Any, words: str) -> None:
-    assert misfit(value, schema) == words
+    assert find_schema_mismatch(value, schema) == words
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_what_does_not_fit_is_named_with_its_place(value: object, schema: Any, w
     ],
 )
 def test_what_is_not_known_to_be_wrong_fits(value: object, schema: object) -> None:
-    assert misfit(value, schema) is None
+    assert find_schema_mismatch(value, schema) is None
 
 
 def test_what_nests_without_end_is_looked_at_for_a_while() -> None:
     value: object = 1
     for _ in range(5_000):
         value = [value]
-    assert misfit(value, {"type": ["array", "integer"], "items": {"$ref": "#"}}) is None
+    assert find_schema_mismatch(value, {"type": ["array", "integer"], "items": {"$ref": "#"}}) is None
 
 
 VALUES = st.recursive(
@@ -123,4 +123,4 @@ def test_nothing_is_said_against_what_fits(value: object, schema: Any) -> None:
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError):
         return
     if fits:
-        assert misfit(value, schema) is None
+        assert find_schema_mismatch(value, schema) is None

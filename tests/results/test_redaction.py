@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.results.redaction import redact
+from toolyard.results.redaction import redact_secrets
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from toolyard.results.redaction import redact
     ],
 )
 def test_what_looks_like_a_secret_is_removed_and_the_rest_stays(text: str, without: str) -> None:
-    assert redact(text) == without
+    assert redact_secrets(text) == without
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_looks_like_a_secret_is_removed_and_the_rest_stays(text: str, witho
     ],
 )
 def test_ordinary_words_stay(text: str) -> None:
-    assert redact(text) == text
+    assert redact_secrets(text) == text
 
 
 def test_known_secrets_go_in_every_spelling() -> None:
@@ -60,15 +60,15 @@ def test_known_secrets_go_in_every_spelling() -> None:
         'p@ss \\"wörd\\"/+',
         'p@ss \\"w\\u00f6rd\\"/+',
     )
-    assert redact(" | ".join(spellings), [secret]) == " | ".join(["***"] * len(spellings))
+    assert redact_secrets(" | ".join(spellings), [secret]) == " | ".join(["***"] * len(spellings))
 
 
 def test_a_secret_within_a_longer_one_leaves_no_rest() -> None:
-    assert redact("abcdefgh", ["abcd", "abcdefgh"]) == "***"
+    assert redact_secrets("abcdefgh", ["abcd", "abcdefgh"]) == "***"
 
 
 def test_what_is_too_short_to_be_a_secret_does_not_eat_the_text() -> None:
-    assert redact("a cat sat", ["a", "", "cat"]) == "a cat sat"
+    assert redact_secrets("a cat sat", ["a", "", "cat"]) == "a cat sat"
 
 
 @given(
@@ -77,12 +77,12 @@ def test_what_is_too_short_to_be_a_secret_does_not_eat_the_text() -> None:
     after=st.text(alphabet="xyz .:", max_size=20),
 )
 def test_a_known_secret_is_never_left(secret: str, before: str, after: str) -> None:
-    assert secret not in redact(before + secret + after + secret, [secret])
+    assert secret not in redact_secrets(before + secret + after + secret, [secret])
 
 
 @given(text=st.text(alphabet='Bearer aAuthoriz:=?&"key@/%.\n'))
 def test_taking_out_twice_is_taking_out_once(text: str) -> None:
-    assert redact(redact(text)) == redact(text)
+    assert redact_secrets(redact_secrets(text)) == redact_secrets(text)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_taking_out_twice_is_taking_out_once(text: str) -> None:
 def test_a_hostile_text_takes_no_longer_than_its_length_asks_for(piece: str) -> None:
     text = (piece * 200_000)[:200_000]
     started = time.process_time()
-    redact(text)
+    redact_secrets(text)
     assert time.process_time() - started < 2.0
 
 
@@ -99,9 +99,9 @@ def test_a_hostile_text_takes_no_longer_than_its_length_asks_for(piece: str) -> 
 def test_a_long_text_is_looked_through_to_its_end(between: str) -> None:
     secrets = "https://ann:pass@host/x Authorization: Bearer abcdef123456 my-own-secret"
     line = f"{between * 3_000} {secrets}{between * 3_000}"
-    told = redact(line * 60, ["my-own-secret"])
+    told = redact_secrets(line * 60, ["my-own-secret"])
     assert len(told) > 300_000
     for secret in ("ann:pass", "abcdef123456", "my-own-secret"):
         assert secret not in told
     assert told.count("https://***@host/x") == 60
-    assert redact("a b\n" * 100_000) == "a b\n" * 100_000
+    assert redact_secrets("a b\n" * 100_000) == "a b\n" * 100_000

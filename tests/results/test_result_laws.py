@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from toolyard.results.result_store import Kept, handle_of
-from toolyard.results.retention import Bounds, Results
-from toolyard.results.serialization import pack
-from toolyard.results.sqlite_store import ResultStore
+from toolyard.results.result_store import StoredResult, make_handle
+from toolyard.results.retention import PrincipalResultStores, Retention
+from toolyard.results.serialization import pack_body
+from toolyard.results.sqlite_store import SqliteResultStore
 from toolyard.store import Database
-from toolyard.store.repositories.results import SqlResults
+from toolyard.store.repositories.results import DatabaseResultStore
 from toolyard.types.principal import Principal
 from toolyard.types.server import Trust
 
@@ -35,7 +35,7 @@ bodies = st.one_of(
     st.sampled_from([500, 700, 900, 1_300, 2_500]).map(lambda size: random.Random(size).randbytes(size)),
 )
 results = st.builds(
-    lambda body, trust, server: Kept(body, trust, server, "" if isinstance(body, str) else "a/b"),
+    lambda body, trust, server: StoredResult(body, trust, server, "" if isinstance(body, str) else "a/b"),
     bodies,
     st.sampled_from(Trust),
     st.sampled_from(["", "one", "two"]),
@@ -47,7 +47,7 @@ class Step:
     """Somebody puts a result in, after some time."""
 
     who: str
-    kept: Kept
+    kept: StoredResult
     after: float
 
 
@@ -65,25 +65,27 @@ laws = settings(
 class Place:
     """One storage, emptied for every example, and what should be in it."""
 
-    def __init__(self, make: Callable[[Callable[[], float]], Results], empty: Callable[[], Any]) -> None:
+    def __init__(
+        self, make: Callable[[Callable[[], float]], PrincipalResultStores], empty: Callable[[], Any]
+    ) -> None:
         self.now = 1_000_000.0
         self.store = make(lambda: self.now)
         self._empty = empty
 
-    async def played(self, story: Sequence[Step]) -> dict[Key, tuple[Kept, float]]:
+    async def played(self, story: Sequence[Step]) -> dict[Key, tuple[StoredResult, float]]:
         """Play it from the beginning: what everybody put in, and until when it may be read."""
         await self._empty()
-        put: dict[Key, tuple[Kept, float]] = {}
+        put: dict[Key, tuple[StoredResult, float]] = {}
         for step in story:
             self.now += step.after
-            handle = handle_of(step.kept)
-            await self.store.of(Principal(step.who)).keep(handle, step.kept)
+            handle = make_handle(step.kept)
+            await self.store.for_principal(Principal(step.who)).save(handle, step.kept)
             put[step.who, handle] = (step.kept, self.now + SECONDS)
         return put
 
-    async def readable(self, handles: set[str]) -> dict[Key, Kept]:
+    async def readable(self, handles: set[str]) -> dict[Key, StoredResult]:
         found = {
-            (who, handle): await self.store.of(Principal(who)).read(handle)
+            (who, handle): await self.store.for_principal(Principal(who)).read(handle)
             for who in PEOPLE
             for handle in handles
         }
@@ -92,28 +94,28 @@ class Place:
 
 @pytest.fixture(params=["file", "sqlite", "postgresql"])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    bounds = Bounds(SECONDS, MOST, SHARE)
+    bounds = Retention(SECONDS, MOST, SHARE)
     if request.param == "file":
         file = tmp_path / "r.db"
 
         async def unlink() -> None:
             file.unlink(missing_ok=True)
 
-        yield Place(lambda clock: ResultStore(file, bounds, clock), unlink)
+        yield Place(lambda clock: SqliteResultStore(file, bounds, clock), unlink)
         return
     url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
     database = await Database.open(tmp_path, url=url, secret_key="a key for tests, long enough")
-    workshop = database._workshop
+    workshop = database._executor
 
     async def delete() -> None:
         await workshop.write(lambda connection: connection.exec_driver_sql("DELETE FROM results"))
 
-    yield Place(lambda clock: SqlResults(workshop, clock, bounds), delete)
+    yield Place(lambda clock: DatabaseResultStore(workshop, clock, bounds), delete)
     await database.close()
 
 
-def size(kept: Kept) -> int:
-    return len(zlib.compress(pack(kept.body, kept.mime), 1))
+def size(kept: StoredResult) -> int:
+    return len(zlib.compress(pack_body(kept.body, kept.mime), 1))
 
 
 @laws
@@ -126,21 +128,25 @@ async def test_each_reads_their_own_for_its_time_and_within_bounds(
     held = await place.readable(handles)
     _are_their_owners(held, put)
     if story:
-        _fit(held, (story[-1].who, handle_of(story[-1].kept)))
+        _fit(held, (story[-1].who, make_handle(story[-1].kept)))
     place.now += later
     left = await place.readable(handles)
     assert left == {key: kept for key, kept in held.items() if put[key][1] > place.now}
     for who in PEOPLE:
-        assert await place.store.of(Principal(who)).has_any() == any(owner == who for owner, _ in left)
+        assert await place.store.for_principal(Principal(who)).has_any() == any(
+            owner == who for owner, _ in left
+        )
 
 
-def _are_their_owners(held: Mapping[Key, Kept], put: Mapping[Key, tuple[Kept, float]]) -> None:
+def _are_their_owners(
+    held: Mapping[Key, StoredResult], put: Mapping[Key, tuple[StoredResult, float]]
+) -> None:
     for key, kept in held.items():
         assert key in put
         assert put[key][0] == kept
 
 
-def _fit(held: Mapping[Key, Kept], newest: Key) -> None:
+def _fit(held: Mapping[Key, StoredResult], newest: Key) -> None:
     sizes = {key: size(kept) for key, kept in held.items()}
     assert newest in sizes
     assert sum(sizes.values()) <= MOST or set(sizes) == {newest}
@@ -150,5 +156,5 @@ def _fit(held: Mapping[Key, Kept], newest: Key) -> None:
 
 
 @given(results, results)
-def test_different_results_have_different_handles(one: Kept, other: Kept) -> None:
-    assert (handle_of(one) == handle_of(other)) == (one == other)
+def test_different_results_have_different_handles(one: StoredResult, other: StoredResult) -> None:
+    assert (make_handle(one) == make_handle(other)) == (one == other)

@@ -13,23 +13,23 @@ from typing import Any
 
 import pytest
 
-from toolyard.results.result_store import Kept, handle_of
-from toolyard.results.retention import Bounds, Results
-from toolyard.results.sqlite_store import ResultStore
+from toolyard.results.result_store import StoredResult, make_handle
+from toolyard.results.retention import PrincipalResultStores, Retention
+from toolyard.results.sqlite_store import SqliteResultStore
 from toolyard.store import Database
-from toolyard.store.repositories.results import SqlResults
+from toolyard.store.repositories.results import DatabaseResultStore
 from toolyard.types.principal import Principal
 from toolyard.types.server import Trust
 
 ANN, BOB = Principal("ann"), Principal("bob")
 
 
-def text(number: int, length: int = 50_000) -> Kept:
+def text(number: int, length: int = 50_000) -> StoredResult:
     # Digits that zlib cannot shorten much.
     from hashlib import sha512
 
     words = "".join(sha512(f"{number} {at}".encode()).hexdigest() for at in range(length // 128 + 1))
-    return Kept(words[:length], Trust.UNTRUSTED, "srv")
+    return StoredResult(words[:length], Trust.UNTRUSTED, "srv")
 
 
 class Place:
@@ -44,15 +44,15 @@ class Place:
     def clock(self) -> float:
         return time.time() if self.now is None else self.now
 
-    def store(self, **bounds: Any) -> Results:
+    def store(self, **bounds: Any) -> PrincipalResultStores:
         if self._database is None:
-            return ResultStore(self._file, Bounds(**bounds), self.clock)
-        return SqlResults(self._database._workshop, self.clock, Bounds(**bounds))
+            return SqliteResultStore(self._file, Retention(**bounds), self.clock)
+        return DatabaseResultStore(self._database._executor, self.clock, Retention(**bounds))
 
     async def count(self) -> int:
         query = "SELECT count(*) FROM result"
         if self._database is not None:
-            return await self._database._workshop.read(lambda c: c.exec_driver_sql(f"{query}s").scalar_one())
+            return await self._database._executor.read(lambda c: c.exec_driver_sql(f"{query}s").scalar_one())
         with closing(sqlite3.connect(self._file)) as db:
             return db.execute(query).fetchone()[0]
 
@@ -68,9 +68,9 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await database.close()
 
 
-async def put(store: Results, who: Principal, kept: Kept) -> str:
-    handle = handle_of(kept)
-    await store.of(who).keep(handle, kept)
+async def put(store: PrincipalResultStores, who: Principal, kept: StoredResult) -> str:
+    handle = make_handle(kept)
+    await store.for_principal(who).save(handle, kept)
     return handle
 
 
@@ -79,26 +79,26 @@ async def put(store: Results, who: Principal, kept: Kept) -> str:
 
 async def test_a_text_outlives_the_process_and_comes_back_whole(place: Place) -> None:
     for text in ("½ \ud800 text\n" * 10_000, "nul \0", "x" * 5_000_000):
-        kept = Kept(text, Trust.UNTRUSTED, "srv")
+        kept = StoredResult(text, Trust.UNTRUSTED, "srv")
         handle = await put(place.store(), ANN, kept)
-        assert await place.store().of(ANN).read(handle) == kept
+        assert await place.store().for_principal(ANN).read(handle) == kept
 
 
 async def test_bytes_come_back_with_their_kind(place: Place) -> None:
     for data, mime in ((b"\xff\0\xff\xd8" * 10_000, "image/jpeg"), (b"", "a/b; c=d"), (b"plain", "")):
-        kept = Kept(data, Trust.TRUSTED, "srv", mime)
+        kept = StoredResult(data, Trust.TRUSTED, "srv", mime)
         handle = await put(place.store(), ANN, kept)
-        assert await place.store().of(ANN).read(handle) == kept
-        assert handle != handle_of(Kept(data.decode("latin-1"), Trust.TRUSTED, "srv"))
+        assert await place.store().for_principal(ANN).read(handle) == kept
+        assert handle != make_handle(StoredResult(data.decode("latin-1"), Trust.TRUSTED, "srv"))
 
 
 async def test_what_is_anns_is_not_bobs(place: Place) -> None:
     store = place.store()
     handle = await put(store, ANN, text(1))
-    assert await store.of(BOB).read(handle) is None
-    assert await store.of(ANN).has_any()
-    assert not await store.of(BOB).has_any()
-    assert await store.of(ANN).read("no\0such \ud800") is None
+    assert await store.for_principal(BOB).read(handle) is None
+    assert await store.for_principal(ANN).has_any()
+    assert not await store.for_principal(BOB).has_any()
+    assert await store.for_principal(ANN).read("no\0such \ud800") is None
 
 
 async def test_a_text_expires(place: Place) -> None:
@@ -109,43 +109,50 @@ async def test_a_text_expires(place: Place) -> None:
     # Put in once more, it is kept from then on.
     await put(store, ANN, text(1))
     place.now += 59
-    assert await store.of(ANN).read(handle) is not None
+    assert await store.for_principal(ANN).read(handle) is not None
     place.now += 2
-    assert await store.of(ANN).read(handle) is None
-    assert not await store.of(ANN).has_any()
+    assert await store.for_principal(ANN).read(handle) is None
+    assert not await store.for_principal(ANN).has_any()
     await put(store, ANN, text(2))
     assert await place.count() == 1
 
 
 async def test_the_oldest_make_room_and_the_newest_stays(place: Place) -> None:
-    store = place.store(most=80_000, share=60_000)
+    store = place.store(max_total_bytes=80_000, max_principal_bytes=60_000)
     handles = [await put(store, ANN, text(number)) for number in range(4)]
-    kept = [await store.of(ANN).read(handle) is not None for handle in handles]
+    kept = [await store.for_principal(ANN).read(handle) is not None for handle in handles]
     assert kept == [False, False, True, True]
     bobs = await put(store, BOB, text(9))
-    assert [await store.of(ANN).read(handle) is not None for handle in handles] == [False, False, False, True]
-    assert await store.of(BOB).read(bobs) is not None
+    assert [await store.for_principal(ANN).read(handle) is not None for handle in handles] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    assert await store.for_principal(BOB).read(bobs) is not None
     huge = await put(store, BOB, text(10, 400_000))
-    assert await store.of(BOB).read(huge) is not None
+    assert await store.for_principal(BOB).read(huge) is not None
     assert await place.count() == 1
 
 
 async def test_many_at_once(place: Place) -> None:
     stores = [place.store() for _ in range(3)]
     handles = await asyncio.gather(*(put(stores[number % 3], ANN, text(number)) for number in range(12)))
-    assert all([await stores[0].of(ANN).read(handle) is not None for handle in handles])
+    assert all([await stores[0].for_principal(ANN).read(handle) is not None for handle in handles])
 
 
 # The file.
 
 
 async def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
-    await put(ResultStore(tmp_path / "r.db"), ANN, text(1))
+    await put(SqliteResultStore(tmp_path / "r.db"), ANN, text(1))
     assert stat.S_IMODE((tmp_path / "r.db").stat().st_mode) == 0o600
 
 
 async def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
-    store = ResultStore(tmp_path / "r.db", Bounds(most=200_000, share=200_000))
+    store = SqliteResultStore(
+        tmp_path / "r.db", Retention(max_total_bytes=200_000, max_principal_bytes=200_000)
+    )
     for number in range(40):
         await put(store, ANN, text(number))
     assert (tmp_path / "r.db").stat().st_size < 600_000
@@ -153,14 +160,14 @@ async def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
 
 async def test_a_broken_file_is_begun_anew(tmp_path: Path) -> None:
     (tmp_path / "r.db").write_bytes(b"no database at all " * 200)
-    store = ResultStore(tmp_path / "r.db")
+    store = SqliteResultStore(tmp_path / "r.db")
     handle = await put(store, ANN, text(1))
-    assert await ResultStore(tmp_path / "r.db").of(ANN).read(handle) == text(1)
+    assert await SqliteResultStore(tmp_path / "r.db").for_principal(ANN).read(handle) == text(1)
 
 
 async def test_where_there_is_no_disk_memory_serves(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    store = ResultStore(tmp_path / "file" / "r.db")
+    store = SqliteResultStore(tmp_path / "file" / "r.db")
     handle = await put(store, ANN, text(1))
-    assert await store.of(ANN).read(handle) == text(1)
-    assert await store.of(BOB).read(handle) is None
+    assert await store.for_principal(ANN).read(handle) == text(1)
+    assert await store.for_principal(BOB).read(handle) is None

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.results.limits import Limits
-from toolyard.results.memory_store import MemoryHandles
-from toolyard.results.shape import shape, shape_and_keep
-from toolyard.types.result import Media, Resource, ResourceLink, Result, Text
+from toolyard.results.limits import ResultLimits
+from toolyard.results.memory_store import MemoryResultStore
+from toolyard.results.shape import shape_and_store, shape_result
+from toolyard.types.result import Media, ResourceLink, Result, TextBlock, TextResource
 from toolyard.types.server import Trust
 
 PIXEL = base64.b64encode(bytes(range(256)) * 4).decode()
 
 
 def shaped(raw: object, **options: object) -> Result:
-    return shape(raw, Limits(), Trust.TRUSTED, **options)  # type: ignore[arg-type]
+    return shape_result(raw, ResultLimits(), Trust.TRUSTED, **options)  # type: ignore[arg-type]
 
 
 def content(*blocks: object, **more: object) -> dict[str, object]:
@@ -40,7 +40,7 @@ def test_text_blocks_are_joined_with_a_line_break() -> None:
 
 def test_a_single_text_is_itself() -> None:
     result = shaped(content(text("one")))
-    assert result == Result(content(text("one")), "one", blocks=(Text("one"),))
+    assert result == Result(content(text("one")), "one", blocks=(TextBlock("one"),))
 
 
 def test_resource_blocks_become_json_that_a_model_can_read() -> None:
@@ -53,7 +53,7 @@ def test_resource_blocks_become_json_that_a_model_can_read() -> None:
     assert first == "see"
     assert json.loads(second) == block
     assert "Grüße" in second
-    assert result.blocks[1] == Resource("file:///ü.txt", "text/plain", "Grüße")
+    assert result.blocks[1] == TextResource("file:///ü.txt", "text/plain", "Grüße")
 
 
 def test_a_resource_link_becomes_json_too() -> None:
@@ -81,11 +81,11 @@ def test_secrets_are_taken_out_of_what_an_error_says() -> None:
     raw = content(text("key hunter2222 was refused"), isError=True)
     result = shaped(raw, secrets=["hunter2222"])
     assert result.for_model() == {"error": True, "output": "key *** was refused"}
-    assert result.blocks == (Text("key *** was refused"),)
+    assert result.blocks == (TextBlock("key *** was refused"),)
     assert result.raw == raw
     log = {"type": "resource", "resource": {"uri": "file:///log", "text": "hunter2222"}}
     assert shaped(content(log, isError=True), secrets=["hunter2222"]).blocks == (
-        Resource("file:///log", None, "***"),
+        TextResource("file:///log", None, "***"),
     )
 
 
@@ -168,23 +168,23 @@ def test_structured_content_beside_content_is_not_repeated() -> None:
 
 def test_an_output_schema_mismatch_is_a_warning_and_loses_nothing() -> None:
     raw = content(text("one"), structuredContent={"a": "x"})
-    result = shaped(raw, promised={"properties": {"a": {"type": "number"}}})
+    result = shaped(raw, output_schema={"properties": {"a": {"type": "number"}}})
     assert result.text == "one"
     assert not result.is_error
     assert result.warnings == ("structuredContent does not fit the output schema: $.a is not of type number",)
 
 
 def test_structured_content_that_fits_gives_no_warning() -> None:
-    assert shaped(content(text("one"), structuredContent={}), promised={"type": "object"}).warnings == ()
+    assert shaped(content(text("one"), structuredContent={}), output_schema={"type": "object"}).warnings == ()
 
 
 def test_structured_content_that_a_schema_promised_is_missed() -> None:
-    (warning,) = shaped(content(text("one")), promised={}).warnings
+    (warning,) = shaped(content(text("one")), output_schema={}).warnings
     assert "no structuredContent" in warning
 
 
 def test_an_error_need_not_fit_the_output_schema() -> None:
-    assert shaped(content(text("one"), isError=True), promised={"type": "object"}).warnings == ()
+    assert shaped(content(text("one"), isError=True), output_schema={"type": "object"}).warnings == ()
 
 
 # wrong shapes
@@ -268,7 +268,7 @@ results = json_values | st.fixed_dictionaries(
 @settings(deadline=None)
 @given(raw=results, trust=st.sampled_from(Trust))
 def test_no_result_whatever_its_shape_raises_or_breaks_the_limit(raw: object, trust: Trust) -> None:
-    result = shape(raw, Limits(1_000), trust, server="wild")
+    result = shape_result(raw, ResultLimits(1_000), trust, server="wild")
     assert 0 < len(result.text) <= 1_000
     assert result.raw is raw
 
@@ -276,7 +276,7 @@ def test_no_result_whatever_its_shape_raises_or_breaks_the_limit(raw: object, tr
 @given(words=st.text(min_size=1, max_size=40))
 def test_the_quick_path_for_one_text_gives_what_the_long_way_gives(words: str) -> None:
     quick = shaped(content(text(words)))
-    long_way = shaped(content(text(words)), promised={})
+    long_way = shaped(content(text(words)), output_schema={})
     assert (quick.text, quick.blocks, quick.is_error) == (long_way.text, long_way.blocks, long_way.is_error)
 
 
@@ -297,12 +297,19 @@ def test_blocks_as_the_reference_implementation_writes_them_are_all_understood()
     )
     result = shaped(made.model_dump(mode="json", by_alias=True, exclude_none=True))
     assert result.warnings == ()
-    assert [type(block) for block in result.blocks] == [Text, Media, Media, Resource, Media, ResourceLink]
+    assert [type(block) for block in result.blocks] == [
+        TextBlock,
+        Media,
+        Media,
+        TextResource,
+        Media,
+        ResourceLink,
+    ]
 
 
 def test_shaping_a_small_text_costs_no_more_than_some_dozens_of_empty_function_calls() -> None:
-    raw, limits = content(text("a short answer")), Limits()
-    shapings = min(timeit.repeat(lambda: shape(raw, limits, Trust.TRUSTED), number=1_000, repeat=20))
+    raw, limits = content(text("a short answer")), ResultLimits()
+    shapings = min(timeit.repeat(lambda: shape_result(raw, limits, Trust.TRUSTED), number=1_000, repeat=20))
     calls = min(timeit.repeat(lambda: None, number=1_000, repeat=50))
     assert shapings / calls < 300
 
@@ -319,8 +326,8 @@ async def test_others_have_their_turn_while_a_long_error_is_searched_for_secrets
             await asyncio.sleep(0)
 
     waiting = asyncio.create_task(others())
-    handles = MemoryHandles()
-    result = await shape_and_keep(raw, Limits(), Trust.TRUSTED, handles, secrets=["the-secret"])
+    handles = MemoryResultStore()
+    result = await shape_and_store(raw, ResultLimits(), Trust.TRUSTED, handles, secrets=["the-secret"])
     done = True
     await waiting
     assert turns > 3

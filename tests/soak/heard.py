@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.soak.counting import Tally
 
-from toolyard.types.chat import PIECES
+from toolyard.types.chat import TRANSIENT_KINDS
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Heard:
             elif seen[1] != _print(event):
                 tally.event("changed", f"chat {chat_id}: {event['kind']} {event['seq']}")
         for number, (kind, _) in self.seen.items():
-            if number not in numbers and kind not in PIECES:
+            if number not in numbers and kind not in TRANSIENT_KINDS:
                 tally.event("lost", f"chat {chat_id}: {kind} {number} was streamed and is not stored")
         # Pieces whose whole was there before anybody read them; the whole was streamed.
         tally.event("folded", count=max(0, self.last - len(self.seen.keys() | numbers)))

@@ -11,7 +11,7 @@ from tests.soak.asking import Line, events
 from tests.soak.counting import Refused, Told, Wrong
 from tests.soak.replicas import Replica
 
-from toolyard.gateway.endpoint import MISSING
+from toolyard.gateway.endpoint import MISSING_SERVERS_META_KEY
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 INFO = {"name": "soak", "version": "1"}
@@ -51,7 +51,7 @@ class Expected:
     def _check_tools(self, result: Any) -> None:
         """All are there, but for those of servers that are slow, which the answer names."""
         absent = self.tools - {tool["name"] for tool in result["tools"]}
-        slow = result.get("_meta", {}).get(MISSING, {})
+        slow = result.get("_meta", {}).get(MISSING_SERVERS_META_KEY, {})
         if wrong := [name for name in sorted(absent) if name.partition("_")[0] not in slow]:
             raise Wrong(f"tools are missing: {wrong}; {slow}")
 

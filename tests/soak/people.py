@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolyard.accounts import People
+from toolyard.accounts import AccountService
 from toolyard.config.settings.table import Settings
 from toolyard.store import Database
 from toolyard.types.account import Right, Role, TokenScope
@@ -30,17 +30,17 @@ async def make_people(folder: Path, url: str | None, key: str | None, count: int
     """New accounts in a database that nobody else uses yet."""
     database = await Database.open(folder, url=url, secret_key=key)
     try:
-        people = People(database.people, Settings())
+        people = AccountService(database.accounts, Settings())
         return [await _make(database, people, number) for number in range(count)]
     finally:
         await database.close()
 
 
-async def _make(database: Database, people: People, number: int) -> Person:
+async def _make(database: Database, people: AccountService, number: int) -> Person:
     admin = number == 0
-    user = await database.people.add_user(f"person-{number}", Role.ADMIN if admin else Role.USER)
+    user = await database.accounts.add_user(f"person-{number}", Role.ADMIN if admin else Role.USER)
     # Somebody without a password has no account that counts.
-    await database.people.set_password_hash(user.id, "none that fits")
+    await database.accounts.set_password_hash(user.id, "none that fits")
     rights = frozenset(each for each in Right if admin or each is not Right.ADMIN)
     _, token = await people.make_token(user, "soak", TokenScope(rights), None)
     cookie = f"{cookie_name(Settings())}={await people.begin_session(user)}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth.records import Client, Grant, Pending
+from toolyard.auth.records import Client, OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.types.account import Role, User
 from toolyard.types.registry import AuthChoice, AuthKind, Instance, RegistryServer
@@ -44,12 +44,12 @@ async def reopen(
 
 @pytest.fixture
 async def ann(database: Database) -> User:
-    return await database.people.add_user("Ann", Role.USER)
+    return await database.accounts.add_user("Ann", Role.USER)
 
 
 @pytest.fixture
 async def bob(database: Database) -> User:
-    return await database.people.add_user("Bob", Role.USER)
+    return await database.accounts.add_user("Bob", Role.USER)
 
 
 @pytest.fixture
@@ -109,8 +109,8 @@ def client() -> Client:
 
 
 @pytest.fixture
-def grant(client: Client) -> Grant:
-    return Grant(
+def grant(client: Client) -> OAuthGrant:
+    return OAuthGrant(
         server_url="https://api.example/mcp",
         issuer=client.issuer,
         client=client,
@@ -127,8 +127,8 @@ def grant(client: Client) -> Grant:
 
 
 @pytest.fixture
-def pending(client: Client) -> Pending:
-    return Pending(
+def pending(client: Client) -> PendingSignIn:
+    return PendingSignIn(
         state="the-state",
         verifier="the-verifier",
         key="instance:instance-1",
@@ -215,7 +215,7 @@ def rows(database: Database) -> Callable[[str], Awaitable[list[dict[str, Any]]]]
     async def found(table: str) -> list[dict[str, Any]]:
         from sqlalchemy import text
 
-        all_rows = await database._workshop.read(
+        all_rows = await database._executor.read(
             lambda connection: connection.execute(text(f"SELECT * FROM {table}")).mappings().all()
         )
         plain = [dict(row) for row in all_rows]

@@ -57,7 +57,7 @@ async def granted(database: Database, *grants: Grant) -> None:
     """Each through an approval of its own."""
     for one in grants:
         asked = approval(owner=one.owner, id=f"for-{one.id}")
-        await database.approvals.ask(asked)
+        await database.approvals.add(asked)
         assert await database.approvals.answer(one.owner, asked.id, yes=True, at=one.created_at, grant=one)
 
 
@@ -71,7 +71,7 @@ async def use(
         "fits": lambda _: True,
         **values,
     }
-    return await database.approvals.use(chat_id=chat_id, now=now, **how)
+    return await database.approvals.use_grant(chat_id=chat_id, now=now, **how)
 
 
 # Asking.
@@ -80,7 +80,7 @@ async def use(
 async def test_an_approval_comes_back_as_it_was_asked(database: Database, chat: str) -> None:
     asked = [approval(1), approval(2, chat_id=chat, call_id="call-1")]
     for one in asked:
-        await database.approvals.ask(one)
+        await database.approvals.add(one)
         assert await database.approvals.find("local", one.id) == one
     assert await database.approvals.find("ann", "approval-1") is None
     assert await database.approvals.find("local", "no\0such\ud800") is None
@@ -96,7 +96,7 @@ async def test_whatever_a_model_or_server_sends_can_be_asked_about(database: Dat
         call_id="c\ud800",
         arguments={"half": "\ud800", "nan": math.nan, "nul": "\0", "huge": 2**70},
     )
-    await database.approvals.ask(hostile)
+    await database.approvals.add(hostile)
     stored = await database.approvals.find("local", hostile.id)
     assert stored is not None
     # A number that is not exactly the same one is no longer a number.
@@ -107,7 +107,7 @@ async def test_whatever_a_model_or_server_sends_can_be_asked_about(database: Dat
 
 
 async def test_an_approval_is_answered_once_and_by_its_owner(database: Database) -> None:
-    await database.approvals.ask(approval())
+    await database.approvals.add(approval())
     answer = database.approvals.answer
     assert not await answer("ann", "approval-1", yes=True, at=200.0, grant=None)
     answers = await asyncio.gather(
@@ -117,20 +117,20 @@ async def test_an_approval_is_answered_once_and_by_its_owner(database: Database)
     won = answers.index(True)
     stored = await database.approvals.find("local", "approval-1")
     assert stored == approval(answered_at=200.0 + won, yes=won % 2 == 0)
-    assert [one.id for one in await database.approvals.grants("local", 300.0)] == [f"grant-{won}"]
+    assert [one.id for one in await database.approvals.list_grants("local", 300.0)] == [f"grant-{won}"]
     assert await database.approvals.waiting("local") == []
     assert not await answer("local", "no\0such", yes=True, at=1.0, grant=None)
 
 
 async def test_the_approvals_of_a_chat_go_with_it(database: Database, chat: str, rows: Rows) -> None:
-    await database.approvals.ask(approval(1, chat_id=chat))
-    await database.approvals.ask(approval(2))
+    await database.approvals.add(approval(1, chat_id=chat))
+    await database.approvals.add(approval(2))
     await granted(database, grant(1, chat_id=chat), grant(2))
     await database.chats.delete("local", chat)
     assert [one.id for one in await database.approvals.waiting("local")] == ["approval-2"]
     assert [row["id"] for row in await rows("grants")] == ["grant-2"]
     with pytest.raises(NoSuchChat):
-        await database.approvals.ask(approval(3, chat_id=chat))
+        await database.approvals.add(approval(3, chat_id=chat))
     with pytest.raises(NoSuchChat):
         await database.approvals.answer("local", "approval-2", yes=True, at=2.0, grant=grant(3, chat_id=chat))
     assert len(await database.approvals.waiting("local")) == 1
@@ -140,19 +140,19 @@ async def test_what_is_a_users_goes_with_the_user(
     database: Database, ann: User, bob: User, rows: Rows
 ) -> None:
     for number, user in enumerate((ann, bob), 1):
-        await database.approvals.ask(approval(number, owner=user.id))
+        await database.approvals.add(approval(number, owner=user.id))
         await granted(database, grant(number, owner=user.id))
-    await database.people.delete_user(ann.id)
+    await database.accounts.delete_user(ann.id)
     assert {row["owner"] for row in await rows("approvals")} == {bob.id}
     assert {row["owner"] for row in await rows("grants")} == {bob.id}
 
 
 async def test_what_no_chat_shows_is_forgotten_in_the_end(database: Database, chat: str, rows: Rows) -> None:
     day = 86_400.0
-    await database.approvals.ask(approval(1, asked_at=0.0))
-    await database.approvals.ask(approval(2, asked_at=0.0, chat_id=chat))
-    await database.approvals.ask(approval(3, asked_at=29 * day))
-    await database.approvals.ask(approval(4, asked_at=31 * day))
+    await database.approvals.add(approval(1, asked_at=0.0))
+    await database.approvals.add(approval(2, asked_at=0.0, chat_id=chat))
+    await database.approvals.add(approval(3, asked_at=29 * day))
+    await database.approvals.add(approval(4, asked_at=31 * day))
     assert [row["id"] for row in await rows("approvals")] == ["approval-2", "approval-3", "approval-4"]
 
 
@@ -161,13 +161,16 @@ async def test_what_no_chat_shows_is_forgotten_in_the_end(database: Database, ch
 
 async def test_grants_count_until_they_expire_or_are_revoked(database: Database, rows: Rows) -> None:
     await granted(database, grant(1), grant(2, expires_at=2_000.0, uses=3), grant(3, owner="ann"))
-    assert await database.approvals.grants("local", 999.0) == [grant(2, expires_at=2_000.0, uses=3), grant(1)]
-    assert await database.approvals.grants("local", 1_000.0) == [grant(2, expires_at=2_000.0, uses=3)]
+    assert await database.approvals.list_grants("local", 999.0) == [
+        grant(2, expires_at=2_000.0, uses=3),
+        grant(1),
+    ]
+    assert await database.approvals.list_grants("local", 1_000.0) == [grant(2, expires_at=2_000.0, uses=3)]
     assert not await database.approvals.revoke("local", "grant-3")
     assert not await database.approvals.revoke("local", "no\0such")
     assert await database.approvals.revoke("local", "grant-2")
     assert not await database.approvals.revoke("local", "grant-2")
-    assert await database.approvals.grants("local", 1_500.0) == []
+    assert await database.approvals.list_grants("local", 1_500.0) == []
     # Another one makes room.
     await granted(database, grant(4, created_at=3_000.0, expires_at=4_000.0))
     assert [row["id"] for row in await rows("grants")] == ["grant-3", "grant-4"]
@@ -217,7 +220,7 @@ async def test_nothing_is_used_twice(database: Database) -> None:
         ("grant-2", 0),
         ("grant-2", 1),
     ]
-    assert await database.approvals.grants("local", 500.0) == []
+    assert await database.approvals.list_grants("local", 500.0) == []
 
 
 async def test_what_is_good_for_any_number_of_calls_is_used_first(database: Database) -> None:
@@ -249,8 +252,9 @@ await told()
 async def test_a_standing_approval_given_while_the_clock_was_ahead_does_not_count(database: Database) -> None:
     ahead = 366 * 86_400.0
     await granted(database, grant(created_at=ahead, expires_at=ahead + 3600.0))
-    assert len(await database.approvals.grants("local", ahead + 1)) == 1
-    assert await database.approvals.grants("local", 200.0) == []
+    assert len(await database.approvals.list_grants("local", ahead + 1)) == 1
+    assert await database.approvals.list_grants("local", 200.0) == []
     assert (
-        await database.approvals.use("local", "files/delete", "hash-1", lambda _: True, None, 200.0) is None
+        await database.approvals.use_grant("local", "files/delete", "hash-1", lambda _: True, None, 200.0)
+        is None
     )

@@ -45,7 +45,7 @@ async def test_what_was_written_is_there_at_once(database: Database) -> None:
 
 async def test_what_was_noted_is_there_soon_and_in_order(database: Database) -> None:
     for number in range(900):
-        database.audit.note(entry(number))
+        database.audit.record(entry(number))
     seen: list[AuditEntry] = []
     async with asyncio.timeout(30):
         while len(seen) < 900:
@@ -56,7 +56,7 @@ async def test_what_was_noted_is_there_soon_and_in_order(database: Database) -> 
 
 async def test_a_written_entry_comes_after_all_that_was_noted_before(database: Database) -> None:
     for number in range(700):
-        database.audit.note(entry(number))
+        database.audit.record(entry(number))
     await database.audit.write(entry(700, action="sign_in"))
     exported = [one async for one in database.audit.export()]
     assert [one.at - NOW for one in exported] == list(range(701))
@@ -66,14 +66,14 @@ async def test_those_who_write_at_the_same_time_share_a_transaction(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transactions = 0
-    write = database._workshop.write
+    write = database._executor.write
 
     async def counted(work: Any) -> Any:
         nonlocal transactions
         transactions += 1
         return await write(work)
 
-    monkeypatch.setattr(database._workshop, "write", counted)
+    monkeypatch.setattr(database._executor, "write", counted)
     await asyncio.gather(*(database.audit.write(entry(number)) for number in range(100)))
     assert transactions < 5
     assert [one.at - NOW for one in await page(database)] == list(range(99, -1, -1))
@@ -110,8 +110,8 @@ async def test_an_entry_is_kept_whatever_is_in_it(database: Database) -> None:
         address=hostile,
         details={"words": hostile[2:], "object": object()},
     )
-    database.audit.note(odd)
-    database.audit.note(entry(1, details={hostile[:2]: 1, "deep": {"x": "\0"}}))
+    database.audit.record(odd)
+    database.audit.record(entry(1, details={hostile[:2]: 1, "deep": {"x": "\0"}}))
     await database.audit.write(entry(2))
     found = await page(database)
     assert [one.at - NOW for one in found] == [2, 1, 0]
@@ -122,7 +122,7 @@ async def test_an_entry_is_kept_whatever_is_in_it(database: Database) -> None:
 
 async def test_closing_writes_what_was_noted(database: Database, reopen: Callable[..., Any]) -> None:
     for number in range(1_500):
-        database.audit.note(entry(number))
+        database.audit.record(entry(number))
     await database.close()
     again: Database = await reopen()
     assert len([one async for one in again.audit.export()]) == 1_500
@@ -133,7 +133,7 @@ async def test_after_closing_nothing_is_taken_and_nothing_raised(
 ) -> None:
     await database.close()
     with caplog.at_level(logging.WARNING):
-        database.audit.note(entry())
+        database.audit.record(entry())
     assert "closed" in caplog.text
     with pytest.raises(StoreClosed):
         await database.audit.write(entry())
@@ -142,9 +142,9 @@ async def test_after_closing_nothing_is_taken_and_nothing_raised(
 async def test_when_too_many_wait_the_oldest_are_lost_and_counted(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "_WAITING", 10)
+    monkeypatch.setattr(audit, "_MAX_PENDING_ENTRIES", 10)
     for number in range(25):
-        database.audit.note(entry(number))
+        database.audit.record(entry(number))
     await database.audit.write(entry(99))
     exported = [one async for one in database.audit.export()]
     assert (exported[0].action, exported[0].details) == ("audit.lost", {"count": 15})
@@ -157,17 +157,17 @@ async def test_entries_wait_while_the_database_is_away(
     caplog: pytest.LogCaptureFixture,
     until: Callable[..., Awaitable[None]],
 ) -> None:
-    monkeypatch.setattr(audit, "_PAUSE", 0.01)
+    monkeypatch.setattr(audit, "_RETRY_SECONDS", 0.01)
     away = True
-    write = database._workshop.write
+    write = database._executor.write
 
     async def sometimes(work: Any) -> Any:
         if away:
             raise DatabaseUnavailable("it is away")
         return await write(work)
 
-    monkeypatch.setattr(database._workshop, "write", sometimes)
-    database.audit.note(entry(1))
+    monkeypatch.setattr(database._executor, "write", sometimes)
+    database.audit.record(entry(1))
     with pytest.raises(DatabaseUnavailable):
         await database.audit.write(entry(2))
     await until(lambda: "the audit log waits with 1 entries: it is away" in caplog.text)
@@ -178,7 +178,7 @@ async def test_entries_wait_while_the_database_is_away(
 
 async def test_an_export_ends_though_entries_keep_coming(database: Database) -> None:
     for number in range(1_100):
-        database.audit.note(entry(number))
+        database.audit.record(entry(number))
     await database.audit.write(entry(1_100))
     count = 0
     async for _ in database.audit.export():

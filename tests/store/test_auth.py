@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth.records import Client, Grant, Pending, new_serial
+from toolyard.auth.records import Client, OAuthGrant, PendingSignIn, new_serial
 from toolyard.store import Database
 from toolyard.store.errors import Unreadable, Unstorable
 
 DAY = 86_400.0
 
 
-async def test_a_pending_sign_in_is_taken_once(database: Database, pending: Pending) -> None:
+async def test_a_pending_sign_in_is_taken_once(database: Database, pending: PendingSignIn) -> None:
     auth = database.auth
     await auth.put_pending(pending)
     assert await auth.take_pending("another") is None
@@ -25,7 +25,7 @@ async def test_a_pending_sign_in_is_taken_once(database: Database, pending: Pend
 
 
 async def test_old_pending_sign_ins_are_forgotten(
-    database: Database, pending: Pending, rows: Callable[[str], Any]
+    database: Database, pending: PendingSignIn, rows: Callable[[str], Any]
 ) -> None:
     await database.auth.put_pending(pending)
     await database.auth.put_pending(replace(pending, state="later", began_at=pending.began_at + DAY + 1))
@@ -38,7 +38,7 @@ async def test_a_state_that_cannot_be_is_unknown(database: Database, state: str)
     assert await database.auth.take_pending(state) is None
 
 
-async def test_a_grant_comes_back_as_it_was_put(database: Database, grant: Grant) -> None:
+async def test_a_grant_comes_back_as_it_was_put(database: Database, grant: OAuthGrant) -> None:
     auth = database.auth
     bare = replace(
         grant,
@@ -62,13 +62,13 @@ async def test_a_grant_comes_back_as_it_was_put(database: Database, grant: Grant
     assert await auth.grant("K") == bare
 
 
-async def test_a_key_may_be_longer_than_an_index_takes(database: Database, grant: Grant) -> None:
+async def test_a_key_may_be_longer_than_an_index_takes(database: Database, grant: OAuthGrant) -> None:
     key = "https://api.example/" + "x" * 20_000
     await database.auth.put_grant(key, grant)
     assert await database.auth.grant(key) == grant
 
 
-async def test_a_grant_is_swapped_by_one_of_many(database: Database, grant: Grant) -> None:
+async def test_a_grant_is_swapped_by_one_of_many(database: Database, grant: OAuthGrant) -> None:
     auth = database.auth
     await auth.put_grant("k", grant)
     news = [replace(grant, access_token=f"token {number}", serial=new_serial()) for number in range(20)]
@@ -96,15 +96,15 @@ async def test_a_client_is_kept_by_issuer_and_redirect(database: Database, clien
 
 async def test_an_issuer_is_bound_and_forgotten(database: Database) -> None:
     auth = database.auth
-    assert await auth.bound_issuer("https://s.example", "us") is None
-    await auth.bind("https://s.example", "us", "https://i.example")
-    await auth.bind("https://s.example", "us", "https://j.example")
-    assert await auth.bound_issuer("https://s.example", "us") == "https://j.example"
-    await auth.bind("https://s.example", "us", None)
-    assert await auth.bound_issuer("https://s.example", "us") is None
+    assert await auth.get_bound_issuer("https://s.example", "us") is None
+    await auth.bind_issuer("https://s.example", "us", "https://i.example")
+    await auth.bind_issuer("https://s.example", "us", "https://j.example")
+    assert await auth.get_bound_issuer("https://s.example", "us") == "https://j.example"
+    await auth.bind_issuer("https://s.example", "us", None)
+    assert await auth.get_bound_issuer("https://s.example", "us") is None
 
 
-async def test_a_record_of_an_older_or_newer_version_is_read(database: Database, grant: Grant) -> None:
+async def test_a_record_of_an_older_or_newer_version_is_read(database: Database, grant: OAuthGrant) -> None:
     """Replicas are updated one after the other."""
     import orjson
     from sqlalchemy import update
@@ -112,17 +112,19 @@ async def test_a_record_of_an_older_or_newer_version_is_read(database: Database,
     from toolyard.store.sql.tables import auth_grants
 
     await database.auth.put_grant("k", grant)
-    row = await database._workshop.read(lambda c: c.execute(auth_grants.select()).one())
+    row = await database._executor.read(lambda c: c.execute(auth_grants.select()).one())
     place = f"auth_grants.body:{row.digest}"
-    body = orjson.loads(database.cipher.open(row.body, place))
+    body = orjson.loads(database.cipher.decrypt(row.body, place))
     del body["wanted"]
     body["of_tomorrow"] = ["x"]
-    sealed = database.cipher.seal(orjson.dumps(body), place)
-    await database._workshop.write(lambda c: c.execute(update(auth_grants).values(body=sealed)))
+    sealed = database.cipher.encrypt(orjson.dumps(body), place)
+    await database._executor.write(lambda c: c.execute(update(auth_grants).values(body=sealed)))
     assert await database.auth.grant("k") == replace(grant, wanted=())
 
 
-async def test_a_body_that_was_moved_to_another_row_does_not_open(database: Database, grant: Grant) -> None:
+async def test_a_body_that_was_moved_to_another_row_does_not_open(
+    database: Database, grant: OAuthGrant
+) -> None:
     """Who can write to the database must not be able to give one person the tokens of another."""
     from sqlalchemy import select, update
 
@@ -132,7 +134,7 @@ async def test_a_body_that_was_moved_to_another_row_does_not_open(database: Data
     await database.auth.put_grant("instance:bob", grant)
     other = select(auth_grants.c.body).where(auth_grants.c.key == "instance:ann").scalar_subquery()
     moving = update(auth_grants).where(auth_grants.c.key == "instance:bob").values(body=other)
-    await database._workshop.write(lambda c: c.execute(moving))
+    await database._executor.write(lambda c: c.execute(moving))
     assert await database.auth.grant("instance:ann") == grant
     with pytest.raises(Unreadable, match="auth_grants"):
         await database.auth.grant("instance:bob")
@@ -146,14 +148,14 @@ async def test_a_client_that_does_not_open_is_not_there_and_that_is_told(
     from toolyard.store.sql.tables import auth_clients
 
     await database.auth.put_client(client)
-    await database._workshop.write(lambda c: c.execute(update(auth_clients).values(body=b"of another key")))
+    await database._executor.write(lambda c: c.execute(update(auth_clients).values(body=b"of another key")))
     assert await database.auth.client(client.issuer, client.redirect_uri) is None
     [told] = [record.getMessage() for record in caplog.records if record.name == "toolyard.store.auth"]
     assert client.issuer in told
     assert client.client_id not in told
 
 
-async def test_what_cannot_be_encoded_is_refused_whole(database: Database, grant: Grant) -> None:
+async def test_what_cannot_be_encoded_is_refused_whole(database: Database, grant: OAuthGrant) -> None:
     with pytest.raises(Unstorable):
         await database.auth.put_grant("k", replace(grant, access_token="\ud800"))
     with pytest.raises(Unstorable, match="NUL"):
@@ -175,7 +177,7 @@ async def test_tasks_refresh_one_after_the_other(database: Database) -> None:
 
     async def refresh(key: str) -> None:
         nonlocal inside, most
-        async with database.auth.refreshing(key):
+        async with database.auth.refresh_lock(key):
             inside += 1
             most = max(most, inside)
             await asyncio.sleep(0.001)
@@ -186,7 +188,7 @@ async def test_tasks_refresh_one_after_the_other(database: Database) -> None:
     both = asyncio.Barrier(2)
 
     async def beside(key: str) -> None:
-        async with database.auth.refreshing(key):
+        async with database.auth.refresh_lock(key):
             await both.wait()
 
     async with asyncio.timeout(30):
@@ -200,7 +202,7 @@ async def test_two_who_have_it_open_refresh_one_after_the_other(
     order: list[str] = []
 
     async def refresh(one: Database, name: str) -> None:
-        async with one.auth.refreshing("k"):
+        async with one.auth.refresh_lock("k"):
             order.append(f"{name} begins")
             await asyncio.sleep(0.02)
             order.append(f"{name} ends")
@@ -212,16 +214,16 @@ async def test_two_who_have_it_open_refresh_one_after_the_other(
 
 async def test_a_waiter_that_gives_up_leaves_the_lock_to_others(database: Database) -> None:
     async def wait() -> None:
-        async with database.auth.refreshing("k"):
+        async with database.auth.refresh_lock("k"):
             raise AssertionError("the lock was held twice")
 
-    async with database.auth.refreshing("k"):
+    async with database.auth.refresh_lock("k"):
         waiters = [asyncio.create_task(wait()) for _ in range(5)]
         await asyncio.sleep(0.1)
         for waiter in waiters:
             waiter.cancel()
         await asyncio.gather(*waiters, return_exceptions=True)
-    async with asyncio.timeout(30), database.auth.refreshing("k"):
+    async with asyncio.timeout(30), database.auth.refresh_lock("k"):
         pass
 
 
@@ -231,33 +233,33 @@ async def test_a_waiter_between_processes_that_gives_up_leaves_the_lock(
     other: Database = await reopen()
 
     async def wait() -> None:
-        async with other.auth.refreshing("k"):
+        async with other.auth.refresh_lock("k"):
             raise AssertionError("the lock was held twice")
 
-    async with database.auth.refreshing("k"):
+    async with database.auth.refresh_lock("k"):
         waiter = asyncio.create_task(wait())
         await asyncio.sleep(0.1)
         waiter.cancel()
         await asyncio.gather(waiter, return_exceptions=True)
     for one in (database, other):
-        async with asyncio.timeout(30), one.auth.refreshing("k"):
+        async with asyncio.timeout(30), one.auth.refresh_lock("k"):
             pass
 
 
 async def test_a_failed_refresh_lets_go(database: Database) -> None:
     with pytest.raises(RuntimeError, match="no"):
-        async with database.auth.refreshing("k"):
+        async with database.auth.refresh_lock("k"):
             raise RuntimeError("no")
-    async with asyncio.timeout(30), database.auth.refreshing("k"):
+    async with asyncio.timeout(30), database.auth.refresh_lock("k"):
         pass
 
 
 async def test_those_who_wait_for_one_key_keep_nobody_else_waiting(database: Database) -> None:
     async def refresh(key: str) -> None:
-        async with database.auth.refreshing(key):
+        async with database.auth.refresh_lock(key):
             pass
 
-    async with database.auth.refreshing("k"):
+    async with database.auth.refresh_lock("k"):
         waiters = [asyncio.create_task(refresh("k")) for _ in range(50)]
         await asyncio.sleep(0.05)
         async with asyncio.timeout(30):
@@ -268,13 +270,13 @@ async def test_those_who_wait_for_one_key_keep_nobody_else_waiting(database: Dat
 
 
 async def test_many_refreshes_and_much_other_work_do_not_block_each_other(
-    database: Database, grant: Grant
+    database: Database, grant: OAuthGrant
 ) -> None:
     """More refreshes at once than the pool has connections, each of which uses the database inside."""
 
     async def refresh(number: int) -> None:
         key = f"k{number % 60}"
-        async with database.auth.refreshing(key):
+        async with database.auth.refresh_lock(key):
             await database.auth.put_grant(key, grant)
             assert await database.auth.grant(key) == grant
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from toolyard.catalog.storage import Key, Stored
+from toolyard.catalog.storage import ListingKey, StoredListing
 from toolyard.store import Database
 
 NOW = 1_800_000_000.0
-KEY = Key("files", "entry", "principal:ann")
-STORED = Stored(KEY, "hash", NOW, 60.0, b"\0body\xff")
+KEY = ListingKey("files", "entry", "principal:ann")
+STORED = StoredListing(KEY, "hash", NOW, 60.0, b"\0body\xff")
 
 
 async def test_a_listing_comes_back_as_it_was_saved(database: Database) -> None:
@@ -95,6 +95,6 @@ async def test_a_deleted_user_takes_their_listings_along(database: Database) -> 
     theirs = replace(STORED, key=KEY._replace(server_id="@anna/github", scope="principal:anna"))
     for stored in (STORED, mine, theirs):
         await database.catalogues.save(stored)
-    await database.people.delete_user("ann")
+    await database.accounts.delete_user("ann")
     assert await database.catalogues.load([KEY, mine.key]) is None
     assert await database.catalogues.load([theirs.key]) == theirs

@@ -10,7 +10,7 @@ import pytest
 
 from toolyard.agents.chat.errors import NotHeld
 from toolyard.store import Database
-from toolyard.types.chat import Chat, Kind, NewEvent, TurnState
+from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 _CLAIM = """
-from toolyard.types.chat import Kind, NewEvent, TurnState
+from toolyard.types.chat import Kind, NewChatEvent, TurnState
 say("ready")
 await told()
 won = []
 for number in range(20):
-    user = NewEvent(Kind.USER, {{"text": "{name}"}})
+    user = NewChatEvent(Kind.USER, {{"text": "{name}"}})
     if await database.chats.claim(f"chat-{{number}}", "{name}", TurnState.IDLE, [user], new_turn=True):
         won.append(str(number))
 say(",".join(won))
@@ -31,12 +31,12 @@ await told()
 """
 
 _HOLD = """
-from toolyard.types.chat import Kind, NewEvent, TurnState
-user = NewEvent(Kind.USER, {"text": "q"})
+from toolyard.types.chat import Kind, NewChatEvent, TurnState
+user = NewChatEvent(Kind.USER, {"text": "q"})
 await database.chats.claim("chat-0", "holder", TurnState.IDLE, [user], new_turn=True)
 await database.chats.beat("holder")
 async def endless():
-    count, piece = 0, NewEvent(Kind.TEXT, {"delta": "x"}, "step-1")
+    count, piece = 0, NewChatEvent(Kind.TEXT, {"delta": "x"}, "step-1")
     while True:
         count += 1
         (event,) = await database.chats.append("chat-0", "holder", [piece])
@@ -63,9 +63,9 @@ async def test_of_two_processes_that_claim_a_chat_one_wins(
     winners = {number: name for name, numbers in won.items() for number in numbers if number}
     assert len(winners) == sum(len([n for n in numbers if n]) for numbers in won.values()) == 20
     for number, name in winners.items():
-        events = await database.chats.events(f"chat-{number}")
+        events = await database.chats.list_events(f"chat-{number}")
         assert [(event.seq, event.body) for event in events] == [(1, {"text": name})]
-        assert await database.chats.runner(f"chat-{number}") == name
+        assert await database.chats.get_runner(f"chat-{number}") == name
 
 
 async def test_a_killed_holder_loses_nothing_that_was_answered_and_another_takes_over(
@@ -76,7 +76,7 @@ async def test_a_killed_holder_loses_nothing_that_was_answered_and_another_takes
         for _ in range(5):
             answered = int(await holder.line())
         await holder.kill()
-    events = await database.chats.events("chat-0")
+    events = await database.chats.list_events("chat-0")
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert len(events) >= answered
     stored = await database.chats.get("local", "chat-0")
@@ -84,19 +84,21 @@ async def test_a_killed_holder_loses_nothing_that_was_answered_and_another_takes
     assert (stored.state, stored.last) == (TurnState.RUNNING, len(events))
 
     ages: list[float] = []
-    left = await database.chats.interrupted(lambda runner, age: runner == "holder" and not ages.append(age))
+    left = await database.chats.find_abandoned(
+        lambda runner, age: runner == "holder" and not ages.append(age)
+    )
     assert [one.id for one in left] == ["chat-0"]
     # Time goes on for one that beats no more.
-    await database.chats.interrupted(lambda runner, age: not ages.append(age))
+    await database.chats.find_abandoned(lambda runner, age: not ages.append(age))
     assert 0 <= ages[0] < ages[1]
     took = await asyncio.gather(*(database.chats.take_over("chat-0", f"r{n}", "holder") for n in range(5)))
     assert sum(took) == 1
     runner = f"r{took.index(True)}"
-    folded = NewEvent(Kind.SAID, {"text": "x" * (len(events) - 1)}, "step-1")
+    folded = NewChatEvent(Kind.MODEL_MESSAGE, {"text": "x" * (len(events) - 1)}, "step-1")
     (said, _) = await database.chats.append(
-        "chat-0", runner, [folded, NewEvent(Kind.END, {"why": "interrupted"})], then=TurnState.IDLE
+        "chat-0", runner, [folded, NewChatEvent(Kind.END, {"why": "interrupted"})], next_state=TurnState.IDLE
     )
-    assert [event.seq for event in await database.chats.events("chat-0")] == [1, said.seq, said.seq + 1]
+    assert [event.seq for event in await database.chats.list_events("chat-0")] == [1, said.seq, said.seq + 1]
 
 
 async def test_a_process_whose_chat_was_taken_is_told_so(
@@ -114,10 +116,10 @@ await told()
     async with process(code) as holder:
         await holder.line()
         assert await database.chats.take_over("chat-0", "me", "holder")
-        last = (await database.chats.append("chat-0", "me", [NewEvent(Kind.NOTE, {})]))[0].seq
+        last = (await database.chats.append("chat-0", "me", [NewChatEvent(Kind.NOTE, {})]))[0].seq
         while (line := await holder.line()) != "not held":
             assert int(line) < last
     with pytest.raises(NotHeld):
-        await database.chats.append("chat-0", "holder", [NewEvent(Kind.NOTE, {})])
-    events = await database.chats.events("chat-0", limit=10_000)
+        await database.chats.append("chat-0", "holder", [NewChatEvent(Kind.NOTE, {})])
+    events = await database.chats.list_events("chat-0", limit=10_000)
     assert [event.seq for event in events] == list(range(1, last + 1))

@@ -14,7 +14,7 @@ from toolyard.agents.chat.errors import ChatQuotaExceeded
 from toolyard.store import Database
 from toolyard.store.repositories.chat_quota import ChatQuota
 from toolyard.store.sql import migrate
-from toolyard.types.chat import Kind, NewEvent, TurnState
+from toolyard.types.chat import Kind, NewChatEvent, TurnState
 
 
 async def stored_bytes(database: Database, owner: str = "local") -> int:
@@ -30,17 +30,17 @@ async def stored_bytes(database: Database, owner: str = "local") -> int:
         )
         return int(connection.execute(text(query), {"owner": owner}).scalar_one())
 
-    return await database._workshop.read(work)
+    return await database._executor.read(work)
 
 
 async def test_the_counter_is_what_is_stored(database: Database) -> None:
     one = await begun(database)
     other = await begun(database, chat(2))
     await begun(database, chat(3, "ann"))
-    result = NewEvent(Kind.RESULT, {"text": "größer"}, "call-1", b"kept " * 10_000)
+    result = NewChatEvent(Kind.RESULT, {"text": "größer"}, "call-1", b"kept " * 10_000)
     await database.chats.append(one.id, ME, [piece("hel"), piece("lo, wörld")])
     await database.chats.append(one.id, ME, [piece("!"), said("hello, wörld!", part="step-1"), result])
-    await database.chats.append(other.id, ME, [piece("left behind")], then=TurnState.IDLE)
+    await database.chats.append(other.id, ME, [piece("left behind")], next_state=TurnState.IDLE)
     used = await database.chats.usage("local")
     assert used.chats == 2
     assert used.bytes == await stored_bytes(database) > 0
@@ -58,8 +58,8 @@ async def test_at_the_limit_no_turn_and_no_chat_begins_until_something_is_delete
     await database.chats.append(one.id, ME, [said("x" * 8_500)])
     assert "Your chats use" in str(quota.notice(await database.chats.usage("local")))
     # A turn that runs may finish.
-    await database.chats.append(one.id, ME, [said("x" * 8_500)], then=TurnState.IDLE)
-    await database.chats.append(other.id, ME, [], then=TurnState.IDLE)
+    await database.chats.append(one.id, ME, [said("x" * 8_500)], next_state=TurnState.IDLE)
+    await database.chats.append(other.id, ME, [], next_state=TurnState.IDLE)
     with pytest.raises(ChatQuotaExceeded, match=r"of 10\.0 kB") as refused:
         await database.chats.claim(other.id, ME, TurnState.IDLE, [said("more", Kind.USER)], new_turn=True)
     assert "chat_bytes_limit" in str(refused.value.hint)
@@ -105,5 +105,5 @@ async def test_an_upgrade_counts_the_chats_that_are_there(database: Database) ->
         with Operations.context(MigrationContext.configure(connection)):
             revision["upgrade"]()
 
-    await database._workshop.write(again)
+    await database._executor.write(again)
     assert (await database.chats.usage("local")).bytes == expected

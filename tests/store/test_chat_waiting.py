@@ -10,59 +10,58 @@ import pytest
 
 from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.store import Database
-from toolyard.store.change_feed import chat_event_waiters
+from toolyard.store.change_feed import chat_event_waiters, event_tail
+from toolyard.store.change_feed.event_tail import EventTail, EventTails
 from toolyard.store.errors import StoreClosed
-from toolyard.store.repositories import event_tail
-from toolyard.store.repositories.event_tail import Ring, Rings
-from toolyard.types.chat import Chat, Event, Kind, NewEvent, TurnState
+from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState
 
 ME = "runner-1"
 Open = Callable[..., Awaitable[Database]]
 
 
-def said(text: str, **values: Any) -> NewEvent:
-    return NewEvent(Kind.SAID, {"text": text}, **values)
+def said(text: str, **values: Any) -> NewChatEvent:
+    return NewChatEvent(Kind.MODEL_MESSAGE, {"text": text}, **values)
 
 
-def piece(text: str) -> NewEvent:
-    return NewEvent(Kind.TEXT, {"delta": text}, "step-1")
+def piece(text: str) -> NewChatEvent:
+    return NewChatEvent(Kind.TEXT, {"delta": text}, "step-1")
 
 
-def numbers(events: Sequence[Event]) -> list[int]:
+def numbers(events: Sequence[ChatEvent]) -> list[int]:
     return [event.seq for event in events]
 
 
 async def begun(database: Database, chat_id: str = "chat-1") -> None:
     await database.chats.create(Chat(chat_id, "local", "", 1.0, 1.0))
     await database.chats.claim(
-        chat_id, ME, TurnState.IDLE, [NewEvent(Kind.USER, {"text": "q"})], new_turn=True
+        chat_id, ME, TurnState.IDLE, [NewChatEvent(Kind.USER, {"text": "q"})], new_turn=True
     )
 
 
-async def followed(database: Database, chat_id: str = "chat-1") -> list[Event]:
+async def followed(database: Database, chat_id: str = "chat-1") -> list[ChatEvent]:
     """All events up to the end of the turn, as a page gets them."""
-    seen: list[Event] = []
+    seen: list[ChatEvent] = []
     while not (seen and seen[-1].kind is Kind.END):
-        seen += await database.chats.wait(chat_id, seen[-1].seq if seen else 0, 30)
+        seen += await database.chats.wait_for_events(chat_id, seen[-1].seq if seen else 0, 30)
     return seen
 
 
 def waiting_for(
     database: Database, after: int, seconds: float = 30, chat_id: str = "chat-1"
 ) -> asyncio.Task[Any]:
-    return asyncio.create_task(database.chats.wait(chat_id, after, seconds))
+    return asyncio.create_task(database.chats.wait_for_events(chat_id, after, seconds))
 
 
-def rings_of(database: Database) -> Rings:
-    return database.chats._waiting._rings
+def rings_of(database: Database) -> EventTails:
+    return database.chats._waiters._tails
 
 
-async def watched(database: Database, until: Any, count: int = 1, chat_id: str = "chat-1") -> Ring:
+async def watched(database: Database, until: Any, count: int = 1, chat_id: str = "chat-1") -> EventTail:
     """The ring of a chat, once so many wait for what it does not know yet."""
 
     def settled() -> bool:
         ring = rings_of(database).get(chat_id)
-        return ring is not None and len(ring._watchers) == count
+        return ring is not None and len(ring._waiters) == count
 
     await until(settled)
     ring = rings_of(database).get(chat_id)
@@ -73,8 +72,8 @@ async def watched(database: Database, until: Any, count: int = 1, chat_id: str =
 async def test_what_is_there_is_given_at_once(database: Database) -> None:
     await begun(database)
     await database.chats.append("chat-1", ME, [said("a"), said("b")])
-    assert numbers(await database.chats.wait("chat-1", 0, 30)) == [1, 2, 3]
-    assert numbers(await database.chats.wait("chat-1", 2, 30)) == [3]
+    assert numbers(await database.chats.wait_for_events("chat-1", 0, 30)) == [1, 2, 3]
+    assert numbers(await database.chats.wait_for_events("chat-1", 2, 30)) == [3]
 
 
 async def test_whoever_waits_for_a_chat_hears_at_once_that_it_was_deleted(
@@ -93,14 +92,18 @@ async def test_whoever_waits_for_a_chat_hears_at_once_that_it_was_deleted(
                 await each
     for name in ("chat-1", "no such\0"):
         with pytest.raises(NoSuchChat):
-            await database.chats.wait(name, 1, 30)
+            await database.chats.wait_for_events(name, 1, 30)
 
 
 async def test_nothing_comes_when_the_time_is_over(database: Database) -> None:
     await begun(database)
     for after in (1, 2**80):
-        assert await database.chats.wait("chat-1", after, 0.01) == []
-    assert await database.chats.wait("chat-1", 1, 0) == await database.chats.wait("chat-1", 1, -1) == []
+        assert await database.chats.wait_for_events("chat-1", after, 0.01) == []
+    assert (
+        await database.chats.wait_for_events("chat-1", 1, 0)
+        == await database.chats.wait_for_events("chat-1", 1, -1)
+        == []
+    )
 
 
 async def test_all_who_wait_are_told_of_what_this_process_appends(
@@ -144,13 +147,13 @@ async def test_what_this_process_appends_is_not_read_again(
 
 async def test_pieces_that_were_replaced_are_not_told(database: Database) -> None:
     await begun(database)
-    assert numbers(await database.chats.wait("chat-1", 0, 30)) == [1]
+    assert numbers(await database.chats.wait_for_events("chat-1", 0, 30)) == [1]
     await database.chats.append("chat-1", ME, [piece("a"), piece("b")])
-    assert numbers(await database.chats.wait("chat-1", 1, 30)) == [2, 3]
+    assert numbers(await database.chats.wait_for_events("chat-1", 1, 30)) == [2, 3]
     await database.chats.append("chat-1", ME, [piece("c")])
     await database.chats.append("chat-1", ME, [said("abc", part="step-1")])
-    assert numbers(await database.chats.wait("chat-1", 3, 30)) == [5]
-    assert numbers(await database.chats.wait("chat-1", 0, 30)) == [1, 5]
+    assert numbers(await database.chats.wait_for_events("chat-1", 3, 30)) == [5]
+    assert numbers(await database.chats.wait_for_events("chat-1", 0, 30)) == [1, 5]
 
 
 async def test_whoever_gives_up_leaves_nothing(
@@ -168,19 +171,19 @@ async def test_whoever_gives_up_leaves_nothing(
     await watched(database, until, 2)
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)
-    assert (ring.watched, len(ring._watchers)) == (1, 1)
+    assert (ring.viewer_count, len(ring._waiters)) == (1, 1)
     await database.chats.append("chat-1", ME, [said("a")])
     assert numbers(await stays) == [2]
-    assert (ring.watched, len(ring._watchers)) == (0, 0)
+    assert (ring.viewer_count, len(ring._waiters)) == (0, 0)
 
 
 async def test_nothing_grows_with_the_chats_that_were_looked_at(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_tail, "_SPARE", 5)
+    monkeypatch.setattr(event_tail, "_MAX_IDLE_TAILS", 5)
     for number in range(30):
         await begun(database, f"chat-{number}")
-        assert len(await database.chats.wait(f"chat-{number}", 0, 30)) == 1
+        assert len(await database.chats.wait_for_events(f"chat-{number}", 0, 30)) == 1
     assert len(list(rings_of(database))) == 5
 
 
@@ -193,7 +196,7 @@ async def test_closing_ends_every_waiting(database: Database, until: Callable[..
         outcomes = await asyncio.gather(*waiters, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [StoreClosed] * 5
     with pytest.raises(StoreClosed):
-        await database.chats.wait("chat-1", 1, 5)
+        await database.chats.wait_for_events("chat-1", 1, 5)
 
 
 # Others.
@@ -224,15 +227,19 @@ async def test_a_page_follows_a_turn_that_runs_elsewhere(database: Database, reo
             await database.chats.append(f"chat-{number}", ME, [said(str(count))])
             if count % 10 == 5:
                 # A person answers, and reached the other process.
-                await other.chats.remark(f"chat-{number}", [NewEvent(Kind.ANSWER, {"n": count})])
-        await database.chats.append(f"chat-{number}", ME, [NewEvent(Kind.END, {})], then=TurnState.IDLE)
+                await other.chats.append_without_claim(
+                    f"chat-{number}", [NewChatEvent(Kind.APPROVAL_ANSWER, {"n": count})]
+                )
+        await database.chats.append(
+            f"chat-{number}", ME, [NewChatEvent(Kind.END, {})], next_state=TurnState.IDLE
+        )
 
     async with asyncio.timeout(60):
         await asyncio.gather(*(turn(number) for number in range(5)))
         seen = await asyncio.gather(*pages)
     for number in range(5):
         here, there = seen[2 * number], seen[2 * number + 1]
-        assert here == there == await database.chats.events(f"chat-{number}")
+        assert here == there == await database.chats.list_events(f"chat-{number}")
         assert numbers(here) == list(range(1, 47))
 
 
@@ -243,8 +250,8 @@ async def test_a_process_of_its_own_is_heard(
     waiter = waiting_for(database, 1)
     await watched(database, until)
     code = """
-from toolyard.types.chat import Kind, NewEvent
-await database.chats.remark("chat-1", [NewEvent(Kind.ANSWER, {"yes": True})])
+from toolyard.types.chat import Kind, NewChatEvent
+await database.chats.remark("chat-1", [NewChatEvent(Kind.ANSWER, {"yes": True})])
 say("done")
 await told()
 """
@@ -264,7 +271,7 @@ async def test_a_word_that_was_lost_is_made_good_when_the_time_is_over(
     monkeypatch.setattr(other.signals, "_deliver", lambda said: None)
     await database.chats.append("chat-1", ME, [said("a")])
     assert numbers(await waiter) == [2]
-    assert ring.top == 1
+    assert ring.last_seq == 1
 
 
 # Stopping.
@@ -277,10 +284,10 @@ async def test_whoever_listens_hears_which_chats_shall_stop(
         await begun(database, f"chat-{number}")
     other = await reopen()
     here, there = Stops(database), Stops(other)
-    await other.chats.ask_to_stop("chat-1")
-    await other.chats.ask_to_stop("no such\0")
+    await other.chats.request_stop("chat-1")
+    await other.chats.request_stop("no such\0")
     await until(lambda: here.heard == there.heard == {"chat-1"})
-    await database.chats.ask_to_stop("chat-2")
+    await database.chats.request_stop("chat-2")
     await until(lambda: here.heard == there.heard == {"chat-1", "chat-2"})
     await here.end()
     await there.end()
@@ -295,7 +302,7 @@ class Stops:
         self._task = asyncio.create_task(self._hear(database))
 
     async def _hear(self, database: Database) -> None:
-        async for chat_id in database.chats.stops():
+        async for chat_id in database.chats.listen_for_stop_requests():
             self.heard.add(chat_id)
 
     async def end(self) -> None:
@@ -308,21 +315,21 @@ async def test_a_wish_to_stop_that_nobody_heard_is_kept_until_the_chat_is_let_go
 ) -> None:
     await begun(database, "chat-1")
     await begun(database, "chat-2")
-    await database.chats.ask_to_stop("chat-1")
-    await database.chats.ask_to_stop("chat-2")
-    await database.chats.append("chat-2", ME, [], then=TurnState.IDLE)
+    await database.chats.request_stop("chat-1")
+    await database.chats.request_stop("chat-2")
+    await database.chats.append("chat-2", ME, [], next_state=TurnState.IDLE)
     # It is idle: there is nobody to tell, and the next turn is another.
-    await database.chats.ask_to_stop("chat-2")
+    await database.chats.request_stop("chat-2")
     await database.chats.claim("chat-2", ME, TurnState.IDLE, [], new_turn=False)
     stops = Stops(database)
     await until(lambda: stops.heard == {"chat-1"})
-    await database.chats.ask_to_stop("chat-2")
+    await database.chats.request_stop("chat-2")
     await until(lambda: stops.heard == {"chat-1", "chat-2"})
     await stops.end()
 
 
 async def test_closing_ends_the_listening_for_stops(database: Database) -> None:
-    listening = asyncio.create_task(_all(database.chats.stops()))
+    listening = asyncio.create_task(_all(database.chats.listen_for_stop_requests()))
     await asyncio.sleep(0)
     async with asyncio.timeout(30):
         await database.close()
@@ -336,53 +343,53 @@ async def _all(stops: Any) -> list[str]:
 # Rings.
 
 
-def events(*seqs: int, weight: int = 1, **values: Any) -> list[tuple[Event, int]]:
-    made = {"turn": 1, "kind": Kind.SAID, "at": 1.0, "body": {}, **values}
-    return [(Event("c", seq, **made), weight) for seq in seqs]
+def events(*seqs: int, weight: int = 1, **values: Any) -> list[tuple[ChatEvent, int]]:
+    made = {"turn": 1, "kind": Kind.MODEL_MESSAGE, "at": 1.0, "body": {}, **values}
+    return [(ChatEvent("c", seq, **made), weight) for seq in seqs]
 
 
 async def test_a_ring_knows_what_it_does_not_know() -> None:
-    ring = Ring()
-    assert ring.after(0) is None
+    ring = EventTail()
+    assert ring.events_after(0) is None
     ring.push(4, events(5, 6))
-    assert ring.after(3) is None
-    assert numbers(ring.after(4) or []) == [5, 6]
-    assert numbers(ring.after(5) or []) == [6]
-    assert ring.after(6) == ring.after(99) == []
+    assert ring.events_after(3) is None
+    assert numbers(ring.events_after(4) or []) == [5, 6]
+    assert numbers(ring.events_after(5) or []) == [6]
+    assert ring.events_after(6) == ring.events_after(99) == []
     # Somebody else wrote the seventh.
     ring.push(7, events(8))
-    assert ring.after(6) is None
-    assert numbers(ring.after(7) or []) == [8]
+    assert ring.events_after(6) is None
+    assert numbers(ring.events_after(7) or []) == [8]
     # The same once more changes nothing, nor does what is older than what was read meanwhile.
     ring.push(8, events(7, 8))
     ring.push(7, events(8))
     ring.push(8, events(9, 10))
     ring.push(8, events(9))
-    assert numbers(ring.after(7) or []) == [8, 9, 10]
+    assert numbers(ring.events_after(7) or []) == [8, 9, 10]
     ring.push(8, events(9, 10, 11))
-    assert numbers(ring.after(9) or []) == [10, 11]
-    ring.lose()
-    assert ring.after(11) is None
+    assert numbers(ring.events_after(9) or []) == [10, 11]
+    ring.invalidate()
+    assert ring.events_after(11) is None
 
 
 async def test_what_was_read_does_not_undo_what_came_meanwhile() -> None:
-    ring = Ring()
+    ring = EventTail()
     changes = ring.changes
     ring.push(1, events(2))
-    ring.fill(0, events(1), changes)
-    assert ring.top == 2
-    ring.fill(0, events(1, 2), ring.changes)
-    assert numbers(ring.after(0) or []) == [1, 2]
+    ring.fill_if_unchanged(0, events(1), changes)
+    assert ring.last_seq == 2
+    ring.fill_if_unchanged(0, events(1, 2), ring.changes)
+    assert numbers(ring.events_after(0) or []) == [1, 2]
 
 
 @pytest.mark.parametrize("weight", [1, 400_000])
 async def test_a_ring_keeps_the_newest_within_bounds(weight: int) -> None:
-    ring = Ring()
+    ring = EventTail()
     for seq in range(1, 2_001):
         ring.push(seq - 1, events(seq, weight=weight))
     kept = 256 if weight == 1 else 2
-    assert ring.after(2_000 - kept - 1) is None
-    assert numbers(ring.after(2_000 - kept) or []) == list(range(2_001 - kept, 2_001))
+    assert ring.events_after(2_000 - kept - 1) is None
+    assert numbers(ring.events_after(2_000 - kept) or []) == list(range(2_001 - kept, 2_001))
     ring.push(2_000, events(2_001, weight=10_000_000))
-    assert ring.after(2_000) is None
-    assert ring.after(2_001) == []
+    assert ring.events_after(2_000) is None
+    assert ring.events_after(2_001) == []

@@ -19,7 +19,7 @@ from toolyard.agents.chat.errors import NoSuchChat, NotHeld
 from toolyard.store import Database
 from toolyard.store.errors import Conflict, StoreClosed
 from toolyard.types.account import User
-from toolyard.types.chat import Chat, Event, Kind, NewEvent, TurnState
+from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState
 
 ME, OTHER = "runner-1", "runner-2"
 
@@ -37,15 +37,15 @@ def chat(number: int = 1, owner: str = "local", **values: Any) -> Chat:
     )
 
 
-def said(text: str, kind: Kind = Kind.SAID, **values: Any) -> NewEvent:
-    return NewEvent(kind, {"text": text}, **values)
+def said(text: str, kind: Kind = Kind.MODEL_MESSAGE, **values: Any) -> NewChatEvent:
+    return NewChatEvent(kind, {"text": text}, **values)
 
 
-def piece(delta: str, part: str = "step-1") -> NewEvent:
-    return NewEvent(Kind.TEXT, {"delta": delta}, part)
+def piece(delta: str, part: str = "step-1") -> NewChatEvent:
+    return NewChatEvent(Kind.TEXT, {"delta": delta}, part)
 
 
-def numbers(events: Sequence[Event] | None) -> list[int]:
+def numbers(events: Sequence[ChatEvent] | None) -> list[int]:
     return [event.seq for event in events or ()]
 
 
@@ -112,11 +112,11 @@ async def test_chats_are_found_by_words_in_titles_and_in_what_was_said(database:
     await begun(database, chat(1, title="Straßenbahn 100%"), "Where is the ÄRGER?")
     await begun(database, chat(2, title="other"), "nothing")
     await database.chats.append("chat-2", ME, [said("It is snake_case, see? \0")])
-    await database.chats.append("chat-2", ME, [NewEvent(Kind.RESULT, {"text": "needle"}), piece("hay")])
+    await database.chats.append("chat-2", ME, [NewChatEvent(Kind.RESULT, {"text": "needle"}), piece("hay")])
     await begun(database, chat(3, "ann", title="strassenbahn"), "ärger")
 
     async def found(words: str) -> list[str]:
-        return sorted(one.id for one in await database.chats.chats("local", words=words))
+        return sorted(one.id for one in await database.chats.chats("local", search_text=words))
 
     assert await found("STRASSEN") == ["chat-1"]
     assert await found("ärger") == ["chat-1"]
@@ -148,7 +148,7 @@ async def test_deleting_a_chat_takes_all_of_it(
     with pytest.raises(NotHeld, match="not this process's"):
         await database.chats.append("chat-1", ME, [said("late")])
     with pytest.raises(NoSuchChat):
-        await database.chats.remark("chat-1", [said("late")])
+        await database.chats.append_without_claim("chat-1", [said("late")])
 
 
 async def test_a_users_chats_go_with_the_user(
@@ -156,7 +156,7 @@ async def test_a_users_chats_go_with_the_user(
 ) -> None:
     await begun(database, chat(1, ann.id))
     await begun(database, chat(2, bob.id))
-    await database.people.delete_user(ann.id)
+    await database.accounts.delete_user(ann.id)
     assert [row["id"] for row in await rows("chats")] == ["chat-2"]
     assert [row["chat_id"] for row in await rows("chat_events")] == ["chat-2"]
 
@@ -167,18 +167,18 @@ async def test_a_users_chats_go_with_the_user(
 async def test_events_are_numbered_and_know_their_turn(database: Database) -> None:
     await begun(database)
     await database.chats.append(
-        "chat-1", ME, [said("a"), NewEvent(Kind.END, {"why": "done"})], then=TurnState.IDLE
+        "chat-1", ME, [said("a"), NewChatEvent(Kind.END, {"why": "done"})], next_state=TurnState.IDLE
     )
     second = await database.chats.claim(
         "chat-1", ME, TurnState.IDLE, [said("b", Kind.USER), said("c")], new_turn=True
     )
-    events = await database.chats.events("chat-1")
+    events = await database.chats.list_events("chat-1")
     assert [(event.seq, event.turn) for event in events] == [(1, 1), (2, 1), (3, 1), (4, 4), (5, 4)]
     assert list(events[3:]) == list(second or ())
-    assert numbers(await database.chats.events("chat-1", after=2, limit=2)) == [3, 4]
-    assert await database.chats.events("chat-1", after=2**80) == []
-    assert numbers(await database.chats.events("chat-1", after=-(2**80))) == [1, 2, 3, 4, 5]
-    assert await database.chats.events("no\0such") == []
+    assert numbers(await database.chats.list_events("chat-1", after=2, limit=2)) == [3, 4]
+    assert await database.chats.list_events("chat-1", after=2**80) == []
+    assert numbers(await database.chats.list_events("chat-1", after=-(2**80))) == [1, 2, 3, 4, 5]
+    assert await database.chats.list_events("no\0such") == []
     stored = await database.chats.get("local", "chat-1")
     assert stored is not None
     assert (stored.turn, stored.last, stored.state) == (4, 5, TurnState.RUNNING)
@@ -188,34 +188,43 @@ async def test_events_are_numbered_and_know_their_turn(database: Database) -> No
 async def test_the_event_that_names_a_part_takes_the_place_of_its_pieces(database: Database) -> None:
     await begun(database)
     await database.chats.append("chat-1", ME, [piece("a"), piece("x", "step-2"), piece("b")])
-    await database.chats.append("chat-1", ME, [NewEvent(Kind.REASONING, {"delta": "hm"}, "step-1")])
+    await database.chats.append("chat-1", ME, [NewChatEvent(Kind.REASONING, {"delta": "hm"}, "step-1")])
     done = await database.chats.append("chat-1", ME, [piece("c"), said("abc", part="step-1"), piece("d")])
     assert numbers(done) == [6, 7, 8]
-    kinds = [(event.seq, event.kind, event.part) for event in await database.chats.events("chat-1")]
+    kinds = [(event.seq, event.kind, event.part) for event in await database.chats.list_events("chat-1")]
     assert kinds == [
         (1, Kind.USER, ""),
         (3, Kind.TEXT, "step-2"),
-        (7, Kind.SAID, "step-1"),
+        (7, Kind.MODEL_MESSAGE, "step-1"),
         (8, Kind.TEXT, "step-1"),
     ]
     # Those of another turn are another turn's.
-    await database.chats.append("chat-1", ME, [], then=TurnState.IDLE)
+    await database.chats.append("chat-1", ME, [], next_state=TurnState.IDLE)
     await database.chats.claim("chat-1", ME, TurnState.IDLE, [said("more", Kind.USER)], new_turn=True)
     await database.chats.append("chat-1", ME, [piece("e"), said("e", part="step-1")])
-    assert numbers(await database.chats.events("chat-1")) == [1, 3, 7, 8, 9, 11]
+    assert numbers(await database.chats.list_events("chat-1")) == [1, 3, 7, 8, 9, 11]
 
 
 async def test_what_is_kept_aside_is_fetched_by_number(database: Database) -> None:
     await begun(database)
     large = random.Random(1).randbytes(6_000_000)
     await database.chats.append("chat-1", ME, [said("a", kept=large), said("b"), said("c", kept=b"\0\xff")])
-    assert [event.has_kept for event in await database.chats.events("chat-1")] == [False, True, False, True]
+    assert [event.has_kept for event in await database.chats.list_events("chat-1")] == [
+        False,
+        True,
+        False,
+        True,
+    ]
     assert await database.chats.kept("chat-1", 2) == large
     assert await database.chats.kept("chat-1", 3) is None
     assert await database.chats.kept("chat-1", 4) == b"\0\xff"
     many = [*range(-2, 3_000), 2**70]
-    assert await database.chats.kept_of("chat-1", many) == {2: large, 4: b"\0\xff"}
-    assert await database.chats.kept_of("chat-1", []) == await database.chats.kept_of("no\0", [1]) == {}
+    assert await database.chats.get_kept_data_by_seq("chat-1", many) == {2: large, 4: b"\0\xff"}
+    assert (
+        await database.chats.get_kept_data_by_seq("chat-1", [])
+        == await database.chats.get_kept_data_by_seq("no\0", [1])
+        == {}
+    )
     for number in (0, -1, 99, 2**64):
         assert await database.chats.kept("chat-1", number) is None
 
@@ -239,8 +248,8 @@ HOSTILE: list[tuple[Any, Any]] = [
 async def test_no_text_of_a_model_or_server_loses_an_event(database: Database, given: Any, kept: Any) -> None:
     await begun(database)
     body = {"text": given if isinstance(given, str) else "x", "value": given}
-    (event,) = await database.chats.append("chat-1", ME, [NewEvent(Kind.SAID, body)])
-    (read,) = await database.chats.events("chat-1", after=1)
+    (event,) = await database.chats.append("chat-1", ME, [NewChatEvent(Kind.MODEL_MESSAGE, body)])
+    (read,) = await database.chats.list_events("chat-1", after=1)
     assert event == read
     assert read.body["value"] == kept
     assert orjson.loads(orjson.dumps(dict(read.body))) == read.body
@@ -251,9 +260,9 @@ async def test_a_body_may_be_nested_without_end(database: Database) -> None:
     body: dict[str, Any] = {"text": "x"}
     body["again"] = body
     for deep in (body, {"list": _nested(400)}, {"list": _nested(900)}):
-        (event,) = await database.chats.append("chat-1", ME, [NewEvent(Kind.SAID, deep)])
+        (event,) = await database.chats.append("chat-1", ME, [NewChatEvent(Kind.MODEL_MESSAGE, deep)])
         assert "…" in orjson.dumps(dict(event.body)).decode()
-        assert (await database.chats.events("chat-1", after=event.seq - 1))[0] == event
+        assert (await database.chats.list_events("chat-1", after=event.seq - 1))[0] == event
 
 
 def _nested(depth: int) -> Any:
@@ -268,7 +277,9 @@ async def test_the_name_of_a_part_may_hold_anything(database: Database) -> None:
     for part in ("call\0\ud800", "x" * 100_000, "' OR 1=1"):
         await database.chats.append("chat-1", ME, [piece("a", part)])
         await database.chats.append("chat-1", ME, [said("b", part=part)])
-    assert {event.kind for event in await database.chats.events("chat-1", after=1)} == {Kind.SAID}
+    assert {event.kind for event in await database.chats.list_events("chat-1", after=1)} == {
+        Kind.MODEL_MESSAGE
+    }
 
 
 # The end of a chat, for a page that opens there.
@@ -280,12 +291,12 @@ async def _turns(database: Database, *lengths: int) -> None:
     for length in lengths:
         events = [said("q", Kind.USER), *(said(str(n)) for n in range(length - 1))]
         await database.chats.claim("chat-1", ME, TurnState.IDLE, events, new_turn=True)
-        await database.chats.append("chat-1", ME, [], then=TurnState.IDLE)
+        await database.chats.append("chat-1", ME, [], next_state=TurnState.IDLE)
 
 
 async def test_the_latest_events_begin_with_a_turn(database: Database) -> None:
     await _turns(database, 10, 5, 5)
-    latest = database.chats.latest
+    latest = database.chats.list_latest_events
     assert numbers(await latest("chat-1", limit=5)) == list(range(16, 21))
     assert numbers(await latest("chat-1", limit=7)) == list(range(11, 21))
     assert numbers(await latest("chat-1", limit=12)) == list(range(1, 21))
@@ -297,9 +308,11 @@ async def test_the_latest_events_begin_with_a_turn(database: Database) -> None:
 
 async def test_the_latest_events_leave_out_the_beginning_of_a_very_long_turn(database: Database) -> None:
     await _turns(database, 500, 8)
-    assert numbers(await database.chats.latest("chat-1", limit=10)) == list(range(501, 509))
+    assert numbers(await database.chats.list_latest_events("chat-1", limit=10)) == list(range(501, 509))
     # There is nothing shorter that begins with a turn.
-    assert numbers(await database.chats.latest("chat-1", before=501, limit=10)) == list(range(1, 501))
+    assert numbers(await database.chats.list_latest_events("chat-1", before=501, limit=10)) == list(
+        range(1, 501)
+    )
 
 
 # Turns.
@@ -308,7 +321,7 @@ async def test_the_latest_events_leave_out_the_beginning_of_a_very_long_turn(dat
 async def test_of_many_who_claim_a_chat_one_gets_it(database: Database) -> None:
     await database.chats.create(chat())
 
-    async def claim(number: int) -> Sequence[Event] | None:
+    async def claim(number: int) -> Sequence[ChatEvent] | None:
         return await database.chats.claim(
             "chat-1", f"r{number}", TurnState.IDLE, [said("x", Kind.USER)], new_turn=True
         )
@@ -316,18 +329,20 @@ async def test_of_many_who_claim_a_chat_one_gets_it(database: Database) -> None:
     claimed = await asyncio.gather(*(claim(number) for number in range(20)))
     winners = [number for number, events in enumerate(claimed) if events is not None]
     assert len(winners) == 1
-    assert await database.chats.runner("chat-1") == f"r{winners[0]}"
-    assert numbers(await database.chats.events("chat-1")) == [1]
+    assert await database.chats.get_runner("chat-1") == f"r{winners[0]}"
+    assert numbers(await database.chats.list_events("chat-1")) == [1]
     assert await database.chats.claim("chat-2", ME, TurnState.IDLE, [], new_turn=False) is None
 
 
 async def test_a_chat_that_waits_is_claimed_from_waiting_only(database: Database) -> None:
     await begun(database)
-    ask = NewEvent(Kind.ASK, {"id": "c", "approval": "a", "reason": "r"})
-    await database.chats.append("chat-1", ME, [ask], then=TurnState.WAITING)
-    assert await database.chats.runner("chat-1") is None
+    ask = NewChatEvent(Kind.APPROVAL_REQUEST, {"id": "c", "approval": "a", "reason": "r"})
+    await database.chats.append("chat-1", ME, [ask], next_state=TurnState.WAITING)
+    assert await database.chats.get_runner("chat-1") is None
     assert await database.chats.claim("chat-1", OTHER, TurnState.IDLE, [], new_turn=False) is None
-    (answer,) = await database.chats.remark("chat-1", [NewEvent(Kind.ANSWER, {"yes": True})])
+    (answer,) = await database.chats.append_without_claim(
+        "chat-1", [NewChatEvent(Kind.APPROVAL_ANSWER, {"yes": True})]
+    )
     assert (answer.seq, answer.turn) == (3, 1)
     assert await database.chats.claim("chat-1", OTHER, TurnState.WAITING, [], new_turn=False) == []
     (result,) = await database.chats.append("chat-1", OTHER, [said("r")])
@@ -338,11 +353,11 @@ async def test_only_the_runner_appends_and_only_while_it_holds_the_chat(database
     await begun(database)
     with pytest.raises(NotHeld):
         await database.chats.append("chat-1", OTHER, [said("x")])
-    await database.chats.append("chat-1", ME, [said("a")], then=TurnState.IDLE)
+    await database.chats.append("chat-1", ME, [said("a")], next_state=TurnState.IDLE)
     with pytest.raises(NotHeld) as caught:
         await database.chats.append("chat-1", ME, [said("b")])
     assert caught.value.hint
-    assert numbers(await database.chats.events("chat-1")) == [1, 2]
+    assert numbers(await database.chats.list_events("chat-1")) == [1, 2]
 
 
 async def test_one_who_may_not_append_does_not_disturb_the_others(database: Database) -> None:
@@ -357,7 +372,7 @@ async def test_one_who_may_not_append_does_not_disturb_the_others(database: Data
     assert [isinstance(outcome, NotHeld) for outcome in outcomes] == [number % 3 == 0 for number in range(10)]
     assert isinstance(refused, Exception)
     for number in range(10):
-        assert len(await database.chats.events(f"chat-{number}")) == (1 if number % 3 == 0 else 2)
+        assert len(await database.chats.list_events(f"chat-{number}")) == (1 if number % 3 == 0 else 2)
 
 
 async def test_many_who_append_at_once_share_few_writes(
@@ -366,14 +381,14 @@ async def test_many_who_append_at_once_share_few_writes(
     for number in range(50):
         await begun(database, chat(number))
     writes = 0
-    write = database._workshop.write
+    write = database._executor.write
 
     async def counted(work: Any) -> Any:
         nonlocal writes
         writes += 1
         return await write(work)
 
-    monkeypatch.setattr(database._workshop, "write", counted)
+    monkeypatch.setattr(database._executor, "write", counted)
     await asyncio.gather(*(database.chats.append(f"chat-{number}", ME, [said("x")]) for number in range(50)))
     assert writes == 1
 
@@ -392,7 +407,9 @@ async def test_the_order_of_appends_is_kept_in_a_storm(database: Database) -> No
 
     async def people(number: int) -> None:
         for count in range(15):
-            await database.chats.remark(f"chat-{number}", [said(f"p{count}", Kind.ANSWER)])
+            await database.chats.append_without_claim(
+                f"chat-{number}", [said(f"p{count}", Kind.APPROVAL_ANSWER)]
+            )
 
     async def impatient(number: int) -> None:
         for _ in range(15):
@@ -401,10 +418,10 @@ async def test_the_order_of_appends_is_kept_in_a_storm(database: Database) -> No
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def viewer(number: int) -> list[Event]:
-        seen: list[Event] = []
+    async def viewer(number: int) -> list[ChatEvent]:
+        seen: list[ChatEvent] = []
         while not (seen and seen[-1].kind is Kind.END):
-            seen += await database.chats.wait(f"chat-{number}", seen[-1].seq if seen else 0, 30)
+            seen += await database.chats.wait_for_events(f"chat-{number}", seen[-1].seq if seen else 0, 30)
         return seen
 
     viewers = [asyncio.create_task(viewer(number)) for number in range(8) for _ in range(2)]
@@ -413,10 +430,12 @@ async def test_the_order_of_appends_is_kept_in_a_storm(database: Database) -> No
             *(work for n in range(8) for work in (worker(n, "a"), worker(n, "b"), people(n), impatient(n)))
         )
         for number in range(8):
-            await database.chats.append(f"chat-{number}", ME, [NewEvent(Kind.END, {})], then=TurnState.IDLE)
+            await database.chats.append(
+                f"chat-{number}", ME, [NewChatEvent(Kind.END, {})], next_state=TurnState.IDLE
+            )
         seen = await asyncio.gather(*viewers)
     for number in range(8):
-        stored = list(await database.chats.events(f"chat-{number}"))
+        stored = list(await database.chats.list_events(f"chat-{number}"))
         assert numbers(stored) == list(range(1, len(stored) + 1))
         assert seen[2 * number] == seen[2 * number + 1] == stored
         for name in "abp":
@@ -434,14 +453,14 @@ async def test_two_hundred_turns_at_once_lose_nothing(database: Database) -> Non
         assert await database.chats.claim(chat_id, ME, TurnState.IDLE, [said("q", Kind.USER)], new_turn=True)
         for count in range(15):
             await database.chats.append(chat_id, ME, [piece(f"{count} ")])
-        whole = [said("whole", part="step-1"), NewEvent(Kind.END, {"why": "done"})]
-        await database.chats.append(chat_id, ME, whole, then=TurnState.IDLE)
+        whole = [said("whole", part="step-1"), NewChatEvent(Kind.END, {"why": "done"})]
+        await database.chats.append(chat_id, ME, whole, next_state=TurnState.IDLE)
 
     async def page(chat_id: str) -> list[str]:
         shown: list[str] = []
         after = 0
         while True:
-            for event in await database.chats.wait(chat_id, after, 30):
+            for event in await database.chats.wait_for_events(chat_id, after, 30):
                 assert event.seq > after
                 after = event.seq
                 if event.kind is Kind.TEXT:
@@ -456,7 +475,7 @@ async def test_two_hundred_turns_at_once_lose_nothing(database: Database) -> Non
             # What came before a page looked is gone with the whole; what it saw, it saw in order.
             assert shown == sorted(shown, key=int)
     for chat_id in chats:
-        assert numbers(await database.chats.events(chat_id)) == [1, 17, 18]
+        assert numbers(await database.chats.list_events(chat_id)) == [1, 17, 18]
 
 
 STEPS = st.lists(
@@ -485,12 +504,12 @@ async def test_a_chat_obeys_its_law(database: Database, steps: list[Any], at_onc
             if allowed:
                 state, runner = TurnState.RUNNING, who
         elif what == "append":
-            doing.append(database.chats.append(chat_id, who, [said("a"), said("b")], then=how))
+            doing.append(database.chats.append(chat_id, who, [said("a"), said("b")], next_state=how))
             allowed = state is TurnState.RUNNING and runner == who
             if allowed and how is not TurnState.RUNNING:
                 state, runner = how, None
         else:
-            doing.append(database.chats.remark(chat_id, [said("r")]))
+            doing.append(database.chats.append_without_claim(chat_id, [said("r")]))
             allowed = True
         length = 2 if what == "append" else 1
         expected.append(list(range(count + 1, count + 1 + length)) if allowed else None)
@@ -504,7 +523,7 @@ async def test_a_chat_obeys_its_law(database: Database, steps: list[Any], at_onc
     stored = await database.chats.get("local", chat_id)
     assert stored is not None
     assert (stored.state, stored.last) == (state, count)
-    assert await database.chats.runner(chat_id) == runner
+    assert await database.chats.get_runner(chat_id) == runner
 
 
 # Runners that are gone.
@@ -515,21 +534,21 @@ async def test_runners_are_told_apart_by_their_last_beat(database: Database) -> 
     await database.chats.create(chat(2))
     await database.chats.claim("chat-2", OTHER, TurnState.IDLE, [said("x", Kind.USER)], new_turn=True)
     await begun(database, chat(3))
-    await database.chats.append("chat-3", ME, [], then=TurnState.WAITING)
+    await database.chats.append("chat-3", ME, [], next_state=TurnState.WAITING)
     ages: dict[str, float] = {}
 
     def look(runner: str, age: float) -> bool:
         ages[runner] = age
         return runner == OTHER
 
-    assert [one.id for one in await database.chats.interrupted(look)] == ["chat-2"]
+    assert [one.id for one in await database.chats.find_abandoned(look)] == ["chat-2"]
     assert set(ages) == {ME, OTHER}
     before = ages[ME]
-    await database.chats.beat(OTHER)
-    await database.chats.interrupted(look)
+    await database.chats.record_heartbeat(OTHER)
+    await database.chats.find_abandoned(look)
     assert ages[ME] > before >= 0
     assert ages[OTHER] < ages[ME]
-    await database.chats.beat("nobody")
+    await database.chats.record_heartbeat("nobody")
 
 
 async def test_one_of_many_takes_over(database: Database) -> None:
@@ -537,10 +556,10 @@ async def test_one_of_many_takes_over(database: Database) -> None:
     taking = (database.chats.take_over("chat-1", f"r{number}", ME) for number in range(10))
     took = await asyncio.gather(*taking)
     assert sum(took) == 1
-    assert await database.chats.runner("chat-1") == f"r{took.index(True)}"
+    assert await database.chats.get_runner("chat-1") == f"r{took.index(True)}"
     with pytest.raises(NotHeld):
         await database.chats.append("chat-1", ME, [said("late")])
-    await database.chats.append("chat-1", f"r{took.index(True)}", [said("mine")], then=TurnState.IDLE)
+    await database.chats.append("chat-1", f"r{took.index(True)}", [said("mine")], next_state=TurnState.IDLE)
     assert not await database.chats.take_over("chat-1", OTHER, f"r{took.index(True)}")
     assert not await database.chats.take_over("chat-9\0", OTHER, ME)
 

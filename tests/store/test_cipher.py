@@ -15,9 +15,9 @@ KEY = "sixteen letters!"
 @given(st.binary(max_size=200), st.text(max_size=40))
 def test_what_was_sealed_opens_at_its_place(secret: bytes, place: str) -> None:
     cipher = Cipher(KEY)
-    sealed = cipher.seal(secret, place)
-    assert cipher.open(sealed, place) == secret
-    assert Cipher(KEY).open(sealed, place) == secret
+    sealed = cipher.encrypt(secret, place)
+    assert cipher.decrypt(sealed, place) == secret
+    assert Cipher(KEY).decrypt(sealed, place) == secret
     assert len(secret) < 4 or secret not in sealed
 
 
@@ -26,34 +26,34 @@ def test_nothing_opens_at_another_place(secret: bytes, place: str, other: str) -
     cipher = Cipher(KEY)
     if place != other:
         with pytest.raises(Unreadable, match="cannot be decrypted"):
-            cipher.open(cipher.seal(secret, place), other)
+            cipher.decrypt(cipher.encrypt(secret, place), other)
 
 
 @given(st.data())
 def test_no_changed_byte_goes_unnoticed(data: st.DataObject) -> None:
     cipher = Cipher(KEY)
-    sealed = bytearray(cipher.seal(b"a secret", "place"))
+    sealed = bytearray(cipher.encrypt(b"a secret", "place"))
     at = data.draw(st.integers(0, len(sealed) - 1))
     sealed[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(Unreadable):
-        cipher.open(bytes(sealed), "place")
+        cipher.decrypt(bytes(sealed), "place")
 
 
 @pytest.mark.parametrize("length", range(30))
 def test_what_was_cut_short_does_not_open(length: int) -> None:
     cipher = Cipher(KEY)
     with pytest.raises(Unreadable):
-        cipher.open(cipher.seal(b"xy", "place")[:length], "place")
+        cipher.decrypt(cipher.encrypt(b"xy", "place")[:length], "place")
 
 
 def test_the_same_secret_never_looks_the_same() -> None:
     cipher = Cipher(KEY)
-    assert len({cipher.seal(b"secret", "place") for _ in range(100)}) == 100
+    assert len({cipher.encrypt(b"secret", "place") for _ in range(100)}) == 100
 
 
 def test_another_key_does_not_open() -> None:
     with pytest.raises(Unreadable):
-        Cipher(KEY + "x").open(Cipher(KEY).seal(b"secret", "place"), "place")
+        Cipher(KEY + "x").decrypt(Cipher(KEY).encrypt(b"secret", "place"), "place")
 
 
 @pytest.mark.parametrize("key", ["", "x", "fifteen letters"])
@@ -66,6 +66,6 @@ def test_a_short_key_is_refused_and_not_repeated(key: str) -> None:
 
 def test_any_text_that_is_long_enough_is_a_key() -> None:
     cipher = Cipher("ключ от всех дверей")
-    assert cipher.open_text(cipher.seal_text("тайна", "place"), "place") == "тайна"
-    assert cipher.seal_text(None, "place") is None
-    assert cipher.open_text(None, "place") is None
+    assert cipher.decrypt_text(cipher.encrypt_text("тайна", "place"), "place") == "тайна"
+    assert cipher.encrypt_text(None, "place") is None
+    assert cipher.decrypt_text(None, "place") is None

@@ -48,22 +48,22 @@ def end_all(postgres_url: str) -> int:
 
 
 async def test_every_connection_is_bounded(replica: Database) -> None:
-    for run in (replica._workshop.read, replica._workshop.write):
+    for run in (replica._executor.read, replica._executor.write):
         for name, value in (("statement_timeout", "30s"), ("idle_in_transaction_session_timeout", "1min")):
             assert await run(lambda c, name=name: c.execute(text(f"SHOW {name}")).scalar()) == value
 
 
 async def test_connections_that_ended_meanwhile_are_replaced(replica: Database, postgres_url: str) -> None:
     for number in range(3):
-        await asyncio.gather(*(replica.people.users() for _ in range(20)))
+        await asyncio.gather(*(replica.accounts.users() for _ in range(20)))
         assert end_all(postgres_url) > 1
-        await replica.people.add_user(f"written {number}", Role.USER)
+        await replica.accounts.add_user(f"written {number}", Role.USER)
         assert end_all(postgres_url) >= 1
-        assert len(await replica.people.users()) == number + 1
+        assert len(await replica.accounts.users()) == number + 1
 
 
 async def test_transactions_that_block_each_other_are_tried_again(replica: Database) -> None:
-    ann, bob = [await replica.people.add_user(name, Role.USER) for name in ("Ann", "Bob")]
+    ann, bob = [await replica.accounts.add_user(name, Role.USER) for name in ("Ann", "Bob")]
     tries, met = count(1), threading.Barrier(2)
 
     def both(first: User, second: User) -> Any:
@@ -76,7 +76,7 @@ async def test_transactions_that_block_each_other_are_tried_again(replica: Datab
 
         return work
 
-    await asyncio.gather(replica._workshop.write(both(ann, bob)), replica._workshop.write(both(bob, ann)))
+    await asyncio.gather(replica._executor.write(both(ann, bob)), replica._executor.write(both(bob, ann)))
     assert next(tries) > 3
 
 
@@ -93,17 +93,17 @@ async def test_a_database_that_goes_away_is_said_and_comes_back(
             )
 
     allow(False)
-    for work in (replica.ready, replica.people.users, lambda: replica.people.add_user("Ann", Role.USER)):
+    for work in (replica.ping, replica.accounts.users, lambda: replica.accounts.add_user("Ann", Role.USER)):
         with pytest.raises(DatabaseUnavailable, match="cannot be used") as caught:
             await work()
         assert caught.value.hint
     with pytest.raises(DatabaseUnavailable, match="not currently accepting"):
-        async with replica.auth.refreshing("k"):
+        async with replica.auth.refresh_lock("k"):
             pass
     allow(True)
-    await replica.ready()
-    await replica.people.add_user("Ann", Role.USER)
-    async with replica.auth.refreshing("k"):
+    await replica.ping()
+    await replica.accounts.add_user("Ann", Role.USER)
+    async with replica.auth.refresh_lock("k"):
         pass
 
 
@@ -111,10 +111,10 @@ async def test_a_lock_that_is_held_for_too_long_is_said(
     database: Database, reopen: Callable[..., Awaitable[Database]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other: Database = await reopen()
-    monkeypatch.setattr(refresh_locks, "_LONGEST_WAIT", 0.2)
-    async with database.auth.refreshing("k"):
+    monkeypatch.setattr(refresh_locks, "_LOCK_TIMEOUT_SECONDS", 0.2)
+    async with database.auth.refresh_lock("k"):
         with pytest.raises(DatabaseUnavailable, match=r"has held the lock .* for more than 0.2 s") as caught:
-            async with other.auth.refreshing("k"):
+            async with other.auth.refresh_lock("k"):
                 pass
         assert "hangs" in str(caught.value.hint)
 
@@ -122,19 +122,19 @@ async def test_a_lock_that_is_held_for_too_long_is_said(
 async def test_closing_does_not_wait_for_a_database_that_hangs(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "_LAST", 0.2)
+    monkeypatch.setattr(executor, "_CLOSE_TIMEOUT_SECONDS", 0.2)
     database = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
-    begun = [threading.Event() for _ in range(dialects._POSTGRESQL_CONNECTIONS)]
+    begun = [threading.Event() for _ in range(dialects._POSTGRESQL_POOL_SIZE)]
 
     def hang(connection: Any, begin: threading.Event) -> None:
         connection.execute(text("SELECT set_config('statement_timeout', '0', false)"))
         begin.set()
         connection.execute(text("SELECT pg_sleep(300)"))
 
-    ways = (database._workshop.read, database._workshop.write) * (len(begun) // 2)
+    ways = (database._executor.read, database._executor.write) * (len(begun) // 2)
     pairs = zip(ways, begun, strict=True)
     work = [asyncio.ensure_future(way(partial(hang, begin=begin))) for way, begin in pairs]
-    late = asyncio.ensure_future(database.ready())
+    late = asyncio.ensure_future(database.ping())
     try:
         for begin in begun:
             assert await asyncio.to_thread(begin.wait, 30)
@@ -155,25 +155,25 @@ async def test_closing_does_not_wait_for_a_database_that_hangs(
 async def test_a_database_that_is_locked_for_too_long_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialects, "_BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(dialects, "_BUSY_TIMEOUT_SECONDS", 0.2)
     database = await Database.open(tmp_path, url=None, secret_key=KEY)
     other = sqlite3.connect(tmp_path / "toolyard.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(DatabaseUnavailable, match="locked") as caught:
-        await database.people.add_user("Ann", Role.USER)
+        await database.accounts.add_user("Ann", Role.USER)
     assert "another process holds it" in str(caught.value.hint)
     # Who reads does not wait for who writes.
-    assert await database.people.users() == []
+    assert await database.accounts.users() == []
     other.execute("COMMIT")
     other.close()
-    await database.people.add_user("Ann", Role.USER)
+    await database.accounts.add_user("Ann", Role.USER)
     await database.close()
 
 
 async def test_a_new_database_that_is_locked_for_too_long_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialects, "_BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(dialects, "_BUSY_TIMEOUT_SECONDS", 0.2)
     other = sqlite3.connect(tmp_path / "toolyard.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(DatabaseUnavailable, match="locked") as caught:
@@ -185,18 +185,18 @@ async def test_a_new_database_that_is_locked_for_too_long_is_said(
 
 async def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=KEY)
-    await database.people.add_user("Ann", Role.USER)
-    pages = await database._workshop.write(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar())
-    await database._workshop.write(lambda c: c.exec_driver_sql(f"PRAGMA max_page_count = {pages}").scalar())
+    await database.accounts.add_user("Ann", Role.USER)
+    pages = await database._executor.write(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar())
+    await database._executor.write(lambda c: c.exec_driver_sql(f"PRAGMA max_page_count = {pages}").scalar())
     from toolyard.types.registry import RegistryServer
 
     large = RegistryServer("s", "S", "http://x", description="x" * 900_000)
     with pytest.raises(DatabaseUnavailable, match="full") as caught:
         await database.registry.add_server(large)
     assert "make room" in str(caught.value.hint)
-    assert [user.name for user in await database.people.users()] == ["Ann"]
+    assert [user.name for user in await database.accounts.users()] == ["Ann"]
     assert await database.registry.servers() == []
-    await database._workshop.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 100000").scalar())
+    await database._executor.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 100000").scalar())
     await database.registry.add_server(large)
     await database.close()
 
@@ -205,5 +205,5 @@ async def test_readers_cannot_write(tmp_path: Path) -> None:
     """A change that is run as a read would skip the queue of the one writer."""
     database = await Database.open(tmp_path, url=None, secret_key=KEY)
     with pytest.raises(DatabaseUnavailable, match="readonly"):
-        await database._workshop.read(lambda c: c.execute(users.delete()))
+        await database._executor.read(lambda c: c.execute(users.delete()))
     await database.close()

@@ -13,19 +13,22 @@ from toolyard.store.locks import file_locks
 
 def test_a_lock_is_held_by_one_and_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    with file_locks.holding(path, 1):
-        with pytest.raises(DatabaseUnavailable, match="has held the lock"), file_locks.holding(path, 0.05):
+    with file_locks.hold_file_lock(path, 1):
+        with (
+            pytest.raises(DatabaseUnavailable, match="has held the lock"),
+            file_locks.hold_file_lock(path, 0.05),
+        ):
             pass
-        with file_locks.holding(tmp_path / "y.lock", 1):
+        with file_locks.hold_file_lock(tmp_path / "y.lock", 1):
             pass
-    with file_locks.holding(path, 1):
+    with file_locks.hold_file_lock(path, 1):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_file_of_somebody_who_died_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "x.lock").write_text("")
-    with file_locks.holding(tmp_path / "x.lock", 1):
+    with file_locks.hold_file_lock(tmp_path / "x.lock", 1):
         pass
 
 
@@ -34,30 +37,30 @@ def test_the_lock_of_a_file_that_was_removed_excludes_nobody(
 ) -> None:
     """Between our open and our lock, the holder leaves, and somebody else comes with a new file."""
     path = tmp_path / "x.lock"
-    holder = file_locks._taken(path)
+    holder = file_locks._try_acquire(path)
     assert holder is not None
     real = file_locks._try
     others: list[int | None] = []
 
     def late(descriptor: int) -> bool:
         monkeypatch.setattr(file_locks, "_try", real)
-        file_locks._let_go(path, holder)
-        others.append(file_locks._taken(path))
+        file_locks._release_lock(path, holder)
+        others.append(file_locks._try_acquire(path))
         return real(descriptor)
 
     monkeypatch.setattr(file_locks, "_try", late)
-    assert file_locks._taken(path) is None
+    assert file_locks._try_acquire(path) is None
     (other,) = others
     assert other is not None
-    file_locks._let_go(path, other)
+    file_locks._release_lock(path, other)
 
 
 def test_nothing_is_left_open_by_those_who_could_not_have_it(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    holder = file_locks._taken(path)
+    holder = file_locks._try_acquire(path)
     assert holder is not None
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
-        assert file_locks._taken(path) is None
+        assert file_locks._try_acquire(path) is None
     assert len(os.listdir("/proc/self/fd")) <= before
-    file_locks._let_go(path, holder)
+    file_locks._release_lock(path, holder)

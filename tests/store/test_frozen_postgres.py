@@ -15,7 +15,7 @@ import pytest
 from tests.proxies import FreezableProxy, freezable
 
 from toolyard.store import Database, transfer
-from toolyard.store.change_feed.signals import SERVERS
+from toolyard.store.change_feed.signals import REGISTRY_CHANNEL
 from toolyard.store.errors import DatabaseUnavailable
 from toolyard.store.locks import refresh_locks
 from toolyard.store.sql import dialects, migrate
@@ -54,15 +54,15 @@ async def replica(proxy: FreezableProxy, url: str, tmp_path: Path) -> AsyncItera
 async def test_every_kind_of_statement_on_an_open_connection_ends(
     replica: Database, proxy: FreezableProxy
 ) -> None:
-    await replica.people.add_user("Ann", Role.USER)
+    await replica.accounts.add_user("Ann", Role.USER)
     proxy.freeze()
-    for work in (replica.people.users, lambda: replica.people.add_user("Bob", Role.USER), replica.ready):
+    for work in (replica.accounts.users, lambda: replica.accounts.add_user("Bob", Role.USER), replica.ping):
         async with asyncio.timeout(HANG_GUARD):
             with pytest.raises(DatabaseUnavailable):
                 await work()
     proxy.thaw()
     async with asyncio.timeout(HANG_GUARD):
-        assert [user.name for user in await replica.people.users()] == ["Ann"]
+        assert [user.name for user in await replica.accounts.users()] == ["Ann"]
 
 
 async def test_a_commit_that_is_not_answered_leaves_the_outcome_open(
@@ -71,14 +71,16 @@ async def test_a_commit_that_is_not_answered_leaves_the_outcome_open(
     proxy.freeze_on = b"COMMIT\0"
     async with asyncio.timeout(HANG_GUARD):
         with pytest.raises(DatabaseUnavailable, match="not known whether the last change was kept"):
-            await replica.people.add_user("Ann", Role.USER)
+            await replica.accounts.add_user("Ann", Role.USER)
 
 
 async def test_a_crowd_of_calls_ends_after_one_time_limit(replica: Database, proxy: FreezableProxy) -> None:
     """Of those that queue for a connection none waits for a time limit of its own."""
     proxy.freeze()
     async with asyncio.timeout(HANG_GUARD):
-        outcomes = await asyncio.gather(*(replica.people.users() for _ in range(500)), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *(replica.accounts.users() for _ in range(500)), return_exceptions=True
+        )
     assert {type(one) for one in outcomes} == {DatabaseUnavailable}
     refused = [one for one in outcomes if "a new connection is being tried" in str(one)]
     assert len(refused) > 400
@@ -86,11 +88,11 @@ async def test_a_crowd_of_calls_ends_after_one_time_limit(replica: Database, pro
     async with asyncio.timeout(HANG_GUARD):
         while True:
             try:
-                assert await replica.people.users() == []
+                assert await replica.accounts.users() == []
                 break
             except DatabaseUnavailable:
                 await asyncio.sleep(0.05)
-    assert await asyncio.gather(*(replica.people.users() for _ in range(50))) == [[]] * 50
+    assert await asyncio.gather(*(replica.accounts.users() for _ in range(50))) == [[]] * 50
 
 
 async def test_a_slow_statement_of_a_server_that_answers_is_ended_by_the_server(
@@ -98,45 +100,45 @@ async def test_a_slow_statement_of_a_server_that_answers_is_ended_by_the_server(
 ) -> None:
     from sqlalchemy import text
 
-    short = dialects.POSTGRESQL_SESSION.replace("'30s'", "'100ms'")
-    monkeypatch.setattr(dialects, "POSTGRESQL_SESSION", short)
+    short = dialects.POSTGRESQL_SESSION_SETUP.replace("'30s'", "'100ms'")
+    monkeypatch.setattr(dialects, "POSTGRESQL_SESSION_SETUP", short)
     database = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
     with pytest.raises(DatabaseUnavailable, match="statement timeout"):
-        await database._workshop.read(lambda c: c.execute(text("SELECT pg_sleep(300)")).scalar())
+        await database._executor.read(lambda c: c.execute(text("SELECT pg_sleep(300)")).scalar())
     # That is no frozen server: nobody else is refused.
-    assert await asyncio.gather(*(database.people.users() for _ in range(20))) == [[]] * 20
+    assert await asyncio.gather(*(database.accounts.users() for _ in range(20))) == [[]] * 20
     await database.close()
 
 
 async def test_a_lock_between_replicas_is_not_waited_for(
     replica: Database, proxy: FreezableProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refresh_locks, "_LONGEST_WAIT", 0.5)
+    monkeypatch.setattr(refresh_locks, "_LOCK_TIMEOUT_SECONDS", 0.5)
     proxy.freeze_on = b"pg_advisory_lock"
     async with asyncio.timeout(HANG_GUARD):
         with pytest.raises(DatabaseUnavailable, match="did not answer"):
-            async with replica.auth.refreshing("key"):
+            async with replica.auth.refresh_lock("key"):
                 pass
 
 
 async def test_whoever_listens_for_other_replicas_notices_and_hears_them_again(
     replica: Database, proxy: FreezableProxy, postgres_url: str, tmp_path: Path
 ) -> None:
-    async with aclosing(replica.signals.listen(SERVERS)) as heard:
+    async with aclosing(replica.signals.listen(REGISTRY_CHANNEL)) as heard:
         assert await anext(heard) == ""
         async with asyncio.timeout(HANG_GUARD):
-            while not replica.signals.hears:
+            while not replica.signals.is_listening:
                 await asyncio.sleep(0.05)
             proxy.freeze()
-            while replica.signals.hears:
+            while replica.signals.is_listening:
                 await asyncio.sleep(0.05)
             proxy.thaw()
-            while not replica.signals.hears:
+            while not replica.signals.is_listening:
                 await asyncio.sleep(0.05)
             # Something may have been missed.
             assert await anext(heard) == ""
             other = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
-            await other.signals.send(SERVERS, "changed")
+            await other.signals.send(REGISTRY_CHANNEL, "changed")
             await other.close()
             assert await anext(heard) == "changed"
 
@@ -165,13 +167,13 @@ async def test_a_migration_of_another_replica_is_waited_for_while_the_server_ans
 ) -> None:
     limits = TimeLimits(answer=0.3, migration=30.0)
     async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
-        await other.execute("SELECT pg_advisory_lock(%s)", (migrate._LOCK,))
+        await other.execute("SELECT pg_advisory_lock(%s)", (migrate._MIGRATION_LOCK_ID,))
         opening = asyncio.create_task(
             Database.open(tmp_path, url=postgres_url, secret_key=KEY, limits=limits)
         )
         await asyncio.wait([opening], timeout=1.5)
         assert not opening.done()
-        await other.execute("SELECT pg_advisory_unlock(%s)", (migrate._LOCK,))
+        await other.execute("SELECT pg_advisory_unlock(%s)", (migrate._MIGRATION_LOCK_ID,))
         await (await opening).close()
 
 
@@ -180,7 +182,7 @@ async def test_a_migration_of_another_replica_is_not_waited_for_without_end(
 ) -> None:
     limits = TimeLimits(answer=0.2, migration=0.5)
     async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
-        await other.execute("SELECT pg_advisory_lock(%s)", (migrate._LOCK,))
+        await other.execute("SELECT pg_advisory_lock(%s)", (migrate._MIGRATION_LOCK_ID,))
         async with asyncio.timeout(HANG_GUARD):
             with pytest.raises(DatabaseUnavailable, match="did not answer"):
                 await Database.open(tmp_path, url=postgres_url, secret_key=KEY, limits=limits)
@@ -188,12 +190,12 @@ async def test_a_migration_of_another_replica_is_not_waited_for_without_end(
 
 async def test_moving_to_a_server_that_freezes_ends(proxy: FreezableProxy, url: str, tmp_path: Path) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=KEY)
-    await database.people.add_user("Ann", Role.USER)
+    await database.accounts.add_user("Ann", Role.USER)
     await database.close()
     proxy.freeze_on = b"INSERT INTO users"
     async with asyncio.timeout(HANG_GUARD):
         with pytest.raises(DatabaseUnavailable):
-            await asyncio.to_thread(transfer.move, tmp_path, url, KEY, None, LIMITS)
+            await asyncio.to_thread(transfer.copy_sqlite_to_postgresql, tmp_path, url, KEY, None, LIMITS)
 
 
 # SQLite.
@@ -202,20 +204,20 @@ async def test_moving_to_a_server_that_freezes_ends(proxy: FreezableProxy, url: 
 async def test_no_write_waits_in_the_queue_without_end_where_another_process_holds_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialects, "_BUSY_SECONDS", 2.0)
+    monkeypatch.setattr(dialects, "_BUSY_TIMEOUT_SECONDS", 2.0)
     database = await Database.open(tmp_path, url=None, secret_key=KEY, limits=TimeLimits(queue=0.2))
     other = sqlite3.connect(tmp_path / "toolyard.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     outcomes: list[Any] = await asyncio.gather(
-        *(database.people.add_user(f"user {number}", Role.USER) for number in range(20)),
+        *(database.accounts.add_user(f"user {number}", Role.USER) for number in range(20)),
         return_exceptions=True,
     )
     assert {type(one) for one in outcomes} == {DatabaseUnavailable}
     assert len([one for one in outcomes if "became free within 0.2 s" in str(one)]) == 19
     other.execute("COMMIT")
     other.close()
-    await database.people.add_user("Ann", Role.USER)
-    assert [user.name for user in await database.people.users()] == ["Ann"]
+    await database.accounts.add_user("Ann", Role.USER)
+    assert [user.name for user in await database.accounts.users()] == ["Ann"]
     await database.close()
 
 
@@ -228,7 +230,7 @@ async def test_work_that_begins_in_time_is_not_ended_by_the_limit_of_the_queue(t
         end.wait(30)
         return "done"
 
-    running = asyncio.ensure_future(database._workshop.write(work))
+    running = asyncio.ensure_future(database._executor.write(work))
     assert await asyncio.to_thread(begun.wait, 30)
     await asyncio.sleep(0.3)
     end.set()

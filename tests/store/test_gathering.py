@@ -10,7 +10,7 @@ import pytest
 
 from toolyard.store.errors import DatabaseUnavailable, StoreClosed, Unstorable
 from toolyard.store.sql import write_batcher
-from toolyard.store.sql.write_batcher import Gathering
+from toolyard.store.sql.write_batcher import WriteBatcher
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -42,15 +42,15 @@ async def disk() -> Disk:
 
 
 @pytest.fixture
-async def shared(disk: Disk) -> Gathering[int, str]:
-    return Gathering(disk.write, lambda item: item)
+async def shared(disk: Disk) -> WriteBatcher[int, str]:
+    return WriteBatcher(disk.write, lambda item: item)
 
 
-def put(shared: Gathering[int, str], *items: int) -> list[asyncio.Task[str]]:
+def put(shared: WriteBatcher[int, str], *items: int) -> list[asyncio.Task[str]]:
     return [asyncio.create_task(shared.put(item)) for item in items]
 
 
-async def held(disk: Disk, shared: Gathering[int, str], until: Any) -> asyncio.Task[str]:
+async def held(disk: Disk, shared: WriteBatcher[int, str], until: Any) -> asyncio.Task[str]:
     """One that is being written, and is not done."""
     disk.go_on.clear()
     (first,) = put(shared, 0)
@@ -59,7 +59,7 @@ async def held(disk: Disk, shared: Gathering[int, str], until: Any) -> asyncio.T
 
 
 async def test_whoever_comes_while_one_is_written_goes_with_the_next(
-    disk: Disk, shared: Gathering[int, str], until: Callable[..., Awaitable[None]]
+    disk: Disk, shared: WriteBatcher[int, str], until: Callable[..., Awaitable[None]]
 ) -> None:
     first = await held(disk, shared, until)
     later = put(shared, 3, 1, 2)
@@ -75,7 +75,7 @@ async def test_whoever_comes_while_one_is_written_goes_with_the_next(
 @pytest.mark.parametrize(("name", "limit"), [("_BATCH", 2), ("_WEIGHT", 15)])
 async def test_a_batch_has_bounds(
     disk: Disk,
-    shared: Gathering[int, str],
+    shared: WriteBatcher[int, str],
     until: Callable[..., Awaitable[None]],
     monkeypatch: pytest.MonkeyPatch,
     name: str,
@@ -91,7 +91,7 @@ async def test_a_batch_has_bounds(
 
 
 async def test_whoever_gave_up_is_left_out(
-    disk: Disk, shared: Gathering[int, str], until: Callable[..., Awaitable[None]]
+    disk: Disk, shared: WriteBatcher[int, str], until: Callable[..., Awaitable[None]]
 ) -> None:
     first = await held(disk, shared, until)
     second, third = put(shared, 1, 2)
@@ -105,7 +105,7 @@ async def test_whoever_gave_up_is_left_out(
 
 
 async def test_what_nobody_can_store_fails_alone(
-    disk: Disk, shared: Gathering[int, str], until: Callable[..., Awaitable[None]]
+    disk: Disk, shared: WriteBatcher[int, str], until: Callable[..., Awaitable[None]]
 ) -> None:
     disk.poison = 7
     first = await held(disk, shared, until)
@@ -120,7 +120,7 @@ async def test_what_nobody_can_store_fails_alone(
     "fault", [DatabaseUnavailable("away"), ZeroDivisionError("a bug")], ids=["away", "bug"]
 )
 async def test_a_fault_is_told_to_all_of_the_batch_and_nothing_is_written_twice(
-    disk: Disk, shared: Gathering[int, str], until: Callable[..., Awaitable[None]], fault: Exception
+    disk: Disk, shared: WriteBatcher[int, str], until: Callable[..., Awaitable[None]], fault: Exception
 ) -> None:
     """Whether something was kept may be unknown; to write it again might keep it twice."""
     first = await held(disk, shared, until)
@@ -136,7 +136,7 @@ async def test_a_fault_is_told_to_all_of_the_batch_and_nothing_is_written_twice(
 
 async def test_closing_waits_for_those_who_wait_but_not_for_ever(
     disk: Disk,
-    shared: Gathering[int, str],
+    shared: WriteBatcher[int, str],
     until: Callable[..., Awaitable[None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -151,8 +151,8 @@ async def test_closing_waits_for_those_who_wait_but_not_for_ever(
     with pytest.raises(StoreClosed):
         await shared.put(2)
 
-    monkeypatch.setattr(write_batcher, "_LAST", 0.01)
-    other: Gathering[int, str] = Gathering(disk.write, lambda item: item)
+    monkeypatch.setattr(write_batcher, "_CLOSE_TIMEOUT_SECONDS", 0.01)
+    other: WriteBatcher[int, str] = WriteBatcher(disk.write, lambda item: item)
     disk.batches.clear()
     third = await held(disk, other, until)
     (fourth,) = put(other, 1)

@@ -29,9 +29,9 @@ REFUSED = {"NUL": "a\0b", "half a character": "a\ud800b"}
 
 @pytest.mark.parametrize("text", STRANGE)
 async def test_strange_texts_come_back_as_they_were(database: Database, ann: User, text: str) -> None:
-    added = await database.people.add_user(text, Role.USER, subject=text)
-    assert await database.people.user_named(text) == added
-    assert await database.people.user_of_subject(text) == added
+    added = await database.accounts.add_user(text, Role.USER, subject=text)
+    assert await database.accounts.find_user_by_name(text) == added
+    assert await database.accounts.find_user_by_subject(text) == added
     server = RegistryServer(
         text,
         text,
@@ -57,12 +57,12 @@ async def test_what_cannot_be_stored_is_refused_in_words(
     scoped = replace(token, name="x", scope=TokenScope(frozenset({Right.READ}), tools=("ok", text)))
     twin = replace(instance, id="two", slug="two")
     attempts: list[Callable[[], Awaitable[Any]]] = [
-        lambda: database.people.add_user(text, Role.USER),
-        lambda: database.people.add_user("x", Role.USER, subject=text),
-        lambda: database.people.rename(ann.id, text),
-        lambda: database.people.add_token("d", token),
-        lambda: database.people.add_token("d", scoped),
-        lambda: database.people.set_verified_email(ann.id, text),
+        lambda: database.accounts.add_user(text, Role.USER),
+        lambda: database.accounts.add_user("x", Role.USER, subject=text),
+        lambda: database.accounts.rename_user(ann.id, text),
+        lambda: database.accounts.add_token("d", token),
+        lambda: database.accounts.add_token("d", scoped),
+        lambda: database.accounts.set_verified_email(ann.id, text),
         lambda: database.registry.add_server(replace(server, id="two", name=text)),
         lambda: database.registry.save_server(replace(server, url=text)),
         lambda: database.registry.save_server(replace(server, deny_tools=(text,))),
@@ -72,32 +72,32 @@ async def test_what_cannot_be_stored_is_refused_in_words(
         lambda: database.registry.add_instance(replace(twin, slug=text)),
         lambda: database.registry.add_instance(replace(twin, tool_filter=(text,))),
         lambda: database.registry.save_instance(replace(instance, name=text)),
-        lambda: database.auth.bind("https://x.example", "us", text),
+        lambda: database.auth.bind_issuer("https://x.example", "us", text),
     ]
     for attempt in attempts:
         with pytest.raises(Unstorable, match=why) as caught:
             await attempt()
         assert text not in str(caught.value)
     # Nothing of it was written, not even in part.
-    assert [user.name for user in await database.people.users()] == ["Ann"]
+    assert [user.name for user in await database.accounts.users()] == ["Ann"]
     assert await database.registry.servers() == [server]
     assert await database.registry.instances(ann.id) == [(instance, server)]
-    assert await database.people.tokens(ann.id) == []
+    assert await database.accounts.tokens(ann.id) == []
 
 
 @pytest.mark.parametrize("text", REFUSED.values())
 async def test_what_cannot_be_stored_is_the_name_of_nothing(
     database: Database, ann: User, instance: Instance, text: str
 ) -> None:
-    people, registry, auth = database.people, database.registry, database.auth
+    people, registry, auth = database.accounts, database.registry, database.auth
     for missing in (
         people.user(text),
-        people.user_named(text),
-        people.user_of_subject(text),
-        people.password_hash(text),
-        people.session(text, 1.0),
-        people.token(text, 1.0),
-        people.invite(text, 1.0),
+        people.find_user_by_name(text),
+        people.find_user_by_subject(text),
+        people.get_password_hash(text),
+        people.find_session(text, 1.0),
+        people.find_token(text, 1.0),
+        people.find_invite(text, 1.0),
         people.take_invite(text, 1.0),
         people.take_sign_in(text, 1.0),
         registry.server(text),
@@ -106,7 +106,7 @@ async def test_what_cannot_be_stored_is_the_name_of_nothing(
         auth.take_pending(text),
         auth.grant(text),
         auth.client(text, text),
-        auth.bound_issuer(text, text),
+        auth.get_bound_issuer(text, text),
     ):
         assert await missing is None
     for nothing in (people.tokens(text), registry.instances(text)):
@@ -119,18 +119,18 @@ async def test_what_cannot_be_stored_is_the_name_of_nothing(
         assert await refused is False
     for quiet in (
         people.set_role(text, Role.ADMIN),
-        people.disable_user(text, True),
+        people.set_disabled(text, True),
         people.delete_user(text),
         people.touch_user(text, 1.0),
         people.touch_token(text, 1.0),
         people.end_session(text),
         people.end_sessions(text),
-        registry.set_state(text, InstanceState.READY, None),
-        registry.drop_grants(text),
+        registry.set_instance_state(text, InstanceState.READY, None),
+        registry.reset_instances(text),
         auth.drop_grant(text),
     ):
         await quiet
-    async with auth.refreshing(text):
+    async with auth.refresh_lock(text):
         pass
 
 
@@ -140,8 +140,8 @@ async def test_names_that_are_too_long_are_refused_alike(
     """An index of PostgreSQL takes 2,704 bytes; SQLite would take anything."""
     long, huge = "é" * 600, "x" * 1_000_001
     for attempt in (
-        lambda: database.people.add_user(long, Role.USER),
-        lambda: database.people.rename(ann.id, long),
+        lambda: database.accounts.add_user(long, Role.USER),
+        lambda: database.accounts.rename_user(ann.id, long),
         lambda: database.registry.add_server(replace(server, id="two", name=long)),
         lambda: database.registry.save_server(replace(server, description=huge)),
         lambda: database.registry.add_instance(replace(instance, id="two", slug=long)),
@@ -150,9 +150,9 @@ async def test_names_that_are_too_long_are_refused_alike(
             await attempt()
     # The longest that is allowed fits into every index, though each of its characters has four bytes.
     name = "".join(chr(0x20000 + number) for number in range(500))
-    added = await database.people.add_user(name, Role.USER)
-    assert await database.people.user_named(name) == added
-    assert await database.people.user_named(long) is None
+    added = await database.accounts.add_user(name, Role.USER)
+    assert await database.accounts.find_user_by_name(name) == added
+    assert await database.accounts.find_user_by_name(long) is None
 
 
 async def test_large_values_come_back(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def test_letters_are_taken_once_and_in_order(database: Database) -> None:
-    mail = database.letters
+    mail = database.mailbox
     for number in range(3):
         await mail.post("a", b"%d" % number)
     await mail.post("b", b"other")
@@ -28,19 +28,19 @@ async def test_letters_are_taken_once_and_in_order(database: Database) -> None:
 
 
 async def test_a_letter_is_sealed_for_its_box(database: Database) -> None:
-    await database.letters.post("a", b"a word for you alone")
-    stored = await database._workshop.read(lambda c: c.execute(select(letters.c.body)).scalar_one())
+    await database.mailbox.post("a", b"a word for you alone")
+    stored = await database._executor.read(lambda c: c.execute(select(letters.c.body)).scalar_one())
     assert b"alone" not in stored
-    await database._workshop.write(lambda c: c.execute(update(letters).values(box="b")))
-    assert await database.letters.take("b") == []
+    await database._executor.write(lambda c: c.execute(update(letters).values(box="b")))
+    assert await database.mailbox.take("b") == []
 
 
 async def test_what_nobody_took_is_thrown_away(database: Database) -> None:
-    await database.letters.post("gone", b"old")
-    await database._workshop.write(lambda c: c.execute(update(letters).values(sent_at=1.0)))
-    await database.letters.post("a", b"new")
-    assert await database.letters.take("gone") == ()
-    assert await database.letters.take("a") == [b"new"]
+    await database.mailbox.post("gone", b"old")
+    await database._executor.write(lambda c: c.execute(update(letters).values(sent_at=1.0)))
+    await database.mailbox.post("a", b"new")
+    assert await database.mailbox.take("gone") == ()
+    assert await database.mailbox.take("a") == [b"new"]
 
 
 async def test_another_process_hears_of_a_letter(
@@ -50,17 +50,17 @@ async def test_another_process_hears_of_a_letter(
     heard: list[str] = []
 
     async def listen() -> None:
-        async with aclosing(other.letters.listen()) as listening:
+        async with aclosing(other.mailbox.listen()) as listening:
             async for box in listening:
                 heard.append(box)  # noqa: PERF401 - it is read meanwhile
 
     listening = asyncio.create_task(listen())
-    await until(lambda: other.signals.hears, 30)
+    await until(lambda: other.signals.is_listening, 30)
     heard.clear()
-    await database.letters.post("a", b"x")
+    await database.mailbox.post("a", b"x")
     # With SQLite one hears only that there is something.
     await until(lambda: bool({"a", ""} & set(heard)), 30)
-    assert await other.letters.take("a") == [b"x"]
+    assert await other.mailbox.take("a") == [b"x"]
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
     await other.close()

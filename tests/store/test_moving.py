@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, Table, func, insert, select
 
-from toolyard.auth.records import Grant
+from toolyard.auth.records import OAuthGrant
 from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable, DatabaseUnusable, WrongKey
-from toolyard.store.sql.columns import Texts, Words
+from toolyard.store.sql.columns import LimitedText, TextList
 from toolyard.store.sql.dialects import Engines
 from toolyard.store.sql.open import open_database
 from toolyard.store.sql.tables import audit, catalogues, keys, metadata, users
-from toolyard.store.transfer import move
+from toolyard.store.transfer import copy_sqlite_to_postgresql
 
 KEY = "the key that both have"
 PASSING = {"attempts", "auth_pending", "catalogues", "keys", "letters", "sign_ins"}
@@ -51,9 +51,9 @@ def value(column: Column[Any], number: int) -> Any:
     for key in column.foreign_keys:
         return value(key.column, number)
     kind = column.type
-    if isinstance(kind, Words):
+    if isinstance(kind, LimitedText):
         return f"{column.table.name}.{column.name} é {number}"[-kind.limit :]
-    if isinstance(kind, Texts):
+    if isinstance(kind, TextList):
         return ("a", f"b {number}")
     if isinstance(kind, LargeBinary):
         return bytes([0, number, 255])
@@ -70,7 +70,9 @@ def rows(engines: Engines, table: Table) -> list[tuple[Any, ...]]:
 def test_every_row_of_every_table_that_lasts_is_copied(
     source: Engines, target: Engines, postgres_url: str, tmp_path: Path
 ) -> None:
-    assert move(tmp_path, postgres_url, KEY, None) == {table.name: 2 for table in LASTING}
+    assert copy_sqlite_to_postgresql(tmp_path, postgres_url, KEY, None) == {
+        table.name: 2 for table in LASTING
+    }
     for table in LASTING:
         assert rows(target, table) == rows(source, table), table.name
     assert rows(target, catalogues) == []
@@ -81,11 +83,13 @@ def test_every_row_of_every_table_that_lasts_is_copied(
     assert [each[0] for each in rows(target, audit)] == [1, 2, 3], "the database counts on"
 
 
-async def test_what_is_encrypted_can_be_read_there(grant: Grant, postgres_url: str, tmp_path: Path) -> None:
+async def test_what_is_encrypted_can_be_read_there(
+    grant: OAuthGrant, postgres_url: str, tmp_path: Path
+) -> None:
     kept = await Database.open(tmp_path, url=None, secret_key=KEY)
     await kept.auth.put_grant("config:docs", grant)
     await kept.close()
-    await asyncio.to_thread(move, tmp_path, postgres_url, KEY, None)
+    await asyncio.to_thread(copy_sqlite_to_postgresql, tmp_path, postgres_url, KEY, None)
     there = await Database.open(tmp_path, url=postgres_url, secret_key=KEY)
     assert await there.auth.grant("config:docs") == grant
     await there.close()
@@ -97,7 +101,7 @@ def test_what_is_not_empty_is_left_as_it_is(
     with target.writer.begin() as connection:
         connection.execute(insert(users).values(row(users, 7)))
     with pytest.raises(DatabaseUnusable, match="is not empty: it has users"):
-        move(tmp_path, postgres_url, KEY, None)
+        copy_sqlite_to_postgresql(tmp_path, postgres_url, KEY, None)
     assert [len(rows(target, table)) for table in LASTING] == [int(table is users) for table in LASTING]
 
 
@@ -107,7 +111,7 @@ def test_a_row_that_cannot_be_copied_leaves_nothing_behind(
     with target.writer.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE audit ADD CHECK (id < 2)")
     with pytest.raises(DatabaseUnavailable):
-        move(tmp_path, postgres_url, KEY, None)
+        copy_sqlite_to_postgresql(tmp_path, postgres_url, KEY, None)
     with target.reader.connect() as connection:
         assert connection.execute(select(func.count()).select_from(users)).scalar() == 0
 
@@ -115,4 +119,4 @@ def test_a_row_that_cannot_be_copied_leaves_nothing_behind(
 @pytest.mark.usefixtures("source")
 def test_another_key_is_refused_before_anything_is_copied(postgres_url: str, tmp_path: Path) -> None:
     with pytest.raises(WrongKey):
-        move(tmp_path, postgres_url, "another key altogether", None)
+        copy_sqlite_to_postgresql(tmp_path, postgres_url, "another key altogether", None)

@@ -50,8 +50,8 @@ async def test_everything_is_private_from_the_start(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         database = await Database.open(data, url=None, secret_key=None)
-        await database.people.add_user("Ann", Role.USER)
-        async with database.auth.refreshing("k"):
+        await database.accounts.add_user("Ann", Role.USER)
+        async with database.auth.refresh_lock("k"):
             made = {path.relative_to(data).parts[0]: path for path in data.rglob("*")}
             assert {"toolyard.db", "toolyard.db-wal", "toolyard.db-shm", "secret.key", "locks"} <= set(made)
             for path in data.rglob("*"):
@@ -76,7 +76,7 @@ async def test_nothing_is_left_beside_the_database_and_its_key(tmp_path: Path) -
 
 async def test_what_was_answered_is_on_the_disk(tmp_path: Path) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=None)
-    settings = await database._workshop.write(
+    settings = await database._executor.write(
         lambda c: [
             c.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
@@ -140,7 +140,7 @@ async def test_a_given_key_makes_no_key_file(tmp_path: Path) -> None:
 async def test_another_key_is_refused_before_anything_is_written(
     database: Database, database_url: str | None, tmp_path: Path
 ) -> None:
-    await database.people.add_user("Ann", Role.USER)
+    await database.accounts.add_user("Ann", Role.USER)
     before = sorted(path.name for path in (tmp_path / "data").glob("*"))
     with pytest.raises(WrongKey, match="another secret key") as caught:
         await open_close(tmp_path / "data", url=database_url, secret_key="another key, long enough")
@@ -313,7 +313,7 @@ async def test_the_scripts_make_the_tables_that_the_code_uses(database: Database
     def differences(connection: Any) -> list[Any]:
         return compare_metadata(MigrationContext.configure(connection), metadata)
 
-    assert await database._workshop.read(differences) == []
+    assert await database._executor.read(differences) == []
 
 
 async def test_columns_that_differ_are_noticed(database: Database) -> None:
@@ -328,8 +328,8 @@ async def test_columns_that_differ_are_noticed(database: Database) -> None:
         connection.execute(text("ALTER TABLE users ADD COLUMN more INTEGER"))
         connection.execute(text("DROP INDEX ix_sessions_user_id"))
 
-    await database._workshop.write(change)
-    found = await database._workshop.read(lambda c: compare_metadata(MigrationContext.configure(c), metadata))
+    await database._executor.write(change)
+    found = await database._executor.read(lambda c: compare_metadata(MigrationContext.configure(c), metadata))
     assert {difference[0] for difference in found} == {"remove_column", "add_index"}
 
 
@@ -338,14 +338,14 @@ async def test_a_database_of_a_later_version_is_refused_and_left_alone(
 ) -> None:
     from sqlalchemy import text
 
-    await database._workshop.write(
+    await database._executor.write(
         lambda c: c.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     )
     with pytest.raises(DatabaseNewer, match=rf"later version of Toolyard .*9999.*{migrate.HEAD}") as caught:
         await open_close(tmp_path / "data", url=database_url, secret_key=KEY)
     assert "update Toolyard" in str(caught.value.hint)
     query = text("SELECT version_num FROM alembic_version")
-    assert await database._workshop.read(lambda c: c.execute(query).scalar()) == "9999"
+    assert await database._executor.read(lambda c: c.execute(query).scalar()) == "9999"
 
 
 async def test_a_database_of_another_program_is_refused(database_url: str | None, tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ async def test_a_failed_migration_leaves_nothing(
         await open_close(tmp_path, url=database_url, secret_key=KEY)
     monkeypatch.undo()
     database = await Database.open(tmp_path, url=database_url, secret_key=KEY)
-    await database.people.add_user("Ann", Role.USER)
+    await database.accounts.add_user("Ann", Role.USER)
     await database.close()
 
 
@@ -413,7 +413,7 @@ def test_the_errors_can_be_imported_without_sqlalchemy() -> None:
 async def test_work_that_was_begun_is_finished_by_closing(
     database: Database, reopen: Callable[..., Any]
 ) -> None:
-    adding = [asyncio.create_task(database.people.add_user(f"user {n}", Role.USER)) for n in range(50)]
+    adding = [asyncio.create_task(database.accounts.add_user(f"user {n}", Role.USER)) for n in range(50)]
     await asyncio.sleep(0)
     await database.close()
     assert len(await asyncio.gather(*adding)) == 50
@@ -421,10 +421,10 @@ async def test_work_that_was_begun_is_finished_by_closing(
 
 
 async def test_after_closing_everything_says_so(database: Database) -> None:
-    await database.ready()
+    await database.ping()
     await database.close()
     await database.close()
-    for work in (database.ready, database.people.users, lambda: database.auth.grant("k")):
+    for work in (database.ping, database.accounts.users, lambda: database.auth.grant("k")):
         with pytest.raises(StoreClosed, match="was closed"):
             await work()
 
@@ -432,13 +432,13 @@ async def test_after_closing_everything_says_so(database: Database) -> None:
 async def test_work_whose_caller_gave_up_harms_nobody(database: Database) -> None:
     """Requests are cancelled at any moment; connections must come back to the pool."""
     for number in range(60):
-        task = asyncio.create_task(database.people.add_user(f"user {number}", Role.USER))
+        task = asyncio.create_task(database.accounts.add_user(f"user {number}", Role.USER))
         await asyncio.sleep(0.0005 * (number % 10))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     async with asyncio.timeout(30):
-        await asyncio.gather(*(database.people.users() for _ in range(40)))
-        await database.people.add_user("last", Role.USER)
+        await asyncio.gather(*(database.accounts.users() for _ in range(40)))
+        await database.accounts.add_user("last", Role.USER)
 
 
 async def test_an_open_that_is_given_up_leaves_nothing(tmp_path: Path, database_url: str | None) -> None:

@@ -10,19 +10,21 @@ from typing import Any
 import pytest
 
 from toolyard.accounts.errors import NameTaken
-from toolyard.auth.records import Grant, Pending
+from toolyard.auth.records import OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.store.errors import Conflict
-from toolyard.store.repositories.accounts import SqlPeople
-from toolyard.types.account import ApiToken, Invite, Right, Role, Session, TokenScope, User
+from toolyard.store.repositories.accounts import SqlAccountStorage
+from toolyard.types.account import ApiToken, BrowserSession, Invite, Right, Role, TokenScope, User
 from toolyard.types.registry import Instance
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
 
 
-def session(user: User, **more: Any) -> Session:
-    return Session(**{"id": "s-1", "user_id": user.id, "created_at": NOW, "expires_at": NOW + 60, **more})
+def session(user: User, **more: Any) -> BrowserSession:
+    return BrowserSession(
+        **{"id": "s-1", "user_id": user.id, "created_at": NOW, "expires_at": NOW + 60, **more}
+    )
 
 
 def token(user: User, **more: Any) -> ApiToken:
@@ -36,11 +38,11 @@ def token(user: User, **more: Any) -> ApiToken:
 
 
 async def test_a_user_comes_back_as_they_were_added(database: Database) -> None:
-    added = await database.people.add_user("Ann", Role.ADMIN, user_id="local", subject="https://idp|1")
+    added = await database.accounts.add_user("Ann", Role.ADMIN, user_id="local", subject="https://idp|1")
     assert added.id == "local"
-    assert await database.people.user("local") == added
-    assert await database.people.user_of_subject("https://idp|1") == added
-    assert await database.people.user_of_subject("https://idp|2") is None
+    assert await database.accounts.user("local") == added
+    assert await database.accounts.find_user_by_subject("https://idp|1") == added
+    assert await database.accounts.find_user_by_subject("https://idp|2") is None
     assert added.role is Role.ADMIN
     assert not added.has_password
     assert not added.disabled
@@ -58,31 +60,31 @@ async def test_a_user_comes_back_as_they_were_added(database: Database) -> None:
     ],
 )
 async def test_names_that_look_the_same_are_the_same(database: Database, name: str, same: str) -> None:
-    added = await database.people.add_user(name, Role.USER)
-    assert await database.people.user_named(same) == added
+    added = await database.accounts.add_user(name, Role.USER)
+    assert await database.accounts.find_user_by_name(same) == added
     with pytest.raises(NameTaken, match="there is a user"):
-        await database.people.add_user(same, Role.USER)
-    other = await database.people.add_user("Other", Role.USER)
+        await database.accounts.add_user(same, Role.USER)
+    other = await database.accounts.add_user("Other", Role.USER)
     with pytest.raises(NameTaken):
-        await database.people.rename(other.id, same)
+        await database.accounts.rename_user(other.id, same)
     # One's own name in another spelling is no clash.
-    await database.people.rename(added.id, same)
-    assert [user.name for user in await database.people.users()] == sorted(["Other", same], key=str.lower)
+    await database.accounts.rename_user(added.id, same)
+    assert [user.name for user in await database.accounts.users()] == sorted(["Other", same], key=str.lower)
 
 
 async def test_a_subject_is_one_person(database: Database) -> None:
-    await database.people.add_user("Ann", Role.USER, subject="idp|1")
+    await database.accounts.add_user("Ann", Role.USER, subject="idp|1")
     with pytest.raises(NameTaken):
-        await database.people.add_user("Bob", Role.USER, subject="idp|1")
+        await database.accounts.add_user("Bob", Role.USER, subject="idp|1")
     # Many have none.
-    await database.people.add_user("Bob", Role.USER)
-    await database.people.add_user("Cid", Role.USER)
+    await database.accounts.add_user("Bob", Role.USER)
+    await database.accounts.add_user("Cid", Role.USER)
 
 
 async def test_of_many_who_take_a_name_at_once_one_gets_it(database: Database) -> None:
     async def take(number: int) -> bool:
         try:
-            await database.people.add_user("ann" if number % 2 else "ANN", Role.USER)
+            await database.accounts.add_user("ann" if number % 2 else "ANN", Role.USER)
         except NameTaken:
             return False
         return True
@@ -91,28 +93,28 @@ async def test_of_many_who_take_a_name_at_once_one_gets_it(database: Database) -
 
 
 async def test_changes_to_a_user_are_seen(database: Database, ann: User) -> None:
-    people = database.people
+    people = database.accounts
     await people.set_role(ann.id, Role.ADMIN)
-    await people.rename(ann.id, "Anna")
+    await people.rename_user(ann.id, "Anna")
     await people.touch_user(ann.id, NOW)
     await people.set_password_hash(ann.id, "$argon2id$x")
-    await people.disable_user(ann.id, True)
+    await people.set_disabled(ann.id, True)
     assert await people.user(ann.id) == replace(
         ann, role=Role.ADMIN, name="Anna", last_seen=NOW, has_password=True, disabled=True
     )
-    assert await people.password_hash(ann.id) == "$argon2id$x"
-    assert await people.user_named("ann") is None
+    assert await people.get_password_hash(ann.id) == "$argon2id$x"
+    assert await people.find_user_by_name("ann") is None
     await people.set_password_hash(ann.id, None)
-    assert await people.password_hash(ann.id) is None
+    assert await people.get_password_hash(ann.id) is None
 
 
 async def test_changes_to_nobody_change_nothing(database: Database, ann: User) -> None:
-    people = database.people
+    people = database.accounts
     await people.set_role("nobody", Role.ADMIN)
-    await people.rename("nobody", "Ann")
+    await people.rename_user("nobody", "Ann")
     await people.delete_user("nobody")
-    await people.disable_user("nobody", True)
-    assert await people.password_hash("nobody") is None
+    await people.set_disabled("nobody", True)
+    assert await people.get_password_hash("nobody") is None
     assert await people.users() == [ann]
 
 
@@ -120,145 +122,145 @@ async def test_changes_to_nobody_change_nothing(database: Database, ann: User) -
 
 
 async def test_a_session_is_found_by_its_digest_until_it_ends(database: Database, ann: User) -> None:
-    people = database.people
+    people = database.accounts
     await people.add_session("d1", session(ann))
-    assert await people.session("d1", NOW) == (session(ann), ann)
-    assert await people.session("d1", NOW + 60) is None
-    assert await people.session("d2", NOW) is None
+    assert await people.find_session("d1", NOW) == (session(ann), ann)
+    assert await people.find_session("d1", NOW + 60) is None
+    assert await people.find_session("d2", NOW) is None
     await people.extend_session("d1", NOW + 120)
-    assert await people.session("d1", NOW + 60) == (session(ann, expires_at=NOW + 120), ann)
+    assert await people.find_session("d1", NOW + 60) == (session(ann, expires_at=NOW + 120), ann)
     await people.end_session("d1")
     await people.extend_session("d1", NOW + 240)
-    assert await people.session("d1", NOW) is None
+    assert await people.find_session("d1", NOW) is None
 
 
 async def test_sessions_end_with_the_user_disabled_or_all_at_once(
     database: Database, ann: User, bob: User
 ) -> None:
-    people = database.people
+    people = database.accounts
     for number, user in enumerate((ann, ann, bob)):
         await people.add_session(f"d{number}", session(user, id=f"s{number}"))
-    await people.disable_user(ann.id, True)
-    assert await people.session("d0", NOW) is None
-    await people.disable_user(ann.id, False)
-    assert await people.session("d0", NOW) is None
-    assert await people.session("d2", NOW) is not None
+    await people.set_disabled(ann.id, True)
+    assert await people.find_session("d0", NOW) is None
+    await people.set_disabled(ann.id, False)
+    assert await people.find_session("d0", NOW) is None
+    assert await people.find_session("d2", NOW) is not None
     await people.end_sessions(bob.id)
-    assert await people.session("d2", NOW) is None
+    assert await people.find_session("d2", NOW) is None
 
 
 async def test_sessions_that_have_ended_are_forgotten(
     database: Database, ann: User, rows: Callable[[str], Any]
 ) -> None:
-    await database.people.add_session("old", session(ann, id="old", expires_at=1.0))
-    await database.people.add_session("new", session(ann, id="new", expires_at=NOW * 2))
+    await database.accounts.add_session("old", session(ann, id="old", expires_at=1.0))
+    await database.accounts.add_session("new", session(ann, id="new", expires_at=NOW * 2))
     assert [row["digest"] for row in await rows("sessions")] == ["new"]
 
 
 async def test_a_session_of_somebody_who_is_gone_is_a_conflict(database: Database, ann: User) -> None:
-    await database.people.delete_user(ann.id)
+    await database.accounts.delete_user(ann.id)
     with pytest.raises(Conflict, match="what this belongs to is gone"):
-        await database.people.add_session("d1", session(ann))
+        await database.accounts.add_session("d1", session(ann))
 
 
 # Tokens.
 
 
 async def test_a_token_comes_back_with_its_scope(database: Database, ann: User) -> None:
-    people = database.people
+    people = database.accounts
     wide = token(ann, id="t-2", scope=TokenScope(frozenset(Right)), created_at=NOW + 1, expires_at=NOW + 60)
     await people.add_token("d1", token(ann))
     await people.add_token("d2", wide)
-    assert await people.token("d1", NOW * 2) == (token(ann), ann)
-    assert await people.token("d2", NOW) == (wide, ann)
-    assert await people.token("d2", NOW + 60) is None
+    assert await people.find_token("d1", NOW * 2) == (token(ann), ann)
+    assert await people.find_token("d2", NOW) == (wide, ann)
+    assert await people.find_token("d2", NOW + 60) is None
     assert await people.tokens(ann.id) == [wide, token(ann)]
     await people.touch_token("t-1", NOW + 5)
     assert (await people.tokens(ann.id))[1].last_used_at == NOW + 5
 
 
 async def test_a_token_can_be_deleted_by_its_owner_only(database: Database, ann: User, bob: User) -> None:
-    people = database.people
+    people = database.accounts
     await people.add_token("d1", token(ann))
     assert not await people.delete_token(bob.id, "t-1")
     assert await people.tokens(bob.id) == []
     assert await people.delete_token(ann.id, "t-1")
     assert not await people.delete_token(ann.id, "t-1")
-    assert await people.token("d1", NOW) is None
+    assert await people.find_token("d1", NOW) is None
 
 
 async def test_a_disabled_user_has_tokens_that_do_not_count(database: Database, ann: User) -> None:
-    people = database.people
+    people = database.accounts
     await people.add_token("d1", token(ann))
-    await people.disable_user(ann.id, True)
-    assert await people.token("d1", NOW) is None
-    await people.disable_user(ann.id, False)
-    assert await people.token("d1", NOW) is not None
+    await people.set_disabled(ann.id, True)
+    assert await people.find_token("d1", NOW) is None
+    await people.set_disabled(ann.id, False)
+    assert await people.find_token("d1", NOW) is not None
 
 
 # Invites.
 
 
 async def test_an_invite_is_looked_at_often_and_taken_once(database: Database, ann: User) -> None:
-    people = database.people
+    people = database.accounts
     invite = Invite(ann.id, NOW + 60)
     await people.put_invite("d1", invite)
-    assert await people.invite("d1", NOW) == invite
+    assert await people.find_invite("d1", NOW) == invite
     assert await people.take_invite("d1", NOW + 61) is None
     taken = await asyncio.gather(*(people.take_invite("d1", NOW) for _ in range(10)))
     assert [one for one in taken if one] == [invite]
-    assert await people.invite("d1", NOW) is None
+    assert await people.find_invite("d1", NOW) is None
 
 
 async def test_a_later_invite_for_the_same_user_voids_the_earlier(database: Database, ann: User) -> None:
-    people = database.people
+    people = database.accounts
     await people.put_invite("d1", Invite(ann.id, NOW * 2))
     await people.put_invite("d2", Invite(ann.id, NOW * 3))
-    assert await people.invite("d1", NOW) is None
-    assert await people.invite("d2", NOW) == Invite(ann.id, NOW * 3)
+    assert await people.find_invite("d1", NOW) is None
+    assert await people.find_invite("d2", NOW) == Invite(ann.id, NOW * 3)
 
 
 # Failed sign-ins.
 
 
 async def test_the_oldest_attempts_are_forgotten_where_there_are_too_many(database: Database) -> None:
-    people = database.people
-    small = SqlPeople(people._workshop, people._cipher, lambda: NOW, people._signals, max_attempts=5)
+    people = database.accounts
+    small = SqlAccountStorage(people._executor, people._cipher, lambda: NOW, people._signals, max_attempts=5)
     for number in range(12):
         await small.add_attempt(f"name {number}", NOW)
-    counted = [(await small.attempts(f"name {number}", NOW - 1)).count for number in range(12)]
+    counted = [(await small.count_attempts(f"name {number}", NOW - 1)).count for number in range(12)]
     assert counted == [0] * 7 + [1] * 5
 
 
 async def test_attempts_of_a_clock_that_was_ahead_keep_nobody_out(database: Database) -> None:
-    people = database.people
+    people = database.accounts
     for ahead in (3_000 * DAY, 2 * 3_600.0):
         await people.add_attempt("name:ann", NOW + ahead)
     await people.add_attempt("name:ann", NOW)
-    assert (await people.attempts("name:ann", NOW - 300)).count == 1
+    assert (await people.count_attempts("name:ann", NOW - 300)).count == 1
     # The one of a clock that was days ahead is forgotten, the other one has its time.
-    assert (await people.attempts("name:ann", NOW + 2 * 3_600.0)).count == 1
-    assert (await people.attempts("name:ann", NOW + 3_000 * DAY)).count == 0
+    assert (await people.count_attempts("name:ann", NOW + 2 * 3_600.0)).count == 1
+    assert (await people.count_attempts("name:ann", NOW + 3_000 * DAY)).count == 0
 
 
 async def test_attempts_are_counted_by_key_and_time(database: Database) -> None:
-    people = database.people
+    people = database.accounts
     for at in (NOW, NOW + 1, NOW + 2):
         await people.add_attempt("name:ann", at)
     await people.add_attempt("name:bob", NOW)
-    assert (await people.attempts("name:ann", NOW)).count == 3
-    assert (await people.attempts("name:ann", NOW + 1)).count == 2
+    assert (await people.count_attempts("name:ann", NOW)).count == 3
+    assert (await people.count_attempts("name:ann", NOW + 1)).count == 2
     await people.add_attempt("name:bob", NOW + 1 + DAY)
-    assert (await people.attempts("name:ann", NOW)).count == 2
+    assert (await people.count_attempts("name:ann", NOW)).count == 2
     await people.clear_attempts("name:ann")
-    assert (await people.attempts("name:ann", NOW)).count == 0
-    assert (await people.attempts("name:bob", NOW + 1 + DAY)).count == 1
+    assert (await people.count_attempts("name:ann", NOW)).count == 0
+    assert (await people.count_attempts("name:bob", NOW + 1 + DAY)).count == 1
 
 
 async def test_the_key_of_an_attempt_may_be_anything(database: Database, rows: Callable[[str], Any]) -> None:
     for key in ("a\0b", "\ud800", "x" * 100_000):
-        await database.people.add_attempt(key, NOW)
-        assert (await database.people.attempts(key, NOW)).count == 1
+        await database.accounts.add_attempt(key, NOW)
+        assert (await database.accounts.count_attempts(key, NOW)).count == 1
     assert all(len(row["digest"]) == 64 for row in await rows("attempts"))
 
 
@@ -266,14 +268,14 @@ async def test_the_key_of_an_attempt_may_be_anything(database: Database, rows: C
 
 
 async def test_a_sign_in_that_was_begun_is_taken_once(database: Database) -> None:
-    people = database.people
+    people = database.accounts
     await people.put_sign_in("d1", b"\0nonce\xff", NOW)
     taken = await asyncio.gather(*(people.take_sign_in("d1", NOW - 1) for _ in range(10)))
     assert [one for one in taken if one] == [b"\0nonce\xff"]
 
 
 async def test_an_old_sign_in_is_of_no_use(database: Database, rows: Callable[[str], Any]) -> None:
-    people = database.people
+    people = database.accounts
     await people.put_sign_in("d1", b"x", NOW)
     assert await people.take_sign_in("d1", NOW + 1) is None
     await people.put_sign_in("d2", b"x", NOW)
@@ -289,11 +291,11 @@ async def test_a_deleted_user_leaves_nothing_but_the_audit_log(
     ann: User,
     bob: User,
     instance: Instance,
-    grant: Grant,
-    pending: Pending,
+    grant: OAuthGrant,
+    pending: PendingSignIn,
     rows: Callable[[str], Any],
 ) -> None:
-    people, auth = database.people, database.auth
+    people, auth = database.accounts, database.auth
     await people.add_session("d1", session(ann))
     await people.add_token("d1", token(ann))
     await people.put_invite("d1", Invite(ann.id, NOW * 2))

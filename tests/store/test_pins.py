@@ -6,34 +6,34 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
-from toolyard.catalog.lock.storage import Entry, Place
+from toolyard.catalog.lock.storage import PinEntry, PinKey
 from toolyard.store import Database
-from toolyard.store.change_feed.signals import SERVERS
+from toolyard.store.change_feed.signals import REGISTRY_CHANNEL
 from toolyard.types.account import User
 from toolyard.types.registry import Instance, RegistryServer
 
-SERVER, MINE = Place("server-1"), Place("server-1", "instance-1")
+SERVER, MINE = PinKey("server-1"), PinKey("server-1", "instance-1")
 
 
 async def test_what_is_saved_is_read_by_every_process(
     database: Database, instance: Instance, reopen: Callable[..., Awaitable[Database]]
 ) -> None:
     pins = database.pins
-    assert await pins.read((SERVER, MINE)) == (Entry(), Entry())
-    assert await pins.save(SERVER, Entry(0, b"\x00all", None))
-    assert await pins.save(MINE, Entry(0, b"mine", b"seen"))
+    assert await pins.read((SERVER, MINE)) == (PinEntry(), PinEntry())
+    assert await pins.save(SERVER, PinEntry(0, b"\x00all", None))
+    assert await pins.save(MINE, PinEntry(0, b"mine", b"seen"))
     other = (await reopen()).pins
-    assert await other.revisions((MINE, SERVER, Place("none"))) == (1, 1, 0)
-    assert await other.read((MINE, SERVER)) == (Entry(1, b"mine", b"seen"), Entry(1, b"\x00all"))
+    assert await other.revisions((MINE, SERVER, PinKey("none"))) == (1, 1, 0)
+    assert await other.read((MINE, SERVER)) == (PinEntry(1, b"mine", b"seen"), PinEntry(1, b"\x00all"))
     assert await other.seen("server-1") == [b"seen"]
-    assert await other.save(MINE, Entry(1, b"mine", None))
+    assert await other.save(MINE, PinEntry(1, b"mine", None))
     assert await pins.seen("server-1") == []
     assert await pins.revisions((MINE,)) == (2,)
 
 
 async def test_of_many_who_save_at_once_one_does(database: Database, instance: Instance) -> None:
     for revision in range(3):
-        entries = [Entry(revision, b"%d" % number) for number in range(8)]
+        entries = [PinEntry(revision, b"%d" % number) for number in range(8)]
         saved = await asyncio.gather(*(database.pins.save(SERVER, each) for each in entries))
         assert saved.count(True) == 1
         (kept,) = await database.pins.read((SERVER,))
@@ -45,8 +45,8 @@ async def test_equal_listings_are_seen_once(
 ) -> None:
     more = Instance("instance-2", ann.id, server.id, "c-public", "Other", "Other")
     await database.registry.add_instance(more)
-    for place in (SERVER, MINE, Place(server.id, more.id)):
-        assert await database.pins.save(place, Entry(0, b"x", b"the same"))
+    for place in (SERVER, MINE, PinKey(server.id, more.id)):
+        assert await database.pins.save(place, PinEntry(0, b"x", b"the same"))
     assert await database.pins.seen(server.id) == [b"the same"]
     assert await database.pins.seen("another") == []
 
@@ -58,7 +58,7 @@ async def test_locks_go_with_their_instance_their_owner_and_their_server(
 
     async def kept() -> tuple[int, ...]:
         for place in both:
-            await pins.save(place, Entry(0, b"x"))
+            await pins.save(place, PinEntry(0, b"x"))
         return await pins.revisions(both)
 
     assert await kept() == (1, 1)
@@ -66,20 +66,20 @@ async def test_locks_go_with_their_instance_their_owner_and_their_server(
     assert await pins.revisions(both) == (1, 0)
     await database.registry.add_instance(instance)
     assert await kept() == (1, 1)
-    await database.people.delete_user(ann.id)
+    await database.accounts.delete_user(ann.id)
     assert await pins.revisions(both) == (1, 0)
     # Nothing is kept of what is not there.
-    assert not await pins.save(MINE, Entry(0, b"x"))
+    assert not await pins.save(MINE, PinEntry(0, b"x"))
     await database.registry.delete_server(server.id)
     assert await kept() == (0, 0)
 
 
 async def test_what_somebody_accepts_is_heard(database: Database, instance: Instance) -> None:
-    async with aclosing(database.signals.listen(SERVERS)) as listening:
+    async with aclosing(database.signals.listen(REGISTRY_CHANNEL)) as listening:
         assert (heard := await anext(listening)) == ""
         for revision in range(100):
             # A word may be lost before the ear is open; the next one is not.
-            await database.pins.save(MINE, Entry(revision, b"x"), tell=True)
+            await database.pins.save(MINE, PinEntry(revision, b"x"), notify=True)
             heard = await asyncio.wait_for(anext(listening), 30)
             if heard:
                 break
@@ -89,10 +89,10 @@ async def test_what_somebody_accepts_is_heard(database: Database, instance: Inst
 async def test_pins_of_configured_servers_need_no_registry_row_and_keep_their_time(
     database: Database, reopen: Callable[..., Awaitable[Database]]
 ) -> None:
-    place, pins = Place("files", "0" * 64), database.config_pins
-    assert await pins.save(place, Entry(0, b"first", None, 12.5))
-    assert not await pins.save(place, Entry(0, b"second", None, 13.5))
+    place, pins = PinKey("files", "0" * 64), database.config_pins
+    assert await pins.save(place, PinEntry(0, b"first", None, 12.5))
+    assert not await pins.save(place, PinEntry(0, b"second", None, 13.5))
     other = (await reopen()).config_pins
-    assert await other.read((place,)) == (Entry(1, b"first", None, 12.5),)
-    assert await other.save(place, Entry(1, b"first", b"seen", 12.5))
+    assert await other.read((place,)) == (PinEntry(1, b"first", None, 12.5),)
+    assert await other.save(place, PinEntry(1, b"first", b"seen", 12.5))
     assert await pins.seen("files") == [b"seen"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth.records import Grant, Pending
+from toolyard.auth.records import OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.types.account import Role
 from toolyard.types.registry import Instance
@@ -31,8 +31,8 @@ async def main():
     sys.stdin.readline()
     key = None if {database_url!r} is None else "a key for tests, long enough"
     database = await Database.open(Path({str(tmp_path / "data")!r}), url={database_url!r}, secret_key=key)
-    await database.people.add_user(sys.argv[1], Role.USER)
-    await database.people.put_sign_in(sys.argv[1], b"sealed", 1.0)
+    await database.accounts.add_user(sys.argv[1], Role.USER)
+    await database.accounts.put_sign_in(sys.argv[1], b"sealed", 1.0)
     await database.close()
 asyncio.run(main())
 """
@@ -45,15 +45,15 @@ asyncio.run(main())
     assert [one.returncode for one in processes] == [0] * 10, ended
     key = None if database_url is None else "a key for tests, long enough"
     database = await Database.open(tmp_path / "data", url=database_url, secret_key=key)
-    assert len(await database.people.users()) == 10
+    assert len(await database.accounts.users()) == 10
     # All of them had the same key.
     for number in range(10):
-        assert await database.people.take_sign_in(f"user {number}", 0.0) == b"sealed"
+        assert await database.accounts.take_sign_in(f"user {number}", 0.0) == b"sealed"
     await database.close()
 
 
 async def test_a_pending_sign_in_is_taken_by_one_process(
-    database: Database, process: Start, pending: Pending
+    database: Database, process: Start, pending: PendingSignIn
 ) -> None:
     states = [f"state {number}" for number in range(40)]
     code = """
@@ -72,7 +72,9 @@ for number in range(40):
     assert [a != b and "-" in (a, b) for a, b in zip(*taken, strict=True)] == [True] * 40
 
 
-async def test_a_grant_is_swapped_by_one_process(database: Database, process: Start, grant: Grant) -> None:
+async def test_a_grant_is_swapped_by_one_process(
+    database: Database, process: Start, grant: OAuthGrant
+) -> None:
     code = """
 from dataclasses import replace
 from toolyard.auth.records import new_serial
@@ -113,13 +115,13 @@ async def test_a_process_waits_until_another_has_refreshed(database: Database, p
         assert await other.line() == "held"
 
         async def mine() -> None:
-            async with database.auth.refreshing("k"):
+            async with database.auth.refresh_lock("k"):
                 pass
 
         waiting = asyncio.create_task(mine())
         await asyncio.sleep(0.3)
         assert not waiting.done()
-        async with asyncio.timeout(30), database.auth.refreshing("another key"):
+        async with asyncio.timeout(30), database.auth.refresh_lock("another key"):
             pass
         await other.tell()
         await asyncio.wait_for(waiting, 30)
@@ -130,12 +132,12 @@ async def test_the_lock_of_a_killed_process_is_free_at_once(database: Database, 
     async with process(HOLD) as other:
         assert await other.line() == "held"
         await other.kill()
-        async with asyncio.timeout(30), database.auth.refreshing("k"):
+        async with asyncio.timeout(30), database.auth.refresh_lock("k"):
             pass
 
 
 async def test_a_counter_loses_nothing_between_processes(
-    database: Database, process: Start, grant: Grant
+    database: Database, process: Start, grant: OAuthGrant
 ) -> None:
     """What a refresh does: hold, read, write, in three processes at once."""
     code = """
@@ -166,7 +168,7 @@ from toolyard.types.audit import AuditEntry
 from toolyard.types.account import Role
 mine, _ = await database.registry.instance(OWNER, "instance-1")
 async def work(number):
-    await database.people.add_user(f"{NAME} {number}", Role.USER)
+    await database.accounts.add_user(f"{NAME} {number}", Role.USER)
     assert await database.registry.save_instance(replace(mine, name=f"{NAME} {number}"))
     await database.audit.write(AuditEntry(1.0, "x", NAME))
 say("ready")
@@ -182,7 +184,7 @@ say("done")
         for one in (first, second):
             await one.tell()
         assert [await one.line() for one in (first, second)] == ["done", "done"]
-    assert len(await database.people.users()) == 121
+    assert len(await database.accounts.users()) == 121
     assert len([one async for one in database.audit.export()]) == 120
 
 
@@ -191,7 +193,7 @@ async def test_a_process_killed_while_it_writes_breaks_nothing(database: Databas
 from toolyard.types.account import Role
 number = 0
 while True:
-    await database.people.add_user(f"user {number}", Role.USER)
+    await database.accounts.add_user(f"user {number}", Role.USER)
     say(number)
     number += 1
 """
@@ -199,8 +201,8 @@ while True:
         for _ in range(20):
             last = await other.line()
         await other.kill()
-    users = await database.people.users()
+    users = await database.accounts.users()
     # All that was answered is there.
     assert len(users) > int(last)
     async with asyncio.timeout(30):
-        await database.people.add_user("mine", Role.USER)
+        await database.accounts.add_user("mine", Role.USER)

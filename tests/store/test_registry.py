@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from toolyard.auth.records import Grant, Pending
+from toolyard.auth.records import OAuthGrant, PendingSignIn
 from toolyard.registry.errors import NotFound, Taken
 from toolyard.store import Database
 from toolyard.store.repositories import registry as stored
@@ -64,7 +64,11 @@ async def test_two_servers_may_use_the_same_ids_for_their_choices(
 
 
 async def test_a_deleted_server_takes_its_instances_and_sign_ins_along(
-    database: Database, instance: Instance, grant: Grant, pending: Pending, rows: Callable[[str], Any]
+    database: Database,
+    instance: Instance,
+    grant: OAuthGrant,
+    pending: PendingSignIn,
+    rows: Callable[[str], Any],
 ) -> None:
     await database.auth.put_grant(instance.grant_key, grant)
     await database.auth.put_grant("user:x:files", grant)
@@ -83,7 +87,12 @@ async def test_a_deleted_server_takes_its_instances_and_sign_ins_along(
 
 
 async def test_instances_of_a_choice_that_is_gone_start_again(
-    database: Database, ann: User, server: RegistryServer, instance: Instance, grant: Grant, pending: Pending
+    database: Database,
+    ann: User,
+    server: RegistryServer,
+    instance: Instance,
+    grant: OAuthGrant,
+    pending: PendingSignIn,
 ) -> None:
     kept = Instance(
         "instance-2", ann.id, server.id, "c-oauth", "work", "Work", state=InstanceState.READY, reason="fine"
@@ -207,7 +216,7 @@ async def test_a_saved_instance_is_replaced_but_not_moved(
 
 
 async def test_another_choice_drops_the_sign_in_of_the_first(
-    database: Database, instance: Instance, grant: Grant, pending: Pending
+    database: Database, instance: Instance, grant: OAuthGrant, pending: PendingSignIn
 ) -> None:
     await database.auth.put_grant(instance.grant_key, grant)
     await database.registry.save_instance(replace(instance, name="Same choice"))
@@ -220,18 +229,24 @@ async def test_another_choice_drops_the_sign_in_of_the_first(
 
 async def test_what_was_learned_is_noted(database: Database, instance: Instance) -> None:
     registry = database.registry
-    await registry.set_state(instance.id, InstanceState.NEEDS_REAUTH, "refused\0 \ud800" + "x" * 50_000)
+    await registry.set_instance_state(
+        instance.id, InstanceState.NEEDS_REAUTH, "refused\0 \ud800" + "x" * 50_000
+    )
     found = await registry.instance(instance.user_id, instance.id)
     assert found is not None
     assert found[0].state is InstanceState.NEEDS_REAUTH
     assert found[0].reason is not None
     assert found[0].reason.startswith("refused\ufffd ?xxx")
     assert found[0].value == instance.value
-    await registry.set_state("instance-9", InstanceState.READY, None)
+    await registry.set_instance_state("instance-9", InstanceState.READY, None)
 
 
 async def test_a_deleted_instance_takes_its_sign_ins_along(
-    database: Database, instance: Instance, grant: Grant, pending: Pending, rows: Callable[[str], Any]
+    database: Database,
+    instance: Instance,
+    grant: OAuthGrant,
+    pending: PendingSignIn,
+    rows: Callable[[str], Any],
 ) -> None:
     await database.auth.put_grant(instance.grant_key, grant)
     await database.auth.put_pending(pending)
@@ -242,13 +257,13 @@ async def test_a_deleted_instance_takes_its_sign_ins_along(
 
 
 async def test_a_new_host_drops_what_was_given_to_the_old_one(
-    database: Database, ann: User, server: RegistryServer, instance: Instance, grant: Grant
+    database: Database, ann: User, server: RegistryServer, instance: Instance, grant: OAuthGrant
 ) -> None:
     public = Instance("instance-2", ann.id, server.id, "c-public", "p", "P", state=InstanceState.READY)
     await database.registry.add_instance(public)
-    await database.registry.set_state(instance.id, InstanceState.READY, None)
+    await database.registry.set_instance_state(instance.id, InstanceState.READY, None)
     await database.auth.put_grant(instance.grant_key, grant)
-    await database.registry.drop_grants(server.id)
+    await database.registry.reset_instances(server.id)
     found = {one.id: one for one, _ in await database.registry.instances(ann.id)}
     assert found[public.id] == public
     assert (found[instance.id].state, found[instance.id].value) == (InstanceState.PENDING, None)
@@ -272,14 +287,14 @@ async def test_of_many_who_take_a_slug_at_once_one_gets_it(database: Database, i
 async def test_no_instance_gets_a_choice_that_is_being_removed(
     database: Database, server: RegistryServer, instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reset, entered, go_on = stored._reset, threading.Event(), threading.Event()
+    reset, entered, go_on = stored._reset_sign_ins, threading.Event(), threading.Event()
 
     def slowly(*words: Any) -> None:
         entered.set()
         assert go_on.wait(30)
         reset(*words)
 
-    monkeypatch.setattr(stored, "_reset", slowly)
+    monkeypatch.setattr(stored, "_reset_sign_ins", slowly)
     registry = database.registry
     saving = asyncio.create_task(registry.save_server(replace(server, choices=server.choices[1:])))
     assert await asyncio.to_thread(entered.wait, 20)
@@ -331,7 +346,7 @@ async def test_a_list_takes_the_same_few_queries_however_long_it_is(
     def count(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         statements.append(statement)
 
-    reader = database._workshop.engines.reader
+    reader = database._executor.engines.reader
     event.listen(reader, "before_cursor_execute", count)
     assert len(await database.registry.instances(ann.id)) == 31
     assert len(statements) == 3

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import LargeBinary, update
 from tests.store.conftest import KEY
 
-from toolyard.auth.records import Client, Grant, Pending
+from toolyard.auth.records import Client, OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.store.errors import KeyUnusable, Unreadable, WrongKey
-from toolyard.store.key_rotation import SEALED, Rekeyed
+from toolyard.store.key_rotation import ENCRYPTED_COLUMNS, KeyRotationResult
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.tables import auth_grants, metadata
 from toolyard.types.registry import Instance, RegistryServer
@@ -23,15 +23,15 @@ BETWEEN = {"secret_key": NEW, "former_key": KEY}
 
 def test_the_former_key_opens_and_seals_nothing() -> None:
     old, new = Cipher(KEY), Cipher(NEW, KEY)
-    assert new.open(old.seal(b"secret", "here"), "here") == b"secret"
+    assert new.decrypt(old.encrypt(b"secret", "here"), "here") == b"secret"
     with pytest.raises(Unreadable):
-        old.open(new.seal(b"secret", "here"), "here")
-    sealed = new.reseal(old.seal(b"secret", "here"), "here")
+        old.decrypt(new.encrypt(b"secret", "here"), "here")
+    sealed = new.reencrypt(old.encrypt(b"secret", "here"), "here")
     assert sealed is not None
-    assert Cipher(NEW).open(sealed, "here") == b"secret"
-    assert new.reseal(sealed, "here") is None
+    assert Cipher(NEW).decrypt(sealed, "here") == b"secret"
+    assert new.reencrypt(sealed, "here") is None
     with pytest.raises(Unreadable):
-        new.reseal(old.seal(b"secret", "there"), "here")
+        new.reencrypt(old.encrypt(b"secret", "there"), "here")
     with pytest.raises(KeyUnusable, match="the former secret key has 5 characters"):
         Cipher(NEW, "short")
 
@@ -44,23 +44,23 @@ def test_no_sealed_column_is_forgotten() -> None:
     }
     columns = [column for table in metadata.sorted_tables for column in table.c]
     found = {f"{each.table.name}.{each.name}" for each in columns if isinstance(each.type, LargeBinary)}
-    assert found - open_ == {f"{column.table.name}.{column.name}" for column, _ in SEALED}
+    assert found - open_ == {f"{column.table.name}.{column.name}" for column, _ in ENCRYPTED_COLUMNS}
 
 
 @pytest.fixture
 async def full(
-    database: Database, instance: Instance, grant: Grant, client: Client, pending: Pending
+    database: Database, instance: Instance, grant: OAuthGrant, client: Client, pending: PendingSignIn
 ) -> None:
     """A database with something sealed in every column."""
     await database.auth.put_grant("one", grant)
     await database.auth.put_client(client)
     await database.auth.put_pending(pending)
-    await database.people.put_sign_in("d" * 64, b"a sign-in", 2_000_000_000.0)
+    await database.accounts.put_sign_in("d" * 64, b"a sign-in", 2_000_000_000.0)
 
 
 async def held(database: Database, server_id: str) -> list[object]:
     """All that is sealed and can be looked at more than once."""
-    (user,) = await database.people.users()
+    (user,) = await database.accounts.users()
     grant = await database.auth.grant("one")
     assert grant is not None
     client = await database.auth.client(grant.issuer, grant.client.redirect_uri)
@@ -71,23 +71,23 @@ async def held(database: Database, server_id: str) -> list[object]:
 
 @pytest.mark.usefixtures("full")
 async def test_everything_is_readable_with_both_and_afterwards_with_the_new_one(
-    reopen: Open, server: RegistryServer, pending: Pending
+    reopen: Open, server: RegistryServer, pending: PendingSignIn
 ) -> None:
     before = await held(await reopen(), server.id)
     between = await reopen(**BETWEEN)
     assert await held(between, server.id) == before
-    assert await between.rekeying.rekey() == Rekeyed(sealed=6, lost=0)
-    assert await between.rekeying.rekey() == Rekeyed(sealed=0, lost=0)
+    assert await between.key_rotation.reencrypt_all() == KeyRotationResult(reencrypted=6, unreadable=0)
+    assert await between.key_rotation.reencrypt_all() == KeyRotationResult(reencrypted=0, unreadable=0)
     after = await reopen(secret_key=NEW)
     assert await held(after, server.id) == before
     assert await after.auth.take_pending(pending.state) == pending
-    assert await after.people.take_sign_in("d" * 64, 0.0) == b"a sign-in"
+    assert await after.accounts.take_sign_in("d" * 64, 0.0) == b"a sign-in"
     with pytest.raises(WrongKey):
         await reopen()
 
 
 @pytest.mark.usefixtures("full")
-async def test_who_forgets_the_former_key_too_early_is_told(reopen: Open, grant: Grant) -> None:
+async def test_who_forgets_the_former_key_too_early_is_told(reopen: Open, grant: OAuthGrant) -> None:
     between = await reopen(**BETWEEN)
     await between.auth.put_grant("two", grant)
     with pytest.raises(WrongKey) as wrong:
@@ -98,11 +98,11 @@ async def test_who_forgets_the_former_key_too_early_is_told(reopen: Open, grant:
 
 
 @pytest.mark.usefixtures("full")
-async def test_what_no_key_opens_is_counted_and_left(reopen: Open, grant: Grant) -> None:
+async def test_what_no_key_opens_is_counted_and_left(reopen: Open, grant: OAuthGrant) -> None:
     between = await reopen(**BETWEEN)
     damaged = update(auth_grants).values(body=b"\x01" + b"damaged" * 5)
-    await between._workshop.write(lambda connection: connection.execute(damaged))
-    assert await between.rekeying.rekey() == Rekeyed(sealed=5, lost=1)
+    await between._executor.write(lambda connection: connection.execute(damaged))
+    assert await between.key_rotation.reencrypt_all() == KeyRotationResult(reencrypted=5, unreadable=1)
     after = await reopen(secret_key=NEW)
     with pytest.raises(Unreadable):
         await after.auth.grant("one")
@@ -110,19 +110,19 @@ async def test_what_no_key_opens_is_counted_and_left(reopen: Open, grant: Grant)
 
 @pytest.mark.usefixtures("full")
 async def test_a_replica_with_the_former_key_alone_stops_encrypting_and_is_not_ready(
-    reopen: Open, grant: Grant
+    reopen: Open, grant: OAuthGrant
 ) -> None:
     old, between = await reopen(), await reopen(**BETWEEN)
-    await old.ready()
+    await old.ping()
     # Until the end of the rotation both work, and what the old key encrypts is encrypted anew.
     await old.auth.put_grant("two", grant)
-    await between.rekeying.rekey()
-    await between.ready()
+    await between.key_rotation.reencrypt_all()
+    await between.ping()
     with pytest.raises(WrongKey):
-        await old.ready()
+        await old.ping()
     with pytest.raises(WrongKey, match="nothing was stored"):
         await old.auth.put_grant("three", grant)
     after = await reopen(secret_key=NEW)
-    await after.ready()
+    await after.ping()
     assert await after.auth.grant("two") == grant
     assert await after.auth.grant("three") is None

@@ -7,33 +7,33 @@ from typing import Any
 
 import pytest
 
-from toolyard.results.result_store import Kept, handle_of
-from toolyard.results.retention import Bounds
+from toolyard.results.result_store import StoredResult, make_handle
+from toolyard.results.retention import Retention
 from toolyard.store import Database
 from toolyard.store.errors import DatabaseUnavailable
 from toolyard.types.account import User
 from toolyard.types.principal import Principal
 from toolyard.types.server import Trust
 
-KEPT = Kept("a long text", Trust.UNTRUSTED, "srv")
+KEPT = StoredResult("a long text", Trust.UNTRUSTED, "srv")
 
 
 async def test_a_users_results_go_with_the_user(
     database: Database, ann: User, bob: User, rows: Callable[[str], Awaitable[list[Any]]]
 ) -> None:
     for user in (ann, bob):
-        await database.results.of(Principal(user.id)).keep(handle_of(KEPT), KEPT)
-    await database.people.delete_user(ann.id)
+        await database.results.for_principal(Principal(user.id)).save(make_handle(KEPT), KEPT)
+    await database.accounts.delete_user(ann.id)
     assert [row["principal"] for row in await rows("results")] == [bob.id]
 
 
 async def test_other_replicas_read_them(
     database: Database, reopen: Callable[..., Awaitable[Database]]
 ) -> None:
-    await database.results.of(Principal("ann")).keep(handle_of(KEPT), KEPT)
-    there = (await reopen()).results.of(Principal("ann"))
+    await database.results.for_principal(Principal("ann")).save(make_handle(KEPT), KEPT)
+    there = (await reopen()).results.for_principal(Principal("ann"))
     assert await there.has_any()
-    assert await there.read(handle_of(KEPT)) == KEPT
+    assert await there.read(make_handle(KEPT)) == KEPT
 
 
 async def test_while_the_database_is_away_memory_serves(
@@ -42,11 +42,11 @@ async def test_while_the_database_is_away_memory_serves(
     async def away(work: object) -> Any:
         raise DatabaseUnavailable("it is away")
 
-    ann, bob = (database.results.of(Principal(name)) for name in ("ann", "bob"))
+    ann, bob = (database.results.for_principal(Principal(name)) for name in ("ann", "bob"))
     with monkeypatch.context() as patched:
-        patched.setattr(database._workshop, "write", away)
-        patched.setattr(database._workshop, "read", away)
-        await ann.keep("h", KEPT)
+        patched.setattr(database._executor, "write", away)
+        patched.setattr(database._executor, "read", away)
+        await ann.save("h", KEPT)
         assert await ann.read("h") == KEPT
         assert await ann.has_any()
         assert await bob.read("h") is None
@@ -56,17 +56,19 @@ async def test_while_the_database_is_away_memory_serves(
 
 
 async def test_what_no_database_can_name_is_kept_in_memory(database: Database) -> None:
-    odd = database.results.of(Principal("no\0name"))
+    odd = database.results.for_principal(Principal("no\0name"))
     assert not await odd.has_any()
-    await odd.keep("h", KEPT)
+    await odd.save("h", KEPT)
     assert await odd.read("h") == KEPT
 
 
 async def test_the_bounds_can_be_others(
     database: Database, rows: Callable[[str], Awaitable[list[Any]]]
 ) -> None:
-    small = database.results.within(Bounds(seconds=60, most=1)).of(Principal("ann"))
+    small = database.results.within(Retention(seconds=60, max_total_bytes=1)).for_principal(Principal("ann"))
     for text in ("one", "two"):
-        kept = Kept(text, Trust.TRUSTED)
-        await small.keep(handle_of(kept), kept)
-    assert [row["handle"] for row in await rows("results")] == [handle_of(Kept("two", Trust.TRUSTED))]
+        kept = StoredResult(text, Trust.TRUSTED)
+        await small.save(make_handle(kept), kept)
+    assert [row["handle"] for row in await rows("results")] == [
+        make_handle(StoredResult("two", Trust.TRUSTED))
+    ]

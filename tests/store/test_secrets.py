@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth.records import Client, Grant, Pending
+from toolyard.auth.records import Client, OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.types.account import User
 from toolyard.types.registry import Instance, RegistryServer
@@ -46,7 +46,7 @@ async def everything(database: Database, database_url: str | None, tmp_path: Pat
                 found += [bytes(x) if isinstance(x, bytes | memoryview) else str(x).encode() for x in row]
         return b"\0".join(found)
 
-    return await database._workshop.read(dump)
+    return await database._executor.read(dump)
 
 
 @pytest.fixture
@@ -56,11 +56,11 @@ async def full(
     server: RegistryServer,
     instance: Instance,
     client: Client,
-    grant: Grant,
-    pending: Pending,
+    grant: OAuthGrant,
+    pending: PendingSignIn,
 ) -> Database:
     """Everything secret is in it, some of it more than once."""
-    await database.people.put_sign_in("digest", b"the-nonce-of-a-sign-in", 1.0)
+    await database.accounts.put_sign_in("digest", b"the-nonce-of-a-sign-in", 1.0)
     await database.registry.save_server(server)
     await database.registry.save_instance(replace(instance, name="Changed"))
     await database.auth.put_client(client)
@@ -93,7 +93,7 @@ async def test_the_search_finds_what_is_not_secret(
 
 
 async def test_the_secrets_are_there(
-    full: Database, instance: Instance, grant: Grant, pending: Pending, client: Client
+    full: Database, instance: Instance, grant: OAuthGrant, pending: PendingSignIn, client: Client
 ) -> None:
     found = await full.registry.instance(instance.user_id, instance.id)
     assert found is not None
@@ -102,7 +102,7 @@ async def test_the_secrets_are_there(
     assert await full.auth.grant(instance.grant_key) == grant
     assert await full.auth.take_pending("the-state") == pending
     assert await full.auth.client(client.issuer, client.redirect_uri) == client
-    assert await full.people.take_sign_in("digest", 0.0) == b"the-nonce-of-a-sign-in"
+    assert await full.accounts.take_sign_in("digest", 0.0) == b"the-nonce-of-a-sign-in"
 
 
 async def test_the_key_file_says_nothing_about_the_key_in_use(tmp_path: Path) -> None:

@@ -48,14 +48,14 @@ async def listening(database: Database, until: Any, channel: str = "c") -> Async
     """One who listens, and hears others too."""
     listener = Listener(database, channel)
     try:
-        await until(lambda: bool(listener.heard) and database.signals.hears)
+        await until(lambda: bool(listener.heard) and database.signals.is_listening)
         yield listener
     finally:
         await listener.end()
 
 
 def is_sqlite(database: Database) -> bool:
-    return database._workshop.engines.kind == "sqlite"
+    return database._executor.engines.kind == "sqlite"
 
 
 async def test_everybody_here_hears_it_once(
@@ -104,11 +104,11 @@ async def test_what_is_not_kept_is_not_told(
     async with listening(database, until) as listener:
 
         def work(connection: Connection) -> None:
-            database.signals.tell(connection, "c", "never")
+            database.signals.notify(connection, "c", "never")
             raise StoreError("it failed")
 
         with pytest.raises(StoreError, match="it failed"):
-            await database._workshop.write(work)
+            await database._executor.write(work)
         await database.signals.send("c", "kept")
         await until(lambda: listener.words == ["kept"])
 
@@ -119,8 +119,8 @@ async def test_what_is_said_to_others_only_is_not_heard_here(
     other = await reopen()
     async with listening(database, until) as here, listening(other, until) as there:
         before = len(there.heard)
-        work: Any = lambda connection: database.signals.tell(connection, "c", "a", here=False)  # noqa: E731
-        await database._workshop.write(work)
+        work: Any = lambda connection: database.signals.notify(connection, "c", "a", include_local=False)  # noqa: E731
+        await database._executor.write(work)
         if not is_sqlite(database):
             await until(lambda: len(there.heard) > before)
         await database.signals.send("c", "b")
@@ -130,7 +130,7 @@ async def test_what_is_said_to_others_only_is_not_heard_here(
 async def test_a_slow_listener_is_told_to_look_again(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signals, "_WAITING", 3)
+    monkeypatch.setattr(signals, "_MAX_PENDING_MESSAGES", 3)
     heard = database.signals.listen("c")
     assert await anext(heard) == ""
     await database.signals.send("c", "same")
@@ -138,7 +138,7 @@ async def test_a_slow_listener_is_told_to_look_again(
     for number in range(20):
         await database.signals.send("c", str(number))
     listener = next(iter(database.signals._listeners["c"]))
-    assert list(listener._waiting) == [""]
+    assert list(listener._pending) == [""]
     await heard.aclose()
 
 
@@ -208,7 +208,7 @@ async def test_what_we_write_ourselves_is_no_reason_to_look_again(
     tmp_path: Path, until: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = await Database.open(tmp_path, url=None, secret_key=KEY)
-    looks, look = 0, database._workshop.file_version
+    looks, look = 0, database._executor.file_version
 
     async def counted() -> object:
         nonlocal looks
@@ -216,12 +216,12 @@ async def test_what_we_write_ourselves_is_no_reason_to_look_again(
         looks += 1
         return seen
 
-    monkeypatch.setattr(database._workshop, "file_version", counted)
+    monkeypatch.setattr(database._executor, "file_version", counted)
     async with listening(database, until) as listener:
         # Once because it begins to listen, and once after the first look.
         await until(lambda: listener.heard == ["", ""])
         for number in range(3):
-            await database.people.add_user(f"user {number}", Role.USER)
+            await database.accounts.add_user(f"user {number}", Role.USER)
             await until(lambda number=number: looks > number + 2)
         assert listener.heard == ["", ""]
     await database.close()
@@ -253,7 +253,7 @@ async def test_after_a_lost_connection_everybody_looks_again(
         await until(lambda: there.heard == ["", ""])
         for _ in range(2):
             before = len(there.heard)
-            await here._workshop.write(lambda connection: connection.execute(killing).all())
+            await here._executor.write(lambda connection: connection.execute(killing).all())
             await until(lambda before=before: len(there.heard) > before)
             assert there.heard[-1] == ""
             await here.signals.send("c", "a")
@@ -277,7 +277,7 @@ async def test_a_file_that_cannot_be_looked_at_for_a_while_is_looked_at_again(
     async with listening(database, until) as listener:
         before = len(listener.heard)
         with monkeypatch.context() as patched:
-            patched.setattr(database._workshop, "file_version", broken)
+            patched.setattr(database._executor, "file_version", broken)
             await asyncio.wait_for(failed.wait(), 30)
         await until(lambda: len(listener.heard) > before)
         assert listener.heard[-1] == ""

@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import Connection, func, select, text
 from tests.store.conftest import KEY
 
-from toolyard.auth.records import Pending
+from toolyard.auth.records import PendingSignIn
 from toolyard.store import Database, expiry
 from toolyard.store.sql.tables import approvals, attempts, audit, auth_pending, sessions
-from toolyard.types.account import Role, Session
+from toolyard.types.account import BrowserSession, Role
 from toolyard.types.approval import Approval
 from toolyard.types.audit import AuditEntry
 
@@ -25,13 +25,13 @@ Open = Callable[..., Awaitable[Database]]
 
 async def count(database: Database, table: Any) -> int:
     query = select(func.count()).select_from(table)
-    return await database._workshop.read(lambda connection: connection.execute(query).scalar_one())
+    return await database._executor.read(lambda connection: connection.execute(query).scalar_one())
 
 
 async def noted(database: Database, *days: float) -> None:
     """Entries of so many days ago."""
     for age in days:
-        database.audit.note(AuditEntry(at=NOW - age * DAY, action="a", actor="ann"))
+        database.audit.record(AuditEntry(at=NOW - age * DAY, action="a", actor="ann"))
     await database.audit.write(AuditEntry(at=NOW, action="last", actor="ann"))
 
 
@@ -44,47 +44,49 @@ async def then(reopen: Open) -> Database:
 async def test_old_entries_of_the_audit_log_go_in_batches(
     then: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expiry, "_BATCH", 3)
-    monkeypatch.setattr(expiry, "_PAUSE", 0.0)
+    monkeypatch.setattr(expiry, "_BATCH_ROWS", 3)
+    monkeypatch.setattr(expiry, "_BATCH_PAUSE_SECONDS", 0.0)
     await noted(then, *[100.0] * 7, 90.5, 89.5, 1.0)
-    assert await then.sweeping.sweep(90) == 8
+    assert await then.expiry.delete_expired(90) == 8
     assert [(NOW - each.at) / DAY async for each in then.audit.export()] == [89.5, 1.0, 0.0]
-    assert await then.sweeping.sweep(90) == 0
+    assert await then.expiry.delete_expired(90) == 0
 
 
 async def test_entries_of_a_clock_that_was_ahead_stop_nothing_and_go_with_the_next(
     then: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expiry, "_BATCH", 3)
-    monkeypatch.setattr(expiry, "_PAUSE", 0.0)
+    monkeypatch.setattr(expiry, "_BATCH_ROWS", 3)
+    monkeypatch.setattr(expiry, "_BATCH_PAUSE_SECONDS", 0.0)
     await noted(then, 100.0, *[-3_000.0] * 8, 95.0, 93.0, -3_000.0, 80.0, -3_000.0)
-    assert await then.sweeping.sweep(90) == 11
+    assert await then.expiry.delete_expired(90) == 11
     left = [-3_000.0, 80.0, -3_000.0, 0.0]
     assert [(NOW - each.at) / DAY async for each in then.audit.export()] == left
-    assert await then.sweeping.sweep(90) == 0
+    assert await then.expiry.delete_expired(90) == 0
 
 
-async def test_nothing_waits_for_a_time_that_a_wrong_clock_set(then: Database, pending: Pending) -> None:
-    await then.people.add_attempt("typed", NOW + 3_000 * DAY)
+async def test_nothing_waits_for_a_time_that_a_wrong_clock_set(
+    then: Database, pending: PendingSignIn
+) -> None:
+    await then.accounts.add_attempt("typed", NOW + 3_000 * DAY)
     await then.auth.put_pending(replace(pending, began_at=NOW + 3_000 * DAY))
-    await then.sweeping.sweep(90)
+    await then.expiry.delete_expired(90)
     assert [await count(then, table) for table in (attempts, auth_pending)] == [0, 0]
 
 
 async def test_zero_days_keep_everything(then: Database) -> None:
     await noted(then, 10_000.0)
-    assert await then.sweeping.sweep(0) == 0
+    assert await then.expiry.delete_expired(0) == 0
     assert await count(then, audit) == 2
 
 
-async def test_what_has_ended_goes_and_what_counts_stays(then: Database, pending: Pending) -> None:
-    ann = await then.people.add_user("Ann", Role.USER)
-    await then.people.add_session("1" * 64, Session("one", ann.id, NOW - DAY, NOW + DAY))
-    await then.people.add_session("2" * 64, Session("two", ann.id, NOW - DAY, NOW - 1))
-    await then.people.add_attempt("typed", NOW - 2 * DAY)
+async def test_what_has_ended_goes_and_what_counts_stays(then: Database, pending: PendingSignIn) -> None:
+    ann = await then.accounts.add_user("Ann", Role.USER)
+    await then.accounts.add_session("1" * 64, BrowserSession("one", ann.id, NOW - DAY, NOW + DAY))
+    await then.accounts.add_session("2" * 64, BrowserSession("two", ann.id, NOW - DAY, NOW - 1))
+    await then.accounts.add_attempt("typed", NOW - 2 * DAY)
     await then.auth.put_pending(replace(pending, began_at=NOW - 2 * DAY))
-    await then.approvals.ask(approval("old", NOW - 31 * DAY))
-    await then.sweeping.sweep(90)
+    await then.approvals.add(approval("old", NOW - 31 * DAY))
+    await then.expiry.delete_expired(90)
     tables = (sessions, attempts, auth_pending, approvals)
     assert [await count(then, table) for table in tables] == [1, 0, 0, 0]
 
@@ -97,16 +99,16 @@ async def test_two_replicas_do_not_sweep_at_once(postgres_url: str, tmp_path: Pa
     loop = asyncio.get_running_loop()
 
     def hold(connection: Connection) -> None:
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": expiry._LOCK})
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": expiry._EXPIRY_LOCK_ID})
         loop.call_soon_threadsafe(held.set)
         asyncio.run_coroutine_threadsafe(go.wait(), loop).result(60)
 
-    holding = asyncio.create_task(then._workshop.write(hold))
+    holding = asyncio.create_task(then._executor.write(hold))
     await held.wait()
-    assert await other.sweeping.sweep(90) == 0
+    assert await other.expiry.delete_expired(90) == 0
     go.set()
     await holding
-    assert await other.sweeping.sweep(90) == 1
+    assert await other.expiry.delete_expired(90) == 1
     for each in (then, other):
         await each.close()
 
@@ -118,13 +120,13 @@ def approval(id: str, at: float) -> Approval:
 async def test_nothing_is_deleted_for_a_day_after_the_clock_was_set(reopen: Open) -> None:
     now, elapsed = NOW, 0.0
     database = await reopen(clock=lambda: now)
-    sweeper = expiry.Sweeping(database._workshop, lambda: now, monotonic=lambda: elapsed)
+    sweeper = expiry.ExpiredRowCleanup(database._executor, lambda: now, monotonic=lambda: elapsed)
     await noted(database, 1.0, 80.0)
     now, elapsed = NOW + 366 * DAY, 60.0
-    assert await sweeper.sweep(90) == 0
+    assert await sweeper.delete_expired(90) == 0
     elapsed += DAY - 1
     now += DAY - 1
-    assert await sweeper.sweep(90) == 0
+    assert await sweeper.delete_expired(90) == 0
     assert await count(database, audit) == 3
     elapsed += 2
-    assert await sweeper.sweep(90) == 3
+    assert await sweeper.delete_expired(90) == 3

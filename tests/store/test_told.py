@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from toolyard.store import Database
-from toolyard.store.change_feed.signals import SERVERS, TOKENS
-from toolyard.types.account import ApiToken, Right, Role, Session, TokenScope, User
+from toolyard.store.change_feed.signals import REGISTRY_CHANNEL, REVOKED_ACCESS_CHANNEL
+from toolyard.types.account import ApiToken, BrowserSession, Right, Role, TokenScope, User
 from toolyard.types.registry import Instance, InstanceState, RegistryServer
 
 Told = Callable[[str, Awaitable[Any]], Awaitable[list[str]]]
@@ -29,7 +29,7 @@ def told(database: Database, until: Callable[..., Awaitable[None]]) -> Told:
         heard: list[str] = []
         listening = asyncio.create_task(collect(channel, heard))
         # Others are heard, and what that leads to has been read.
-        await until(lambda: heard and database.signals.hears)
+        await until(lambda: heard and database.signals.is_listening)
         await asyncio.sleep(0)
         await change
         await database.signals.send(channel, "over")
@@ -44,35 +44,38 @@ def told(database: Database, until: Callable[..., Awaitable[None]]) -> Told:
 @pytest.fixture
 async def token(database: Database, ann: User) -> ApiToken:
     made = ApiToken("token-1", ann.id, "t", TokenScope(frozenset({Right.CALL})), 1.0)
-    await database.people.add_token("digest-1", made)
+    await database.accounts.add_token("digest-1", made)
     return made
 
 
 async def test_whoever_loses_a_right_is_named(
     database: Database, ann: User, token: ApiToken, told: Told
 ) -> None:
-    people = database.people
+    people = database.accounts
     for number in range(3):
-        await people.add_session(f"d{number}", Session(f"s{number}", ann.id, 1.0, 9e9))
-    assert await told(TOKENS, people.end_session("d0")) == [ann.id]
-    assert await told(TOKENS, people.end_session("d0")) == []
-    assert await told(TOKENS, people.end_sessions(ann.id)) == [ann.id]
-    assert await told(TOKENS, people.delete_token("somebody", token.id)) == []
-    assert await told(TOKENS, people.delete_token(ann.id, token.id)) == [ann.id]
-    assert await told(TOKENS, people.set_role(ann.id, Role.ADMIN)) == [ann.id]
-    assert await told(TOKENS, people.disable_user(ann.id, True)) == [ann.id]
-    assert await told(TOKENS, people.disable_user(ann.id, False)) == []
-    assert await told(TOKENS, people.delete_user(ann.id)) == [ann.id]
+        await people.add_session(f"d{number}", BrowserSession(f"s{number}", ann.id, 1.0, 9e9))
+    assert await told(REVOKED_ACCESS_CHANNEL, people.end_session("d0")) == [ann.id]
+    assert await told(REVOKED_ACCESS_CHANNEL, people.end_session("d0")) == []
+    assert await told(REVOKED_ACCESS_CHANNEL, people.end_sessions(ann.id)) == [ann.id]
+    assert await told(REVOKED_ACCESS_CHANNEL, people.delete_token("somebody", token.id)) == []
+    assert await told(REVOKED_ACCESS_CHANNEL, people.delete_token(ann.id, token.id)) == [ann.id]
+    assert await told(REVOKED_ACCESS_CHANNEL, people.set_role(ann.id, Role.ADMIN)) == [ann.id]
+    assert await told(REVOKED_ACCESS_CHANNEL, people.set_disabled(ann.id, True)) == [ann.id]
+    assert await told(REVOKED_ACCESS_CHANNEL, people.set_disabled(ann.id, False)) == []
+    assert await told(REVOKED_ACCESS_CHANNEL, people.delete_user(ann.id)) == [ann.id]
 
 
 async def test_what_takes_nothing_away_is_not_told(
     database: Database, ann: User, token: ApiToken, told: Told
 ) -> None:
-    people = database.people
-    assert await told(TOKENS, people.touch_user(ann.id, 5.0)) == []
-    assert await told(TOKENS, people.touch_token(token.id, 5.0)) == []
-    assert await told(TOKENS, people.add_session("d", Session("s", ann.id, 1.0, 9e9))) == []
-    assert await told(TOKENS, people.extend_session("d", 9e9)) == []
+    people = database.accounts
+    assert await told(REVOKED_ACCESS_CHANNEL, people.touch_user(ann.id, 5.0)) == []
+    assert await told(REVOKED_ACCESS_CHANNEL, people.touch_token(token.id, 5.0)) == []
+    assert (
+        await told(REVOKED_ACCESS_CHANNEL, people.add_session("d", BrowserSession("s", ann.id, 1.0, 9e9)))
+        == []
+    )
+    assert await told(REVOKED_ACCESS_CHANNEL, people.extend_session("d", 9e9)) == []
 
 
 async def test_every_change_of_the_registry_is_told(
@@ -80,14 +83,16 @@ async def test_every_change_of_the_registry_is_told(
 ) -> None:
     registry = database.registry
     one = Instance("instance-1", ann.id, server.id, "c-header", "slug", "Name")
-    assert await told(SERVERS, registry.add_server(server)) == [server.id]
-    assert await told(SERVERS, registry.save_server(replace(server, name="Other"))) == [server.id]
-    assert await told(SERVERS, registry.save_server(replace(server, id="none", name="None"))) == []
-    assert await told(SERVERS, registry.add_instance(one)) == [one.id]
-    assert await told(SERVERS, registry.save_instance(replace(one, name="Other"))) == [one.id]
-    assert await told(SERVERS, registry.set_state(one.id, InstanceState.READY, None)) == [one.id]
-    assert await told(SERVERS, registry.set_state("none", InstanceState.READY, None)) == []
-    assert await told(SERVERS, registry.drop_grants(server.id)) == [server.id]
-    assert await told(SERVERS, registry.delete_instance("somebody", one.id)) == []
-    assert await told(SERVERS, registry.delete_instance(ann.id, one.id)) == [one.id]
-    assert await told(SERVERS, registry.delete_server(server.id)) == [server.id]
+    assert await told(REGISTRY_CHANNEL, registry.add_server(server)) == [server.id]
+    assert await told(REGISTRY_CHANNEL, registry.save_server(replace(server, name="Other"))) == [server.id]
+    assert await told(REGISTRY_CHANNEL, registry.save_server(replace(server, id="none", name="None"))) == []
+    assert await told(REGISTRY_CHANNEL, registry.add_instance(one)) == [one.id]
+    assert await told(REGISTRY_CHANNEL, registry.save_instance(replace(one, name="Other"))) == [one.id]
+    assert await told(REGISTRY_CHANNEL, registry.set_instance_state(one.id, InstanceState.READY, None)) == [
+        one.id
+    ]
+    assert await told(REGISTRY_CHANNEL, registry.set_instance_state("none", InstanceState.READY, None)) == []
+    assert await told(REGISTRY_CHANNEL, registry.reset_instances(server.id)) == [server.id]
+    assert await told(REGISTRY_CHANNEL, registry.delete_instance("somebody", one.id)) == []
+    assert await told(REGISTRY_CHANNEL, registry.delete_instance(ann.id, one.id)) == [one.id]
+    assert await told(REGISTRY_CHANNEL, registry.delete_server(server.id)) == [server.id]

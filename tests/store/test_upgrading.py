@@ -23,7 +23,7 @@ async def open_database(data: Path, url: str | None) -> Database:
 
 
 async def tables(database: Database) -> set[str]:
-    return await database._workshop.read(lambda c: set(inspect(c).get_table_names()))
+    return await database._executor.read(lambda c: set(inspect(c).get_table_names()))
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ async def old(database_url: str | None, tmp_path: Path, monkeypatch: pytest.Monk
         for module in (migrate, open):
             patched.setattr(module, "HEAD", "0001")
         database = await open_database(tmp_path, database_url)
-        user = await database.people.add_user("Ann", Role.USER)
+        user = await database.accounts.add_user("Ann", Role.USER)
         assert not SINCE_0001 & await tables(database)
         await database.close()
     return user.id
@@ -51,12 +51,12 @@ async def test_a_database_at_the_first_revision_gets_the_other_tables(
         return compare_metadata(MigrationContext.configure(connection), metadata)
 
     database = await open_database(tmp_path, database_url)
-    assert await database._workshop.read(migrate.version) == migrate.HEAD
+    assert await database._executor.read(migrate.read_schema_version) == migrate.HEAD
     assert await tables(database) >= SINCE_0001
-    assert await database._workshop.read(differences) == []
-    assert await database.people.user(old) is not None
+    assert await database._executor.read(differences) == []
+    assert await database.accounts.user(old) is not None
     await database.chats.create(Chat("chat-1", old, "", 1.0, 1.0))
-    await database.people.delete_user(old)
+    await database.accounts.delete_user(old)
     assert await database.chats.get(old, "chat-1") is None
     await database.close()
 
@@ -94,13 +94,13 @@ async def test_roles_that_were_granted_and_open_invites_survive_the_upgrade(
         for module in (migrate, open):
             patched.setattr(module, "HEAD", "0004")
         before = await open_database(tmp_path, database_url)
-        await before._workshop.write(fill)
+        await before._executor.write(fill)
         await before.close()
     database = await open_database(tmp_path, database_url)
-    roles = {user.id: user.role for user in await database.people.users()}
+    roles = {user.id: user.role for user in await database.accounts.users()}
     assert roles == {id_: role for id_, _, _, _, role in accounts}
-    assert await database.people.invite("invited", 1.0) == Invite("invited", 100.0)
-    assert await database.people.invite("somebody who is gone", 1.0) is None
+    assert await database.accounts.find_invite("invited", 1.0) == Invite("invited", 100.0)
+    assert await database.accounts.find_invite("somebody who is gone", 1.0) is None
     await database.close()
 
 
@@ -109,7 +109,7 @@ async def test_of_many_who_open_it_at_once_one_changes_it(
 ) -> None:
     opened = await asyncio.gather(*(open_database(tmp_path, database_url) for _ in range(4)))
     for database in opened:
-        assert await database.people.user(old) is not None
+        assert await database.accounts.user(old) is not None
         assert await database.chats.chats(old) == []
         await database.close()
 
@@ -120,19 +120,19 @@ async def test_whoever_comes_while_another_changes_the_tables_waits_however_long
     import psycopg
 
     monkeypatch.setattr(
-        dialects, "POSTGRESQL_SESSION", dialects.POSTGRESQL_SESSION.replace("'30s'", "'200ms'")
+        dialects, "POSTGRESQL_SESSION_SETUP", dialects.POSTGRESQL_SESSION_SETUP.replace("'30s'", "'200ms'")
     )
     waiting = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         " AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '400 milliseconds'"
     )
     async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
-        await other.execute("SELECT pg_advisory_lock(%s)", (migrate._LOCK,))
+        await other.execute("SELECT pg_advisory_lock(%s)", (migrate._MIGRATION_LOCK_ID,))
         opening_it = asyncio.create_task(open_database(tmp_path, postgres_url))
         async with asyncio.timeout(60):
             while not opening_it.done() and (await (await other.execute(waiting)).fetchone()) == (0,):
                 await asyncio.sleep(0.05)
-        await other.execute("SELECT pg_advisory_unlock(%s)", (migrate._LOCK,))
+        await other.execute("SELECT pg_advisory_unlock(%s)", (migrate._MIGRATION_LOCK_ID,))
         database = await opening_it
-    assert await database._workshop.read(migrate.version) == migrate.HEAD
+    assert await database._executor.read(migrate.read_schema_version) == migrate.HEAD
     await database.close()

@@ -14,9 +14,9 @@ from urllib.parse import urlencode
 import pytest
 
 from toolyard.errors import ServerError
-from toolyard.net import Net
+from toolyard.net import OutboundHttp
 from toolyard.protocol.framing import Line
-from toolyard.transports.stdio.supervisor import Nursery
+from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.types.server import StdioSpec
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Recorder:
         self.losses: list[ServerError] = []
         self.something = asyncio.Event()
 
-    def accepts(self, undecoded: Line) -> bool:
+    def should_decode(self, undecoded: Line) -> bool:
         return True
 
     def on_message(self, message: object, size: int = 0) -> None:
@@ -60,16 +60,16 @@ async def recorder() -> Recorder:
 
 
 @pytest.fixture
-async def nursery() -> AsyncIterator[Nursery]:
+async def nursery() -> AsyncIterator[ProcessSupervisor]:
     """Children's guardian, sent home at the end."""
-    made = Nursery()
+    made = ProcessSupervisor()
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def net() -> AsyncIterator[Net]:
-    made = Net()
+async def net() -> AsyncIterator[OutboundHttp]:
+    made = OutboundHttp()
     yield made
     await made.close()
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from toolyard.transports.stdio.child_process import Child
+from toolyard.transports.stdio.child_process import ChildProcess
 
 pytestmark = pytest.mark.both_loops
 Until = Callable[..., Awaitable[None]]
@@ -23,16 +23,16 @@ class Parent:
         self.errors = b""
         self.told: list[str] = []
 
-    def on_output(self, data: bytes) -> None:
+    def on_stdout(self, data: bytes) -> None:
         self.output += data
 
-    def on_errors(self, data: bytes) -> None:
+    def on_stderr(self, data: bytes) -> None:
         self.errors += data
 
-    def on_output_end(self) -> None:
+    def on_stdout_closed(self) -> None:
         self.told.append("output ended")
 
-    def on_errors_end(self) -> None:
+    def on_stderr_closed(self) -> None:
         self.told.append("errors ended")
 
     def on_exit(self) -> None:
@@ -40,9 +40,9 @@ class Parent:
 
 
 @asynccontextmanager
-async def running(*words: str) -> AsyncIterator[tuple[Parent, Child]]:
+async def running(*words: str) -> AsyncIterator[tuple[Parent, ChildProcess]]:
     parent = Parent()
-    child = Child(parent, words, cwd=None, env=dict(os.environ))
+    child = ChildProcess(parent, words, cwd=None, env=dict(os.environ))
     try:
         yield parent, child
     finally:
@@ -53,7 +53,7 @@ async def test_what_is_written_comes_back_and_every_end_is_told(until: Until) ->
     async with running("sh", "-c", "echo oops >&2; cat; exit 3") as (parent, child):
         assert child.write(b"hello\n")
         await until(lambda: parent.output == b"hello\n")
-        child.end_input()
+        child.write_eof()
         await until(lambda: len(parent.told) == 3)
         assert sorted(parent.told) == ["errors ended", "exited", "output ended"]
         assert parent.errors == b"oops\n"
@@ -85,13 +85,13 @@ async def test_a_child_that_closes_its_output_is_seen_to_do_so_while_it_lives(un
 async def test_writing_more_than_is_read_makes_the_writer_wait(until: Until) -> None:
     async with running("sh", "-c", "read line; cat") as (parent, child):
         assert child.write(b"x" * 1_000_000)
-        flow = asyncio.ensure_future(child.flow())
+        flow = asyncio.ensure_future(child.drain())
         await asyncio.wait({flow}, timeout=0.1)
         assert not flow.done()
         assert child.write(b"\n")
         assert child.write(b"the rest\n")
         await asyncio.wait_for(flow, 30)
-        child.end_input()
+        child.write_eof()
         await until(lambda: "exited" in parent.told)
         assert parent.output == b"the rest\n"
 
@@ -99,7 +99,7 @@ async def test_writing_more_than_is_read_makes_the_writer_wait(until: Until) -> 
 async def test_what_was_written_before_the_end_is_still_sent(until: Until) -> None:
     async with running("sh", "-c", "sleep 0.2; wc -c") as (parent, child):
         child.write(b"x" * 300_000)
-        child.end_input()
+        child.write_eof()
         assert not child.write(b"too late")
         await until(lambda: "exited" in parent.told)
         assert parent.output.strip() == b"300000"
@@ -110,14 +110,14 @@ async def test_writing_to_a_child_that_no_longer_reads_says_so(until: Until) -> 
         await until(lambda: parent.output == b"closed\n")
         assert not child.write(b"hello\n")
         assert not child.write(b"hello again\n")
-        await child.flow()
+        await child.drain()
 
 
 async def test_closing_kills_and_lets_go_while_much_is_unsent(until: Until) -> None:
     async with running("sleep", "60") as (parent, child):
         child.write(b"x" * 1_000_000)
         child.close()
-        await asyncio.wait_for(child.flow(), 30)
+        await asyncio.wait_for(child.drain(), 30)
         await until(lambda: parent.told == ["exited"])
         assert child.returncode == -9
 
@@ -134,4 +134,4 @@ async def test_an_exit_is_noticed_where_processes_have_no_descriptors(
 @pytest.mark.parametrize("words", [("/no/such/command",), ("/etc/passwd",), ("sh\0", "-c", "true")])
 async def test_a_child_that_cannot_be_started_leaves_nothing(words: tuple[str, ...]) -> None:
     with pytest.raises((OSError, ValueError)):
-        Child(Parent(), words, cwd=None, env={})
+        ChildProcess(Parent(), words, cwd=None, env={})

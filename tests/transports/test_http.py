@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from toolyard.errors import BadAnswer, OutcomeUnknown, Unreachable
-from toolyard.net import Net
+from toolyard.net import OutboundHttp
 from toolyard.protocol.pending import Message
 from toolyard.transports.sse import SseTransport
-from toolyard.transports.streamable_http import HttpTransport
+from toolyard.transports.streamable_http import StreamableHttpTransport
 from toolyard.types.server import HttpSpec
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ HELLO: Message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
 
 
 async def test_sending_returns_when_the_answer_was_handed_over(
-    url: Url, net: Net, recorder: Recorder
+    url: Url, net: OutboundHttp, recorder: Recorder
 ) -> None:
-    transport = HttpTransport(HttpSpec(url("good")), net)
+    transport = StreamableHttpTransport(HttpSpec(url("good")), net)
     await transport.open(recorder)
-    transport.adopt("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28", modern=True)
     await transport.send(call(7, "hello"))
     assert [message["id"] for message in recorder.messages] == [7]
     await transport.close()
@@ -44,22 +44,24 @@ async def test_sending_returns_when_the_answer_was_handed_over(
 
 
 async def test_an_answer_on_a_stream_is_heard_before_the_stream_ends(
-    url: Url, net: Net, recorder: Recorder
+    url: Url, net: OutboundHttp, recorder: Recorder
 ) -> None:
-    transport = HttpTransport(HttpSpec(url("sse-stays-open")), net)
+    transport = StreamableHttpTransport(HttpSpec(url("sse-stays-open")), net)
     await transport.open(recorder)
-    transport.adopt("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28", modern=True)
     async with asyncio.timeout(30):
         await transport.send(call(7, "hello"))
     assert recorder.messages[0]["result"]["content"][0]["text"] == "hello"
     await transport.close()
 
 
-async def test_everything_on_a_stream_is_handed_on_in_order(url: Url, net: Net, recorder: Recorder) -> None:
-    transport = HttpTransport(HttpSpec(url("good", era="legacy")), net)
+async def test_everything_on_a_stream_is_handed_on_in_order(
+    url: Url, net: OutboundHttp, recorder: Recorder
+) -> None:
+    transport = StreamableHttpTransport(HttpSpec(url("good", era="legacy")), net)
     await transport.open(recorder)
     await transport.send(HELLO)
-    transport.adopt("2025-06-18", modern=False)
+    transport.set_protocol_version("2025-06-18", modern=False)
     steps = {"name": "steps", "arguments": {"count": 3, "every": 0}, "_meta": {"progressToken": 7}}
     await transport.send({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": steps})
     progress = [m["params"]["progress"] for m in recorder.messages if m.get("method")]
@@ -69,41 +71,41 @@ async def test_everything_on_a_stream_is_handed_on_in_order(url: Url, net: Net, 
 
 
 async def test_a_session_is_kept_and_ended_and_never_taken_into_the_modern_era(
-    url: Url, net: Net, recorder: Recorder, seen: Callable[[], Any]
+    url: Url, net: OutboundHttp, recorder: Recorder, seen: Callable[[], Any]
 ) -> None:
-    transport = HttpTransport(HttpSpec(url("good", era="legacy")), net)
+    transport = StreamableHttpTransport(HttpSpec(url("good", era="legacy")), net)
     await transport.open(recorder)
     await transport.send(HELLO)
-    transport.adopt("2025-06-18", modern=False)
-    assert transport.facts().session
-    assert not transport.closing_cancels
+    transport.set_protocol_version("2025-06-18", modern=False)
+    assert transport.get_info().has_session
+    assert not transport.cancels_on_disconnect
     await transport.send(call(2))
     await transport.close()
     await transport.close()
     assert [entry["verb"] for entry in seen()] == ["POST", "POST", "DELETE"]
-    transport.adopt("2026-07-28", modern=True)
-    assert transport.closing_cancels
-    assert not transport.facts().session
+    transport.set_protocol_version("2026-07-28", modern=True)
+    assert transport.cancels_on_disconnect
+    assert not transport.get_info().has_session
 
 
 async def test_a_server_that_does_not_answer_a_goodbye_holds_nobody_up(
-    url: Url, net: Net, recorder: Recorder
+    url: Url, net: OutboundHttp, recorder: Recorder
 ) -> None:
-    transport = HttpTransport(HttpSpec(url("stalls-at-goodbye", era="legacy")), net)
+    transport = StreamableHttpTransport(HttpSpec(url("stalls-at-goodbye", era="legacy")), net)
     await transport.open(recorder)
     await transport.send(HELLO)
-    transport.adopt("2025-06-18", modern=False)
+    transport.set_protocol_version("2025-06-18", modern=False)
     async with asyncio.timeout(30):
         await transport.close()
 
 
 async def test_the_configured_headers_yield_to_those_of_the_protocol(
-    url: Url, net: Net, recorder: Recorder, seen: Callable[[], Any]
+    url: Url, net: OutboundHttp, recorder: Recorder, seen: Callable[[], Any]
 ) -> None:
     spec = HttpSpec(url("good"), headers={"accept": "text/html", "X-Mine": "yes", "mcp-method": "wrong"})
-    transport = HttpTransport(spec, net)
+    transport = StreamableHttpTransport(spec, net)
     await transport.open(recorder)
-    transport.adopt("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28", modern=True)
     await transport.send(call(1))
     headers = seen()[0]["headers"]
     assert headers["accept"] == "application/json, text/event-stream"
@@ -112,7 +114,9 @@ async def test_the_configured_headers_yield_to_those_of_the_protocol(
     await transport.close()
 
 
-async def test_the_older_transport_loses_its_stream_once(url: Url, net: Net, recorder: Recorder) -> None:
+async def test_the_older_transport_loses_its_stream_once(
+    url: Url, net: OutboundHttp, recorder: Recorder
+) -> None:
     transport = SseTransport(HttpSpec(url("stream-ends", era="sse")), net)
     await transport.open(recorder)
     await transport.send(HELLO)
@@ -129,7 +133,7 @@ async def test_the_older_transport_loses_its_stream_once(url: Url, net: Net, rec
 
 
 async def test_the_older_transport_hears_answers_though_its_posts_are_slow_to_end(
-    url: Url, net: Net, recorder: Recorder
+    url: Url, net: OutboundHttp, recorder: Recorder
 ) -> None:
     transport = SseTransport(HttpSpec(url("post-stays-open", era="sse")), net)
     await transport.open(recorder)
@@ -139,7 +143,7 @@ async def test_the_older_transport_hears_answers_though_its_posts_are_slow_to_en
     await transport.close()
 
 
-async def test_an_open_that_fails_leaves_nothing(url: Url, net: Net, recorder: Recorder) -> None:
+async def test_an_open_that_fails_leaves_nothing(url: Url, net: OutboundHttp, recorder: Recorder) -> None:
     transport = SseTransport(HttpSpec(url("endpoint", when="always", to="http://elsewhere/")), net)
     with pytest.raises(BadAnswer, match="another origin"):
         await transport.open(recorder)

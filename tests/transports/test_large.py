@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from toolyard.errors import BadAnswer, OutcomeUnknown
-from toolyard.net import Net
+from toolyard.net import OutboundHttp
 from toolyard.protocol import byte_buffer
 from toolyard.protocol.pending import Message
 from toolyard.transports.sse import SseTransport
-from toolyard.transports.stdio.supervisor import Nursery
+from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.stdio.transport import StdioTransport
-from toolyard.transports.streamable_http import HttpTransport
+from toolyard.transports.streamable_http import StreamableHttpTransport
 from toolyard.types.server import HttpSpec, StdioSpec
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ TEXTS = {1: "a", 2: "b", 3: "c"}
 def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
     """All the memory that was taken for large answers."""
     taken: Taken = []
-    real = byte_buffer._huge_pages
+    real = byte_buffer._map_huge_pages
 
     def take(size: int) -> mmap.mmap | None:
         if (memory := real(size)) is None:
@@ -43,7 +43,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
         taken.append(weakref.ref(memory))
         return memory
 
-    monkeypatch.setattr(byte_buffer, "_huge_pages", take)
+    monkeypatch.setattr(byte_buffer, "_map_huge_pages", take)
     return taken
 
 
@@ -68,11 +68,11 @@ WHOLE = {id: (text, TIMES) for id, text in TEXTS.items()}
 
 @pytest.mark.parametrize("mode", ["good", "no-length", "packed", "sse-answers"])
 async def test_large_answers_at_once_do_not_mix_over_http(
-    mode: str, url: Url, net: Net, recorder: Recorder, taken: Taken
+    mode: str, url: Url, net: OutboundHttp, recorder: Recorder, taken: Taken
 ) -> None:
-    transport = HttpTransport(HttpSpec(url(mode)), net)
+    transport = StreamableHttpTransport(HttpSpec(url(mode)), net)
     await transport.open(recorder)
-    transport.adopt("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28", modern=True)
     await asyncio.gather(*(transport.send(call(id, text)) for id, text in TEXTS.items()))
     assert texts(recorder) == WHOLE
     assert (len(taken), left(taken)) == (3, 0)
@@ -81,7 +81,7 @@ async def test_large_answers_at_once_do_not_mix_over_http(
 
 @pytest.mark.both_loops
 async def test_large_answers_in_a_row_do_not_mix_over_stdio(
-    spec: Spec, nursery: Nursery, recorder: Recorder, taken: Taken
+    spec: Spec, nursery: ProcessSupervisor, recorder: Recorder, taken: Taken
 ) -> None:
     transport = StdioTransport(spec("good"), nursery)
     await transport.open(recorder)
@@ -95,7 +95,7 @@ async def test_large_answers_in_a_row_do_not_mix_over_stdio(
 
 
 async def test_large_answers_in_a_row_do_not_mix_on_the_stream_of_the_older_transport(
-    url: Url, net: Net, recorder: Recorder, taken: Taken
+    url: Url, net: OutboundHttp, recorder: Recorder, taken: Taken
 ) -> None:
     transport = SseTransport(HttpSpec(url("good", era="sse")), net)
     await transport.open(recorder)
@@ -108,11 +108,11 @@ async def test_large_answers_in_a_row_do_not_mix_on_the_stream_of_the_older_tran
 
 
 async def test_what_came_of_a_large_answer_goes_when_the_connection_breaks(
-    url: Url, net: Net, recorder: Recorder, taken: Taken
+    url: Url, net: OutboundHttp, recorder: Recorder, taken: Taken
 ) -> None:
-    transport = HttpTransport(HttpSpec(url("closes-in-answer", length="60000000")), net)
+    transport = StreamableHttpTransport(HttpSpec(url("closes-in-answer", length="60000000")), net)
     await transport.open(recorder)
-    transport.adopt("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28", modern=True)
     with pytest.raises(OutcomeUnknown, match="in the middle of its answer"):
         await transport.send(call(1))
     assert (len(taken), left(taken)) == (1, 0)
@@ -120,11 +120,11 @@ async def test_what_came_of_a_large_answer_goes_when_the_connection_breaks(
 
 
 async def test_what_came_of_a_large_answer_goes_when_its_call_is_cancelled(
-    url: Url, net: Net, recorder: Recorder, taken: Taken
+    url: Url, net: OutboundHttp, recorder: Recorder, taken: Taken
 ) -> None:
-    transport = HttpTransport(HttpSpec(url("drips", every="60")), net)
+    transport = StreamableHttpTransport(HttpSpec(url("drips", every="60")), net)
     await transport.open(recorder)
-    transport.adopt("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28", modern=True)
     sending = asyncio.ensure_future(transport.send(call(1, "a")))
     async with asyncio.timeout(30):
         while not taken:
@@ -137,11 +137,11 @@ async def test_what_came_of_a_large_answer_goes_when_its_call_is_cancelled(
 
 
 async def test_a_large_answer_that_is_no_json_is_an_error_with_its_beginning(
-    url: Url, net: Net, recorder: Recorder, taken: Taken
+    url: Url, net: OutboundHttp, recorder: Recorder, taken: Taken
 ) -> None:
-    transport = HttpTransport(HttpSpec(url("bad-json-at-length")), net)
+    transport = StreamableHttpTransport(HttpSpec(url("bad-json-at-length")), net)
     await transport.open(recorder)
-    transport.adopt("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28", modern=True)
     with pytest.raises(BadAnswer, match=r'something that is not JSON: \{"jsonrpc": "2.0",$'):
         await transport.send(call(1))
     assert (len(taken), left(taken)) == (1, 0)
@@ -149,11 +149,11 @@ async def test_a_large_answer_that_is_no_json_is_an_error_with_its_beginning(
 
 
 async def test_an_answer_over_the_limit_is_not_put_together_to_its_end(
-    url: Url, net: Net, recorder: Recorder, taken: Taken
+    url: Url, net: OutboundHttp, recorder: Recorder, taken: Taken
 ) -> None:
-    transport = HttpTransport(HttpSpec(url("oversize-without-length")), net, limit=20_000_000)
+    transport = StreamableHttpTransport(HttpSpec(url("oversize-without-length")), net, limit=20_000_000)
     await transport.open(recorder)
-    transport.adopt("2026-07-28", modern=True)
+    transport.set_protocol_version("2026-07-28", modern=True)
     with pytest.raises(BadAnswer, match="over the limit of 20000000"):
         await transport.send(call(1))
     assert (len(taken), left(taken)) == (1, 0)
@@ -161,7 +161,7 @@ async def test_an_answer_over_the_limit_is_not_put_together_to_its_end(
 
 
 async def test_large_lines_that_are_no_messages_are_noise_like_any_other(
-    spec: Spec, nursery: Nursery, recorder: Recorder, taken: Taken
+    spec: Spec, nursery: ProcessSupervisor, recorder: Recorder, taken: Taken
 ) -> None:
     transport = StdioTransport(spec("large-noise"), nursery)
     await transport.open(recorder)
@@ -169,6 +169,6 @@ async def test_large_lines_that_are_no_messages_are_noise_like_any_other(
     while not recorder.messages:
         await recorder.next()
     assert [message["result"]["content"][0]["text"] for message in recorder.messages] == ["hello"]
-    assert transport.facts().noise == 3
+    assert transport.get_info().skipped_lines == 3
     assert left(taken) == 0
     await transport.close()

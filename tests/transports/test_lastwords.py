@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolyard.transports.stdio.stderr_tail import last_words
+from toolyard.transports.stdio.stderr_tail import find_failure_line
 
 STACK = """\
 file:///srv/dist/main.js:23
@@ -77,4 +77,4 @@ starting
     ],
 )
 def test_the_line_that_says_what_happened(said: str, told: str) -> None:
-    assert last_words(said.splitlines()) == told
+    assert find_failure_line(said.splitlines()) == told

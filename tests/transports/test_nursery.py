@@ -18,7 +18,11 @@ from tests.processes import lives
 
 from toolyard.errors import Unreachable
 from toolyard.transports.stdio import watchdog
-from toolyard.transports.stdio.supervisor import BASE_VARIABLES, Nursery, child_environment
+from toolyard.transports.stdio.supervisor import (
+    INHERITED_VARIABLES,
+    ProcessSupervisor,
+    build_child_environment,
+)
 from toolyard.transports.stdio.transport import StdioTransport
 from toolyard.types.server import StdioSpec
 
@@ -63,11 +67,11 @@ ESCAPE = textwrap.dedent("""
 OWNER_OF_ESCAPE = textwrap.dedent("""
     import asyncio, sys
     from toolyard.types.server import StdioSpec
-    from toolyard.transports.stdio.supervisor import Nursery
+    from toolyard.transports.stdio.supervisor import ProcessSupervisor
     from toolyard.transports.stdio.transport import StdioTransport
 
     async def main():
-        await StdioTransport(StdioSpec(sys.executable, tuple(sys.argv[1:])), Nursery()).open(None)
+        await StdioTransport(StdioSpec(sys.executable, tuple(sys.argv[1:])), ProcessSupervisor()).open(None)
         await asyncio.Event().wait()
 
     asyncio.run(main())
@@ -91,7 +95,9 @@ class Owner:
         assert self.process.stdout.readline() == b"ready\n"
         me = psutil.Process(self.process.pid)
         needle = f"{self.process.pid}:"
-        self.family = [pid for pid, mark in watchdog.marked().items() if mark.startswith(needle)]
+        self.family = [
+            pid for pid, mark in watchdog.find_marked_processes().items() if mark.startswith(needle)
+        ]
         self.watchdogs = [child.pid for child in me.children() if "watchdog.py" in " ".join(child.cmdline())]
         assert len(self.family) == 6
         assert len(self.watchdogs) == 1
@@ -129,22 +135,22 @@ async def test_without_its_watchdog_what_is_left_is_swept_by_the_next_toolyard(
     owner.process.wait(30)
     # Those who read the end of their input go by themselves; the others stay, until someone sweeps.
     await until(lambda: sum(lives(pid) for pid in owner.family) <= 4)
-    nursery = Nursery()
-    nursery.prepare()
+    nursery = ProcessSupervisor()
+    nursery.prepare_start()
     await until(lambda: not any(lives(pid) for pid in owner.family))
     await nursery.close()
 
 
 async def test_the_children_of_a_living_toolyard_are_never_swept(
-    owner: Owner, nursery: Nursery, until: Until
+    owner: Owner, nursery: ProcessSupervisor, until: Until
 ) -> None:
-    nursery.prepare()
+    nursery.prepare_start()
     await nursery.close()
     assert all(lives(pid) for pid in owner.family)
 
 
 async def test_a_watchdog_that_was_killed_is_replaced_and_told_of_everyone(
-    nursery: Nursery, spec: Callable[..., StdioSpec], recorder: Recorder, until: Until
+    nursery: ProcessSupervisor, spec: Callable[..., StdioSpec], recorder: Recorder, until: Until
 ) -> None:
     def watchdogs() -> list[psutil.Process]:
         return [child for child in psutil.Process().children() if "watchdog.py" in " ".join(child.cmdline())]
@@ -162,12 +168,12 @@ async def test_a_watchdog_that_was_killed_is_replaced_and_told_of_everyone(
 
 async def test_an_environment_is_small_and_the_servers_own_wins() -> None:
     inherited = {"PATH": "/bin", "HOME": "/home/me", "SECRET": "x", "TOOLYARD_SECRET_KEY": "y"}
-    assert child_environment({"HOME": "/else", "MORE": "z"}, inherited) == {
+    assert build_child_environment({"HOME": "/else", "MORE": "z"}, inherited) == {
         "PATH": "/bin",
         "HOME": "/else",
         "MORE": "z",
     }
-    assert not any("TOKEN" in name or "KEY" in name or "SECRET" in name for name in BASE_VARIABLES)
+    assert not any("TOKEN" in name or "KEY" in name or "SECRET" in name for name in INHERITED_VARIABLES)
 
 
 async def test_proxies_are_passed_on_without_their_passwords() -> None:
@@ -177,31 +183,31 @@ async def test_proxies_are_passed_on_without_their_passwords() -> None:
         "ALL_PROXY": "socks5h://proxy.example",
         "NO_PROXY": "localhost,.example",
     }
-    assert child_environment({}, inherited) == {
+    assert build_child_environment({}, inherited) == {
         "HTTP_PROXY": "http://proxy.example:3128",
         "https_proxy": "proxy.example:3128",
         "ALL_PROXY": "socks5h://proxy.example",
         "NO_PROXY": "localhost,.example",
     }
     own = {"HTTP_PROXY": "http://its:own@proxy.example"}
-    assert child_environment(own, inherited)["HTTP_PROXY"] == own["HTTP_PROXY"]
+    assert build_child_environment(own, inherited)["HTTP_PROXY"] == own["HTTP_PROXY"]
 
 
 async def test_a_process_is_named_by_its_start_and_not_by_its_number_alone() -> None:
-    assert watchdog.start_time(os.getpid()) != ""
-    assert watchdog.start_time(os.getpid()) == watchdog.start_time(os.getpid())
-    assert watchdog.start_time(2**22 + 1) == ""
+    assert watchdog.process_start_time(os.getpid()) != ""
+    assert watchdog.process_start_time(os.getpid()) == watchdog.process_start_time(os.getpid())
+    assert watchdog.process_start_time(2**22 + 1) == ""
 
 
-async def test_markers_are_told_apart(nursery: Nursery) -> None:
+async def test_markers_are_told_apart(nursery: ProcessSupervisor) -> None:
     (_, one), (_, two) = nursery.mark(), nursery.mark()
     assert one != two
-    sleeper = subprocess.Popen(["sleep", "60"], env={watchdog.VARIABLE: f"{one}0"})
+    sleeper = subprocess.Popen(["sleep", "60"], env={watchdog.MARKER_VARIABLE: f"{one}0"})
     try:
         # Child 1 must not take child 10 along.
-        assert watchdog.kill_marked(one) == 0
+        assert watchdog.kill_marked_processes(one) == 0
         assert sleeper.poll() is None
-        assert watchdog.kill_marked(f"{one}0") >= 1
+        assert watchdog.kill_marked_processes(f"{one}0") >= 1
         assert sleeper.wait(30) == -signal.SIGKILL
     finally:
         sleeper.kill()
@@ -209,28 +215,28 @@ async def test_markers_are_told_apart(nursery: Nursery) -> None:
 
 
 async def test_a_watchdog_that_cannot_be_started_is_told(
-    nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+    nursery: ProcessSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(Unreachable, match="the watchdog, without which no server is started"):
-        nursery.prepare()
+        nursery.prepare_start()
 
 
 async def test_a_marker_that_is_none_stops_no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, killed = watchdog.namespace(), list[int]()
+    here, killed = watchdog.pid_namespace(), list[int]()
     marks = {1: f"\u00b2:1:{here}", 2: f"{'9' * 5000}:1:{here}", 3: "7", 4: f"0:gone:{here}:x:1"}
-    monkeypatch.setattr(watchdog, "marked", lambda: marks)
-    monkeypatch.setattr(watchdog, "_kill", killed.append)
-    watchdog.sweep()
+    monkeypatch.setattr(watchdog, "find_marked_processes", lambda: marks)
+    monkeypatch.setattr(watchdog, "_send_sigkill", killed.append)
+    watchdog.kill_orphans()
     assert killed == [4]
 
 
 async def test_a_fork_leaves_the_children_of_its_parent_alone(
-    spec: Callable[..., StdioSpec], nursery: Nursery, recorder: Recorder
+    spec: Callable[..., StdioSpec], nursery: ProcessSupervisor, recorder: Recorder
 ) -> None:
     transport = StdioTransport(spec("good"), nursery)
     await transport.open(recorder)
-    child = psutil.Process(transport.facts().pid)
+    child = psutil.Process(transport.get_info().pid)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "getpid", lambda: child.pid)
         await transport.close()
@@ -248,7 +254,7 @@ async def escaped_daemon(file: Path, until: Until) -> int:
 
 
 async def test_a_daemon_without_parent_and_environment_ends_with_its_server(
-    nursery: Nursery, recorder: Recorder, tmp_path: Path, until: Until
+    nursery: ProcessSupervisor, recorder: Recorder, tmp_path: Path, until: Until
 ) -> None:
     one, two = (
         StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / name))), nursery)
@@ -276,14 +282,14 @@ async def test_a_daemon_without_parent_and_environment_ends_after_our_kill(
 
 
 async def test_a_sweep_spares_the_daemons_of_another_toolyard(
-    nursery: Nursery, recorder: Recorder, tmp_path: Path, until: Until
+    nursery: ProcessSupervisor, recorder: Recorder, tmp_path: Path, until: Until
 ) -> None:
     transport = StdioTransport(StdioSpec(sys.executable, ("-c", ESCAPE, str(tmp_path / "pid"))), nursery)
     await transport.open(recorder)
     daemon = await escaped_daemon(tmp_path / "pid", until)
-    other = Nursery()
-    other.prepare()
-    await other.sweep(other.mark()[1])
+    other = ProcessSupervisor()
+    other.prepare_start()
+    await other.kill_escaped(other.mark()[1])
     await other.close()
     assert lives(daemon)
     await transport.close()
@@ -293,9 +299,9 @@ async def test_a_watchdog_spares_a_process_that_got_the_number_of_a_group(tmp_pa
     """The number of a group that ended is given to others."""
     bystander = subprocess.Popen(["sleep", "600"], start_new_session=True)
     try:
-        watchdog.kill_group(bystander.pid, f"not {watchdog.start_time(bystander.pid)}")
+        watchdog.kill_group(bystander.pid, f"not {watchdog.process_start_time(bystander.pid)}")
         assert lives(bystander.pid)
-        watchdog.kill_group(bystander.pid, watchdog.start_time(bystander.pid))
+        watchdog.kill_group(bystander.pid, watchdog.process_start_time(bystander.pid))
         assert bystander.wait(30) == -signal.SIGKILL
     finally:
         bystander.kill()

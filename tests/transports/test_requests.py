@@ -13,9 +13,14 @@ from yarl import URL
 
 from toolyard.auth.provider import Challenge
 from toolyard.errors import HttpStatus, OutcomeUnknown, Unreachable
-from toolyard.net import Net
-from toolyard.transports.http_requests import Requests, fault, is_lost_session, tells_lost_session
-from toolyard.transports.transport import Ring, in_one_line
+from toolyard.net import OutboundHttp
+from toolyard.transports.http_requests import (
+    ServerHttpClient,
+    is_session_lost_message,
+    is_session_lost_status,
+    translate_request_error,
+)
+from toolyard.transports.transport import LogTail, to_single_line
 from toolyard.types.server import HttpSpec
 
 
@@ -48,11 +53,16 @@ class Keys:
     ],
 )
 async def test_refused_credentials_are_renewed_at_most_twice_and_nothing_is_sent_in_vain(
-    keys: list[str], status: int, sent: list[str], url: Callable[..., str], net: Net, seen: Callable[[], Any]
+    keys: list[str],
+    status: int,
+    sent: list[str],
+    url: Callable[..., str],
+    net: OutboundHttp,
+    seen: Callable[[], Any],
 ) -> None:
     auth = Keys(*keys)
     address = url("wants-the-right-key", when="always")
-    requests = Requests(
+    requests = ServerHttpClient(
         HttpSpec(address, headers={"Authorization": "configured", "X-More": "yes"}), net, auth
     )
     response = await requests.send("POST", requests.url, {"Content-Type": "application/json"}, b"{}")
@@ -65,16 +75,16 @@ async def test_refused_credentials_are_renewed_at_most_twice_and_nothing_is_sent
 
 
 async def test_a_guarded_request_does_not_reach_a_private_address(
-    url: Callable[..., str], net: Net, seen: Callable[[], Any]
+    url: Callable[..., str], net: OutboundHttp, seen: Callable[[], Any]
 ) -> None:
-    requests = Requests(HttpSpec(url("good")), net, None, guarded=True)
+    requests = ServerHttpClient(HttpSpec(url("good")), net, None, guarded=True)
     with pytest.raises(Unreachable, match="its address is private"):
         await requests.send("POST", requests.url, {}, b"{}")
     assert seen() == []
 
 
-async def test_no_cookie_is_kept(url: Callable[..., str], net: Net, seen: Callable[[], Any]) -> None:
-    requests = Requests(HttpSpec(url("sets-cookie", when="always")), net, None)
+async def test_no_cookie_is_kept(url: Callable[..., str], net: OutboundHttp, seen: Callable[[], Any]) -> None:
+    requests = ServerHttpClient(HttpSpec(url("sets-cookie", when="always")), net, None)
     for _ in range(2):
         (await requests.send("POST", requests.url, {}, b"{}")).close()
     assert all("cookie" not in entry["headers"] for entry in seen())
@@ -99,7 +109,7 @@ async def test_no_cookie_is_kept(url: Callable[..., str], net: Net, seen: Callab
 async def test_each_fault_says_whether_the_server_may_have_seen_the_request(
     error: Exception, kind: type[Exception], words: str
 ) -> None:
-    told = fault(error, URL("http://host:80/mcp"))
+    told = translate_request_error(error, URL("http://host:80/mcp"))
     assert type(told) is kind
     assert words in told.cause
 
@@ -129,43 +139,45 @@ KEPT = [
 @pytest.mark.parametrize(("code", "message"), LOST)
 async def test_known_ways_to_say_that_a_session_is_gone(code: int, message: str) -> None:
     body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": message}}
-    assert is_lost_session(body)
-    assert tells_lost_session(HttpStatus("", status=400, body=message.encode()))
-    assert not tells_lost_session(HttpStatus("", status=500, body=message.encode()))
+    assert is_session_lost_message(body)
+    assert is_session_lost_status(HttpStatus("", status=400, body=message.encode()))
+    assert not is_session_lost_status(HttpStatus("", status=500, body=message.encode()))
 
 
 @pytest.mark.parametrize(("code", "message"), KEPT)
 async def test_other_errors_do_not_end_a_session(code: int, message: str) -> None:
-    assert not is_lost_session({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": message}})
+    assert not is_session_lost_message(
+        {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": message}}
+    )
 
 
 async def test_a_404_ends_a_session_whatever_it_says() -> None:
-    assert tells_lost_session(HttpStatus("", status=404, body=b"<html>"))
-    assert not tells_lost_session(HttpStatus("", status=400, body=b"x" * 5000 + b"session not found"))
-    assert not is_lost_session(None)
-    assert not is_lost_session({"error": "session not found"})
+    assert is_session_lost_status(HttpStatus("", status=404, body=b"<html>"))
+    assert not is_session_lost_status(HttpStatus("", status=400, body=b"x" * 5000 + b"session not found"))
+    assert not is_session_lost_message(None)
+    assert not is_session_lost_message({"error": "session not found"})
 
 
 @given(st.text(), st.integers(1, 50))
 def test_a_servers_words_stand_in_one_printable_line(words: str, width: int) -> None:
-    line = in_one_line(words, width)
+    line = to_single_line(words, width)
     assert len(line) <= width
     assert line.isprintable()
     assert "  " not in line
 
 
 def test_colours_and_line_breaks_are_taken_out() -> None:
-    assert in_one_line("\x1b[1;31mError:\x1b[0m\r\n\tno\x07 tea ") == "Error: no\ufffd tea"
+    assert to_single_line("\x1b[1;31mError:\x1b[0m\r\n\tno\x07 tea ") == "Error: no\ufffd tea"
 
 
 @given(st.lists(st.text(max_size=30)), st.integers(1, 5))
 def test_a_ring_keeps_the_last_lines(lines: list[str], limit: int) -> None:
-    ring = Ring(limit=limit, width=10)
+    ring = LogTail(max_lines=limit, max_line_chars=10)
     for line in lines:
         ring.add(line)
     assert ring.lines == [line[:10] for line in lines][-limit:]
 
 
-async def test_an_address_that_is_none_is_refused_before_anything_is_sent(net: Net) -> None:
+async def test_an_address_that_is_none_is_refused_before_anything_is_sent(net: OutboundHttp) -> None:
     with pytest.raises(Unreachable, match="cannot be used"):
-        Requests(HttpSpec("http://[::1"), net, None)
+        ServerHttpClient(HttpSpec("http://[::1"), net, None)

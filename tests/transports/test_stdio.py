@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from toolyard.errors import OutcomeUnknown, Unreachable
-from toolyard.transports.stdio.supervisor import Nursery
+from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.stdio.transport import StdioTransport
 from toolyard.types.server import StdioSpec
 
@@ -28,7 +28,7 @@ CALL = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "e
 
 
 async def test_a_loss_is_told_once_and_nothing_can_be_sent_after_it(
-    spec: Spec, nursery: Nursery, recorder: Recorder
+    spec: Spec, nursery: ProcessSupervisor, recorder: Recorder
 ) -> None:
     transport = StdioTransport(spec("dies-in-call"), nursery)
     await transport.open(recorder)
@@ -41,11 +41,11 @@ async def test_a_loss_is_told_once_and_nothing_can_be_sent_after_it(
     await transport.close()
     await transport.close()
     assert len(recorder.losses) == 1
-    assert transport.facts().stderr[-1] == "MemoryError: no more"
+    assert transport.get_info().stderr[-1] == "MemoryError: no more"
 
 
 async def test_of_its_last_words_those_count_that_say_what_happened(
-    nursery: Nursery, recorder: Recorder
+    nursery: ProcessSupervisor, recorder: Recorder
 ) -> None:
     program = "echo 'error: no such agent' >&2; echo 'hint: there are: a, b' >&2; exit 2"
     transport = StdioTransport(StdioSpec("sh", ("-c", program)), nursery)
@@ -56,14 +56,16 @@ async def test_of_its_last_words_those_count_that_say_what_happened(
 
 
 async def test_a_whole_line_as_the_command_is_told_where_its_words_belong(
-    nursery: Nursery, recorder: Recorder
+    nursery: ProcessSupervisor, recorder: Recorder
 ) -> None:
     with pytest.raises(Unreachable, match="command not found: sh -c true") as failed:
         await StdioTransport(StdioSpec("sh -c true"), nursery).open(recorder)
     assert failed.value.hint == "'command' names the program alone, sh; what follows it belongs into 'args'"
 
 
-async def test_nothing_is_heard_after_a_close(spec: Spec, nursery: Nursery, recorder: Recorder) -> None:
+async def test_nothing_is_heard_after_a_close(
+    spec: Spec, nursery: ProcessSupervisor, recorder: Recorder
+) -> None:
     transport = StdioTransport(spec("good"), nursery)
     await transport.open(recorder)
     await transport.send(HELLO)
@@ -77,14 +79,14 @@ async def test_nothing_is_heard_after_a_close(spec: Spec, nursery: Nursery, reco
 
 
 async def test_lines_that_are_no_messages_are_counted_and_messages_are_not(
-    spec: Spec, nursery: Nursery, recorder: Recorder
+    spec: Spec, nursery: ProcessSupervisor, recorder: Recorder
 ) -> None:
     transport = StdioTransport(spec("noise-between"), nursery)
     await transport.open(recorder)
     for _ in range(2):
         await transport.send(HELLO)
     async with asyncio.timeout(30):
-        while transport.facts().noise < 4 * 7:
+        while transport.get_info().skipped_lines < 4 * 7:
             await asyncio.sleep(0.01)
     answers = [m for m in recorder.messages if isinstance(m, dict) and isinstance(m.get("result"), dict)]
     assert [answer["id"] for answer in answers if answer["id"] == 1] == [1, 1]
@@ -92,7 +94,7 @@ async def test_lines_that_are_no_messages_are_counted_and_messages_are_not(
 
 
 async def test_a_cancelled_close_still_leaves_nothing(
-    spec: Spec, nursery: Nursery, recorder: Recorder
+    spec: Spec, nursery: ProcessSupervisor, recorder: Recorder
 ) -> None:
     transport = StdioTransport(spec("stubborn-and-silent"), nursery)
     await transport.open(recorder)
@@ -115,7 +117,7 @@ for number, line in enumerate(sys.stdin.buffer, 1):
 
 
 async def test_what_a_child_does_not_read_does_not_pile_up(
-    nursery: Nursery, recorder: Recorder, tmp_path: Path
+    nursery: ProcessSupervisor, recorder: Recorder, tmp_path: Path
 ) -> None:
     words = ("-I", "-S", "-c", _READS_LATER, str(tmp_path / "now"))
     transport = StdioTransport(StdioSpec(sys.executable, words), nursery)
@@ -137,7 +139,7 @@ async def test_what_a_child_does_not_read_does_not_pile_up(
 
 
 async def test_the_number_of_a_server_that_exited_stays_its_own_until_its_group_has_ended(
-    nursery: Nursery, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    nursery: ProcessSupervisor, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the group that is signalled could be that of a stranger who got the number meanwhile."""
     transport = StdioTransport(StdioSpec("sh", ("-c", "sleep 600 >&- 2>&- <&- & exit 3")), nursery)

@@ -14,12 +14,12 @@ import aiohttp.web
 import pytest
 
 from toolyard.errors import BadAnswer
-from toolyard.net import Net
+from toolyard.net import OutboundHttp
 from toolyard.protocol.pending import Message
 from toolyard.transports.sse import SseTransport
-from toolyard.transports.stdio.supervisor import Nursery
+from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.stdio.transport import StdioTransport
-from toolyard.transports.streamable_http import HttpTransport
+from toolyard.transports.streamable_http import StreamableHttpTransport
 from toolyard.types.server import HttpSpec, StdioSpec
 
 if TYPE_CHECKING:
@@ -102,10 +102,10 @@ async def serving() -> AsyncIterator[Server]:
 
 @pytest.mark.parametrize("kind", ["json", "gzip"])
 async def test_over_http_the_call_is_refused_and_the_next_one_works(
-    kind: str, net: Net, recorder: Recorder
+    kind: str, net: OutboundHttp, recorder: Recorder
 ) -> None:
     async with serving() as server:
-        transport = HttpTransport(HttpSpec(f"{server.url}/{kind}"), net)
+        transport = StreamableHttpTransport(HttpSpec(f"{server.url}/{kind}"), net)
         await transport.open(recorder)
         with pytest.raises(BadAnswer, match=REFUSED):
             await transport.send(call(1))
@@ -115,10 +115,10 @@ async def test_over_http_the_call_is_refused_and_the_next_one_works(
 
 
 async def test_on_an_event_stream_the_call_is_refused_and_the_next_one_works(
-    net: Net, recorder: Recorder
+    net: OutboundHttp, recorder: Recorder
 ) -> None:
     async with serving() as server:
-        transport = HttpTransport(HttpSpec(f"{server.url}/sse"), net)
+        transport = StreamableHttpTransport(HttpSpec(f"{server.url}/sse"), net)
         await transport.open(recorder)
         await transport.send(call(1))
         await transport.send(call(2))
@@ -130,7 +130,7 @@ async def test_on_an_event_stream_the_call_is_refused_and_the_next_one_works(
 
 
 async def test_on_the_stream_of_the_older_transport_the_call_is_refused_and_the_next_one_works(
-    net: Net, recorder: Recorder
+    net: OutboundHttp, recorder: Recorder
 ) -> None:
     async with serving() as server:
         transport = SseTransport(HttpSpec(f"{server.url}/older"), net)
@@ -147,7 +147,7 @@ async def test_on_the_stream_of_the_older_transport_the_call_is_refused_and_the_
 
 @pytest.mark.both_loops
 async def test_over_stdio_the_call_is_refused_and_what_follows_keeps_its_order(
-    nursery: Nursery, recorder: Recorder
+    nursery: ProcessSupervisor, recorder: Recorder
 ) -> None:
     transport = StdioTransport(StdioSpec(sys.executable, ("-c", STDIO)), nursery)
     await transport.open(recorder)
@@ -163,13 +163,13 @@ async def test_over_stdio_the_call_is_refused_and_what_follows_keeps_its_order(
 
 
 async def test_over_stdio_a_connection_closes_while_a_large_message_is_decoded(
-    nursery: Nursery, recorder: Recorder
+    nursery: ProcessSupervisor, recorder: Recorder
 ) -> None:
     transport = StdioTransport(StdioSpec(sys.executable, ("-c", STDIO)), nursery)
     await transport.open(recorder)
     await transport.send(call(1))
     async with asyncio.timeout(30):
-        while transport._decoding is None:
+        while transport._decode_task is None:
             await asyncio.sleep(0)
         await transport.close()
     assert recorder.messages == []

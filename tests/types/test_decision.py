@@ -7,43 +7,50 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.types.decision import Decision, Link, Outcome, Verdict
+from toolyard.types.decision import Decision, DecisionStep, RuleOutcome, Verdict
 
-links = st.builds(Link, st.sampled_from(["one", "two"]), st.sampled_from(Outcome), st.just("because"))
+links = st.builds(
+    DecisionStep, st.sampled_from(["one", "two"]), st.sampled_from(RuleOutcome), st.just("because")
+)
 
 
-def decision(*outcomes: Outcome) -> Decision:
-    chain = tuple(Link(f"rule {at}", outcome, f"reason {at}") for at, outcome in enumerate(outcomes))
-    return Decision.of("repo/search", "repo_search", chain)
+def decision(*outcomes: RuleOutcome) -> Decision:
+    chain = tuple(DecisionStep(f"rule {at}", outcome, f"reason {at}") for at, outcome in enumerate(outcomes))
+    return Decision.from_chain("repo/search", "repo_search", chain)
 
 
 def test_nothing_against_it_allows() -> None:
     assert decision().verdict is Verdict.ALLOW
-    assert decision(Outcome.PASS, Outcome.PASS).verdict is Verdict.ALLOW
-    assert decision(Outcome.PASS).decisive is None
+    assert decision(RuleOutcome.PASS, RuleOutcome.PASS).verdict is Verdict.ALLOW
+    assert decision(RuleOutcome.PASS).decisive is None
 
 
 def test_the_first_link_that_hides_or_refuses_decides() -> None:
-    first = decision(Outcome.PASS, Outcome.HIDE, Outcome.REFUSE)
+    first = decision(RuleOutcome.PASS, RuleOutcome.HIDE, RuleOutcome.REFUSE)
     assert first.verdict is Verdict.HIDE
-    assert first.decisive == Link("rule 1", Outcome.HIDE, "reason 1")
+    assert first.decisive == DecisionStep("rule 1", RuleOutcome.HIDE, "reason 1")
 
 
 def test_an_ask_stays_until_an_approval_is_granted() -> None:
-    asking = decision(Outcome.PASS, Outcome.ASK)
+    asking = decision(RuleOutcome.PASS, RuleOutcome.ASK)
     assert asking.verdict is Verdict.ASK
-    assert asking.then(Link("approval", Outcome.GRANT, "approved for an hour")).verdict is Verdict.ALLOW
+    assert (
+        asking.with_step(DecisionStep("approval", RuleOutcome.GRANT, "approved for an hour")).verdict
+        is Verdict.ALLOW
+    )
 
 
 def test_a_limit_met_at_the_call_refuses_what_was_allowed() -> None:
-    limited = decision(Outcome.PASS).then(Link("rate", Outcome.REFUSE, "more than 10 calls a minute"))
+    limited = decision(RuleOutcome.PASS).with_step(
+        DecisionStep("rate", RuleOutcome.REFUSE, "more than 10 calls a minute")
+    )
     assert limited.verdict is Verdict.REFUSE
     assert limited.decisive is not None
     assert limited.decisive.rule == "rate"
 
 
 def test_a_grant_does_not_undo_a_refusal() -> None:
-    assert decision(Outcome.REFUSE, Outcome.GRANT).verdict is Verdict.REFUSE
+    assert decision(RuleOutcome.REFUSE, RuleOutcome.GRANT).verdict is Verdict.REFUSE
 
 
 def test_only_allow_and_ask_are_shown() -> None:
@@ -51,7 +58,7 @@ def test_only_allow_and_ask_are_shown() -> None:
 
 
 def test_the_explanation_is_one_line_a_link_and_marks_the_one_that_decides() -> None:
-    assert decision(Outcome.PASS, Outcome.HIDE, Outcome.PASS).explain().splitlines() == [
+    assert decision(RuleOutcome.PASS, RuleOutcome.HIDE, RuleOutcome.PASS).explain().splitlines() == [
         "repo_search (repo/search): hide",
         "   rule 0  pass    reason 0",
         "-> rule 1  hide    reason 1",
@@ -60,8 +67,8 @@ def test_the_explanation_is_one_line_a_link_and_marks_the_one_that_decides() -> 
 
 
 @given(chain=st.lists(links, max_size=6).map(tuple))
-def test_a_decision_can_be_explained_and_sent_as_json(chain: tuple[Link, ...]) -> None:
-    made = Decision.of("repo/search", "repo_search", chain)
+def test_a_decision_can_be_explained_and_sent_as_json(chain: tuple[DecisionStep, ...]) -> None:
+    made = Decision.from_chain("repo/search", "repo_search", chain)
     assert len(str(made).splitlines()) == len(chain) + 1
     sent = json.loads(json.dumps(made.as_json()))
     assert sent["verdict"] == made.verdict

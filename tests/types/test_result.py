@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from toolyard.types.result import Media, Resource, Result, Text
+from toolyard.types.result import Media, Result, TextBlock, TextResource
 
 
 def test_a_result_without_error_is_its_text() -> None:
@@ -28,7 +28,7 @@ def test_an_unreachable_server_has_its_cause_beside_the_output() -> None:
 
 def test_media_are_the_media_blocks_in_their_order() -> None:
     first, second = Media("image", "image/png", "AAAA", 3), Media("audio", "audio/wav", "AAAA", 3)
-    blocks = (first, Text("between"), Resource("file:///a", None, "text"), second)
+    blocks = (first, TextBlock("between"), TextResource("file:///a", None, "text"), second)
     assert Result({}, "", blocks=blocks).media == (first, second)
 
 

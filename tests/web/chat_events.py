@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from toolyard.types.chat import PIECES, Event, Kind
+from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent, Kind
 
 CHAT = "chat-1"
 
@@ -17,26 +17,30 @@ CHAT = "chat-1"
 class Log:
     """Events as they were appended, pieces too."""
 
-    events: list[Event] = field(default_factory=list[Event])
+    events: list[ChatEvent] = field(default_factory=list[ChatEvent])
     turn: int = 0
 
-    def add(self, kind: Kind, part: str = "", /, **body: Any) -> Event:
+    def add(self, kind: Kind, part: str = "", /, **body: Any) -> ChatEvent:
         seq = len(self.events) + 1
         if kind in (Kind.USER, Kind.RUN):
             self.turn = seq
-        event = Event(CHAT, seq, self.turn, kind, 1_790_000_000.0 + seq, body, part)
+        event = ChatEvent(CHAT, seq, self.turn, kind, 1_790_000_000.0 + seq, body, part)
         self.events.append(event)
         return event
 
-    def stored(self, length: int | None = None) -> list[Event]:
+    def stored(self, length: int | None = None) -> list[ChatEvent]:
         """What a database has when so many events were appended: no pieces that another event replaced."""
         return stored(self.events[:length])
 
 
-def stored(events: Sequence[Event]) -> list[Event]:
-    whole = {(each.turn, each.part): each.seq for each in events if each.part and each.kind not in PIECES}
+def stored(events: Sequence[ChatEvent]) -> list[ChatEvent]:
+    whole = {
+        (each.turn, each.part): each.seq for each in events if each.part and each.kind not in TRANSIENT_KINDS
+    }
     return [
-        each for each in events if each.kind not in PIECES or whole.get((each.turn, each.part), 0) < each.seq
+        each
+        for each in events
+        if each.kind not in TRANSIENT_KINDS or whole.get((each.turn, each.part), 0) < each.seq
     ]
 
 
@@ -93,7 +97,7 @@ def _step(draw: st.DrawFn, log: Log, part: str) -> None:
     calls = draw(st.integers(0, 3))
     # A provider may say in the end something else than what it streamed.
     text = "".join(said) if draw(st.integers(0, 5)) else "Something else."
-    log.add(Kind.SAID, part, text=text, reasoning="".join(thoughts), model="fake-1", calls=calls)
+    log.add(Kind.MODEL_MESSAGE, part, text=text, reasoning="".join(thoughts), model="fake-1", calls=calls)
     log.add(Kind.USAGE, input=10, output=5, cached=1, cost=draw(st.sampled_from([None, "0.002"])))
     _calls(draw, log, calls)
 
@@ -127,8 +131,10 @@ def _happens(draw: st.DrawFn, log: Log, id_: str) -> None:
             for number in range(draw(st.integers(1, 3))):
                 log.add(Kind.PROGRESS, id_, id=id_, progress=number, total=3, message=None)
         case "ask":
-            log.add(Kind.ASK, id=id_, approval=f"a-{id_}", reason="it writes")
-            log.add(Kind.ANSWER, id=id_, approval=f"a-{id_}", yes=draw(st.booleans()), remembered=None)
+            log.add(Kind.APPROVAL_REQUEST, id=id_, approval=f"a-{id_}", reason="it writes")
+            log.add(
+                Kind.APPROVAL_ANSWER, id=id_, approval=f"a-{id_}", yes=draw(st.booleans()), remembered=None
+            )
         case "question":
             kind = draw(st.sampled_from(["form", "url", "sampling"]))
             call = draw(st.sampled_from([id_, None]))
@@ -145,7 +151,7 @@ def _happens(draw: st.DrawFn, log: Log, id_: str) -> None:
             )
             if draw(st.booleans()):
                 log.add(
-                    Kind.ANSWERED,
+                    Kind.QUESTION_ANSWER,
                     id=f"q-{id_}",
                     action=draw(st.sampled_from(["accept", "decline", "cancel"])),
                 )

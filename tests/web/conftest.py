@@ -26,9 +26,9 @@ from toolyard.types.account import Right, Role, TokenScope, User
 from toolyard.types.agent import Agent
 from toolyard.web.access.cookies import cookie_name
 from toolyard.web.app import make_app
-from toolyard.web.server.run import Running
-from toolyard.web.server.socket import bind
-from toolyard.web.services import Site
+from toolyard.web.server.run import HttpServer
+from toolyard.web.server.socket import open_listener
+from toolyard.web.services import Services
 
 ROOT = Path(__file__).parent.parent.parent
 DEMO = ROOT / "src/toolyard/cli/demo_server.py"
@@ -214,7 +214,7 @@ class Person:
 class Local:
     """A Toolyard in this process."""
 
-    site: Site
+    site: Services
     url: str
     clients: list[Client] = field(default_factory=list[Client])
 
@@ -226,7 +226,7 @@ class Local:
 
     async def person(self, name: str, role: str = "user", scope: TokenScope | None = None) -> Person:
         """In the mode password: a new account. It can sign in with PASSWORD, and is signed in already."""
-        people, stored = self.site.people, self.site.database.people
+        people, stored = self.site.people, self.site.database.accounts
         made = await stored.add_user(name, Role(role))
         await stored.set_password_hash(made.id, password_hash())
         user = await stored.user(made.id)
@@ -267,10 +267,10 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
             with_tables(folder)
         chosen = load_settings(folder, env={}, overrides={"warm": False, **settings})
         configuration = load_config(data_dir=folder, cwd=folder, env=dict(os.environ))
-        listener = bind("127.0.0.1", 0)
-        site = await Site.open(configuration, chosen, folder, agents, address=listener.address)
+        listener = open_listener("127.0.0.1", 0)
+        site = await Services.open(configuration, chosen, folder, agents, address=listener.address)
         stack.push_async_callback(site.close)
-        running = Running(make_app(site), listener)
+        running = HttpServer(make_app(site), listener)
         await running.start()
         local = Local(site, listener.address)
 
@@ -278,9 +278,9 @@ async def open_site(tmp_path: Path) -> AsyncIterator[Opening]:
             for client in local.clients:
                 await client.close()
             site.stop()
-            await running.finish()
+            await running.drain()
             await running.end(site.end_work())
-            await running.cancel()
+            await running.cancel_open_requests()
 
         stack.push_async_callback(stop)
         return local

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.web.conftest import Client
 
-from toolyard.agents.definitions.watch import AgentsNow
-from toolyard.gateway.client_subscriptions import Watch
+from toolyard.agents.definitions.watch import LoadedAgents
+from toolyard.gateway.client_subscriptions import Subscription
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
-from toolyard.types.principal import LOCAL
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
 if TYPE_CHECKING:
     from tests.conftest import Listening
@@ -175,7 +175,7 @@ async def test_looking_at_an_agent_connects_nothing_for_a_chat(
     server = (await client.post("/api/v1/servers", body)).json["id"]
     await client.post("/api/v1/instances", {"server_id": server, "slug": "mine"})
     assert "mcp_mine__echo" in await tools_of(client, "all")
-    assert team.site.parts.manager.lanes("") == []
+    assert team.site.parts.manager.list_dedicated_connections("") == []
 
 
 async def test_the_native_server_is_nowhere_else(
@@ -304,9 +304,9 @@ async def test_who_listens_at_the_gateway_is_told_that_the_tools_changed(
 ) -> None:
     alone = await open_site({"demo": demo}, agents=[READER])
     told: list[str] = []
-    watch = Watch(LOCAL, lambda _: True, lambda method, _: told.append(method), {"tools"})
-    alone.site.mcp.gateway.hub.add(watch)
-    alone.site.take_agents(AgentsNow(Path("AGENTS.md"), (READER,)))
+    watch = Subscription(LOCAL_PRINCIPAL, lambda _: True, lambda method, _: told.append(method), {"tools"})
+    alone.site.mcp.gateway.client_subscriptions.add(watch)
+    alone.site.apply_agents(LoadedAgents(Path("AGENTS.md"), (READER,)))
     assert told == []
-    alone.site.take_agents(AgentsNow(Path("AGENTS.md"), (META,)))
+    alone.site.apply_agents(LoadedAgents(Path("AGENTS.md"), (META,)))
     assert told == ["notifications/tools/list_changed"]

@@ -25,7 +25,7 @@ async def test_a_read_that_began_earlier_does_not_undo_a_later_one(alone: Local,
             await held.wait()
         return found
 
-    monkeypatch.setattr(site.registry, "instances", slow)
+    monkeypatch.setattr(site.registry, "list_instances", slow)
     early = asyncio.create_task(site.instances(me))
     await first.wait()
     made = await site.registry.create_instance(me.id, InstanceDraft(server.id, slug="one"))
@@ -53,5 +53,5 @@ async def test_many_at_once_end_with_what_is_stored(team: Local, hostile_http: L
 
     await asyncio.gather(*(one(number) for number in range(12)))
     await ada.token.get("/api/v1/instances")
-    known = team.site.parts.manager.visible(ada.user.principal)
+    known = team.site.parts.manager.visible_servers(ada.user.principal)
     assert sorted(known) == sorted(["demo", *(f"@{ada.user.id}/i{number}" for number in range(0, 12, 2))])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from toolyard.errors import ToolyardError
-from toolyard.web.live.updates import Change, Live
+from toolyard.web.live.updates import LiveUpdate, LiveUpdates
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,8 +36,8 @@ async def world() -> World:
 
 
 @pytest.fixture
-async def live(world: World) -> AsyncGenerator[Live[str, int]]:
-    live = Live(world.look, every=0.01)
+async def live(world: World) -> AsyncGenerator[LiveUpdates[str, int]]:
+    live = LiveUpdates(world.look, interval_seconds=0.01)
     yield live
     live.close()
 
@@ -46,14 +46,14 @@ async def following(stream: AsyncGenerator[Any]) -> Any:
     return await asyncio.wait_for(anext(stream), 30)
 
 
-async def test_each_hears_of_their_own_and_of_nothing_else(world: World, live: Live[str, int]) -> None:
-    ada, bob = live.changes("ada", heartbeat=9), live.changes("bob", heartbeat=9)
-    assert await following(ada) == Change("one", 1)
-    assert await following(bob) == Change("two", 2)
+async def test_each_hears_of_their_own_and_of_nothing_else(world: World, live: LiveUpdates[str, int]) -> None:
+    ada, bob = live.changes("ada", heartbeat_seconds=9), live.changes("bob", heartbeat_seconds=9)
+    assert await following(ada) == LiveUpdate("one", 1)
+    assert await following(bob) == LiveUpdate("two", 2)
     world.seen["ada"] = {"one": 5, "three": 3}
-    assert {await following(ada), await following(ada)} == {Change("one", 5), Change("three", 3)}
+    assert {await following(ada), await following(ada)} == {LiveUpdate("one", 5), LiveUpdate("three", 3)}
     del world.seen["ada"]["one"]
-    assert await following(ada) == Change("one", None)
+    assert await following(ada) == LiveUpdate("one", None)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(anext(bob), 0.1)
     await ada.aclose()
@@ -61,41 +61,41 @@ async def test_each_hears_of_their_own_and_of_nothing_else(world: World, live: L
 
 
 async def test_one_look_serves_all_who_see_the_same(world: World) -> None:
-    live = Live(world.look, every=0.2)
-    streams = [live.changes("ada", heartbeat=9) for _ in range(50)]
+    live = LiveUpdates(world.look, interval_seconds=0.2)
+    streams = [live.changes("ada", heartbeat_seconds=9) for _ in range(50)]
     for stream in streams:
         await following(stream)
     before = world.looks
     world.seen["ada"] = {"one": 2}
-    assert [await following(stream) for stream in streams] == [Change("one", 2)] * 50
+    assert [await following(stream) for stream in streams] == [LiveUpdate("one", 2)] * 50
     assert world.looks - before < 50
     for stream in streams:
         await stream.aclose()
     live.close()
 
 
-async def test_who_comes_later_hears_everything_first(world: World, live: Live[str, int]) -> None:
-    first = live.changes("ada", heartbeat=9)
+async def test_who_comes_later_hears_everything_first(world: World, live: LiveUpdates[str, int]) -> None:
+    first = live.changes("ada", heartbeat_seconds=9)
     await following(first)
     world.seen["ada"] = {"one": 7}
-    second = live.changes("ada", heartbeat=9)
-    assert await following(second) == Change("one", 7)
-    assert await following(first) == Change("one", 7)
+    second = live.changes("ada", heartbeat_seconds=9)
+    assert await following(second) == LiveUpdate("one", 7)
+    assert await following(first) == LiveUpdate("one", 7)
     await first.aclose()
     await second.aclose()
 
 
-async def test_a_sign_of_life_comes_when_nothing_else_does(live: Live[str, int]) -> None:
-    stream = live.changes("ada", heartbeat=0.02)
+async def test_a_sign_of_life_comes_when_nothing_else_does(live: LiveUpdates[str, int]) -> None:
+    stream = live.changes("ada", heartbeat_seconds=0.02)
     await following(stream)
     assert await following(stream) is None
     await stream.aclose()
 
 
 async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
-    world: World, live: Live[str, int], until: Callable[..., Awaitable[None]]
+    world: World, live: LiveUpdates[str, int], until: Callable[..., Awaitable[None]]
 ) -> None:
-    slow, quick = live.changes("ada", heartbeat=9), live.changes("ada", heartbeat=9)
+    slow, quick = live.changes("ada", heartbeat_seconds=9), live.changes("ada", heartbeat_seconds=9)
     await following(slow)
     heard: dict[str, int | None] = {}
 
@@ -117,20 +117,20 @@ async def test_one_who_is_too_slow_is_sent_away_and_the_others_are_not(
 
 
 async def test_a_look_that_fails_is_tried_again(
-    world: World, live: Live[str, int], until: Callable[..., Awaitable[None]]
+    world: World, live: LiveUpdates[str, int], until: Callable[..., Awaitable[None]]
 ) -> None:
-    stream = live.changes("ada", heartbeat=9)
+    stream = live.changes("ada", heartbeat_seconds=9)
     await following(stream)
     world.broken = True
     looks = world.looks
     await until(lambda: world.looks > looks + 2)
     world.broken, world.seen["ada"] = False, {"one": 9}
-    assert await following(stream) == Change("one", 9)
+    assert await following(stream) == LiveUpdate("one", 9)
     await stream.aclose()
 
 
-async def test_closing_ends_every_stream(live: Live[str, int]) -> None:
-    streams = [live.changes("ada", heartbeat=9) for _ in range(3)]
+async def test_closing_ends_every_stream(live: LiveUpdates[str, int]) -> None:
+    streams = [live.changes("ada", heartbeat_seconds=9) for _ in range(3)]
     for stream in streams:
         await following(stream)
     live.close()
@@ -138,4 +138,4 @@ async def test_closing_ends_every_stream(live: Live[str, int]) -> None:
         with pytest.raises(StopAsyncIteration):
             await following(stream)
     with pytest.raises(StopAsyncIteration):
-        await following(live.changes("ada", heartbeat=9))
+        await following(live.changes("ada", heartbeat_seconds=9))

@@ -17,8 +17,8 @@ from toolyard.auth import errors as auth_errors
 from toolyard.errors import ToolyardError
 from toolyard.registry import errors as registry_errors
 from toolyard.store import errors as store_errors
-from toolyard.web.error_table import KINDS, kind_of
-from toolyard.web.problem_details import describe
+from toolyard.web.error_table import PROBLEM_KINDS, find_problem_kind
+from toolyard.web.problem_details import describe_error
 
 if TYPE_CHECKING:
     from tests.web.conftest import Local
@@ -139,7 +139,7 @@ async def test_what_nobody_expected_has_an_id_and_no_trace(
     async def broken(*_: object) -> None:
         raise RuntimeError("the password is hunter2-hunter2")
 
-    monkeypatch.setattr(alone.site.registry, "servers", broken)
+    monkeypatch.setattr(alone.site.registry, "list_servers", broken)
     with caplog.at_level(logging.ERROR, "toolyard.web"):
         answer = await alone.client().get("/api/v1/servers")
     problem = is_problem(answer, 500)
@@ -169,18 +169,18 @@ def every_error() -> list[type[ToolyardError]]:
 
 @pytest.mark.parametrize("kind", every_error(), ids=lambda each: each.__name__)
 def test_every_error_has_a_status(kind: type[ToolyardError]) -> None:
-    row = next(KINDS[each] for each in kind.__mro__ if each in KINDS)
+    row = next(PROBLEM_KINDS[each] for each in kind.__mro__ if each in PROBLEM_KINDS)
     assert 400 <= row.status <= 599
     if issubclass(kind, errors.ServerError):
         assert row.status not in (401, 403), "these speak of the caller's own sign-in"
 
 
 def test_a_busy_server_says_when_to_come_back() -> None:
-    problem, headers = describe(errors.Throttled("busy", retry_after=6.2))
+    problem, headers = describe_error(errors.Throttled("busy", retry_after=6.2))
     assert (problem.status, headers) == (503, {"Retry-After": "7"})
     error = errors.RpcError(-32602, "bad arguments", {"why": "x"})
     error.server = "one"
-    told = describe(error)[0]
+    told = describe_error(error)[0]
     assert (told.server, told.code, told.detail) == ("one", -32602, "bad arguments (code -32602)")
     assert told.data == '{"why": "x"}'
-    assert kind_of(auth_errors.SignInEnded("over")).word == "sign-in-needed"
+    assert find_problem_kind(auth_errors.SignInEnded("over")).type_suffix == "sign-in-needed"

@@ -12,7 +12,7 @@ import pytest
 from tests.web.chatting import begin, ended, results_server, run
 
 from toolyard.types.agent import Agent
-from toolyard.web.error_table import KINDS
+from toolyard.web.error_table import PROBLEM_KINDS
 
 if TYPE_CHECKING:
     from tests.conftest import Listening
@@ -157,6 +157,8 @@ async def test_every_route_and_every_problem_is_in_the_documentation(team: Local
     }
     written = {line for line in page.splitlines() if line.startswith("| `") and " /" in line.split("`")[1]}
     assert written == routes
-    for kind in KINDS.values():
-        rows = [line for line in page.splitlines() if line.startswith("| `") and f"`{kind.word}`" in line]
+    for kind in PROBLEM_KINDS.values():
+        rows = [
+            line for line in page.splitlines() if line.startswith("| `") and f"`{kind.type_suffix}`" in line
+        ]
         assert [row for row in rows if f"| {kind.status} |" in row], kind

@@ -18,11 +18,11 @@ from fastapi.routing import APIRoute
 from tests.web.changing import SCHEMA, Changing, changing
 from tests.web.conftest import Answer, Local, Opening, Person, Starting
 
-from toolyard.catalog.lock import pins_of, write_lock
+from toolyard.catalog.lock import pin_contents, write_lock
 from toolyard.types.audit import AuditEntry
-from toolyard.types.catalog import Contents, Listing
+from toolyard.types.catalog import RawListing, ValidatedListing
 from toolyard.types.tool import Definition
-from toolyard.web.access.dependencies import admin
+from toolyard.web.access.dependencies import require_admin
 from toolyard.web.app import make_app
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
@@ -127,7 +127,7 @@ def admin_routes(local: Local) -> set[tuple[str, str]]:
     def walk(routes: Any, prefix: str = "") -> None:
         for route in routes:
             if isinstance(route, APIRoute):
-                if admin in calls(route.dependant):
+                if require_admin in calls(route.dependant):
                     found.update((method, prefix + route.path) for method in route.methods - SAFE)
             elif (original := getattr(route, "original_router", None)) is not None:
                 walk(original.routes, prefix + getattr(route.include_context, "prefix", ""))
@@ -142,7 +142,7 @@ async def world(open_site: Opening, tmp_path: Path) -> World:
     data.mkdir()
     told = {"read": "Reads a file", "count": "Counts words"}
     had = tuple(Definition("files", name, None, said, SCHEMA) for name, said in told.items())
-    write_lock(data / "mcp.lock", {"files": pins_of(Contents("files", "", Listing(), had))})
+    write_lock(data / "mcp.lock", {"files": pin_contents(ValidatedListing("files", "", RawListing(), had))})
     local = await open_site({"files": words.entry}, data=data, people_mode="password", write_tools="allow")
     root = await local.person("root", "admin")
     page = await root.browser.get("/ui/account")
@@ -197,7 +197,7 @@ async def test_a_change_of_an_account_that_stops_half_way_is_in_the_audit_log(
     async def fail(*_: object) -> None:
         raise RuntimeError("the turns cannot be stopped")
 
-    monkeypatch.setattr(world.local.site.chats, "leave", fail)
+    monkeypatch.setattr(world.local.site.chats, "stop_all_turns", fail)
     mark, _ = await world.entries(None)
     answer = await world.root.token.patch(f"/api/v1/users/{user}", {"role": "admin", "disabled": True})
     assert answer.status == 500

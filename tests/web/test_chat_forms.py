@@ -18,7 +18,7 @@ from tests.web.test_pages_render import check
 
 from toolyard.agents.chat.result_event import result_event
 from toolyard.types.agent import Agent
-from toolyard.types.chat import Kind, NewEvent, TurnState
+from toolyard.types.chat import Kind, NewChatEvent, TurnState
 from toolyard.types.result import Result
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ async def test_as_many_characters_as_the_page_takes_can_be_sent_whatever_they_ar
     page = await yard.say("say Read.\n" + "字" * (200_000 - 10))
     assert page.status == 200
     [chat] = await yard.local.site.chats.list("local")
-    [begun] = await yard.local.site.chats.events("local", chat.id, limit=1)
+    [begun] = await yard.local.site.chats.list_events("local", chat.id, limit=1)
     assert len(begun.body["text"]) == 200_000
 
 
@@ -447,13 +447,18 @@ async def long_chat(yard: Yard, turns: int) -> str:
     store = site.database.chats
     for number in range(turns):
         begun = [
-            NewEvent(Kind.USER, {"text": f"Question {number}", "model": None, "agent": None, "again": None})
+            NewChatEvent(
+                Kind.USER, {"text": f"Question {number}", "model": None, "agent": None, "again": None}
+            )
         ]
         said = {"text": f"Answer {number}", "reasoning": "", "model": "fake", "calls": 0}
         end = {"why": "done", "error": None, "hint": None, "seconds": 0.1}
         assert await store.claim(chat.id, "r", TurnState.IDLE, begun, new_turn=True) is not None
         await store.append(
-            chat.id, "r", [NewEvent(Kind.SAID, said, "step-1"), NewEvent(Kind.END, end)], then=TurnState.IDLE
+            chat.id,
+            "r",
+            [NewChatEvent(Kind.MODEL_MESSAGE, said, "step-1"), NewChatEvent(Kind.END, end)],
+            next_state=TurnState.IDLE,
         )
     return chat.id
 
@@ -485,11 +490,14 @@ async def test_a_long_result_shows_its_head_and_the_rest_on_demand(yard: Yard) -
         "title": None,
         "arguments": {},
     }
-    run = [NewEvent(Kind.RUN, {"name": "big", "arguments": {}, "again": None}), NewEvent(Kind.CALL, call)]
+    run = [
+        NewChatEvent(Kind.RUN, {"name": "big", "arguments": {}, "again": None}),
+        NewChatEvent(Kind.CALL, call),
+    ]
     assert await site.database.chats.claim(chat.id, "r", TurnState.IDLE, run, new_turn=True)
-    end = NewEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 1.0})
+    end = NewChatEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 1.0})
     result = result_event("1", Result(None, text), ok=True, seconds=0.5)
-    await site.database.chats.append(chat.id, "r", [result, end], then=TurnState.IDLE)
+    await site.database.chats.append(chat.id, "r", [result, end], next_state=TurnState.IDLE)
     page = await yard.browser.get(f"/ui/chat/{chat.id}")
     check(page)
     assert len(page.html) < 60_000

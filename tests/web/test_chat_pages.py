@@ -22,7 +22,7 @@ from tests.web.test_pages_browser import CONTRAST, Looking, schemes, window
 
 from toolyard.agents.chat.result_event import result_event
 from toolyard.store import Database
-from toolyard.types.chat import Chat, Kind, NewEvent, TurnState
+from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
 from toolyard.types.result import Result
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytest.mark.timeout(400)]
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow, pytes
 ROOT = Path(__file__).parent.parent.parent
 MODEL = ROOT / "tests/servers/openai_server.py"
 RUNNER = "nobody"
-END = NewEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 1.0})
+END = NewChatEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 1.0})
 AGENTS = "## Counter\n---\ndescription: Counts\ntools: [demo_count]\n---\nYou count.\n"
 
 
@@ -47,22 +47,24 @@ class ChatYard:
         urllib.request.urlopen(urllib.request.Request(f"{self.model.url}/release", method="POST")).read()
 
 
-async def _turns(database: Database, chat_id: str, turns: list[list[NewEvent]]) -> None:
+async def _turns(database: Database, chat_id: str, turns: list[list[NewChatEvent]]) -> None:
     await database.chats.create(Chat(chat_id, "local", chat_id.rstrip("0"), time.time(), time.time()))
     for begun, *rest in turns:
         assert await database.chats.claim(chat_id, RUNNER, TurnState.IDLE, [begun], new_turn=True)
-        await database.chats.append(chat_id, RUNNER, rest, then=TurnState.IDLE)
+        await database.chats.append(chat_id, RUNNER, rest, next_state=TurnState.IDLE)
 
 
-def _said(text: str, step: int = 1) -> NewEvent:
-    return NewEvent(Kind.SAID, {"text": text, "reasoning": text, "model": "x", "calls": 0}, f"step-{step}")
+def _said(text: str, step: int = 1) -> NewChatEvent:
+    return NewChatEvent(
+        Kind.MODEL_MESSAGE, {"text": text, "reasoning": text, "model": "x", "calls": 0}, f"step-{step}"
+    )
 
 
-def _user(text: str) -> NewEvent:
-    return NewEvent(Kind.USER, {"text": text, "model": None, "agent": None, "again": None})
+def _user(text: str) -> NewChatEvent:
+    return NewChatEvent(Kind.USER, {"text": text, "model": None, "agent": None, "again": None})
 
 
-def _call(text: str) -> list[NewEvent]:
+def _call(text: str) -> list[NewChatEvent]:
     """Somebody else's words wherever a call has words."""
     call = {"id": "1", "name": text, "tool": "x/y", "server": text, "native": False, "title": text}
     asked = {
@@ -75,10 +77,10 @@ def _call(text: str) -> list[NewEvent]:
         "request": text,
     }
     return [
-        NewEvent(Kind.CALL, {**call, "arguments": {text: text}}),
-        NewEvent(Kind.PROGRESS, {"id": "1", "progress": 1, "total": 2, "message": text}, "1"),
-        NewEvent(Kind.QUESTION, {**asked, "schema": {"properties": {text: {"description": text}}}}),
-        NewEvent(Kind.NOTE, {"text": text, "hint": text}),
+        NewChatEvent(Kind.CALL, {**call, "arguments": {text: text}}),
+        NewChatEvent(Kind.PROGRESS, {"id": "1", "progress": 1, "total": 2, "message": text}, "1"),
+        NewChatEvent(Kind.QUESTION, {**asked, "schema": {"properties": {text: {"description": text}}}}),
+        NewChatEvent(Kind.NOTE, {"text": text, "hint": text}),
         result_event("1", Result(None, text, is_error=True, cause=text), ok=False, seconds=0.1),
     ]
 
@@ -86,7 +88,7 @@ def _call(text: str) -> list[NewEvent]:
 async def _fill(data: Path) -> dict[str, str]:
     database = await Database.open(data, url=None, secret_key=None)
     ids = await fill_chats(database, "local")
-    end = [NewEvent(Kind.END, {"why": "failed", "error": ATTACKS[0], "hint": ATTACKS[3], "seconds": 1.0})]
+    end = [NewChatEvent(Kind.END, {"why": "failed", "error": ATTACKS[0], "hint": ATTACKS[3], "seconds": 1.0})]
     ids["hostile"] = "hostile".ljust(24, "0")
     clean = [each.replace("\0", "") for each in ATTACKS]
     await _turns(
@@ -103,7 +105,7 @@ async def _fill(data: Path) -> dict[str, str]:
     )
     ids["big"] = "big".ljust(24, "0")
     big = "".join(f"line {n:06}: some words of a long result\n" for n in range(120_000))
-    run = NewEvent(Kind.RUN, {"name": "big", "arguments": {}, "again": None})
+    run = NewChatEvent(Kind.RUN, {"name": "big", "arguments": {}, "again": None})
     call = {
         "id": "1",
         "name": "big",
@@ -114,7 +116,7 @@ async def _fill(data: Path) -> dict[str, str]:
         "arguments": {},
     }
     result = result_event("1", Result(None, big), ok=True, seconds=0.5)
-    await _turns(database, ids["big"], [[run, NewEvent(Kind.CALL, call), result, END]])
+    await _turns(database, ids["big"], [[run, NewChatEvent(Kind.CALL, call), result, END]])
     await database.close()
     return ids
 

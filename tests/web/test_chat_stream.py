@@ -27,7 +27,7 @@ from tests.web.chatting import (
     streaming,
 )
 
-from toolyard.types.chat import Kind, NewEvent, TurnState
+from toolyard.types.chat import Kind, NewChatEvent, TurnState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -202,7 +202,7 @@ async def test_a_stream_ends_with_the_sign_in_and_beats_until_then(
         async with asyncio.timeout(30):
             while stream.comments < 3:
                 await asyncio.sleep(0.01)
-            await team.site.database.people.disable_user(ada.user.id, True)
+            await team.site.database.accounts.set_disabled(ada.user.id, True)
             assert await reading is None
 
 
@@ -252,7 +252,7 @@ async def test_a_slow_reader_costs_no_more_than_what_is_on_its_way(
         fetched += len(found)
         return found
 
-    monkeypatch.setattr(store, "wait", watched)
+    monkeypatch.setattr(store, "wait_for_events", watched)
     reader, writer = await slow(local.url, f"/api/v1/chats/{chat}/stream")
     stands: list[int] = []
 
@@ -274,12 +274,14 @@ async def test_a_slow_reader_costs_no_more_than_what_is_on_its_way(
 
 async def fill(store: Any, chat: str, *, count: int, size: int) -> list[int]:
     """Events of a turn, as one that ran would have written them."""
-    begun = NewEvent(Kind.USER, {"text": "x", "model": None, "agent": None, "again": None})
+    begun = NewChatEvent(Kind.USER, {"text": "x", "model": None, "agent": None, "again": None})
     events = list(await store.claim(chat, "nobody", TurnState.IDLE, [begun], new_turn=True))
-    note = NewEvent(Kind.NOTE, {"text": "n" * size, "hint": None})
+    note = NewChatEvent(Kind.NOTE, {"text": "n" * size, "hint": None})
     for _ in range(count // 100):
         events += await store.append(chat, "nobody", [note] * 100)
-    events += await store.append(chat, "nobody", [NewEvent(Kind.END, {"why": "done"})], then=TurnState.IDLE)
+    events += await store.append(
+        chat, "nobody", [NewChatEvent(Kind.END, {"why": "done"})], then=TurnState.IDLE
+    )
     return [each.seq for each in events]
 
 

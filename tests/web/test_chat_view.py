@@ -8,20 +8,20 @@ from hypothesis import strategies as st
 from tests.web.browsing import Node, read
 from tests.web.chat_events import CHAT, Log, logs, stored
 
-from toolyard.types.chat import Event, Kind
-from toolyard.web.ui.chat.fragments import Frame, turn_part
-from toolyard.web.ui.chat.page_updates import TURNS, Change, Following
+from toolyard.types.chat import ChatEvent, Kind
+from toolyard.web.ui.chat.fragments import FragmentContext, render_turn
+from toolyard.web.ui.chat.page_updates import TURNS_ELEMENT_ID, ChatPageUpdater, PageChange
 from toolyard.web.ui.chat.view_builder import ChatView
 
-FRAME = Frame(CHAT, "token")
+FRAME = FragmentContext(CHAT, "token")
 FEWER = settings(max_examples=40)
 """Whole pages are made and compared each time."""
 
 
 def page(view: ChatView) -> Node:
     """The turns as the page shows them."""
-    inner = "".join(str(turn_part(turn, FRAME)) for turn in view.turns)
-    return read(f'<div id="{TURNS}">{inner}</div>')
+    inner = "".join(str(render_turn(turn, FRAME)) for turn in view.turns)
+    return read(f'<div id="{TURNS_ELEMENT_ID}">{inner}</div>')
 
 
 def tree(node: Node) -> object:
@@ -30,7 +30,7 @@ def tree(node: Node) -> object:
     return (node.tag, sorted(node.attrs.items()), [each for each in children if each != ""])
 
 
-def apply(root: Node, changes: list[Change]) -> None:
+def apply(root: Node, changes: list[PageChange]) -> None:
     """What the script does."""
     for change in changes:
         if "html" in change:
@@ -53,7 +53,7 @@ def replaced(node: Node, id_: str, made: Node) -> bool:
     return False
 
 
-def since(events: list[Event], seq: int) -> list[Event]:
+def since(events: list[ChatEvent], seq: int) -> list[ChatEvent]:
     """The turn that this event belongs to, up to it: what a page that comes back is followed from."""
     before = [each for each in events if each.seq <= seq]
     return [each for each in before if before and each.turn == before[-1].turn]
@@ -66,7 +66,7 @@ def since(events: list[Event], seq: int) -> list[Event]:
 @given(logs())
 def test_any_beginning_of_a_chat_is_a_page(log: Log) -> None:
     for length in range(len(log.events) + 1):
-        root = page(ChatView.of(log.stored(length)))
+        root = page(ChatView.from_events(log.stored(length)))
         ids = [each.attrs["id"] for each in root.all() if "id" in each.attrs]
         assert len(ids) == len(set(ids))
         assert not root.all("script")
@@ -74,13 +74,13 @@ def test_any_beginning_of_a_chat_is_a_page(log: Log) -> None:
 
 @given(logs(ended=True))
 def test_pieces_and_what_stands_in_their_place_lead_to_the_same(log: Log) -> None:
-    assert ChatView.of(log.events) == ChatView.of(log.stored())
+    assert ChatView.from_events(log.events) == ChatView.from_events(log.stored())
 
 
 @given(logs(), st.integers(0, 200))
 def test_a_view_goes_on_where_it_was(log: Log, cut: int) -> None:
     events = log.events
-    assert ChatView.of(events[:cut]).then(events[cut:]) == ChatView.of(events)
+    assert ChatView.from_events(events[:cut]).apply_events(events[cut:]) == ChatView.from_events(events)
 
 
 # Changes.
@@ -92,13 +92,13 @@ def test_a_page_that_follows_shows_what_one_that_is_loaded_shows(
     log: Log, start: int, batches: list[int]
 ) -> None:
     shown = log.stored(start)
-    root, following = page(ChatView.of(shown)), Following(FRAME, ChatView.of(shown))
+    root, following = page(ChatView.from_events(shown)), ChatPageUpdater(FRAME, ChatView.from_events(shown))
     rest = log.events[start:]
     for size in [*batches, len(log.events)]:
         if rest:
             apply(root, following.changes(rest[:size]))
             rest = rest[size:]
-    assert tree(root) == tree(page(ChatView.of(log.stored())))
+    assert tree(root) == tree(page(ChatView.from_events(log.stored())))
     assert following.last == log.events[-1].seq
 
 
@@ -110,20 +110,23 @@ def test_nothing_is_lost_or_doubled_when_the_line_breaks(log: Log, breaks: list[
     for got, meanwhile in [*breaks, (len(log.events), 0)]:
         happened = min(max(happened, seen) + meanwhile, len(log.events))
         there = log.stored(happened)
-        following = Following(FRAME, ChatView.of(since(there, seen)))
+        following = ChatPageUpdater(FRAME, ChatView.from_events(since(there, seen)))
         waiting = [each for each in there if each.seq > seen] + log.events[happened:]
         taken = stored(waiting)[:got] if got < len(waiting) else waiting
         apply(root, following.changes(taken))
         seen = max([seen, *(each.seq for each in taken)])
         happened = max(happened, seen)
-    assert tree(root) == tree(page(ChatView.of(log.stored())))
+    assert tree(root) == tree(page(ChatView.from_events(log.stored())))
 
 
 @pytest.mark.parametrize("unit", ["word ", "- item\n", "| a |\n", "> said\n"])
 def test_long_blocks_grow_by_plain_text_and_are_whole_in_the_end(unit: str) -> None:
     log = Log()
     log.add(Kind.USER, text="Go", model=None, agent=None)
-    root, following = page(ChatView.of(log.events)), Following(FRAME, ChatView.of(log.events))
+    root, following = (
+        page(ChatView.from_events(log.events)),
+        ChatPageUpdater(FRAME, ChatView.from_events(log.events)),
+    )
     plain = 0
     for _ in range(6_000 // len(unit)):
         changes = following.changes([log.add(Kind.TEXT, "step-1", delta=unit)])
@@ -133,8 +136,13 @@ def test_long_blocks_grow_by_plain_text_and_are_whole_in_the_end(unit: str) -> N
     assert len(letters) == len([char for char in unit if char.isalpha()]) * (6_000 // len(unit))
     assert plain > 100
     text = unit * (6_000 // len(unit))
-    apply(root, following.changes([log.add(Kind.SAID, "step-1", text=text, reasoning="", model="", calls=0)]))
-    assert tree(root) == tree(page(ChatView.of(log.stored())))
+    apply(
+        root,
+        following.changes(
+            [log.add(Kind.MODEL_MESSAGE, "step-1", text=text, reasoning="", model="", calls=0)]
+        ),
+    )
+    assert tree(root) == tree(page(ChatView.from_events(log.stored())))
 
 
 def test_progress_that_is_gone_does_not_stay_on_the_page() -> None:
@@ -142,13 +150,13 @@ def test_progress_that_is_gone_does_not_stay_on_the_page() -> None:
     log.add(Kind.RUN, name="count", arguments={})
     log.add(Kind.CALL, id="c", name="count", tool="d/count", server="D", native=False, title="", arguments={})
     progress = log.add(Kind.PROGRESS, "c", id="c", progress=1, total=2, message="half")
-    root = page(ChatView.of(log.events))
+    root = page(ChatView.from_events(log.events))
     assert root.all("progress")
     result = log.add(Kind.RESULT, "c", id="c", ok=True, text="x", length=1, cause=None, seconds=1.0, media=[])
-    following = Following(FRAME, ChatView.of(since(log.stored(), progress.seq)))
+    following = ChatPageUpdater(FRAME, ChatView.from_events(since(log.stored(), progress.seq)))
     apply(root, following.changes([result]))
     assert not root.all("progress")
-    assert tree(root) == tree(page(ChatView.of(log.stored())))
+    assert tree(root) == tree(page(ChatView.from_events(log.stored())))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +168,7 @@ def test_an_answer_costs_the_page_what_it_is_long(unit: str) -> None:
     for length in (8_000, 40_000):
         log = Log()
         log.add(Kind.USER, text="Go", model=None, agent=None)
-        following = Following(FRAME, ChatView.of(log.events))
+        following = ChatPageUpdater(FRAME, ChatView.from_events(log.events))
         sent = 0
         for _ in range(length // len(unit)):
             event = log.add(Kind.TEXT, "step-1", delta=unit)
@@ -183,22 +191,22 @@ def test_what_somebody_fills_in_is_left_alone() -> None:
         message="?",
         schema={"properties": {"a": {"type": "string"}}},
     )
-    following = Following(FRAME, ChatView.of(log.events))
+    following = ChatPageUpdater(FRAME, ChatView.from_events(log.events))
     progress = log.add(Kind.PROGRESS, "c", id="c", progress=1, total=2, message=None)
     assert not [each for each in following.changes([progress]) if each.get("id") == "q3"]
-    answered = log.add(Kind.ANSWERED, id="q", action="accept")
+    answered = log.add(Kind.QUESTION_ANSWER, id="q", action="accept")
     assert [each for each in following.changes([answered]) if each.get("id") == "q3"]
 
 
 def test_a_page_that_stays_open_holds_one_turn() -> None:
-    log, following = Log(), Following(FRAME, ChatView())
+    log, following = Log(), ChatPageUpdater(FRAME, ChatView())
     for _ in range(50):
         begun = log.add(Kind.USER, text="Go", model=None, agent=None)
-        said = log.add(Kind.SAID, "step-1", text="words " * 50, reasoning="", model="", calls=0)
+        said = log.add(Kind.MODEL_MESSAGE, "step-1", text="words " * 50, reasoning="", model="", calls=0)
         following.changes([begun, said, log.add(Kind.END, why="done", error=None, hint=None, seconds=0.1)])
     assert len(following._view.turns) == 1
-    assert not following._answers
-    assert not following._sure
+    assert not following._answer_updaters
+    assert not following._keys_in_sync
 
 
 # Addresses that servers want opened.
@@ -214,8 +222,8 @@ def test_a_page_that_stays_open_holds_one_turn() -> None:
     ],
 )
 def test_a_page_says_whose_page_a_browser_would_open(url: str, host: str) -> None:
-    assert Frame.is_web(url)
-    assert Frame.host(url) == host
+    assert FragmentContext.is_web(url)
+    assert FragmentContext.host(url) == host
 
 
 @pytest.mark.parametrize(
@@ -230,4 +238,4 @@ def test_a_page_says_whose_page_a_browser_would_open(url: str, host: str) -> Non
     ],
 )
 def test_what_others_might_read_differently_is_no_link(url: str) -> None:
-    assert not Frame.is_web(url)
+    assert not FragmentContext.is_web(url)

@@ -12,10 +12,10 @@ from tests.agents.chat.house import chat_server, fake_model, kinds, only
 
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.types.agent import Agent
-from toolyard.types.chat import Event, Kind
-from toolyard.web.access.dependencies import Visitor
+from toolyard.types.chat import ChatEvent, Kind
+from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.account_admin import change_user
-from toolyard.web.services import Site
+from toolyard.web.services import Services
 
 if TYPE_CHECKING:
     from tests.conftest import Listening
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 Opening = Callable[..., Awaitable[Any]]
 
 
-async def over(site: Site, owner: str, chat_id: str, turn: int) -> Sequence[Event]:
+async def over(site: Services, owner: str, chat_id: str, turn: int) -> Sequence[ChatEvent]:
     """The events of a turn, once it is over or waits."""
     async with asyncio.timeout(30):
         while True:
-            events = await site.chats.events(owner, chat_id, after=turn - 1)
-            if events[-1].kind in (Kind.END, Kind.ASK):
+            events = await site.chats.list_events(owner, chat_id, after=turn - 1)
+            if events[-1].kind in (Kind.END, Kind.APPROVAL_REQUEST):
                 return events
-            await site.chats.wait(owner, chat_id, events[-1].seq, 30)
+            await site.chats.wait_for_events(owner, chat_id, events[-1].seq, 30)
 
 
 @pytest.fixture
@@ -43,17 +43,17 @@ async def test_in_the_mode_none_the_owner_is_whoever_sits_there(
 ) -> None:
     config = {"s": chat_server(tmp_path / "journal")}
     local = await open_site(config, models={"fake": fake_model(model)}, write_tools="ask")
-    site: Site = local.site
+    site: Services = local.site
     chat = await site.chats.create("local")
     events = await over(
         site, "local", chat.id, await site.chats.send("local", chat.id, 'call s_put {"text": "a"}')
     )
     assert kinds(events) == ["user", "said", "call", "ask"]
-    await site.chats.answer("local", only(events, Kind.ASK)[0]["approval"], yes=True)
+    await site.chats.answer_approval("local", only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
     async with asyncio.timeout(30):
         while events[-1].kind is not Kind.END:
             await asyncio.sleep(0.01)
-            events = await site.chats.events("local", chat.id)
+            events = await site.chats.list_events("local", chat.id)
     assert only(events, Kind.RESULT)[0]["text"] == "put: a"
     assert (tmp_path / "journal").read_text() == 'put {"text": "a"}\n'
 
@@ -81,7 +81,7 @@ async def test_who_is_gone_or_disabled_has_no_chats_any_more(
     local = await open_site({}, models={"fake": fake_model(model)}, people_mode="password")
     site, ann = local.site, (await local.person("Ann")).user
     chat = await site.chats.create(ann.id)
-    admin = Visitor((await local.person("Root", "admin")).user, None, "", "", "")
+    admin = RequestUser((await local.person("Root", "admin")).user, None, "", "", "")
     turn = await site.chats.send(ann.id, chat.id, "say a\nhold")
     await change_user(site, admin, ann.id, disabled=True)
     events = await over(site, ann.id, chat.id, turn)

@@ -15,10 +15,10 @@ from tests.web.conftest import Client, Local
 from toolyard.config import load_settings
 from toolyard.config.settings.table import Settings
 from toolyard.web.app import make_app
-from toolyard.web.server.connection_limits import ConnectionLimits, connection_limits
-from toolyard.web.server.header_timeout import PatientProtocol
-from toolyard.web.server.run import Running
-from toolyard.web.server.socket import bind
+from toolyard.web.server.connection_limits import ConnectionLimits, create_connection_limits
+from toolyard.web.server.header_timeout import BoundedHttpProtocol
+from toolyard.web.server.run import HttpServer
+from toolyard.web.server.socket import open_listener
 
 if TYPE_CHECKING:
     from tests.web.conftest import Opening, Starting
@@ -63,19 +63,19 @@ class Peer:
 @pytest.fixture
 async def bounded(open_site: Opening) -> AsyncIterator[Any]:
     """``await bounded(limits)``: the port of a server with these limits."""
-    running: list[Running] = []
+    running: list[HttpServer] = []
 
     async def start(limits: ConnectionLimits) -> int:
         local: Local = await open_site()
-        listener = bind("127.0.0.1", 0)
-        running.append(Running(make_app(local.site), listener, limits))
+        listener = open_listener("127.0.0.1", 0)
+        running.append(HttpServer(make_app(local.site), listener, limits))
         await running[-1].start()
         return urlsplit(listener.address).port or 0
 
     yield start
     for each in running:
-        await each.finish()
-        await each.cancel()
+        await each.drain()
+        await each.cancel_open_requests()
 
 
 def settings(tmp_path: Any, **chosen: Any) -> Settings:
@@ -83,7 +83,7 @@ def settings(tmp_path: Any, **chosen: Any) -> Settings:
 
 
 async def test_one_address_has_so_many_connections_and_no_more(bounded: Any) -> None:
-    port = await bounded(ConnectionLimits(total=100, per_address=3))
+    port = await bounded(ConnectionLimits(max_connections=100, max_per_address=3))
     first = [await Peer.open(port, "127.0.0.2") for _ in range(3)]
     refused = await Peer.open(port, "127.0.0.2")
     assert await refused.ask() == 503
@@ -98,7 +98,7 @@ async def test_one_address_has_so_many_connections_and_no_more(bounded: Any) -> 
 
 
 async def test_where_all_places_are_taken_the_longest_idle_connection_makes_room(bounded: Any) -> None:
-    port = await bounded(ConnectionLimits(total=4, per_address=100))
+    port = await bounded(ConnectionLimits(max_connections=4, max_per_address=100))
     silent = [await Peer.open(port) for _ in range(2)]
     served = [await Peer.open(port) for _ in range(2)]
     assert [await peer.ask() for peer in served] == [200, 200]
@@ -111,13 +111,13 @@ async def test_where_all_places_are_taken_the_longest_idle_connection_makes_room
 
 
 async def test_busy_connections_make_no_room(bounded: Any) -> None:
-    limits = ConnectionLimits(total=2, per_address=100)
+    limits = ConnectionLimits(max_connections=2, max_per_address=100)
     port = await bounded(limits)
     busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
     for _, writer in busy:
         writer.write(HEALTH[:-2])
     async with asyncio.timeout(30):
-        while len(limits) < 2 or vars(limits)["_idle"]:
+        while len(limits) < 2 or vars(limits)["_idle_connections"]:
             await asyncio.sleep(0.01)
     refused = await Peer.open(port)
     assert await refused.ask() == 503
@@ -142,40 +142,40 @@ async def test_busy_connections_make_no_room(bounded: Any) -> None:
 def test_proxies_and_the_local_user_are_bounded_by_the_total_alone(
     tmp_path: Any, chosen: dict[str, Any], address: str, bounded_alone: bool
 ) -> None:
-    limits = connection_limits(
+    limits = create_connection_limits(
         settings(tmp_path, max_connections=64, max_connections_per_address=16, **chosen), None
     )
-    taken = [limits.enter(Unused(), address) for _ in range(64)]
+    taken = [limits.add(Unused(), address) for _ in range(64)]
     assert taken.count(True) == (16 if bounded_alone else 64)
 
 
 class Unused:
-    def give_up(self) -> None:
+    def evict(self) -> None:
         raise AssertionError("it was to stay")
 
 
 def test_ipv6_addresses_of_one_network_count_as_one() -> None:
-    limits = ConnectionLimits(total=100, per_address=2)
-    assert [limits.enter(Unused(), f"2001:db8::{n}") for n in range(3)] == [True, True, False]
-    assert limits.enter(Unused(), "2001:db8:0:1::1")
-    assert [limits.enter(Unused(), f"::ffff:192.0.2.{n}") for n in range(3)] == [True, True, True]
+    limits = ConnectionLimits(max_connections=100, max_per_address=2)
+    assert [limits.add(Unused(), f"2001:db8::{n}") for n in range(3)] == [True, True, False]
+    assert limits.add(Unused(), "2001:db8:0:1::1")
+    assert [limits.add(Unused(), f"::ffff:192.0.2.{n}") for n in range(3)] == [True, True, True]
 
 
 def test_half_of_the_descriptors_are_left_for_calls(tmp_path: Any) -> None:
-    assert connection_limits(settings(tmp_path), 1024).total == 512
-    assert connection_limits(settings(tmp_path), 65_536).total == settings(tmp_path).max_connections
+    assert create_connection_limits(settings(tmp_path), 1024).total == 512
+    assert create_connection_limits(settings(tmp_path), 65_536).total == settings(tmp_path).max_connections
 
 
 async def test_the_first_byte_is_waited_for_a_shorter_time_than_the_rest(open_site: Opening) -> None:
-    assert PatientProtocol.first_byte_seconds < PatientProtocol.head_seconds
+    assert BoundedHttpProtocol.first_byte_seconds < BoundedHttpProtocol.head_seconds
 
-    class Hasty(PatientProtocol):
+    class Hasty(BoundedHttpProtocol):
         first_byte_seconds = 0.2
         head_seconds = 600.0
 
     local: Local = await open_site()
-    listener = bind("127.0.0.1", 0)
-    running = Running(make_app(local.site), listener, protocol=Hasty)
+    listener = open_listener("127.0.0.1", 0)
+    running = HttpServer(make_app(local.site), listener, protocol=Hasty)
     await running.start()
     try:
         port = urlsplit(listener.address).port or 0
@@ -189,8 +189,8 @@ async def test_the_first_byte_is_waited_for_a_shorter_time_than_the_rest(open_si
         for each in (writer, silent):
             each.close()
     finally:
-        await running.finish()
-        await running.cancel()
+        await running.drain()
+        await running.cancel_open_requests()
 
 
 LIMITED = """

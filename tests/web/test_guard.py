@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from toolyard.config.settings.table import Settings
-from toolyard.web.access.hosts import Host, Hosts
+from toolyard.web.access.hosts import AllowedHosts, HostHeader
 
 if TYPE_CHECKING:
     from tests.web.conftest import Opening
@@ -208,9 +208,9 @@ async def test_names_that_the_operator_adds(open_site: Opening) -> None:
     ],
 )
 def test_a_health_check_calls_us_by_the_address_that_it_asks(named: str, our_end: str, allowed: bool) -> None:
-    host = Host.read(named)
+    host = HostHeader.parse(named)
     assert host is not None
-    assert Hosts(Settings(host="0.0.0.0")).allow(host, our_end) is allowed
+    assert AllowedHosts(Settings(host="0.0.0.0")).is_allowed(host, our_end) is allowed
 
 
 # Origins, and what browsers say by themselves.
@@ -399,14 +399,14 @@ def _told(port: int | None, begun: bytes) -> bytes:
 async def test_a_body_that_never_comes_is_not_waited_for_for_ever(open_site: Opening) -> None:
     """The HTTP server would wait; the application has its own clock."""
     from toolyard.web.app import make_app
-    from toolyard.web.middleware.request_body import RequestBodies
-    from toolyard.web.server.run import Running
-    from toolyard.web.server.socket import bind
+    from toolyard.web.middleware.request_body import RequestBodyLimits
+    from toolyard.web.server.run import HttpServer
+    from toolyard.web.server.socket import open_listener
 
     local = await open_site()
-    local.site.bodies = RequestBodies(local.site.settings, seconds=0.3)
-    listener = bind("127.0.0.1", 0)
-    running = Running(make_app(local.site), listener)
+    local.site.body_limits = RequestBodyLimits(local.site.settings, timeout_seconds=0.3)
+    listener = open_listener("127.0.0.1", 0)
+    running = HttpServer(make_app(local.site), listener)
     await running.start()
     head = (
         b"POST /api/v1/tokens HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -424,8 +424,8 @@ async def test_a_body_that_never_comes_is_not_waited_for_for_ever(open_site: Ope
         writer.close()
         await writer.wait_closed()
     finally:
-        await running.finish()
-        await running.cancel()
+        await running.drain()
+        await running.cancel_open_requests()
 
 
 async def test_a_body_in_pieces_arrives_whole(open_site: Opening) -> None:

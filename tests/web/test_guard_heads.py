@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import uvicorn
 
-from toolyard.web.server.header_timeout import HEAD_LIMIT, PatientProtocol
-from toolyard.web.server.socket import bind
+from toolyard.web.server.header_timeout import MAX_REQUEST_HEAD_BYTES, BoundedHttpProtocol
+from toolyard.web.server.socket import open_listener
 
 
-class Impatient(PatientProtocol):
+class Impatient(BoundedHttpProtocol):
     first_byte_seconds = 0.3
     head_seconds = 0.3
 
@@ -34,7 +34,7 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    listener = bind("127.0.0.1", 0)
+    listener = open_listener("127.0.0.1", 0)
     config = uvicorn.Config(_app, http=Impatient, lifespan="off", log_config=None, timeout_keep_alive=60)
     server = uvicorn.Server(config)
     serving = asyncio.ensure_future(server.serve(sockets=[listener.socket]))
@@ -79,7 +79,7 @@ async def test_a_head_that_is_too_long_ends_the_connection(port: int) -> None:
     ended, sent = asyncio.ensure_future(reader.read()), 0
     writer.write(HEAD)
     try:
-        while not ended.done() and sent < HEAD_LIMIT * 50:
+        while not ended.done() and sent < MAX_REQUEST_HEAD_BYTES * 50:
             writer.write(b"X: " + b"y" * 8000 + b"\r\n")
             sent += 8005
             await writer.drain()
@@ -87,7 +87,7 @@ async def test_a_head_that_is_too_long_ends_the_connection(port: int) -> None:
         await asyncio.wait_for(ended, 30)
     except ConnectionError:
         pass
-    assert sent < HEAD_LIMIT * 50
+    assert sent < MAX_REQUEST_HEAD_BYTES * 50
     writer.close()
 
 
@@ -102,7 +102,7 @@ async def test_a_slow_body_and_a_pause_between_requests_are_no_slow_head(port: i
         assert b" 200 " in answer
         await asyncio.sleep(0.5)
     # A large body in the same breath as its head is not a large head.
-    body = b"x" * (HEAD_LIMIT * 2)
+    body = b"x" * (MAX_REQUEST_HEAD_BYTES * 2)
     writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     assert b" 200 " in await asyncio.wait_for(reader.readuntil(b"ok"), 30)
     writer.close()
@@ -124,12 +124,15 @@ async def test_a_connection_queues_few_pipelined_requests(port: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write((HEAD + b"\r\n") * 1_000)
     answers = await asyncio.wait_for(reader.read(), 30)
-    assert answers.count(b" 200 OK") <= PatientProtocol.max_pipelined + 1
+    assert answers.count(b" 200 OK") <= BoundedHttpProtocol.max_pipelined + 1
     writer.close()
 
 
 async def test_a_head_with_too_many_headers_is_refused(port: int) -> None:
-    for count, status in ((PatientProtocol.max_headers - 1, b"200"), (PatientProtocol.max_headers, b"400")):
+    for count, status in (
+        (BoundedHttpProtocol.max_headers - 1, b"200"),
+        (BoundedHttpProtocol.max_headers, b"400"),
+    ):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(HEAD + b"X: y\r\n" * count + b"\r\n")
         assert (await asyncio.wait_for(reader.readline(), 30)).split()[1] == status

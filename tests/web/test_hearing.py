@@ -13,14 +13,14 @@ import aiohttp
 import pytest
 from tests.web.conftest import Client, Local, Opening
 
-from toolyard.gateway.http.exchange import TurnedAway
-from toolyard.gateway.http.listeners import Listeners
+from toolyard.gateway.http.exchange import HttpErrorResponse
+from toolyard.gateway.http.listeners import ListenRequests
 from toolyard.store import Database
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.registry import RegistryServer
 from toolyard.web import gateway_mount
 from toolyard.web.live import updates
-from toolyard.web.live.updates import Change, Live
+from toolyard.web.live.updates import LiveUpdate, LiveUpdates
 from toolyard.web.server import invalidation
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ async def listening(local: Local, token: str) -> AsyncIterator[aiohttp.ClientRes
 @pytest.fixture
 async def team(open_site: Opening, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Local:
     """It would believe a token for an hour, if it did not hear."""
-    monkeypatch.setattr(gateway_mount, "_FRESH", 3_600.0)
+    monkeypatch.setattr(gateway_mount, "_ADMISSION_CACHE_SECONDS", 3_600.0)
     local = await open_site({}, data=tmp_path / "data", people_mode="password")
     async with asyncio.timeout(30):
-        while not local.site.database.signals.hears:
+        while not local.site.database.signals.is_listening:
             await asyncio.sleep(0.01)
     return local
 
@@ -88,10 +88,10 @@ async def test_a_token_that_is_revoked_anywhere_opens_nothing_any_more(
     ann, bob = await team.person("ann"), await team.person("bob")
     for person in (ann, bob, ann, bob):
         assert await listed(person.token) == 200
-    assert len(team.site.mcp._admitted) == 2
+    assert len(team.site.mcp._admissions) == 2
     for person, database in ((ann, team.site.database), (bob, elsewhere)):
-        (token,) = await database.people.tokens(person.user.id)
-        assert await database.people.delete_token(person.user.id, token.id)
+        (token,) = await database.accounts.tokens(person.user.id)
+        assert await database.accounts.delete_token(person.user.id, token.id)
         await until_refused(person.token)
 
 
@@ -101,13 +101,13 @@ async def test_a_long_address_is_not_remembered(team: Local) -> None:
     for number in range(3):
         answer = await ann.token.post(f"/mcp?n={number}&mode=meta&x={'y' * 9_000}", body, headers=HEADERS)
         assert answer.status == 200
-    assert not team.site.mcp._admitted
+    assert not team.site.mcp._admissions
 
 
 async def test_whoever_is_disabled_anywhere_is_refused(team: Local, elsewhere: Database) -> None:
     ann = await team.person("ann")
     assert await listed(ann.token) == 200
-    await elsewhere.people.disable_user(ann.user.id, True)
+    await elsewhere.accounts.set_disabled(ann.user.id, True)
     await until_refused(ann.token)
 
 
@@ -117,33 +117,33 @@ async def test_a_change_of_the_registry_is_not_overlooked_by_those_who_were_let_
     ann = await team.person("ann")
     assert await listed(ann.token) == 200
     await elsewhere.registry.add_server(RegistryServer("s", "S", "https://s.example/mcp"))
-    await until(lambda: not team.site.mcp._admitted)
+    await until(lambda: not team.site.mcp._admissions)
 
 
 async def test_what_was_looked_up_before_a_change_is_not_kept_after_it(
     team: Local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann = await team.person("ann")
-    enter, looked_up, go_on = team.site.enter, asyncio.Event(), asyncio.Event()
+    enter, looked_up, go_on = team.site.sync_instances, asyncio.Event(), asyncio.Event()
 
     async def slowly(visitor: Any) -> None:
         await enter(visitor)
         looked_up.set()
         await go_on.wait()
 
-    monkeypatch.setattr(team.site, "enter", slowly)
+    monkeypatch.setattr(team.site, "sync_instances", slowly)
     first = asyncio.create_task(listed(ann.token))
     await asyncio.wait_for(looked_up.wait(), 30)
-    team.site.mcp.forget()
+    team.site.mcp.clear_admissions()
     go_on.set()
     assert await first == 200
-    assert not team.site.mcp._admitted
+    assert not team.site.mcp._admissions
 
 
 async def test_who_listens_with_a_token_that_runs_out_is_sent_away(
     open_site: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(invalidation, "_EVERY", 0.05)
+    monkeypatch.setattr(invalidation, "_RECHECK_INTERVAL_SECONDS", 0.05)
     local = await open_site({}, people_mode="password")
     now = time.time()
     monkeypatch.setattr(local.site.people, "_clock", lambda: now)
@@ -155,7 +155,7 @@ async def test_who_listens_with_a_token_that_runs_out_is_sent_away(
         now += 3_601.0
         async with asyncio.timeout(30):
             await ended.content.read()
-        await local.site.mcp.app.listeners.look_again()
+        await local.site.mcp.http_gateway.listeners.reauthorize()
         assert not kept.content.at_eof()
 
 
@@ -163,13 +163,13 @@ async def test_who_listens_is_not_sent_away_while_nobody_can_tell_who_it_is() ->
     away, ended = [503, 401], list[str]()
 
     async def admit(scope: Any) -> None:
-        raise TurnedAway(away.pop(0), "no")
+        raise HttpErrorResponse(away.pop(0), "no")
 
-    listeners = Listeners(admit)
+    listeners = ListenRequests(admit)
     with listeners.kept({}, lambda: ended.append("it")):
-        await listeners.look_again()
+        await listeners.reauthorize()
         assert ended == []
-        await listeners.look_again()
+        await listeners.reauthorize()
         assert ended == ["it"]
 
 
@@ -179,18 +179,18 @@ async def test_who_listens_is_not_sent_away_while_nobody_can_tell_who_it_is() ->
 async def test_those_who_listen_hear_soon_of_what_is_known_to_be_different(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(updates, "_HURRY", 0.0)
+    monkeypatch.setattr(updates, "_MIN_INTERVAL_FRACTION", 0.0)
     seen = {"one": 1}
 
     async def look(key: str) -> dict[str, int]:
         return dict(seen)
 
-    told: Live[str, int] = Live(look, every=3_600.0)
-    stream = told.changes("ada", heartbeat=600)
-    assert await anext(stream) == Change("one", 1)
+    told: LiveUpdates[str, int] = LiveUpdates(look, interval_seconds=3_600.0)
+    stream = told.changes("ada", heartbeat_seconds=600)
+    assert await anext(stream) == LiveUpdate("one", 1)
     seen["one"] = 2
-    told.hurry()
+    told.request_poll()
     async with asyncio.timeout(30):
-        assert await anext(stream) == Change("one", 2)
+        assert await anext(stream) == LiveUpdate("one", 2)
     await stream.aclose()
     told.close()

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.web.rendering import highlighting, markdown_blocks
-from toolyard.web.rendering.highlighting import highlighted, language_of
-from toolyard.web.rendering.markdown import markdown
-from toolyard.web.rendering.markdown_blocks import Blocks, blocks_of
+from toolyard.web.rendering.highlighting import highlight_code, resolve_language
+from toolyard.web.rendering.markdown import render_markdown
+from toolyard.web.rendering.markdown_blocks import MarkdownBlockSplitter, split_blocks
 
 ATTACKS = Path(__file__).with_name("markdown_attacks.txt").read_text("utf-8").split("\n%%%\n")
 TAGS = {
@@ -75,7 +75,7 @@ class Checked(HTMLParser):
 
 
 def check(text: str) -> Checked:
-    html = str(markdown(text))
+    html = str(render_markdown(text))
     checked = Checked(html)
     assert not UNSEEN.search(checked.text), ascii(checked.text)
     return checked
@@ -192,14 +192,14 @@ def test_there_are_attacks() -> None:
 
 
 def test_pictures_from_elsewhere_are_links() -> None:
-    html = str(markdown("![a *cat*](https://elsewhere.test/cat.png)"))
+    html = str(render_markdown("![a *cat*](https://elsewhere.test/cat.png)"))
     assert "<img" not in html
     assert ">Picture: a cat</a>" in html
     assert 'href="https://elsewhere.test/cat.png"' in html
 
 
 def test_links_say_where_they_lead_and_tell_nobody() -> None:
-    html = str(markdown("[https://bank.test](https://evil.test/x)"))
+    html = str(render_markdown("[https://bank.test](https://evil.test/x)"))
     assert 'title="https://evil.test/x"' in html
     assert 'rel="noopener noreferrer nofollow"' in html
     assert 'target="_blank"' in html
@@ -242,7 +242,7 @@ def test_a_long_line_of_marks_is_shown_whole(unit: str) -> None:
 
 def test_what_models_write_looks_as_they_mean_it() -> None:
     words = "# One\n\nSome *words*, **strong** and ~~gone~~.\n\n1. a\n2. b\n\n> said\n\n"
-    html = str(markdown(f"{words}| x | y |\n|:-:|--:|\n| 1 | 2 |"))
+    html = str(render_markdown(f"{words}| x | y |\n|:-:|--:|\n| 1 | 2 |"))
     for part in (
         *("<h3>One</h3>", "<em>words</em>", "<strong>strong</strong>", "<s>gone</s>", "<li>a</li>"),
         *("<blockquote>", '<th class="to-center">x</th>', '<td class="to-right">2</td>'),
@@ -258,7 +258,7 @@ def any_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("any_time")
 def test_code_is_coloured_by_classes() -> None:
-    html = str(markdown("```py\ndef f():\n    return '<b>'\n```"))
+    html = str(render_markdown("```py\ndef f():\n    return '<b>'\n```"))
     assert '<pre data-language="python" tabindex="0">' in html
     assert '<span class="h-k">def</span>' in html
     assert "style=" not in html
@@ -274,26 +274,26 @@ def test_code_that_was_made_to_take_long_is_shown_in_one_colour(
     code, looks = f"a{piece * 20_000}"[:20_000], count()
     # A processor that spends five milliseconds on each piece.
     monkeypatch.setattr(highlighting, "time", SimpleNamespace(thread_time=lambda: next(looks) / 200))
-    assert highlighted(code, language) == code
+    assert highlight_code(code, language) == code
     assert next(looks) < 60
 
 
 @pytest.mark.parametrize("language", ["c", "cpp"])
 def test_no_single_piece_of_c_takes_minutes(language: str) -> None:
-    pieces = highlighting._lexer(language).get_tokens("a" + "\n" * 100_000)
+    pieces = highlighting._load_lexer(language).get_tokens("a" + "\n" * 100_000)
     assert len(list(islice(pieces, 10))) == 10
 
 
 @pytest.mark.usefixtures("any_time")
 @pytest.mark.parametrize("language", ["c", "cpp"])
 def test_c_is_coloured_all_the_same(language: str) -> None:
-    html = highlighted("static int f(char *a) { return 1; } // why\n" * 400, language)
+    html = highlight_code("static int f(char *a) { return 1; } // why\n" * 400, language)
     assert html.count('<span class="h-kt">int</span>') == html.count('<span class="h-k">return</span>') == 400
 
 
 @given(st.text(max_size=200), st.sampled_from(["python", "js", "html", "bash", "json", "", "nothing"]))
 def test_colours_change_no_character(code: str, language: str) -> None:
-    html = highlighted(code.replace("\r", ""), language_of(language))
+    html = highlight_code(code.replace("\r", ""), resolve_language(language))
     assert Checked(f"<code>{html}</code>").text.replace("\x00", "") == code.replace("\r", "").replace(
         "\x00", ""
     )
@@ -361,33 +361,33 @@ def cut(text: str, places: list[int]) -> list[str]:
 
 @given(DOCUMENTS, st.lists(st.integers(0, 200), max_size=12))
 def test_blocks_do_not_depend_on_the_pieces(text: str, places: list[int]) -> None:
-    blocks = Blocks()
+    blocks = MarkdownBlockSplitter()
     for piece in cut(text, places):
-        before = list(blocks.finished)
+        before = list(blocks.finished_blocks)
         blocks.add(piece)
-        assert blocks.finished[: len(before)] == before
-    assert blocks.all == blocks_of(text)
-    assert "".join(blocks.all) == text
+        assert blocks.finished_blocks[: len(before)] == before
+    assert blocks.all_blocks == split_blocks(text)
+    assert "".join(blocks.all_blocks) == text
 
 
 @given(DOCUMENTS)
 def test_blocks_one_by_one_look_like_the_whole(text: str) -> None:
-    apart = "".join(str(markdown(block)) for block in blocks_of(text))
-    assert re.sub(r"\s+", " ", apart).strip() == re.sub(r"\s+", " ", str(markdown(text))).strip()
+    apart = "".join(str(render_markdown(block)) for block in split_blocks(text))
+    assert re.sub(r"\s+", " ", apart).strip() == re.sub(r"\s+", " ", str(render_markdown(text))).strip()
 
 
 def test_paragraphs_are_finished_as_soon_as_the_next_begins() -> None:
-    blocks = Blocks()
+    blocks = MarkdownBlockSplitter()
     blocks.add("One paragraph.\n\n")
-    assert blocks.finished == []
+    assert blocks.finished_blocks == []
     blocks.add("T")
-    assert blocks.finished == ["One paragraph.\n\n"]
+    assert blocks.finished_blocks == ["One paragraph.\n\n"]
     assert blocks.tail == "T"
 
 
 def test_code_with_blank_lines_is_one_block() -> None:
     text = "Look:\n\n```py\na\n\nb\n\nc\n```\n\nDone"
-    assert blocks_of(text) == ["Look:\n\n", "```py\na\n\nb\n\nc\n```\n\n", "Done"]
+    assert split_blocks(text) == ["Look:\n\n", "```py\na\n\nb\n\nc\n```\n\n", "Done"]
 
 
 @pytest.mark.parametrize(
@@ -397,7 +397,7 @@ def test_code_with_blank_lines_is_one_block() -> None:
 def test_the_work_grows_with_the_length_and_not_with_its_square(
     paragraph: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = markdown_blocks._begins_block
+    real = markdown_blocks._is_top_level_block_start
     read = 0
 
     def counted(text: str, start: int) -> bool:
@@ -405,12 +405,12 @@ def test_the_work_grows_with_the_length_and_not_with_its_square(
         read += len(text)
         return real(text, start)
 
-    monkeypatch.setattr(markdown_blocks, "_begins_block", counted)
+    monkeypatch.setattr(markdown_blocks, "_is_top_level_block_start", counted)
     costs: list[float] = []
     for length in (20_000, 80_000):
         read = 0
         text = paragraph * (length // len(paragraph))
-        blocks = Blocks()
+        blocks = MarkdownBlockSplitter()
         for at in range(0, len(text), 7):
             blocks.add(text[at : at + 7])
         costs.append(read / length)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from toolyard.types.chat import Chat, Kind, NewEvent, TurnState
+from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
 from toolyard.web.rendering import renderer as markdown_renderer
-from toolyard.web.rendering.markdown import as_written, markdown
+from toolyard.web.rendering.markdown import render_markdown, render_preformatted
 from toolyard.web.rendering.renderer import DeferredMarkdown, MarkdownRenderer
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def counted(text: str) -> Any:
         texts.append(text)
-        return markdown(text)
+        return render_markdown(text)
 
     monkeypatch.setattr(markdown_renderer, "markdown", counted)
     return texts
@@ -45,21 +45,25 @@ async def test_long_texts_are_rendered_by_the_child_and_kept(
 ) -> None:
     code = "```python\nx = 1\n```\n" * 100
     for _ in range(2):
-        assert await renderer.render([LONG, code, LONG]) == [markdown(LONG), markdown(code), markdown(LONG)]
-        assert renderer.sent == 2
+        assert await renderer.render([LONG, code, LONG]) == [
+            render_markdown(LONG),
+            render_markdown(code),
+            render_markdown(LONG),
+        ]
+        assert renderer.texts_sent == 2
     assert in_process == []
 
 
 async def test_short_texts_need_no_child(renderer: MarkdownRenderer, in_process: list[str]) -> None:
     for _ in range(2):
-        assert await renderer.render(["*a*", "*b*"]) == [markdown("*a*"), markdown("*b*")]
-    assert (renderer.sent, in_process) == (0, ["*a*", "*b*"])
+        assert await renderer.render(["*a*", "*b*"]) == [render_markdown("*a*"), render_markdown("*b*")]
+    assert (renderer.texts_sent, in_process) == (0, ["*a*", "*b*"])
 
 
 async def test_many_short_texts_go_to_the_child(renderer: MarkdownRenderer, in_process: list[str]) -> None:
     texts = [f"Number *{number}*." for number in range(500)]
-    assert await renderer.render(texts) == [markdown(text) for text in texts]
-    assert (renderer.sent, in_process) == (500, [])
+    assert await renderer.render(texts) == [render_markdown(text) for text in texts]
+    assert (renderer.texts_sent, in_process) == (500, [])
 
 
 async def test_a_text_that_takes_too_long_is_shown_as_written_and_not_tried_again(
@@ -68,8 +72,8 @@ async def test_a_text_that_takes_too_long_is_shown_as_written_and_not_tried_agai
     renderer = MarkdownRenderer(batch_seconds=0.01, page_seconds=60)
     try:
         for _ in range(2):
-            assert await renderer.render([SLOW]) == [as_written(SLOW)]
-            assert renderer.sent == 1
+            assert await renderer.render([SLOW]) == [render_preformatted(SLOW)]
+            assert renderer.texts_sent == 1
         assert in_process == []
     finally:
         await renderer.close()
@@ -80,7 +84,7 @@ async def test_a_slow_text_does_not_take_others_with_it() -> None:
     try:
         slow = "[" * 7_900 + "\n\n" + ("[" * 7_900 + "\n\n") * 20
         shown = await renderer.render([LONG, slow])
-        assert shown == [markdown(LONG), as_written(slow)]
+        assert shown == [render_markdown(LONG), render_preformatted(slow)]
     finally:
         await renderer.close()
 
@@ -89,25 +93,25 @@ async def test_a_page_has_a_budget(in_process: list[str]) -> None:
     renderer = MarkdownRenderer(page_characters=len(LONG) + 10, page_seconds=60, batch_seconds=60)
     try:
         other = LONG.replace("word", "text")
-        assert await renderer.render([LONG, other]) == [markdown(LONG), as_written(other)]
-        assert (renderer.sent, in_process) == (1, [])
+        assert await renderer.render([LONG, other]) == [render_markdown(LONG), render_preformatted(other)]
+        assert (renderer.texts_sent, in_process) == (1, [])
     finally:
         await renderer.close()
 
 
 async def test_a_child_that_is_gone_is_replaced(renderer: MarkdownRenderer) -> None:
-    assert await renderer.render([LONG]) == [markdown(LONG)]
+    assert await renderer.render([LONG]) == [render_markdown(LONG)]
     child: Any = renderer._child  # pyright: ignore[reportPrivateUsage]
     child._process.kill()
     await child._process.wait()
-    assert await renderer.render([LONG + "x"]) == [markdown(LONG + "x")]
+    assert await renderer.render([LONG + "x"]) == [render_markdown(LONG + "x")]
 
 
 async def test_no_more_is_kept_than_the_cache_may_hold() -> None:
     renderer = MarkdownRenderer(cache_characters=1_000)
     for number in range(100):
         await renderer.render([f"*{number}*"])
-    cached = renderer._cached  # pyright: ignore[reportPrivateUsage]
+    cached = renderer._cache  # pyright: ignore[reportPrivateUsage]
     assert 0 < sum(len(text) + len(html) for text, html in cached.items()) <= 1_000
     assert "*99*" in cached
 
@@ -126,14 +130,16 @@ async def test_the_page_of_a_chat_is_rendered_apart(open_site: Opening, in_proce
     answers = [f"{number} {LONG}" for number in range(5)]
     await site.database.chats.create(Chat("c0", "local", "long", 1.0, 1.0))
     for answer in answers:
-        user = NewEvent(Kind.USER, {"text": "go", "model": None, "agent": None, "again": None})
-        said = NewEvent(Kind.SAID, {"text": answer, "reasoning": "", "model": "x", "calls": 0}, "step-1")
-        end = NewEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 1.0})
+        user = NewChatEvent(Kind.USER, {"text": "go", "model": None, "agent": None, "again": None})
+        said = NewChatEvent(
+            Kind.MODEL_MESSAGE, {"text": answer, "reasoning": "", "model": "x", "calls": 0}, "step-1"
+        )
+        end = NewChatEvent(Kind.END, {"why": "done", "error": None, "hint": None, "seconds": 1.0})
         assert await site.database.chats.claim("c0", "nobody", TurnState.IDLE, [user], new_turn=True)
-        await site.database.chats.append("c0", "nobody", [said, end], then=TurnState.IDLE)
+        await site.database.chats.append("c0", "nobody", [said, end], next_state=TurnState.IDLE)
     for _ in range(2):
         page = await local.client().get("/ui/chat/c0")
         assert page.status == 200
         assert page.text.count("<strong>strong</strong>") == 1_000
-        assert site.markdown.sent == 5
+        assert site.markdown_renderer.texts_sent == 5
     assert in_process == []

@@ -9,7 +9,7 @@ import pytest
 from tests.web.browsing import Browser
 from tests.web.test_pages_render import check
 
-from toolyard.agents.definitions.watch import AgentsNow, read_now
+from toolyard.agents.definitions.watch import LoadedAgents, load_agents
 from toolyard.types.agent import Agent
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ async def test_a_broken_file_is_told_with_its_lines_to_admins_alone(
     file = tmp_path / "AGENTS.md"
     file.write_text("## A\n---\ntools: all\nmodell: x\n---\n")
     site = team.site
-    site.take_agents(read_now(file, tmp_path, site.agents_now))
+    site.apply_agents(load_agents(file, tmp_path, site.loaded_agents))
     root, ada = await team.person("root", "admin"), await team.person("ada")
     told = await Browser(root.browser).get("/ui/agents")
     check(told)
@@ -83,7 +83,7 @@ async def test_a_broken_file_is_told_with_its_lines_to_admins_alone(
     check(others)
     assert "cannot be used" not in others.text
     assert str(file) not in others.text
-    site.take_agents(AgentsNow(file, (LOST,)))
+    site.apply_agents(LoadedAgents(file, (LOST,)))
     assert "Reader" not in (await Browser(ada.browser).get("/ui/agents")).text
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.web.browsing import Browser, Page
 from tests.web.conftest import Local, Opening
 
-from toolyard.gateway.client_snippets import CLIENTS
+from toolyard.gateway.client_snippets import CLIENT_FORMATS
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
 
@@ -39,7 +39,7 @@ def entry(page: Page, label: str = "the entry") -> Any:
 
 async def test_alone_no_token_is_needed_and_a_program_can_be_started(alone: Local) -> None:
     me = Browser(alone.client())
-    for client in CLIENTS:
+    for client in CLIENT_FORMATS:
         page = await me.get(f"/ui/connect?client={client}")
         assert page.status == 200
         assert not page.root.all("form", method="post", action="/ui/connect")
@@ -60,7 +60,7 @@ async def test_a_program_that_a_client_starts_uses_what_this_one_uses(alone: Loc
     assert f"toolyard {' '.join(places)} connect cursor --write" in page.text
 
 
-@pytest.mark.parametrize("client", [name for name in CLIENTS if name != "claude-desktop"])
+@pytest.mark.parametrize("client", [name for name in CLIENT_FORMATS if name != "claude-desktop"])
 async def test_a_token_is_made_for_the_client_and_opens_the_address(team: Local, client: str) -> None:
     person = await team.person("bob")
     bob = Browser(person.browser)
@@ -74,10 +74,10 @@ async def test_a_token_is_made_for_the_client_and_opens_the_address(team: Local,
     headers = shown.get("headers") or shown["http_headers"]
     assert shown["url"] == f"{team.url}/mcp/servers/demo"
     assert headers == {"Authorization": f"Bearer {text}"}
-    found = await team.site.people.from_token(text)
+    found = await team.site.people.authenticate_token(text)
     assert found is not None
     assert (found[0].name, found[0].scope) == (
-        CLIENTS[client].title,
+        CLIENT_FORMATS[client].title,
         TokenScope(frozenset({Right.CALL}), servers=("demo",)),
     )
     accept = {"Accept": "application/json, text/event-stream", **headers}
@@ -85,7 +85,7 @@ async def test_a_token_is_made_for_the_client_and_opens_the_address(team: Local,
     assert (await team.client(**accept).post(path, REQUEST)).status == 200
     assert (await team.client(**accept).get("/api/v1/tools")).status == 403
     assert text not in (await bob.get(f"/ui/connect?client={client}")).html
-    assert CLIENTS[client].title in (await bob.get("/ui/tokens")).text
+    assert CLIENT_FORMATS[client].title in (await bob.get("/ui/tokens")).text
 
 
 async def test_each_offer_has_its_address_and_its_bounds(open_site: Opening, demo: dict[str, Any]) -> None:
@@ -95,7 +95,7 @@ async def test_each_offer_has_its_address_and_its_bounds(open_site: Opening, dem
     page = await bob.get("/ui/connect?client=cursor&offer=agent%2Fcode-reader")
     assert entry(page)["url"] == f"{local.url}/mcp/agents/code-reader"
     page = await bob.send(page, page.root.one("form", method="post", action="/ui/connect"))
-    found = await local.site.people.from_token(page.root.one("input", id="token-text").attrs["value"])
+    found = await local.site.people.authenticate_token(page.root.one("input", id="token-text").attrs["value"])
     assert found is not None
     assert found[0].scope == TokenScope(frozenset({Right.CALL}), agents=("code-reader",))
     tabs = [each.attrs["href"] for each in page.root.one("nav", aria_label="Clients").all("a")]

@@ -120,7 +120,7 @@ async def test_an_instance_that_signs_in_elsewhere_says_that_a_step_is_left(
 
 
 async def test_a_disabled_server_is_not_offered(me: Browser, alone: Local, server: RegistryServer) -> None:
-    await alone.site.registry.enable_server(server.id, False)
+    await alone.site.registry.set_server_enabled(server.id, False)
     assert "Words" not in (await me.get("/ui/mcp/new")).text
     page = await me.get(f"/ui/mcp/new?server={server.id}")
     assert "is disabled" in page.flash
@@ -327,7 +327,7 @@ async def test_a_tools_own_error_and_a_dead_server_are_told_in_full(
 async def test_a_state_that_is_stored_is_shown(me: Browser, alone: Local, server: RegistryServer) -> None:
     id_ = await created(alone, server, choice=2)
     reason = "the provider no longer accepts it"
-    await alone.site.database.registry.set_state(id_, InstanceState.NEEDS_REAUTH, reason)
+    await alone.site.database.registry.set_instance_state(id_, InstanceState.NEEDS_REAUTH, reason)
     page = await me.get("/ui/mcp")
     row = page.root.one("li", data_state="needs_reauth")
     assert "Needs sign-in again" in row.text

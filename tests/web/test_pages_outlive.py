@@ -26,8 +26,8 @@ WORDS = "Words that took an hour"
 async def _fill(data: Path) -> None:
     database = await Database.open(data, url=None, secret_key=None)
     for name in ("ann", "bob"):
-        made = await database.people.add_user(name, Role.ADMIN)
-        await database.people.set_password_hash(made.id, password_hash())
+        made = await database.accounts.add_user(name, Role.ADMIN)
+        await database.accounts.set_password_hash(made.id, password_hash())
     await database.close()
 
 

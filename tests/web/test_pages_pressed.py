@@ -40,7 +40,7 @@ class Team:
         """Somebody's program wants a yes of ann."""
         database = await Database.open(self.data, url=None, secret_key=None)
         call = Approval(id, self.ann, f"demo/{name}", name, "0" * 64, {}, "it writes", time.time())
-        await database.approvals.ask(call)
+        await database.approvals.add(call)
         await database.close()
 
     async def refuse(self, id: str) -> None:
@@ -52,10 +52,10 @@ class Team:
 
 async def _fill(data: Path) -> str:
     database = await Database.open(data, url=None, secret_key=None)
-    ann = await database.people.add_user("ann", Role.ADMIN)
-    await database.people.set_password_hash(ann.id, password_hash())
+    ann = await database.accounts.add_user("ann", Role.ADMIN)
+    await database.accounts.set_password_hash(ann.id, password_hash())
     for number in range(30):
-        await database.people.add_user(f"person{number:02}", Role.USER)
+        await database.accounts.add_user(f"person{number:02}", Role.USER)
     for number in range(120):
         at = time.time() - 1000 + number
         await database.audit.write(AuditEntry(at, "tool.call", ann.id, "ann", f"call {number}", "ok", ""))

@@ -13,7 +13,7 @@ from tests.web.conftest import ROOT, Local, Opening
 from toolyard.auth.records import issuer_digest
 from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.types.account import Role
-from toolyard.types.registry import AuthKind, Registration
+from toolyard.types.registry import AuthKind, RegistrationMethod
 
 SECRET = "client-s3cret"
 
@@ -133,7 +133,7 @@ async def test_editing_keeps_what_is_not_changed(me: Browser, alone: Local) -> N
     assert saved.private_addresses
     page = await me.send(await me.get(at), at, {"choices-0-drop_secret": "yes"}, press=("do", "save"))
     assert (await alone.site.registry.server(server.id)).choices[0].client_secret is None
-    assert (await alone.site.registry.server(server.id)).choices[0].registration is Registration.AUTO
+    assert (await alone.site.registry.server(server.id)).choices[0].registration is RegistrationMethod.AUTO
 
 
 async def test_a_server_is_disabled_enabled_and_deleted(me: Browser, alone: Local) -> None:
@@ -236,7 +236,7 @@ async def test_servers_from_files_stand_beside_with_their_place(
         {"demo": demo, "broken": {"command": "no-such-command"}, "off": {**demo, "enabled": False}}
     )
     me = Browser(local.client())
-    await local.site.warm()
+    await local.site.connect_shared_servers()
     page = await me.get("/ui/admin/mcp")
     row = page.root.one("li", id="f-broken")
     assert "mcp.json:1" in row.text

@@ -13,19 +13,19 @@ from starlette.requests import Request
 from toolyard.accounts.errors import NameTaken
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid, Taken
-from toolyard.web.ui.components.assets import STATIC, static_url
-from toolyard.web.ui.components.flash import go, read_flash
+from toolyard.web.ui.components.assets import STATIC_FOLDER, static_url
+from toolyard.web.ui.components.flash import read_flash, redirect_with_message
 from toolyard.web.ui.components.formatting import ago, count, one_line, pretty_json, visible
 from toolyard.web.ui.components.forms import field_errors
-from toolyard.web.ui.components.paging import page_of
-from toolyard.web.ui.components.safe_redirect import inner_path
+from toolyard.web.ui.components.paging import paginate
+from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 
 # Ways.
 
 
 @pytest.mark.parametrize("path", ["/ui/", "/ui/mcp", "/ui/mcp/new?server=1&x=%2F", "/ui/a#b"])
 def test_a_page_of_ours_is_gone_to(path: str) -> None:
-    assert inner_path(path, "/ui/") == path
+    assert safe_redirect_path(path, "/ui/") == path
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_page_of_ours_is_gone_to(path: str) -> None:
     ],
 )
 def test_nothing_else_is(path: str) -> None:
-    assert inner_path(path, "/ui/home") == "/ui/home"
+    assert safe_redirect_path(path, "/ui/home") == "/ui/home"
 
 
 # Messages that survive a redirect.
@@ -61,7 +61,7 @@ def cookie_of(response: Any) -> str:
 
 @given(st.text(min_size=1, max_size=3000), st.text(max_size=3000))
 def test_a_message_arrives_and_fits_into_a_cookie(text: str, hint: str) -> None:
-    response = go("/ui/", text, kind="bad", hint=hint)
+    response = redirect_with_message("/ui/", text, kind="bad", hint=hint)
     told = read_flash(asked(cookie_of(response)))
     assert told is not None
     assert told.kind == "bad"
@@ -71,7 +71,7 @@ def test_a_message_arrives_and_fits_into_a_cookie(text: str, hint: str) -> None:
 
 @pytest.mark.parametrize("char", ["x", "日", "\x01", "👩"])
 def test_a_long_message_is_cut_to_what_browsers_take(char: str) -> None:
-    response = go("/ui/", char * 5000, hint=char * 5000)
+    response = redirect_with_message("/ui/", char * 5000, hint=char * 5000)
     told = read_flash(asked(cookie_of(response)))
     assert told is not None
     assert told.text.endswith(" …")
@@ -138,7 +138,7 @@ def test_json_of_any_depth_can_be_shown() -> None:
 
 
 def test_addresses_of_files_name_their_contents() -> None:
-    for file in STATIC.iterdir():
+    for file in STATIC_FOLDER.iterdir():
         assert re.fullmatch(rf"/static/{file.name}\?v=[0-9a-f]{{12}}", static_url(file.name))
 
 
@@ -148,10 +148,10 @@ def test_addresses_of_files_name_their_contents() -> None:
 @given(st.integers(0, 1000), st.text(max_size=12))
 def test_every_entry_is_on_one_page(entries: int, wanted: str) -> None:
     everything = list(range(entries))
-    shown, pages = page_of(everything, wanted, "/x", {})
+    shown, pages = paginate(everything, wanted, "/x", {})
     assert 1 <= pages.number <= pages.last
     assert bool(shown) == bool(entries)
-    numbers = [page_of(everything, str(number + 1), "/x", {})[0] for number in range(pages.last)]
+    numbers = [paginate(everything, str(number + 1), "/x", {})[0] for number in range(pages.last)]
     assert [each for part in numbers for each in part] == everything
 
 

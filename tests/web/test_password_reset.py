@@ -10,7 +10,7 @@ import pytest
 from tests.web.conftest import Answer, Client, Local, Person
 
 from toolyard.auth.records import Client as OAuthClient
-from toolyard.auth.records import Grant
+from toolyard.auth.records import OAuthGrant
 from toolyard.types.registry import Instance
 
 VALUE = "ann's key for the server"
@@ -37,12 +37,12 @@ class Team:
         return found[0]
 
     async def grants(self) -> int:
-        return len(await self.local.site.database.auth.grants(self.keys))
+        return len(await self.local.site.database.auth.get_grants(self.keys))
 
 
-def _grant() -> Grant:
+def _grant() -> OAuthGrant:
     client = OAuthClient("https://id.example", "us", "https://us.example/callback", "dynamic")
-    return Grant(
+    return OAuthGrant(
         server_url="http://127.0.0.1:9/mcp",
         issuer=client.issuer,
         client=client,

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from toolyard.accounts.attempt_limits import Limits, guest_counters
+from toolyard.accounts.attempt_limits import SignInLimiter, guest_counters
 from toolyard.types.account import Right, Role, TokenScope
 
 if TYPE_CHECKING:
@@ -167,9 +167,9 @@ async def test_what_was_wrong_is_told_without_saying_which(team: Any, browse: Ca
 
 async def _guess(local: Any, name: str, address: str, times: int = 14) -> None:
     """Strangers' failures, without the time that each of them takes."""
-    limits = Limits(local.site.database.people, time.time)
+    limits = SignInLimiter(local.site.database.accounts, time.time)
     for _ in range(times):
-        await limits.failed(guest_counters(name, address))
+        await limits.record_failure(guest_counters(name, address))
 
 
 async def test_too_many_failures_are_told_with_the_time_to_wait(
@@ -610,7 +610,7 @@ async def test_a_forged_header_from_anywhere_else_is_refused_with_the_reason(
             assert "trusted_proxies" in page.text
             assert "127.0.0.1" in page.text
         assert (await forger.get(path)).status == 401
-    assert [user.name for user in await local.site.database.people.users()] == []
+    assert [user.name for user in await local.site.database.accounts.users()] == []
 
 
 async def test_two_names_are_none(open_site: Opening) -> None:

@@ -9,10 +9,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from toolyard.web.ui.components.forms import Posted
+from toolyard.web.ui.components.forms import SubmittedForm
 from toolyard.web.ui.tools.form import ToolForm
-from toolyard.web.ui.tools.schema_fields import Field, fields_of
-from toolyard.web.ui.tools.schema_form import BadArguments, edited, labels, read_form, shown_form, texts_of
+from toolyard.web.ui.tools.schema_fields import SchemaField, read_schema_fields
+from toolyard.web.ui.tools.schema_form import (
+    BadArguments,
+    apply_edit_button,
+    build_field_labels,
+    build_form_fields,
+    build_form_texts,
+    read_form,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -74,7 +81,7 @@ TRIP: dict[str, Any] = {
 }
 
 
-def named(fields: tuple[Field, ...]) -> dict[str, Field]:
+def named(fields: tuple[SchemaField, ...]) -> dict[str, SchemaField]:
     return {each.name: each for each in fields}
 
 
@@ -91,7 +98,7 @@ def wrong(form: ToolForm) -> set[str]:
 
 
 def test_fields_come_from_the_schema_the_required_first() -> None:
-    fields = fields_of(SCHEMA)
+    fields = read_schema_fields(SCHEMA)
     assert [(each.name, each.kind, each.required) for each in fields] == [
         ("need", "text", True),
         ("flag", "flag", True),
@@ -108,7 +115,7 @@ def test_fields_come_from_the_schema_the_required_first() -> None:
 
 
 def test_what_is_nested_has_fields_of_its_own() -> None:
-    fields = named(fields_of(TRIP))
+    fields = named(read_schema_fields(TRIP))
     assert [each.name for each in fields["to"].fields] == ["city", "country"]
     travellers = fields["travellers"]
     assert travellers.kind == "list"
@@ -123,7 +130,9 @@ def test_what_is_nested_has_fields_of_its_own() -> None:
 def test_choices_have_the_names_that_the_schema_gives_them() -> None:
     titled = {"oneOf": [{"const": "#f00", "title": "Red"}, {"const": "#0f0", "title": "Green"}]}
     older = {"enum": ["a", "b"], "enumNames": ["Alpha", "Beta"]}
-    fields = fields_of({"properties": {"x": titled, "y": older, "z": {"type": "string", "format": "email"}}})
+    fields = read_schema_fields(
+        {"properties": {"x": titled, "y": older, "z": {"type": "string", "format": "email"}}}
+    )
     assert [each.label for each in fields[0].options] == ["Red", "Green"]
     assert [each.label for each in fields[1].options] == ["Alpha", "Beta"]
     assert fields[2].input == "email"
@@ -139,24 +148,24 @@ def test_no_schema_breaks_the_form(schema: Any) -> None:
         {"properties": {"x": {"oneOf": [schema, {"type": "object", "properties": schema}]}}},
     ):
         if isinstance(each, dict):
-            form = ToolForm.of(each)
+            form = ToolForm.from_schema(each)
             assert wrong(form) <= set(form.labels)
 
 
 def test_a_schema_that_goes_in_circles_ends() -> None:
     circle = {"properties": {"a": {"$ref": "#/properties/a"}}, "allOf": [{"$ref": "#"}]}
-    assert [each.kind for each in fields_of(circle)] == ["json"]
+    assert [each.kind for each in read_schema_fields(circle)] == ["json"]
     tree: dict[str, Any] = {"$defs": {"node": {"type": "object", "properties": {}}}}
     node = tree["$defs"]["node"]["properties"]
     node["children"] = {"type": "array", "items": {"$ref": "#/$defs/node"}}
     node["next"] = {"$ref": "#/$defs/node"}
     tree["properties"] = {"root": {"$ref": "#/$defs/node"}}
 
-    def deepest(fields: tuple[Field, ...]) -> int:
+    def deepest(fields: tuple[SchemaField, ...]) -> int:
         inner = [*fields, *(each.item for each in fields if each.item is not None)]
         return 1 + max((deepest(each.fields) for each in inner), default=0)
 
-    assert deepest(fields_of(tree)) < 10
+    assert deepest(read_schema_fields(tree)) < 10
 
 
 def test_a_small_schema_that_stands_for_very_many_fields_stays_small() -> None:
@@ -166,23 +175,23 @@ def test_a_small_schema_that_stands_for_very_many_fields_stays_small() -> None:
         wide["$defs"][f"l{level}"] = {"type": "object", "properties": inner}
     wide["properties"] = {"root": {"$ref": "#/$defs/l0"}}
 
-    def count(fields: tuple[Field, ...]) -> int:
+    def count(fields: tuple[SchemaField, ...]) -> int:
         return sum(1 + count(each.fields) for each in fields)
 
-    assert count(fields_of(wide)) < 2_000
+    assert count(read_schema_fields(wide)) < 2_000
 
 
 # Arguments.
 
 
-def sent(schema: dict[str, Any], **values: str) -> Posted:
-    names = {each.name: f"arg-{at}" for at, each in enumerate(fields_of(schema))}
-    return Posted({names.get(name, name): [value] for name, value in values.items()})
+def sent(schema: dict[str, Any], **values: str) -> SubmittedForm:
+    names = {each.name: f"arg-{at}" for at, each in enumerate(read_schema_fields(schema))}
+    return SubmittedForm({names.get(name, name): [value] for name, value in values.items()})
 
 
 def test_arguments_have_the_types_of_the_schema() -> None:
     form = sent(SCHEMA, need="x\r\ny", flag="false", opt="-4", pick="1", num="1.5", body="", free='{"a": 1}')
-    assert ToolForm.of(SCHEMA).sent(form).arguments() == {
+    assert ToolForm.from_schema(SCHEMA).with_submission(form).arguments() == {
         "need": "x\ny",
         "flag": False,
         "opt": -4,
@@ -195,18 +204,18 @@ def test_arguments_have_the_types_of_the_schema() -> None:
 def test_what_is_no_argument_is_told_by_field() -> None:
     form = sent(SCHEMA, need="", opt="x", num="nan", free="{", flag="", pick="[")
     with pytest.raises(BadArguments) as raised:
-        ToolForm.of(SCHEMA).sent(form).arguments()
+        ToolForm.from_schema(SCHEMA).with_submission(form).arguments()
     assert len(raised.value.errors) == 5
     assert "“flag” is required." in raised.value.errors.values()
 
 
 def test_written_json_counts_instead_of_the_fields() -> None:
-    assert ToolForm.of(SCHEMA).sent(Posted({"json": ['{"a": [1]}'], "arg-0": ["x"]})).arguments() == {
-        "a": [1]
-    }
+    assert ToolForm.from_schema(SCHEMA).with_submission(
+        SubmittedForm({"json": ['{"a": [1]}'], "arg-0": ["x"]})
+    ).arguments() == {"a": [1]}
     for bad in ("{", "[]", "[" * 100_000, '"x"'):
         with pytest.raises(BadArguments):
-            ToolForm.of(SCHEMA).sent(Posted({"json": [bad]})).arguments()
+            ToolForm.from_schema(SCHEMA).with_submission(SubmittedForm({"json": [bad]})).arguments()
 
 
 TRIPS = st.fixed_dictionaries(
@@ -232,9 +241,9 @@ def test_a_form_that_is_filled_from_arguments_stands_for_them(trip: dict[str, An
     words = json.dumps(trip, ensure_ascii=False)
     assume("\\r" not in words and not any(char.isspace() and char != " " for char in words))
     assume(all(text.strip() for text in _texts(trip) if text))
-    fields = fields_of(TRIP)
-    assert read_form(fields, texts_of(fields, trip)) == trip
-    form = ToolForm.of(TRIP, trip)
+    fields = read_schema_fields(TRIP)
+    assert read_form(fields, build_form_texts(fields, trip)) == trip
+    form = ToolForm.from_schema(TRIP, trip)
     assert form.written == ""
     assert form.arguments() == trip
 
@@ -248,15 +257,15 @@ def _texts(value: Any) -> list[str]:
 
 @given(st.dictionaries(st.text(), JSON, max_size=4))
 def test_arguments_that_do_not_fit_the_form_are_there_as_json(arguments: dict[str, Any]) -> None:
-    assert ToolForm.of(TRIP, arguments).arguments() == arguments
+    assert ToolForm.from_schema(TRIP, arguments).arguments() == arguments
 
 
 def test_what_the_schema_proposes_is_filled_in() -> None:
-    form = ToolForm.of(TRIP)
+    form = ToolForm.from_schema(TRIP)
     assert form.texts["arg-0-1"] == ['"NO"']
     assert form.texts["arg-1"] == ["0"]
     with pytest.raises(BadArguments) as raised:
-        ToolForm.of(SCHEMA).arguments()
+        ToolForm.from_schema(SCHEMA).arguments()
     assert list(raised.value.errors) == ["arg-1"]
 
 
@@ -270,7 +279,7 @@ def test_an_optional_object_is_left_out_unless_something_is_in_it() -> None:
             }
         }
     }
-    fields = fields_of(schema)
+    fields = read_schema_fields(schema)
     assert read_form(fields, {}) == {}
     assert read_form(fields, {"arg-0-0": ["4"]}) == {"o": {"n": 4}}
     with pytest.raises(BadArguments):
@@ -281,14 +290,16 @@ def test_an_optional_object_is_left_out_unless_something_is_in_it() -> None:
 
 
 def test_entries_are_added_and_removed_and_all_else_stays() -> None:
-    form = ToolForm.of(TRIP).sent(
-        Posted({"arg-1": ["0"], "arg-1-e0-0": ["Ada"], "form-add": ["arg-1"], "arg-0-0": ["Oslo"]})
+    form = ToolForm.from_schema(TRIP).with_submission(
+        SubmittedForm({"arg-1": ["0"], "arg-1-e0-0": ["Ada"], "form-add": ["arg-1"], "arg-0-0": ["Oslo"]})
     )
     assert form.only_changed
     assert form.texts["arg-1"] == ["0", "1"]
-    again = ToolForm.of(TRIP).sent(Posted({**form.texts, "arg-1-e1-0": ["Bob"], "form-drop": ["arg-1-e0"]}))
+    again = ToolForm.from_schema(TRIP).with_submission(
+        SubmittedForm({**form.texts, "arg-1-e1-0": ["Bob"], "form-drop": ["arg-1-e0"]})
+    )
     assert again.texts["arg-1"] == ["1"]
-    assert ToolForm.of(TRIP).sent(Posted(again.texts)).arguments() == {
+    assert ToolForm.from_schema(TRIP).with_submission(SubmittedForm(again.texts)).arguments() == {
         "to": {"city": "Oslo"},
         "travellers": [{"name": "Bob"}],
     }
@@ -309,13 +320,13 @@ TEXTS = st.dictionaries(
 def test_whatever_is_sent_is_shown_again_or_told_what_is_wrong(
     texts: dict[str, list[str]], button: str, value: str
 ) -> None:
-    form = ToolForm.of(TRIP).sent(Posted({**texts, button: [value]}))
+    form = ToolForm.from_schema(TRIP).with_submission(SubmittedForm({**texts, button: [value]}))
     shown = {each.name: each.text for each in _all(form.shown)}
     for name, text in shown.items():
         given_texts = form.texts.get(name)
         if given_texts and not text.isdigit():
             assert text == given_texts[-1]
-    assert wrong(form) <= {"json", *labels(form.shown)}
+    assert wrong(form) <= {"json", *build_field_labels(form.shown)}
 
 
 def _all(fields: Any) -> Any:
@@ -326,5 +337,5 @@ def _all(fields: Any) -> Any:
 
 def test_nobody_makes_a_form_endless() -> None:
     many = {"arg-1": [str(number) for number in range(5_000)]}
-    assert len(shown_form(fields_of(TRIP), many)[1].within) == 200
-    assert edited(Posted({}), many) is None
+    assert len(build_form_fields(read_schema_fields(TRIP), many)[1].within) == 200
+    assert apply_edit_button(SubmittedForm({}), many) is None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from toolyard import Toolyard
-from toolyard.clients.file_era_cache import FileEras
+from toolyard.clients.file_era_cache import FileEraCache
 
 Opened = Callable[..., Toolyard]
 Recorders = Callable[..., Any]
@@ -102,27 +102,27 @@ async def test_a_wrong_memory_is_forgotten_and_the_server_asked_anew(
 
 def test_an_era_is_recalled_by_another_reader_until_it_is_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "made" / "with" / "its" / "folders" / "eras.json"
-    first = FileEras(path)
+    first = FileEraCache(path)
     assert first.recall("a") is None
     first.remember("a", "modern")
     first.remember("b", "sse")
-    assert (FileEras(path).recall("a"), FileEras(path).recall("b")) == ("modern", "sse")
+    assert (FileEraCache(path).recall("a"), FileEraCache(path).recall("b")) == ("modern", "sse")
     first.remember("a", None)
-    assert FileEras(path).recall("a") is None
+    assert FileEraCache(path).recall("a") is None
     assert [each.name for each in path.parent.iterdir()] == ["eras.json"]
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "eras.json"
     path.mkdir()
-    FileEras(path).remember("a", "modern")
+    FileEraCache(path).remember("a", "modern")
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_file_does_not_grow_without_end(tmp_path: Path) -> None:
     path = tmp_path / "eras.json"
     path.write_text(json.dumps({f"old-{number}": "legacy" for number in range(5000)}))
-    FileEras(path).remember("new", "modern")
+    FileEraCache(path).remember("new", "modern")
     kept = json.loads(path.read_text())
     assert len(kept) == 1000
-    assert FileEras(path).recall("new") == "modern"
+    assert FileEraCache(path).recall("new") == "modern"

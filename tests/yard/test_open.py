@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from toolyard import AgentsError, ConfigError, State, ToolRefused, Toolyard, load_config
-from toolyard.config import approve, review
+from toolyard.config import approve_file, review_file
 from toolyard.types.agent import Agent
 from toolyard.types.decision import WriteTools
 
@@ -102,7 +102,7 @@ async def test_of_a_discovered_file_that_was_not_approved_nothing_starts(
 
 async def test_once_it_is_approved_it_is_used(project: Path, data_dir: Path, one: Any) -> None:
     file = write(project / ".mcp.json", one)
-    approve(file, data_dir, sha256=review(file, data_dir).sha256)
+    approve_file(file, data_dir, sha256=review_file(file, data_dir).sha256)
     await echoes(Toolyard.open(data_dir=data_dir))
 
 

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from toolyard import ServerError, Toolyard
-from toolyard.clients.server_secrets import secrets_of
+from toolyard.clients.server_secrets import find_secrets
 from toolyard.types.call import CallRecord
 from toolyard.types.server import HttpSpec, OAuthSpec, Server, StdioSpec
 
@@ -169,9 +169,9 @@ async def test_a_server_that_quotes_our_header_is_not_quoted(status: int, kind: 
 def test_headers_are_secrets_and_variables_and_arguments_whose_name_says_so(
     transport: Any, secrets: set[str]
 ) -> None:
-    assert set(secrets_of(Server("one", transport))) == secrets
+    assert set(find_secrets(Server("one", transport))) == secrets
 
 
 def test_a_client_secret_is_one_too() -> None:
     server = Server("one", HttpSpec("http://a/"), oauth=OAuthSpec("me", "abcdefgh"))
-    assert secrets_of(server) == ("abcdefgh",)
+    assert find_secrets(server) == ("abcdefgh",)

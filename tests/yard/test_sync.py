@@ -30,7 +30,7 @@ from toolyard import (
     Toolyard,
     Unreachable,
 )
-from toolyard.types.call import Question
+from toolyard.types.call import ApprovalRequest
 from toolyard.types.decision import Verdict
 from toolyard.yard_sync import SyncToolyard
 
@@ -150,7 +150,7 @@ def test_it_works_inside_a_running_event_loop(opened: Opened, recorder: Recorder
 def test_progress_and_approvals_are_told_in_the_yards_own_thread(opened: Opened, recorder: Recorders) -> None:
     told: list[tuple[Any, str]] = []
 
-    async def approve(question: Question) -> bool:
+    async def approve(question: ApprovalRequest) -> bool:
         told.append((question.decision.tool, threading.current_thread().name))
         return True
 
@@ -228,7 +228,7 @@ def test_closing_ends_the_calls_of_other_threads(
 def test_closing_ends_a_call_that_waits_for_somebodys_approval(opened: Opened, recorder: Recorders) -> None:
     asked = threading.Event()
 
-    async def approve(question: Question) -> bool:
+    async def approve(question: ApprovalRequest) -> bool:
         asked.set()
         return await asyncio.get_running_loop().create_future()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toolyard import AgentsError, ConfigError, Tool, ToolRefused, Toolyard, Unreachable
-from toolyard.catalog.exposed_names import Reason
+from toolyard.catalog.exposed_names import RenameReason
 from toolyard.types.agent import Agent
 from toolyard.types.decision import Verdict
 
@@ -348,11 +348,11 @@ async def test_a_native_tool_keeps_its_name_and_the_servers_tool_gets_a_hash(
         assert (await yard.call(hashed, {"text": "x"})).text == "x"
         with pytest.raises(ToolRefused):
             await yard.call("view_file")
-        (renamed,) = yard.known().names.renamed
+        (renamed,) = yard.known().names.renamed_tools
         assert (renamed.target.id, renamed.wanted, renamed.reason) == (
             "view/file",
             "view_file",
-            Reason.RESERVED,
+            RenameReason.RESERVED,
         )
 
 

@@ -1,5 +1,5 @@
 """Who is calling: modes, roles, sessions, API tokens."""
 
-from toolyard.accounts.service import People
+from toolyard.accounts.service import AccountService
 
-__all__ = ["People"]
+__all__ = ["AccountService"]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 from toolyard.types.account import Role, User
-from toolyard.types.principal import LOCAL
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
-__all__ = ["Identity", "effective_role", "standing"]
+__all__ = ["Identity", "effective_role", "resolve_effective_user"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ class Identity:
         return f"{self.issuer}|{self.sub}"
 
 
-def standing(user: User, settings: Settings) -> User | None:
+def resolve_effective_user(user: User, settings: Settings) -> User | None:
     """The user with the role that the settings give; None where this account has no place in this mode.
 
     Accounts outlive a change of mode. One that was made without a proof, or with another one, opens nothing.
     """
-    if not _has_place(user, settings):
+    if not _is_valid_in_mode(user, settings):
         return None
     return replace(user, role=effective_role(user, settings))
 
@@ -48,30 +48,30 @@ def effective_role(user: User, settings: Settings) -> Role:
     """
     match settings.people_mode:
         case PeopleMode.NONE:
-            is_admin = user.id == LOCAL.id
+            is_admin = user.id == LOCAL_PRINCIPAL.id
         case PeopleMode.PASSWORD:
             return user.role
         case PeopleMode.PROXY:
             # The name as the proxy sends it, letter by letter.
-            is_admin = user.subject is None and user.id != LOCAL.id and user.name in settings.admins
+            is_admin = user.subject is None and user.id != LOCAL_PRINCIPAL.id and user.name in settings.admins
         case PeopleMode.OIDC:
-            is_admin = _issued_by(user, settings) and _is_admin_at_provider(user, settings.admins)
+            is_admin = _is_from_issuer(user, settings) and _is_admin_at_provider(user, settings.admins)
     return Role.ADMIN if is_admin else Role.USER
 
 
-def _has_place(user: User, settings: Settings) -> bool:
+def _is_valid_in_mode(user: User, settings: Settings) -> bool:
     match settings.people_mode:
         case PeopleMode.NONE:
-            return user.id == LOCAL.id
+            return user.id == LOCAL_PRINCIPAL.id
         case PeopleMode.PASSWORD:
-            return user.has_password and user.id != LOCAL.id
+            return user.has_password and user.id != LOCAL_PRINCIPAL.id
         case PeopleMode.PROXY:
-            return user.id != LOCAL.id and user.subject is None
+            return user.id != LOCAL_PRINCIPAL.id and user.subject is None
         case PeopleMode.OIDC:
-            return _issued_by(user, settings)
+            return _is_from_issuer(user, settings)
 
 
-def _issued_by(user: User, settings: Settings) -> bool:
+def _is_from_issuer(user: User, settings: Settings) -> bool:
     issuer, _, sub = (user.subject or "").partition("|")
     return bool(sub) and issuer.rstrip("/") == settings.oidc_issuer
 

@@ -7,23 +7,23 @@ from toolyard.accounts.random_secrets import is_secret, new_secret
 from toolyard.errors import Problem
 from toolyard.types.account import ApiToken, TokenScope
 
-__all__ = ["PREFIX", "check_scope", "expires_soon", "is_token", "new_token"]
+__all__ = ["TOKEN_PREFIX", "check_scope", "expires_soon", "is_token", "new_token"]
 
-PREFIX = "ty_"
+TOKEN_PREFIX = "ty_"
 """What every token begins with, so that scanners for leaked secrets find it."""
 
-_MANY = 200
-_LONG = 200
+_MAX_SCOPE_ENTRIES = 200
+_MAX_SCOPE_ENTRY_CHARACTERS = 200
 
 
 def new_token() -> str:
     """The text of a new token."""
-    return PREFIX + new_secret()
+    return TOKEN_PREFIX + new_secret()
 
 
 def is_token(text: str) -> bool:
     """Whether a text has the form of one."""
-    return text.startswith(PREFIX) and is_secret(text.removeprefix(PREFIX))
+    return text.startswith(TOKEN_PREFIX) and is_secret(text.removeprefix(TOKEN_PREFIX))
 
 
 def expires_soon(token: ApiToken, now: float, *, seconds: float = 14 * 86_400.0) -> bool:
@@ -39,10 +39,16 @@ def check_scope(scope: TokenScope) -> None:
     for field, texts in (("servers", scope.servers), ("tools", scope.tools), ("agents", scope.agents)):
         if texts is None:
             continue
-        if len(texts) > _MANY:
-            problems.append(Problem(f"at most {_MANY} entries", path=f"scope.{field}"))
-        elif any(not text.strip() or len(text) > _LONG or not text.isprintable() for text in texts):
-            message = f"an entry is empty, longer than {_LONG} characters, or holds what cannot be seen"
+        if len(texts) > _MAX_SCOPE_ENTRIES:
+            problems.append(Problem(f"at most {_MAX_SCOPE_ENTRIES} entries", path=f"scope.{field}"))
+        elif any(
+            not text.strip() or len(text) > _MAX_SCOPE_ENTRY_CHARACTERS or not text.isprintable()
+            for text in texts
+        ):
+            message = (
+                f"an entry is empty, longer than {_MAX_SCOPE_ENTRY_CHARACTERS} characters, or holds "
+                "what cannot be seen"
+            )
             problems.append(Problem(message, path=f"scope.{field}"))
     if problems:
         raise Invalid(problems)

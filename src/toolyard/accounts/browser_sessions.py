@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from toolyard.accounts.random_secrets import digest
-from toolyard.types.account import Session, User
+from toolyard.accounts.random_secrets import hash_secret
+from toolyard.types.account import BrowserSession, User
 
-__all__ = ["LONGEST", "browser_name", "new_session", "session_id", "slid"]
+__all__ = [
+    "MAX_SESSION_SECONDS",
+    "build_session",
+    "derive_session_id",
+    "describe_browser",
+    "with_extended_expiry",
+]
 
-_BROWSERS = (
+_BROWSER_NAMES = (
     # Most name others too, for the sake of old servers; the first that fits counts.
     ("Edg", "Edge"),
     ("OPR/", "Opera"),
@@ -21,7 +27,7 @@ _BROWSERS = (
     ("Safari/", "Safari"),
     ("curl/", "curl"),
 )
-_SYSTEMS = (
+_SYSTEM_NAMES = (
     ("Android", "Android"),
     ("iPhone", "iPhone"),
     ("iPad", "iPad"),
@@ -30,45 +36,45 @@ _SYSTEMS = (
     ("CrOS", "ChromeOS"),
     ("Linux", "Linux"),
 )
-_DAY = 86_400.0
-_IDLE = 30 * _DAY
+_DAY_SECONDS = 86_400.0
+_IDLE_TIMEOUT_SECONDS = 30 * _DAY_SECONDS
 """Seconds without a visit after which a session ends."""
-LONGEST = 90 * _DAY
+MAX_SESSION_SECONDS = 90 * _DAY_SECONDS
 """Seconds after which it ends in any case."""
 
 
-def new_session(text: str, user: User, now: float, network: str, user_agent: str) -> Session:
+def build_session(text: str, user: User, now: float, network: str, user_agent: str) -> BrowserSession:
     """The session of a cookie's text. Its id tells nothing about the text."""
-    return Session(
-        session_id(text),
+    return BrowserSession(
+        derive_session_id(text),
         user.id,
         now,
-        now + _IDLE,
+        now + _IDLE_TIMEOUT_SECONDS,
         last_seen=now,
         network=network,
-        browser=browser_name(user_agent),
+        browser=describe_browser(user_agent),
     )
 
 
-def session_id(text: str) -> str:
+def derive_session_id(text: str) -> str:
     """Return the id of the session of a cookie's text."""
-    return digest(f"session id of {text}")[:16]
+    return hash_secret(f"session id of {text}")[:16]
 
 
-def browser_name(user_agent: str) -> str:
+def describe_browser(user_agent: str) -> str:
     """Return a name such as "Firefox on Linux" for a User-Agent header; empty if it names no known browser.
 
     Never text of the header itself, which anybody can write.
     """
-    product = next((name for mark, name in _BROWSERS if mark in user_agent), "")
-    system = next((name for mark, name in _SYSTEMS if mark in user_agent), "")
+    product = next((name for mark, name in _BROWSER_NAMES if mark in user_agent), "")
+    system = next((name for mark, name in _SYSTEM_NAMES if mark in user_agent), "")
     return f"{product} on {system}" if product and system else product or system
 
 
-def slid(session: Session, now: float) -> Session:
+def with_extended_expiry(session: BrowserSession, now: float) -> BrowserSession:
     """The session with its end moved, at most once a day; the same object where there is nothing to move."""
-    end = min(now + _IDLE, session.created_at + LONGEST)
+    end = min(now + _IDLE_TIMEOUT_SECONDS, session.created_at + MAX_SESSION_SECONDS)
     later = end - session.expires_at
     # The last stretch before the cap is shorter than a day, and is taken in one step.
-    capped = end < now + _IDLE and later > 60
-    return replace(session, expires_at=end) if later >= _DAY or capped else session
+    capped = end < now + _IDLE_TIMEOUT_SECONDS and later > 60
+    return replace(session, expires_at=end) if later >= _DAY_SECONDS or capped else session

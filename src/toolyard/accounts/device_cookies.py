@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from toolyard.accounts.random_secrets import is_secret, new_secret
 
-__all__ = ["Device", "Devices"]
+__all__ = ["Device", "DeviceCookies"]
 
 _MAX_COOKIE_CHARACTERS = 1_000
 
@@ -24,16 +24,16 @@ class Device:
     user_id: str
 
 
-class Devices:
+class DeviceCookies:
     """Writes and reads the texts of device cookies, signed with ``key``."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def new(self, user_id: str) -> str:
+    def issue(self, user_id: str) -> str:
         """Return the text of a cookie for a browser that this user has just signed in with."""
         body = f"{new_secret()}.{user_id}"
-        return f"{self._signature(body)}.{body}"
+        return f"{self._sign_body(body)}.{body}"
 
     def read(self, text: str) -> Device | None:
         """Return the device that a cookie names; None if we did not sign it."""
@@ -42,10 +42,10 @@ class Devices:
         signature, _, body = text.partition(".")
         device_id, _, user_id = body.partition(".")
         if not is_secret(device_id) or not hmac.compare_digest(
-            signature.encode("utf-8", "surrogatepass"), self._signature(body).encode()
+            signature.encode("utf-8", "surrogatepass"), self._sign_body(body).encode()
         ):
             return None
         return Device(device_id, user_id)
 
-    def _signature(self, body: str) -> str:
+    def _sign_body(self, body: str) -> str:
         return hmac.new(self._key, body.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()

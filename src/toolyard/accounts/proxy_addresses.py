@@ -10,7 +10,7 @@ from toolyard.accounts.errors import StartRefused
 
 __all__ = ["TrustedProxies", "is_loopback"]
 
-_USUAL = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -20,16 +20,16 @@ class TrustedProxies:
     """The setting ``trusted_proxies``, read. Raises StartRefused for what is neither address nor network."""
 
     def __init__(self, entries: Iterable[str]) -> None:
-        self._networks = tuple(_network(entry) for entry in entries)
+        self._networks = tuple(_parse_network(entry) for entry in entries)
 
     def __contains__(self, peer: str) -> bool:
         """Whether a socket's peer is one. An address that cannot be read is not."""
-        ip = _read(peer) if self._networks else None
+        ip = _parse_address(peer) if self._networks else None
         return ip is not None and any(
             ip in network for network in self._networks if network.version == ip.version
         )
 
-    def caller(self, peer: str, forwarded: Iterable[str]) -> str:
+    def client_address(self, peer: str, forwarded_for: Iterable[str]) -> str:
         """Who is calling: the last in ``X-Forwarded-For`` that is no proxy of ours, where the peer is one.
 
         What stands before that was written by the caller, and is not believed.
@@ -37,9 +37,9 @@ class TrustedProxies:
         if peer not in self:
             return peer
         caller = peer
-        hops = [hop.strip() for value in forwarded for hop in value.split(",")]
+        hops = [hop.strip() for value in forwarded_for for hop in value.split(",")]
         for hop in reversed(hops):
-            ip = _read(_without_port(hop))
+            ip = _parse_address(_strip_port(hop))
             if ip is None:
                 return caller
             caller = str(ip)
@@ -51,13 +51,13 @@ class TrustedProxies:
 def is_loopback(host: str) -> bool:
     """Whether a host is this machine, whatever a resolver says."""
     name = host.strip("[]").lower()
-    if name in _USUAL:
+    if name in _LOOPBACK_HOSTS:
         return True
-    ip = _read(name)
+    ip = _parse_address(name)
     return ip is not None and ip.is_loopback
 
 
-def _network(entry: str) -> _Network:
+def _parse_network(entry: str) -> _Network:
     try:
         return ipaddress.ip_network(entry.strip(), strict=False)
     except ValueError:
@@ -67,7 +67,7 @@ def _network(entry: str) -> _Network:
         ) from None
 
 
-def _read(text: str) -> _Address | None:
+def _parse_address(text: str) -> _Address | None:
     try:
         ip = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -76,7 +76,7 @@ def _read(text: str) -> _Address | None:
     return mapped or ip
 
 
-def _without_port(hop: str) -> str:
+def _strip_port(hop: str) -> str:
     if hop.startswith("["):
         return hop[1:].partition("]")[0]
     return hop.partition(":")[0] if hop.count(":") == 1 else hop

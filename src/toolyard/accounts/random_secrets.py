@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import secrets
 
-__all__ = ["digest", "is_secret", "new_secret"]
+__all__ = ["hash_secret", "is_secret", "new_secret"]
 
-_LENGTH = 43
+_SECRET_CHARACTERS = 43
 """Characters of 32 bytes in base64url."""
 
 
@@ -18,9 +18,13 @@ def new_secret() -> str:
 
 def is_secret(text: str) -> bool:
     """Whether a text has the form of one. What has not is never looked up."""
-    return len(text) == _LENGTH and text.isascii() and text.replace("-", "").replace("_", "").isalnum()
+    return (
+        len(text) == _SECRET_CHARACTERS
+        and text.isascii()
+        and text.replace("-", "").replace("_", "").isalnum()
+    )
 
 
-def digest(text: str) -> str:
+def hash_secret(text: str) -> str:
     """The hash of a secret. A fast one will do: nobody guesses 32 random bytes."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

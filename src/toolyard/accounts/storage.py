@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from toolyard.types.account import ApiToken, Invite, Notice, Role, Session, User
+from toolyard.types.account import ApiToken, BrowserSession, Invite, Notice, Role, User
 
-__all__ = ["Attempts", "PeopleStorage"]
+__all__ = ["AccountStorage", "AttemptCount"]
 
 
 @dataclass(frozen=True, slots=True)
-class Attempts:
+class AttemptCount:
     """Number of attempts in a period, and the time of the last one; 0 if there is none."""
 
     count: int
     latest: float
 
 
-class PeopleStorage(Protocol):
+class AccountStorage(Protocol):
     """Users, sessions, tokens, invites and failed sign-ins; shared by every replica.
 
     ``digest`` is always a hash of a secret: the secret itself never gets here.
@@ -29,11 +29,11 @@ class PeopleStorage(Protocol):
 
     async def user(self, user_id: str) -> User | None: ...
 
-    async def user_named(self, name: str) -> User | None:
+    async def find_user_by_name(self, name: str) -> User | None:
         """By name, without regard to case."""
         ...
 
-    async def user_of_subject(self, subject: str) -> User | None: ...
+    async def find_user_by_subject(self, subject: str) -> User | None: ...
 
     async def users(self) -> Sequence[User]:
         """All, by name."""
@@ -51,11 +51,11 @@ class PeopleStorage(Protocol):
         """Store the address, in lower case, and take it from any other account."""
         ...
 
-    async def rename(self, user_id: str, name: str) -> None:
+    async def rename_user(self, user_id: str, name: str) -> None:
         """Also voids their invite. Raises NameTaken."""
         ...
 
-    async def disable_user(self, user_id: str, disabled: bool) -> None:
+    async def set_disabled(self, user_id: str, disabled: bool) -> None:
         """If disabled, also ends their sessions and voids their invite."""
         ...
 
@@ -65,7 +65,7 @@ class PeopleStorage(Protocol):
 
     async def touch_user(self, user_id: str, now: float) -> None: ...
 
-    async def password_hash(self, user_id: str) -> str | None: ...
+    async def get_password_hash(self, user_id: str) -> str | None: ...
 
     async def set_password_hash(self, user_id: str, password_hash: str | None) -> None:
         """Also voids their invite."""
@@ -85,9 +85,9 @@ class PeopleStorage(Protocol):
 
     # Browsers.
 
-    async def add_session(self, digest: str, session: Session) -> None: ...
+    async def add_session(self, digest: str, session: BrowserSession) -> None: ...
 
-    async def session(self, digest: str, now: float) -> tuple[Session, User] | None:
+    async def find_session(self, digest: str, now: float) -> tuple[BrowserSession, User] | None:
         """Of a user who is not disabled, and not past its end."""
         ...
 
@@ -97,13 +97,13 @@ class PeopleStorage(Protocol):
 
     async def end_session(self, digest: str) -> None: ...
 
-    async def sessions(self, user_id: str, now: float) -> Sequence[Session]:
+    async def list_sessions(self, user_id: str, now: float) -> Sequence[BrowserSession]:
         """Those that have not ended, the most recently used first."""
         ...
 
     async def touch_session(self, digest: str, now: float, network: str) -> None: ...
 
-    async def end_session_of(self, user_id: str, session_id: str) -> bool:
+    async def end_user_session(self, user_id: str, session_id: str) -> bool:
         """False: this user has no such session."""
         ...
 
@@ -113,7 +113,7 @@ class PeopleStorage(Protocol):
 
     async def add_token(self, digest: str, token: ApiToken) -> None: ...
 
-    async def token(self, digest: str, now: float) -> tuple[ApiToken, User] | None:
+    async def find_token(self, digest: str, now: float) -> tuple[ApiToken, User] | None:
         """Of a user who is not disabled, and not past its end."""
         ...
 
@@ -131,7 +131,7 @@ class PeopleStorage(Protocol):
         """Store it; an earlier one for the same user is void."""
         ...
 
-    async def invite(self, digest: str, now: float) -> Invite | None:
+    async def find_invite(self, digest: str, now: float) -> Invite | None:
         """Look without using it up."""
         ...
 
@@ -141,7 +141,7 @@ class PeopleStorage(Protocol):
 
     # Failed sign-ins.
 
-    async def attempts(self, key: str, since: float) -> Attempts:
+    async def count_attempts(self, key: str, since: float) -> AttemptCount:
         """Those of the hour that begins then."""
         ...
 

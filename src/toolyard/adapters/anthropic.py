@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from toolyard.adapters.parallel_calls import Call, Scope, error_text, pictures
+from toolyard.adapters.parallel_calls import ModelToolCall, ToolCaller, result_text, select_images
 from toolyard.types.result import Result
 from toolyard.yard import Toolyard
 
@@ -23,25 +23,29 @@ class MessagesTools:
     """For the Messages API."""
 
     def __init__(self, yard: Toolyard, *, agent: str | None = None, bundles: Iterable[str] = ()) -> None:
-        self._scope = Scope(yard, "anthropic", agent, tuple(bundles))
+        self._tool_caller = ToolCaller(yard, "anthropic", agent, tuple(bundles))
 
     async def list(self) -> list[ToolParam]:
         """What goes into the request as ``tools``."""
-        return cast("list[ToolParam]", await self._scope.tools())
+        return cast("list[ToolParam]", await self._tool_caller.tools())
 
     async def answer(self, message: Message) -> Sequence[MessageParam]:
         """Call what the message asks for, all at once; the message to send after it, if any."""
         calls = [
-            Call(block.id, block.name, block.input) for block in message.content if block.type == "tool_use"
+            ModelToolCall(block.id, block.name, block.input)
+            for block in message.content
+            if block.type == "tool_use"
         ]
-        blocks = [_block(call, result) for call, result in await self._scope.results(calls)]
+        blocks = [
+            _build_tool_result(call, result) for call, result in await self._tool_caller.call_all(calls)
+        ]
         return [{"role": "user", "content": blocks}] if blocks else []
 
 
-def _block(call: Call, result: Result) -> ToolResultBlockParam:
-    content: list[Any] = [{"type": "text", "text": error_text(result)}]
+def _build_tool_result(call: ModelToolCall, result: Result) -> ToolResultBlockParam:
+    content: list[Any] = [{"type": "text", "text": result_text(result)}]
     content += [
         {"type": "image", "source": {"type": "base64", "media_type": media.mime, "data": media.data}}
-        for media in pictures(result)
+        for media in select_images(result)
     ]
     return {"type": "tool_result", "tool_use_id": call.id, "content": content, "is_error": result.is_error}

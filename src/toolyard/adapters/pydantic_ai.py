@@ -6,9 +6,9 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
-from toolyard.adapters.parallel_calls import error_text, pictures, plain
+from toolyard.adapters.parallel_calls import normalize_mime_type, result_text, select_images
 from toolyard.types.result import Media
-from toolyard.yard import Provider, Toolyard
+from toolyard.yard import ProviderName, Toolyard
 
 try:
     from pydantic_ai.exceptions import ToolFailed
@@ -23,9 +23,9 @@ except ImportError as error:
 
 __all__ = ["YardToolset"]
 
-_ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
+_ANY_OBJECT_VALIDATOR = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
 """Arguments go to the server as they are, and what it says about them goes to the model."""
-_PICKY = ("anthropic", "claude")
+_ANTHROPIC_NAME_PARTS = ("anthropic", "claude")
 """Whose API refuses a whole request because of a parameter's name. Gateways and fallbacks name them, too."""
 
 
@@ -50,39 +50,45 @@ class YardToolset(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools that the yard shows now, asked anew for each step."""
-        form = _form(ctx)
+        form = _select_provider(ctx)
         shown = await self._yard.tools(agent=self._agent, bundles=self._bundles, provider=form)
-        made = (self._tool(tool, form, ctx.max_retries) for tool in shown)
+        made = (self._build_toolset_tool(tool, form, ctx.max_retries) for tool in shown)
         return {tool.tool_def.name: tool for tool in made}
 
-    def _tool(self, tool: dict[str, Any], form: Provider, retries: int) -> ToolsetTool[Any]:
-        body: dict[str, Any] = tool if form == "anthropic" else tool["function"]
+    def _build_toolset_tool(
+        self, tool: dict[str, Any], provider: ProviderName, max_retries: int
+    ) -> ToolsetTool[Any]:
+        body: dict[str, Any] = tool if provider == "anthropic" else tool["function"]
         definition = ToolDefinition(
             name=body["name"],
             description=body["description"],
-            parameters_json_schema=body["input_schema" if form == "anthropic" else "parameters"],
+            parameters_json_schema=body["input_schema" if provider == "anthropic" else "parameters"],
         )
-        return ToolsetTool(toolset=self, tool_def=definition, max_retries=retries, args_validator=_ANY_OBJECT)
+        return ToolsetTool(
+            toolset=self, tool_def=definition, max_retries=max_retries, args_validator=_ANY_OBJECT_VALIDATOR
+        )
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         """The text for the model, with pictures and sounds beside it. Raises ToolFailed, with the error."""
         result = await self._yard.answer(
-            name, tool_args, agent=self._agent, bundles=self._bundles, provider=_form(ctx)
+            name, tool_args, agent=self._agent, bundles=self._bundles, provider=_select_provider(ctx)
         )
         if result.is_error:
-            raise ToolFailed(error_text(result))
-        sounds = (plain(each) for each in result.media if each.kind == "audio" and each.handle is None)
-        media = [_binary(each) for each in (*pictures(result), *sounds)]
+            raise ToolFailed(result_text(result))
+        sounds = (
+            normalize_mime_type(each) for each in result.media if each.kind == "audio" and each.handle is None
+        )
+        media = [_to_binary_content(each) for each in (*select_images(result), *sounds)]
         return [result.text, *media] if media else result.text
 
 
-def _form(ctx: RunContext[Any]) -> Provider:
+def _select_provider(ctx: RunContext[Any]) -> ProviderName:
     """The form that has all which the model's API takes; pydantic-ai makes of it what each provider wants."""
     named = f"{ctx.model.system} {ctx.model.model_name}".lower()
-    return "anthropic" if any(word in named for word in _PICKY) else "openai"
+    return "anthropic" if any(word in named for word in _ANTHROPIC_NAME_PARTS) else "openai"
 
 
-def _binary(media: Media) -> BinaryContent:
+def _to_binary_content(media: Media) -> BinaryContent:
     return BinaryContent(base64.b64decode(media.data), media_type=media.mime)

@@ -11,13 +11,13 @@ import orjson
 
 from toolyard.auth.errors import RegistrationFailed
 
-__all__ = ["ASSERTION_TYPE", "client_assertion"]
+__all__ = ["CLIENT_ASSERTION_TYPE", "build_client_assertion"]
 
-ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-_LIFE = 300
+CLIENT_ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+_ASSERTION_LIFETIME_SECONDS = 300
 
 
-def client_assertion(key: str, client_id: str, audience: str, now: float) -> str:
+def build_client_assertion(private_key: str, client_id: str, audience: str, now: float) -> str:
     """A JSON web token for one request, signed ES256 or RS256 as the key is. Raises RegistrationFailed."""
     claims = {
         "iss": client_id,
@@ -25,14 +25,14 @@ def client_assertion(key: str, client_id: str, audience: str, now: float) -> str
         "aud": audience,
         "jti": secrets.token_urlsafe(16),
         "iat": int(now),
-        "exp": int(now) + _LIFE,
+        "exp": int(now) + _ASSERTION_LIFETIME_SECONDS,
     }
-    algorithm, sign = _signer(key)
-    signed = b".".join((_encoded({"alg": algorithm, "typ": "JWT"}), _encoded(claims)))
-    return (signed + b"." + _base64(sign(signed))).decode()
+    algorithm, sign = _load_signer(private_key)
+    signed = b".".join((_encode_json({"alg": algorithm, "typ": "JWT"}), _encode_json(claims)))
+    return (signed + b"." + _encode_base64url(sign(signed))).decode()
 
 
-def _signer(key: str) -> tuple[str, Callable[[bytes], bytes]]:
+def _load_signer(private_key: str) -> tuple[str, Callable[[bytes], bytes]]:
     # Heavy, and only this grant needs it.
     try:
         from cryptography.hazmat.primitives import hashes, serialization
@@ -44,7 +44,7 @@ def _signer(key: str) -> tuple[str, Callable[[bytes], bytes]]:
 
     hint = "it must be a PEM file with an EC key on P-256 or an RSA key of at least 2048 bits, no password"
     try:
-        private = serialization.load_pem_private_key(key.encode(), password=None)
+        private = serialization.load_pem_private_key(private_key.encode(), password=None)
     except (ValueError, TypeError):
         # The parser's own words may quote the file.
         raise RegistrationFailed("the private key cannot be read", hint=hint) from None
@@ -64,9 +64,9 @@ def _signer(key: str) -> tuple[str, Callable[[bytes], bytes]]:
     raise RegistrationFailed("the private key is of a kind that cannot be used", hint=hint)
 
 
-def _encoded(value: dict[str, Any]) -> bytes:
-    return _base64(orjson.dumps(value))
+def _encode_json(value: dict[str, Any]) -> bytes:
+    return _encode_base64url(orjson.dumps(value))
 
 
-def _base64(data: bytes) -> bytes:
+def _encode_base64url(data: bytes) -> bytes:
     return base64.urlsafe_b64encode(data).rstrip(b"=")

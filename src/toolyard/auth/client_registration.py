@@ -9,34 +9,36 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from toolyard.auth.address_policy import is_local, read_url
-from toolyard.auth.discovery import Found
+from toolyard.auth.address_policy import is_local, parse_http_url
+from toolyard.auth.discovery import DiscoveryResult
 from toolyard.auth.errors import (
     AuthUnavailable,
     IssuerUnconfirmed,
     RegistrationFailed,
     WrongAuthorizationServer,
 )
-from toolyard.auth.metadata import ServerMetadata, text
-from toolyard.auth.oauth_http import Answer, Asker, Document, one_line
-from toolyard.auth.records import AuthMethod, Client, same_issuer
-from toolyard.auth.sign_in_target import Ourselves, Target
+from toolyard.auth.metadata import AuthorizationServerMetadata, get_string
+from toolyard.auth.oauth_http import JsonDocument, OAuthHttpClient, OAuthHttpResponse, sanitize_error_text
+from toolyard.auth.records import Client, TokenAuthMethod, same_issuer
+from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage
-from toolyard.types.registry import Registration
+from toolyard.types.registry import RegistrationMethod
 
-__all__ = ["client_document", "client_for", "confirmed_issuer"]
+__all__ = ["build_client_metadata_document", "confirmed_issuer", "get_or_register_client"]
 
-_LOOK = 5.0
+_PROBE_TIMEOUT_SECONDS = 5.0
 """Seconds for a look at the authorization endpoint."""
-_BY_HAND = "register Toolyard there by hand, and enter its client id (and secret) in the server's entry"
+_MANUAL_REGISTRATION_HINT = (
+    "register Toolyard there by hand, and enter its client id (and secret) in the server's entry"
+)
 
 
-async def client_for(
-    asker: Asker,
+async def get_or_register_client(
+    http_client: OAuthHttpClient,
     storage: AuthStorage,
-    target: Target,
-    ourselves: Ourselves,
-    found: Found,
+    target: SignInTarget,
+    client_identity: ClientIdentity,
+    discovery: DiscoveryResult,
     scopes: tuple[str, ...],
     now: float,
 ) -> Client:
@@ -44,66 +46,81 @@ async def client_for(
 
     Raises RegistrationFailed or AuthUnavailable.
     """
-    server, way = found.server, target.registration
-    if target.oauth.client_id is not None and way in (Registration.ENTERED, Registration.AUTO):
-        return await _entered(storage, target, ourselves, server, target.oauth.client_id)
-    if way is Registration.ENTERED:
+    server, way = discovery.server, target.registration
+    if target.oauth.client_id is not None and way in (RegistrationMethod.ENTERED, RegistrationMethod.AUTO):
+        return await _build_entered_client(storage, target, client_identity, server, target.oauth.client_id)
+    if way is RegistrationMethod.ENTERED:
         raise RegistrationFailed(
-            f"no client id was entered for the authorization server {server.issuer}", hint=_BY_HAND
+            f"no client id was entered for the authorization server {server.issuer}",
+            hint=_MANUAL_REGISTRATION_HINT,
         )
-    if way is Registration.DOCUMENT or (way is Registration.AUTO and _by_document(ourselves, server)):
-        client = _documented(ourselves, server)
+    if way is RegistrationMethod.DOCUMENT or (
+        way is RegistrationMethod.AUTO and _should_use_document(client_identity, server)
+    ):
+        client = _build_document_client(client_identity, server)
         await storage.publish_document(server.issuer)
         return client
-    redirect_uri = ourselves.redirect_for(server.issuer)
+    redirect_uri = client_identity.redirect_uri_for(server.issuer)
     kept = await storage.client(server.issuer, redirect_uri)
-    if kept is not None and _fits(kept, scopes, now) and not await _forgotten(asker, server, kept):
+    if (
+        kept is not None
+        and _can_reuse_client(kept, scopes, now)
+        and not await _is_registration_lost(http_client, server, kept)
+    ):
         return kept
-    listed = set(found.scopes_supported or ()) - {"offline_access"}
+    listed = set(discovery.scopes_supported or ()) - {"offline_access"}
     before = frozenset[str]() if kept is None or kept.scopes is None else kept.scopes
-    client = await _register(asker, ourselves, redirect_uri, server, sorted({*scopes, *listed, *before}))
+    client = await _register_client(
+        http_client, client_identity, redirect_uri, server, sorted({*scopes, *listed, *before})
+    )
     await storage.put_client(client)
     return client
 
 
-def _fits(kept: Client, scopes: tuple[str, ...], now: float) -> bool:
-    lasts = kept.expires_at is None or now < kept.expires_at
-    return lasts and (kept.scopes is None or kept.scopes >= set(scopes))
+def _can_reuse_client(client: Client, scopes: tuple[str, ...], now: float) -> bool:
+    lasts = client.expires_at is None or now < client.expires_at
+    return lasts and (client.scopes is None or client.scopes >= set(scopes))
 
 
-async def _forgotten(asker: Asker, server: ServerMetadata, kept: Client) -> bool:
+async def _is_registration_lost(
+    http_client: OAuthHttpClient, server: AuthorizationServerMetadata, client: Client
+) -> bool:
     """Whether the authorization server has lost our registration. It would tell only the person whom we send
     there, on a page from which no way leads back; so we look first, with a question of no consequence."""
     if server.authorization_endpoint is None:
         return False
     query = {
         "response_type": "code",
-        "client_id": kept.client_id,
-        "redirect_uri": kept.redirect_uri,
+        "client_id": client.client_id,
+        "redirect_uri": client.redirect_uri,
         "state": secrets.token_urlsafe(16),
         "code_challenge": secrets.token_urlsafe(32),
         "code_challenge_method": "S256",
     }
     base = server.authorization_endpoint.partition("#")[0]
     address = f"{base}{'&' if '?' in base else '?'}{urlencode(query, quote_via=quote)}"
-    status = await asker.status(address, "the authorization endpoint", _LOOK)
+    status = await http_client.status(address, "the authorization endpoint", _PROBE_TIMEOUT_SECONDS)
     return status in (400, 401)
 
 
 # Entered by the operator.
 
 
-async def confirmed_issuer(storage: AuthStorage, target: Target) -> str | None:
+async def confirmed_issuer(storage: AuthStorage, target: SignInTarget) -> str | None:
     """Return the issuer that may be sent the entered secret: the one that the entry names, or the one that
     an earlier sign-in or the operator bound to the client id. None if there is none yet."""
     oauth = target.oauth
     if oauth.issuer is not None or oauth.client_id is None:
         return oauth.issuer
-    return await storage.bound_issuer(target.url, oauth.client_id)
+    return await storage.get_bound_issuer(target.url, oauth.client_id)
 
 
-async def _entered(
-    storage: AuthStorage, target: Target, ourselves: Ourselves, server: ServerMetadata, client_id: str
+async def _build_entered_client(
+    storage: AuthStorage,
+    target: SignInTarget,
+    client_identity: ClientIdentity,
+    server: AuthorizationServerMetadata,
+    client_id: str,
 ) -> Client:
     oauth = target.oauth
     expected = await confirmed_issuer(storage, target)
@@ -123,18 +140,18 @@ async def _entered(
             f' "issuer": "{server.issuer}"; for a server of a file, `toolyard login` asks as well,'
             " for one of the registry an admin confirms it on its page",
         )
-    method: AuthMethod = "none"
+    method: TokenAuthMethod = "none"
     if oauth.client_secret is not None:
-        method = _secret_method(server)
+        method = _choose_secret_method(server)
     elif target.private_key is not None and oauth.grant == "client_credentials":
         method = "private_key_jwt"
-    redirect_uri = ourselves.redirect_uri
+    redirect_uri = client_identity.redirect_uri
     if oauth.issuer_redirect:
-        redirect_uri = ourselves.redirect_for(server.issuer)
+        redirect_uri = client_identity.redirect_uri_for(server.issuer)
     return Client(server.issuer, client_id, redirect_uri, "entered", method, oauth.client_secret)
 
 
-def _secret_method(server: ServerMetadata) -> AuthMethod:
+def _choose_secret_method(server: AuthorizationServerMetadata) -> TokenAuthMethod:
     offered = server.token_auth_methods
     if offered is not None and "client_secret_post" in offered and "client_secret_basic" not in offered:
         return "client_secret_post"
@@ -144,101 +161,111 @@ def _secret_method(server: ServerMetadata) -> AuthMethod:
 # Our document.
 
 
-def _by_document(ourselves: Ourselves, server: ServerMetadata) -> bool:
+def _should_use_document(client_identity: ClientIdentity, server: AuthorizationServerMetadata) -> bool:
     """Whether a document is the way to go where the operator leaves it to us."""
-    possible = ourselves.document_url is not None and server.takes_documents and server.iss_promised
-    return possible and not (ourselves.dynamic_first and server.registration_endpoint is not None)
+    possible = (
+        client_identity.document_url is not None
+        and server.supports_client_id_documents
+        and server.sends_iss_parameter
+    )
+    return possible and not (client_identity.dynamic_first and server.registration_endpoint is not None)
 
 
-def _documented(ourselves: Ourselves, server: ServerMetadata) -> Client:
-    document_url = ourselves.document_for(server.issuer)
+def _build_document_client(client_identity: ClientIdentity, server: AuthorizationServerMetadata) -> Client:
+    document_url = client_identity.document_url_for(server.issuer)
     if document_url is None:
         raise RegistrationFailed(
             "this deployment has no public address at which a client id metadata document could be read",
             hint="set public_url to its https address, or choose another registration",
         )
-    if not server.takes_documents:
+    if not server.supports_client_id_documents:
         raise RegistrationFailed(
             f"the authorization server {server.issuer} takes no client id metadata documents",
             hint="choose another registration for this server",
         )
-    if not server.iss_promised:
+    if not server.sends_iss_parameter:
         raise RegistrationFailed(
             f"the authorization server {server.issuer} takes client id metadata documents, but does not"
             " promise to name itself in its answers (RFC 9207), so that they could be another's",
             hint="choose another registration for this server",
         )
-    return Client(server.issuer, document_url, ourselves.redirect_for(server.issuer), "document")
+    return Client(server.issuer, document_url, client_identity.redirect_uri_for(server.issuer), "document")
 
 
-def client_document(ourselves: Ourselves, client_id: str, redirect_uri: str) -> dict[str, Any]:
+def build_client_metadata_document(
+    client_identity: ClientIdentity, client_id: str, redirect_uri: str
+) -> dict[str, Any]:
     """Return the client id metadata document that is served at ``client_id``."""
     return {
         "client_id": client_id,
-        **_facts(ourselves, redirect_uri),
+        **_build_client_metadata(client_identity, redirect_uri),
         "token_endpoint_auth_method": "none",
     }
 
 
-def _facts(ourselves: Ourselves, redirect_uri: str) -> dict[str, Any]:
-    redirect = read_url(redirect_uri, "the redirect address")
+def _build_client_metadata(client_identity: ClientIdentity, redirect_uri: str) -> dict[str, Any]:
+    redirect = parse_http_url(redirect_uri, "the redirect address")
     # Only a native client may come back without encryption, and only to its own machine.
     local = redirect.scheme == "http" and is_local(redirect.host or "")
     facts: dict[str, Any] = {
-        "client_name": ourselves.client_name,
+        "client_name": client_identity.client_name,
         "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "application_type": "native" if local else "web",
     }
-    if ourselves.client_uri is not None:
-        facts["client_uri"] = ourselves.client_uri
+    if client_identity.client_uri is not None:
+        facts["client_uri"] = client_identity.client_uri
     return facts
 
 
 # Dynamic registration.
 
 
-async def _register(
-    asker: Asker, ourselves: Ourselves, redirect_uri: str, server: ServerMetadata, scopes: list[str]
+async def _register_client(
+    http_client: OAuthHttpClient,
+    client_identity: ClientIdentity,
+    redirect_uri: str,
+    server: AuthorizationServerMetadata,
+    scopes: list[str],
 ) -> Client:
     if server.registration_endpoint is None:
         raise RegistrationFailed(
             f"the authorization server {server.issuer} registers no clients by itself",
-            hint=_BY_HAND,
+            hint=_MANUAL_REGISTRATION_HINT,
         )
-    facts = _facts(ourselves, redirect_uri)
-    wanted = _wanted_method(server, public=facts["application_type"] == "native")
+    facts = _build_client_metadata(client_identity, redirect_uri)
+    wanted = _choose_auth_method(server, public=facts["application_type"] == "native")
     asked = {**facts, "token_endpoint_auth_method": wanted}
     limit: frozenset[str] | None = frozenset(scopes)
     with_scopes = {**asked, "scope": " ".join(scopes)} if scopes else asked
     what = "the registration endpoint"
 
-    async def ask(words: dict[str, Any]) -> Answer:
-        body = orjson.dumps(words)
-        return await asker.post(server.registration_endpoint or "", what, body, "application/json")
+    async def send_registration(metadata: dict[str, Any]) -> OAuthHttpResponse:
+        body = orjson.dumps(metadata)
+        return await http_client.post(server.registration_endpoint or "", what, body, "application/json")
 
-    answer = await ask(with_scopes)
+    answer = await send_registration(with_scopes)
     if answer.status == 400 and scopes:
         # Some want to hear every scope that will be asked for, others refuse those of a resource.
-        answer, limit = await ask(asked), None
+        answer, limit = await send_registration(asked), None
     if answer.status in (200, 201) and answer.document is not None:
-        client = _registered(answer.document, server, redirect_uri, wanted)
+        client = _parse_registration(answer.document, server, redirect_uri, wanted)
         return replace(client, scopes=limit)
     if answer.status >= 500 or answer.status == 429:
         raise AuthUnavailable(f"{what} answered HTTP {answer.status}", hint="try again later")
     said = answer.document or {}
-    words = one_line(said.get("error_description")) or one_line(said.get("error"))
+    words = sanitize_error_text(said.get("error_description")) or sanitize_error_text(said.get("error"))
     raise RegistrationFailed(
         f"the authorization server {server.issuer} refused to register us: HTTP {answer.status}"
         + (f", {words}" if words else ""),
-        hint=_BY_HAND,
+        hint=_MANUAL_REGISTRATION_HINT,
     )
 
 
-def _wanted_method(server: ServerMetadata, *, public: bool) -> AuthMethod:
+def _choose_auth_method(server: AuthorizationServerMetadata, *, public: bool) -> TokenAuthMethod:
     """A program on somebody's machine keeps no secret, so it asks for none where it may choose."""
-    order: tuple[AuthMethod, ...] = ("client_secret_basic", "client_secret_post", "none")
+    order: tuple[TokenAuthMethod, ...] = ("client_secret_basic", "client_secret_post", "none")
     if public:
         order = ("none", *order[:2])
     # RFC 8414: no list means client_secret_basic.
@@ -252,27 +279,42 @@ def _wanted_method(server: ServerMetadata, *, public: bool) -> AuthMethod:
     )
 
 
-def _registered(document: Document, server: ServerMetadata, redirect_uri: str, wanted: AuthMethod) -> Client:
-    client_id, secret = text(document, "client_id"), text(document, "client_secret")
-    method = _registered_method(text(document, "token_endpoint_auth_method"), secret, wanted)
+def _parse_registration(
+    document: JsonDocument,
+    server: AuthorizationServerMetadata,
+    redirect_uri: str,
+    requested_method: TokenAuthMethod,
+) -> Client:
+    client_id, secret = get_string(document, "client_id"), get_string(document, "client_secret")
+    method = _resolve_auth_method(
+        get_string(document, "token_endpoint_auth_method"), secret, requested_method
+    )
     if client_id is None or method is None:
         raise RegistrationFailed(
             f"the authorization server {server.issuer} registered us in a way that cannot be used",
-            hint=_BY_HAND,
+            hint=_MANUAL_REGISTRATION_HINT,
         )
     until: object = document.get("client_secret_expires_at")
     expires = float(until) if isinstance(until, int | float) and until > 0 else None
     return Client(server.issuer, client_id, redirect_uri, "dynamic", method, secret, expires)
 
 
-def _registered_method(said: str | None, secret: str | None, wanted: AuthMethod) -> AuthMethod | None:
+def _resolve_auth_method(
+    registered_method: str | None, secret: str | None, requested_method: TokenAuthMethod
+) -> TokenAuthMethod | None:
     """What the server registered counts, not what we asked for. None: nothing that can be used."""
-    if said is None:
-        said = "none" if secret is None else "client_secret_basic" if wanted == "none" else wanted
-    if said == "none":
+    if registered_method is None:
+        registered_method = (
+            "none"
+            if secret is None
+            else "client_secret_basic"
+            if requested_method == "none"
+            else requested_method
+        )
+    if registered_method == "none":
         return "none"
     if secret is None:
         return None
-    if said == "client_secret_post":
+    if registered_method == "client_secret_post":
         return "client_secret_post"
-    return "client_secret_basic" if said == "client_secret_basic" else None
+    return "client_secret_basic" if registered_method == "client_secret_basic" else None

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import asynccontextmanager, contextmanager
 
 from toolyard.auth.errors import AuthUnavailable
-from toolyard.auth.records import Client, Grant, Pending
+from toolyard.auth.records import Client, OAuthGrant, PendingSignIn
 from toolyard.auth.storage import AuthStorage, MemoryAuthStorage
 from toolyard.errors import ServerError, ToolyardError
 
@@ -21,108 +21,108 @@ class LazyAuthStorage:
     Whatever goes wrong with the storage comes out as AuthUnavailable.
     """
 
-    def __init__(self, open: Callable[[], Awaitable[AuthStorage | None]]) -> None:
-        self._open = open
-        self._opened: AuthStorage | None = None
-        self._memory = MemoryAuthStorage()
-        self._opening = asyncio.Lock()
+    def __init__(self, open_storage: Callable[[], Awaitable[AuthStorage | None]]) -> None:
+        self._open_storage = open_storage
+        self._opened_storage: AuthStorage | None = None
+        self._memory_storage = MemoryAuthStorage()
+        self._open_lock = asyncio.Lock()
 
     @classmethod
-    def over(cls, storage: AuthStorage) -> LazyAuthStorage:
+    def wrap(cls, storage: AuthStorage) -> LazyAuthStorage:
         """One whose storage is open already."""
 
-        async def given() -> AuthStorage:
+        async def return_storage() -> AuthStorage:
             return storage
 
-        return cls(given)
+        return cls(return_storage)
 
-    async def put_pending(self, pending: Pending) -> None:
+    async def put_pending(self, pending: PendingSignIn) -> None:
         """See AuthStorage."""
-        with _told():
-            await (await self._storage()).put_pending(pending)
+        with _translate_storage_errors():
+            await (await self._get_storage()).put_pending(pending)
 
-    async def take_pending(self, state: str) -> Pending | None:
+    async def take_pending(self, state: str) -> PendingSignIn | None:
         """See AuthStorage."""
-        with _told():
-            return await (await self._storage()).take_pending(state)
+        with _translate_storage_errors():
+            return await (await self._get_storage()).take_pending(state)
 
-    async def grant(self, key: str) -> Grant | None:
+    async def grant(self, key: str) -> OAuthGrant | None:
         """See AuthStorage."""
-        with _told():
-            return await (await self._storage()).grant(key)
+        with _translate_storage_errors():
+            return await (await self._get_storage()).grant(key)
 
-    async def grants(self, keys: Sequence[str]) -> Mapping[str, Grant]:
+    async def get_grants(self, keys: Sequence[str]) -> Mapping[str, OAuthGrant]:
         """See AuthStorage."""
-        with _told():
-            return await (await self._storage()).grants(keys)
+        with _translate_storage_errors():
+            return await (await self._get_storage()).get_grants(keys)
 
-    async def put_grant(self, key: str, grant: Grant) -> None:
+    async def put_grant(self, key: str, grant: OAuthGrant) -> None:
         """See AuthStorage."""
-        with _told():
-            await (await self._storage()).put_grant(key, grant)
+        with _translate_storage_errors():
+            await (await self._get_storage()).put_grant(key, grant)
 
-    async def swap_grant(self, key: str, serial: str, grant: Grant) -> bool:
+    async def swap_grant(self, key: str, serial: str, grant: OAuthGrant) -> bool:
         """See AuthStorage."""
-        with _told():
-            return await (await self._storage()).swap_grant(key, serial, grant)
+        with _translate_storage_errors():
+            return await (await self._get_storage()).swap_grant(key, serial, grant)
 
     async def drop_grant(self, key: str) -> None:
         """See AuthStorage."""
-        with _told():
-            await (await self._storage()).drop_grant(key)
+        with _translate_storage_errors():
+            await (await self._get_storage()).drop_grant(key)
 
     @asynccontextmanager
-    async def refreshing(self, key: str) -> AsyncGenerator[None, None]:
+    async def refresh_lock(self, key: str) -> AsyncGenerator[None, None]:
         """See AuthStorage."""
-        with _told():
-            async with (await self._storage()).refreshing(key):
+        with _translate_storage_errors():
+            async with (await self._get_storage()).refresh_lock(key):
                 yield
 
     async def client(self, issuer: str, redirect_uri: str) -> Client | None:
         """See AuthStorage."""
-        with _told():
-            return await (await self._storage()).client(issuer, redirect_uri)
+        with _translate_storage_errors():
+            return await (await self._get_storage()).client(issuer, redirect_uri)
 
     async def put_client(self, client: Client) -> None:
         """See AuthStorage."""
-        with _told():
-            await (await self._storage()).put_client(client)
+        with _translate_storage_errors():
+            await (await self._get_storage()).put_client(client)
 
     async def drop_client(self, client: Client) -> None:
         """See AuthStorage."""
-        with _told():
-            await (await self._storage()).drop_client(client)
+        with _translate_storage_errors():
+            await (await self._get_storage()).drop_client(client)
 
     async def publish_document(self, issuer: str) -> None:
         """Store the issuer in the underlying storage."""
-        with _told():
-            await (await self._storage()).publish_document(issuer)
+        with _translate_storage_errors():
+            await (await self._get_storage()).publish_document(issuer)
 
-    async def document_issuer(self, digest: str) -> str | None:
+    async def get_document_issuer(self, digest: str) -> str | None:
         """Read the issuer from the underlying storage."""
-        with _told():
-            return await (await self._storage()).document_issuer(digest)
+        with _translate_storage_errors():
+            return await (await self._get_storage()).get_document_issuer(digest)
 
-    async def bound_issuer(self, server_url: str, client_id: str) -> str | None:
+    async def get_bound_issuer(self, server_url: str, client_id: str) -> str | None:
         """See AuthStorage."""
-        with _told():
-            return await (await self._storage()).bound_issuer(server_url, client_id)
+        with _translate_storage_errors():
+            return await (await self._get_storage()).get_bound_issuer(server_url, client_id)
 
-    async def bind(self, server_url: str, client_id: str, issuer: str | None) -> None:
+    async def bind_issuer(self, server_url: str, client_id: str, issuer: str | None) -> None:
         """See AuthStorage."""
-        with _told():
-            await (await self._storage()).bind(server_url, client_id, issuer)
+        with _translate_storage_errors():
+            await (await self._get_storage()).bind_issuer(server_url, client_id, issuer)
 
-    async def _storage(self) -> AuthStorage:
-        if self._opened is None:
-            async with self._opening:
-                if self._opened is None:
-                    self._opened = await self._open()
-        return self._opened or self._memory
+    async def _get_storage(self) -> AuthStorage:
+        if self._opened_storage is None:
+            async with self._open_lock:
+                if self._opened_storage is None:
+                    self._opened_storage = await self._open_storage()
+        return self._opened_storage or self._memory_storage
 
 
 @contextmanager
-def _told() -> Generator[None, None, None]:
+def _translate_storage_errors() -> Generator[None, None, None]:
     try:
         yield
     except ServerError:

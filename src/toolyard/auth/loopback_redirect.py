@@ -14,14 +14,14 @@ from toolyard.errors import ToolyardError
 
 __all__ = ["CallbackListener"]
 
-_PATH = "/callback"
-_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
+_CALLBACK_PATH = "/callback"
+_PAGE_TEMPLATE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width"><style>
 body{{font:16px/1.5 system-ui,sans-serif;display:grid;place-items:center;min-height:90vh;margin:0;
 color:#1c2430;background:#f6f7f9}}main{{max-width:28rem;padding:2rem;text-align:center}}
 h1{{font-size:1.4rem}}@media(prefers-color-scheme:dark){{body{{color:#e6e9ee;background:#14181f}}}}
 </style><main><h1>{title}</h1><p>{words}</p></main></html>"""
-_HEADERS = {
+_PAGE_HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
@@ -39,21 +39,21 @@ class CallbackListener:
     def __init__(self, port: int = 0) -> None:
         self._port = port
         self._runner: web.ServerRunner | None = None
-        self._answer: asyncio.Future[AuthorizationResponse] | None = None
-        self._state: str | None = None
+        self._response_future: asyncio.Future[AuthorizationResponse] | None = None
+        self._expected_state: str | None = None
 
     @property
     def redirect_uri(self) -> str:
         """The shared redirect address; those of single issuers are below it."""
-        return f"{self._origin}{_PATH}"
+        return f"{self._origin}{_CALLBACK_PATH}"
 
     @property
     def _origin(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
     async def __aenter__(self) -> CallbackListener:
-        self._answer = asyncio.get_running_loop().create_future()
-        self._runner = web.ServerRunner(web.Server(self._serve), shutdown_timeout=1)
+        self._response_future = asyncio.get_running_loop().create_future()
+        self._runner = web.ServerRunner(web.Server(self._handle_request), shutdown_timeout=1)
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
@@ -70,41 +70,46 @@ class CallbackListener:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    async def wait(self, seconds: float = 300.0, *, state: str | None = None) -> AuthorizationResponse:
+    async def wait(
+        self, timeout_seconds: float = 300.0, *, state: str | None = None
+    ) -> AuthorizationResponse:
         """Return the redirect, with the address that was called. Raises AuthUnavailable when nobody comes in
         time."""
-        assert self._answer is not None, "use async with"
-        self._state = state
+        assert self._response_future is not None, "use async with"
+        self._expected_state = state
         try:
-            async with asyncio.timeout(seconds):
-                return await asyncio.shield(self._answer)
+            async with asyncio.timeout(timeout_seconds):
+                return await asyncio.shield(self._response_future)
         except TimeoutError:
             raise AuthUnavailable(
-                f"nobody finished signing in within {seconds:g} s", hint="begin again when you are ready"
+                f"nobody finished signing in within {timeout_seconds:g} s",
+                hint="begin again when you are ready",
             ) from None
 
-    async def _serve(self, request: web.BaseRequest) -> web.Response:
-        assert self._answer is not None
+    async def _handle_request(self, request: web.BaseRequest) -> web.Response:
+        assert self._response_future is not None
         # Another page's script cannot use this: it must name us as its host, and ask for a document.
         local = request.host in (f"127.0.0.1:{self._port}", f"localhost:{self._port}")
         local = local and request.headers.get("Sec-Fetch-Dest", "document") == "document"
-        ours = request.path == _PATH or request.path.startswith(f"{_PATH}/")
+        ours = request.path == _CALLBACK_PATH or request.path.startswith(f"{_CALLBACK_PATH}/")
         if not local or not ours or request.method != "GET" or "state" not in request.query:
-            return _page(404, "Nothing here", "This address only takes the end of a sign-in.")
-        if self._answer.done():
-            return _page(410, "Already done", "This sign-in has ended. You can close this window.")
-        if self._state not in (None, request.query["state"]):
-            return _page(409, "Another sign-in", "This is the end of one that was begun before. Begin again.")
+            return _render_page(404, "Nothing here", "This address only takes the end of a sign-in.")
+        if self._response_future.done():
+            return _render_page(410, "Already done", "This sign-in has ended. You can close this window.")
+        if self._expected_state not in (None, request.query["state"]):
+            return _render_page(
+                409, "Another sign-in", "This is the end of one that was begun before. Begin again."
+            )
         try:
-            response = AuthorizationResponse.of(self._origin + request.path, request.query.items())
+            response = AuthorizationResponse.from_query(self._origin + request.path, request.query.items())
         except AnswerRejected as error:
-            return _page(400, "Not signed in", error.cause)
-        self._answer.set_result(response)
+            return _render_page(400, "Not signed in", error.cause)
+        self._response_future.set_result(response)
         if "error" in request.query:
-            return _page(200, "Not signed in", "The sign-in was refused. The terminal says more.")
-        return _page(200, "Almost done", "You can close this window and return to the terminal.")
+            return _render_page(200, "Not signed in", "The sign-in was refused. The terminal says more.")
+        return _render_page(200, "Almost done", "You can close this window and return to the terminal.")
 
 
-def _page(status: int, title: str, words: str) -> web.Response:
-    text = _PAGE.format(title=html.escape(title), words=html.escape(words))
-    return web.Response(status=status, text=text, content_type="text/html", headers=_HEADERS)
+def _render_page(status: int, title: str, message: str) -> web.Response:
+    text = _PAGE_TEMPLATE.format(title=html.escape(title), words=html.escape(message))
+    return web.Response(status=status, text=text, content_type="text/html", headers=_PAGE_HEADERS)

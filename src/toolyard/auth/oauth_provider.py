@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolyard.auth.authorization_response import AuthorizationResponse
-from toolyard.auth.discovery import find_resource
+from toolyard.auth.discovery import fetch_resource_metadata
 from toolyard.auth.errors import (
     AnswerRejected,
     AuthError,
@@ -23,27 +23,27 @@ from toolyard.auth.errors import (
     SignInEnded,
     TooManyAttempts,
 )
-from toolyard.auth.oauth_http import Asker
+from toolyard.auth.oauth_http import OAuthHttpClient
 from toolyard.auth.provider import Challenge
-from toolyard.auth.records import Grant
-from toolyard.auth.scopes import challenged_scopes
-from toolyard.auth.sign_in_flow import Flow, Started
-from toolyard.auth.sign_in_target import Ourselves, Target
-from toolyard.auth.single_flight import Flight
+from toolyard.auth.records import OAuthGrant
+from toolyard.auth.scopes import scopes_in_challenge
+from toolyard.auth.sign_in_flow import AuthorizationRequest, SignInFlow
+from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
+from toolyard.auth.single_flight import SingleFlightTask
 from toolyard.auth.storage import AuthStorage
-from toolyard.auth.token_refresh import Keeper, can_renew
-from toolyard.net import Net
+from toolyard.auth.token_refresh import GrantRefresher, can_refresh
+from toolyard.net import OutboundHttp
 from toolyard.types.clock import is_recent
 
-__all__ = ["Authorize", "OAuthProvider"]
+__all__ = ["OAuthProvider", "UserAuthorizer"]
 
-Authorize = Callable[[str], Awaitable[AuthorizationResponse]]
+UserAuthorizer = Callable[[str], Awaitable[AuthorizationResponse]]
 """Sends a person to a URL and returns the redirect that follows."""
 
-_ATTEMPTS = 3
-_WINDOW = 600.0
+_MAX_SIGN_IN_ATTEMPTS = 3
+_ATTEMPT_WINDOW_SECONDS = 600.0
 """Seconds in which so many sign-ins make sense."""
-_NEW = 60.0
+_NEW_GRANT_SECONDS = 60.0
 """Seconds in which a token that a refusal led to is not refreshed because of another refusal."""
 
 
@@ -56,13 +56,13 @@ class OAuthProvider:
 
     def __init__(
         self,
-        target: Target,
+        target: SignInTarget,
         *,
-        net: Net,
+        net: OutboundHttp,
         storage: AuthStorage,
-        ourselves: Ourselves,
+        client_identity: ClientIdentity,
         key: str | None = None,
-        authorize: Authorize | None = None,
+        authorize: UserAuthorizer | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._target = target
@@ -70,29 +70,29 @@ class OAuthProvider:
         self._key = key or target.url
         self._authorize = authorize
         self._clock = clock
-        self._asker = Asker(net, target.reach)
-        self._flow = Flow(net, storage, ourselves, clock=clock)
-        self._keeper = Keeper(self._key, target, storage, self._asker, clock)
-        self._flight: Flight[bool] = Flight()
-        self._sent: weakref.WeakKeyDictionary[asyncio.Task[Any], str] = weakref.WeakKeyDictionary()
-        self._made: str | None = None
-        self._attempts: list[float] = []
+        self._http_client = OAuthHttpClient(net, target.address_policy)
+        self._flow = SignInFlow(net, storage, client_identity, clock=clock)
+        self._refresher = GrantRefresher(self._key, target, storage, self._http_client, clock)
+        self._challenge_flight: SingleFlightTask[bool] = SingleFlightTask()
+        self._sent_tokens: weakref.WeakKeyDictionary[asyncio.Task[Any], str] = weakref.WeakKeyDictionary()
+        self._new_grant_serial: str | None = None
+        self._attempt_times: list[float] = []
 
     @property
-    def token(self) -> str | None:
+    def access_token(self) -> str | None:
         """The access token that is held right now; None where there is none."""
-        return self._keeper.token
+        return self._refresher.access_token
 
     async def headers(self) -> Mapping[str, str]:
         """The bearer token, refreshed where it was about to run out; nothing where there is none."""
-        grant = await self._keeper.current()
+        grant = await self._refresher.get_current_grant()
         task = asyncio.current_task()
         if grant is None:
             if task is not None:
-                self._sent.pop(task, None)
+                self._sent_tokens.pop(task, None)
             return {}
         if task is not None:
-            self._sent[task] = grant.access_token
+            self._sent_tokens[task] = grant.access_token
         return {"Authorization": f"Bearer {grant.access_token}"}
 
     async def challenged(self, challenge: Challenge) -> bool:
@@ -102,81 +102,85 @@ class OAuthProvider:
         tried.
         """
         task = asyncio.current_task()
-        sent = self._sent.get(task) if task is not None else None
+        sent = self._sent_tokens.get(task) if task is not None else None
         # Whoever was refused for another reason needs something else.
-        why = (challenge.status, challenge.params.get("error"), frozenset(challenged_scopes(challenge)))
-        return await self._flight.join(lambda: self._improve(challenge, sent), why)
+        why = (challenge.status, challenge.params.get("error"), frozenset(scopes_in_challenge(challenge)))
+        return await self._challenge_flight.run(lambda: self._handle_challenge(challenge, sent), why)
 
     async def close(self) -> None:
         """End what is under way; a refresh may finish."""
-        await self._flight.close()
-        await self._keeper.close()
+        await self._challenge_flight.close()
+        await self._refresher.close()
 
-    async def _improve(self, challenge: Challenge, sent: str | None) -> bool:
-        grant = await self._keeper.reread()
-        if grant is not None and grant.access_token != sent and grant.valid(self._clock()):
+    async def _handle_challenge(self, challenge: Challenge, sent_token: str | None) -> bool:
+        grant = await self._refresher.reload_grant()
+        if grant is not None and grant.access_token != sent_token and grant.is_valid(self._clock()):
             return True
         if challenge.params.get("error") == "insufficient_scope":
             return await self._step_up(grant, challenge)
         if challenge.status != 401:
             return False
         if self._target.oauth.grant == "client_credentials":
-            return await self._by_ourselves(grant, challenge)
+            return await self._sign_in_as_client(grant, challenge)
         # What was allowed before is asked for again, so that nothing of it is lost.
-        return await self._refreshed(grant, challenge) or await self._sign_in(grant, challenge, _had(grant))
+        return await self._try_refresh(grant, challenge) or await self._sign_in(
+            grant, challenge, _get_grant_scopes(grant)
+        )
 
     # Without a person.
 
-    async def _refreshed(self, grant: Grant | None, challenge: Challenge) -> bool:
-        if grant is None or not can_renew(grant, self._target) or self._is_new(grant):
+    async def _try_refresh(self, grant: OAuthGrant | None, challenge: Challenge) -> bool:
+        if grant is None or not can_refresh(grant, self._target) or self._is_new_grant(grant):
             return False
-        if not await self._still_named(grant, challenge):
+        if not await self._is_issuer_still_named(grant, challenge):
             return False
         try:
-            fresh = await self._keeper.renew(grant)
+            fresh = await self._refresher.refresh(grant)
         except SignInEnded:
             return False
-        self._made = fresh.serial if fresh is not None else None
-        return fresh is not None and fresh.valid(self._clock())
+        self._new_grant_serial = fresh.serial if fresh is not None else None
+        return fresh is not None and fresh.is_valid(self._clock())
 
-    async def _still_named(self, grant: Grant, challenge: Challenge) -> bool:
+    async def _is_issuer_still_named(self, grant: OAuthGrant, challenge: Challenge) -> bool:
         """Whether the server still signs in where the grant comes from. If it does not say, it does."""
         try:
-            resource = await find_resource(self._asker, self._target, challenge)
+            resource = await fetch_resource_metadata(self._http_client, self._target, challenge)
         except (AuthUnavailable, DiscoveryFailed):
             return True
         named = () if resource is None else resource.authorization_servers
         return not named or grant.issuer.rstrip("/") in [issuer.rstrip("/") for issuer in named]
 
-    async def _by_ourselves(self, grant: Grant | None, challenge: Challenge) -> bool:
-        if grant is not None and self._is_new(grant):
+    async def _sign_in_as_client(self, grant: OAuthGrant | None, challenge: Challenge) -> bool:
+        if grant is not None and self._is_new_grant(grant):
             raise SignInEnded(
                 "the server refuses the token that was just issued for it",
                 hint="check client id, scopes and resource in the server's entry",
             )
-        await self._obtain(challenge)
+        await self._obtain_client_grant(challenge)
         return True
 
-    async def _obtain(self, challenge: Challenge) -> None:
+    async def _obtain_client_grant(self, challenge: Challenge) -> None:
         for last in (False, True):
             try:
-                grant = await self._flow.obtain(self._key, self._target, challenge=challenge)
+                grant = await self._flow.sign_in_as_client(self._key, self._target, challenge=challenge)
             except ClientForgotten:
                 if last:
                     raise
                 continue
-            await self._use(grant)
+            await self._use_grant(grant)
             return
 
-    def _is_new(self, grant: Grant) -> bool:
-        return grant.serial == self._made and is_recent(grant.issued_at, self._clock(), _NEW)
+    def _is_new_grant(self, grant: OAuthGrant) -> bool:
+        return grant.serial == self._new_grant_serial and is_recent(
+            grant.issued_at, self._clock(), _NEW_GRANT_SECONDS
+        )
 
     # With a person.
 
-    async def _step_up(self, grant: Grant | None, challenge: Challenge) -> bool:
-        asked = challenged_scopes(challenge)
-        had = _had(grant)
-        if grant is not None and self._is_new(grant) and set(asked) <= set(had):
+    async def _step_up(self, grant: OAuthGrant | None, challenge: Challenge) -> bool:
+        asked = scopes_in_challenge(challenge)
+        had = _get_grant_scopes(grant)
+        if grant is not None and self._is_new_grant(grant) and set(asked) <= set(had):
             raise TooManyAttempts(
                 "the server still wants more scopes after a sign-in with all that it asked for",
                 hint="the account may not have this permission",
@@ -189,65 +193,69 @@ class OAuthProvider:
             )
         return await self._sign_in(grant, challenge, tuple(dict.fromkeys((*had, *asked))))
 
-    async def _sign_in(self, grant: Grant | None, challenge: Challenge, scopes: tuple[str, ...]) -> bool:
+    async def _sign_in(self, grant: OAuthGrant | None, challenge: Challenge, scopes: tuple[str, ...]) -> bool:
         if self._authorize is None:
-            await self._remember(grant, challenge)
-            raise _wanted(grant, challenge, scopes, self._keeper.refusal)
+            await self._store_wanted_scopes(grant, challenge)
+            raise _build_sign_in_error(grant, challenge, scopes, self._refresher.refresh_error)
         for last in (False, True):
             self._check_attempts()
             started = await self._flow.begin(self._key, self._target, challenge=challenge, more_scopes=scopes)
-            self._attempts.append(self._clock())
+            self._attempt_times.append(self._clock())
             response = await self._authorize(started.url)
             try:
-                grant = await self._finish(started, response)
+                grant = await self._finish_sign_in(started, response)
             except ClientForgotten:
                 if last:
                     raise
                 continue
-            await self._use(grant)
+            await self._use_grant(grant)
             break
         return True
 
-    async def _remember(self, grant: Grant | None, challenge: Challenge) -> None:
+    async def _store_wanted_scopes(self, grant: OAuthGrant | None, challenge: Challenge) -> None:
         """Keep the scopes that the server asks for, so that the next sign-in asks for them, too."""
-        asked = challenged_scopes(challenge)
+        asked = scopes_in_challenge(challenge)
         if grant is None or challenge.params.get("error") != "insufficient_scope":
             return
         wanted = tuple(dict.fromkeys((*grant.wanted, *asked)))
         if not set(wanted) <= {*grant.wanted, *grant.requested}:
             # Its serial stays: its tokens are the same.
-            async with self._storage.refreshing(self._key):
+            async with self._storage.refresh_lock(self._key):
                 await self._storage.swap_grant(self._key, grant.serial, replace(grant, wanted=wanted))
 
-    async def _finish(self, started: Started, response: AuthorizationResponse) -> Grant:
-        if not hmac.compare_digest(response.params.get("state", "").encode(), started.state.encode()):
-            await self._storage.take_pending(started.state)
+    async def _finish_sign_in(
+        self, request: AuthorizationRequest, response: AuthorizationResponse
+    ) -> OAuthGrant:
+        if not hmac.compare_digest(response.params.get("state", "").encode(), request.state.encode()):
+            await self._storage.take_pending(request.state)
             raise AnswerRejected("the browser came back from another sign-in", hint="begin it again")
         return await self._flow.finish(response)
 
     def _check_attempts(self) -> None:
         now = self._clock()
-        self._attempts = [then for then in self._attempts if is_recent(then, now, _WINDOW)]
-        if len(self._attempts) >= _ATTEMPTS:
+        self._attempt_times = [
+            then for then in self._attempt_times if is_recent(then, now, _ATTEMPT_WINDOW_SECONDS)
+        ]
+        if len(self._attempt_times) >= _MAX_SIGN_IN_ATTEMPTS:
             raise TooManyAttempts(
-                f"the server still refuses after {_ATTEMPTS} sign-ins",
+                f"the server still refuses after {_MAX_SIGN_IN_ATTEMPTS} sign-ins",
                 hint="try again later, or ask those who run it",
             )
 
-    async def _use(self, grant: Grant) -> None:
-        self._made = grant.serial
-        await self._keeper.reread()
+    async def _use_grant(self, grant: OAuthGrant) -> None:
+        self._new_grant_serial = grant.serial
+        await self._refresher.reload_grant()
 
 
-def _had(grant: Grant | None) -> tuple[str, ...]:
+def _get_grant_scopes(grant: OAuthGrant | None) -> tuple[str, ...]:
     return () if grant is None else tuple(dict.fromkeys((*grant.requested, *grant.scopes)))
 
 
-def _wanted(
-    grant: Grant | None, challenge: Challenge, scopes: tuple[str, ...], refusal: SignInEnded | None
+def _build_sign_in_error(
+    grant: OAuthGrant | None, challenge: Challenge, scopes: tuple[str, ...], refresh_error: SignInEnded | None
 ) -> AuthError:
     if challenge.params.get("error") == "insufficient_scope":
-        asked = " ".join(challenged_scopes(challenge)) or "(not named)"
+        asked = " ".join(scopes_in_challenge(challenge)) or "(not named)"
         return ScopeNeeded(
             f"this needs the scopes {asked}", scopes=scopes, hint="sign in again to allow them"
         )
@@ -255,7 +263,7 @@ def _wanted(
     if grant is None:
         error = NeverSignedIn("the server wants you to sign in", hint="sign in to it first")
     else:
-        cause = "the sign-in has run out or was taken back" if refusal is None else refusal.cause
+        cause = "the sign-in has run out or was taken back" if refresh_error is None else refresh_error.cause
         error = SignInEnded(cause, hint="sign in again")
     error.challenge = challenge.header
     return error

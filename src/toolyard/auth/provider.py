@@ -9,9 +9,11 @@ from typing import Protocol
 
 from multidict import MultiMapping
 
-__all__ = ["AuthProvider", "Challenge", "challenge_in", "parse_challenge"]
+__all__ = ["AuthProvider", "Challenge", "get_challenge_header", "parse_challenge"]
 
-_PARAM = re.compile(r'(?<![A-Za-z0-9_-])([A-Za-z0-9_-]++)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,]+))')
+_AUTH_PARAM_PATTERN = re.compile(
+    r'(?<![A-Za-z0-9_-])([A-Za-z0-9_-]++)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,]+))'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class AuthProvider(Protocol):
         ...
 
 
-def challenge_in(headers: MultiMapping[str]) -> str | None:
+def get_challenge_header(headers: MultiMapping[str]) -> str | None:
     """The WWW-Authenticate header of an answer. It may come as several, one for each scheme, which mean the
     same as one with commas."""
     return ", ".join(headers.getall("WWW-Authenticate", ())) or None
@@ -44,6 +46,6 @@ def challenge_in(headers: MultiMapping[str]) -> str | None:
 def parse_challenge(status: int, header: str | None) -> Challenge:
     """Read a WWW-Authenticate header as far as it can be read."""
     params: dict[str, str] = {}
-    for name, quoted, plain in _PARAM.findall((header or "")[:8192]):
+    for name, quoted, plain in _AUTH_PARAM_PATTERN.findall((header or "")[:8192]):
         params.setdefault(name.lower(), re.sub(r"\\(.)", r"\1", quoted) if quoted else plain)
     return Challenge(status, header, params)

@@ -9,7 +9,15 @@ from typing import Literal
 
 from toolyard.types.clock import is_future
 
-__all__ = ["AuthMethod", "Client", "Grant", "Pending", "issuer_digest", "new_serial", "same_issuer"]
+__all__ = [
+    "Client",
+    "OAuthGrant",
+    "PendingSignIn",
+    "TokenAuthMethod",
+    "issuer_digest",
+    "new_serial",
+    "same_issuer",
+]
 
 
 def issuer_digest(issuer: str) -> str:
@@ -30,7 +38,7 @@ def same_issuer(one: str, other: str) -> bool:
     return one.rstrip("/") == other.rstrip("/") and one.count("/") <= 3 and other.count("/") <= 3
 
 
-AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
+TokenAuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +49,7 @@ class Client:
     client_id: str
     redirect_uri: str
     origin: Literal["entered", "document", "dynamic"]
-    auth_method: AuthMethod = "none"
+    auth_method: TokenAuthMethod = "none"
     secret: str | None = field(default=None, repr=False)
     expires_at: float | None = None
     """When the secret runs out."""
@@ -51,7 +59,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingSignIn:
     """A sign-in that was begun: everything that its second half needs, in whichever process that happens."""
 
     state: str = field(repr=False)
@@ -70,7 +78,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class OAuthGrant:
     """What a sign-in gave us, and what its refresh needs. ``serial`` is another one after every change."""
 
     server_url: str
@@ -96,15 +104,15 @@ class Grant:
         however well the rest works."""
         return not set(self.wanted) <= set(self.requested)
 
-    def valid(self, now: float) -> bool:
+    def is_valid(self, now: float) -> bool:
         """Whether the access token has not run out."""
         if self.expires_at is None:
             return bool(self.access_token)
         return bool(self.access_token) and now < self.expires_at and not is_future(self.issued_at, now)
 
-    def fresh(self, now: float) -> bool:
+    def is_fresh(self, now: float) -> bool:
         """Whether it is not about to run out either: a minute, or a fifth of a short life."""
         if self.expires_at is None:
             return bool(self.access_token)
         margin = min(60.0, max(0.0, self.expires_at - self.issued_at) * 0.2)
-        return self.valid(now + margin)
+        return self.is_valid(now + margin)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from toolyard.auth.address_policy import Reach
+from toolyard.auth.address_policy import AddressPolicy
 from toolyard.auth.records import Client, issuer_digest, same_issuer
-from toolyard.types.registry import Registration
+from toolyard.types.registry import RegistrationMethod
 from toolyard.types.server import OAuthSpec
 
-__all__ = ["Ourselves", "Target", "up_to_date"]
+__all__ = ["ClientIdentity", "SignInTarget", "with_current_secret"]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SignInTarget:
     """A server to sign in to, and what the operator entered about it."""
 
     url: str
@@ -21,7 +21,7 @@ class Target:
     private_addresses: bool | None = None
     private_key: str | None = field(default=None, repr=False)
     """The text of ``oauth.private_key_file``, in PEM; this room reads no files."""
-    registration: Registration = Registration.AUTO
+    registration: RegistrationMethod = RegistrationMethod.AUTO
     """How the operator wants us to get a client id."""
 
     @property
@@ -35,13 +35,13 @@ class Target:
         return self.oauth.issuer is None or same_issuer(self.oauth.issuer, issuer)
 
     @property
-    def reach(self) -> Reach:
+    def address_policy(self) -> AddressPolicy:
         """Which addresses may be asked."""
-        return Reach(self.url, self.private_addresses)
+        return AddressPolicy(self.url, self.private_addresses)
 
 
 @dataclass(frozen=True, slots=True)
-class Ourselves:
+class ClientIdentity:
     """Who we are to authorization servers."""
 
     redirect_uri: str
@@ -55,7 +55,7 @@ class Ourselves:
     dynamic_first: bool = False
     """Register dynamically where that is offered, even if a document would do."""
 
-    def redirect_for(self, issuer: str) -> str:
+    def redirect_uri_for(self, issuer: str) -> str:
         """Return the redirect address that belongs to one issuer alone.
 
         A hostile authorization server can send the browser on to an honest one, which then returns its code
@@ -64,14 +64,14 @@ class Ourselves:
         """
         return f"{self.redirect_uri}/{issuer_digest(issuer)}"
 
-    def document_for(self, issuer: str) -> str | None:
+    def document_url_for(self, issuer: str) -> str | None:
         """Return the address of the client id metadata document that one issuer alone is given."""
         if self.document_url is None:
             return None
         return f"{self.document_url.removesuffix('.json')}/{issuer_digest(issuer)}.json"
 
 
-def up_to_date(client: Client, target: Target) -> Client:
+def with_current_secret(client: Client, target: SignInTarget) -> Client:
     """The operator may have entered another secret since; it is not for an issuer that the entry does not
     name."""
     ours = client.origin == "entered" and client.client_id == target.oauth.client_id

@@ -8,24 +8,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
-from toolyard.auth.client_assertion import ASSERTION_TYPE, client_assertion
+from toolyard.auth.client_assertion import CLIENT_ASSERTION_TYPE, build_client_assertion
 from toolyard.auth.errors import AuthUnavailable, ClientForgotten, TokenRefused
-from toolyard.auth.metadata import text
-from toolyard.auth.oauth_http import Answer, Asker, Document, one_line
-from toolyard.auth.records import Client, Grant
+from toolyard.auth.metadata import get_string
+from toolyard.auth.oauth_http import JsonDocument, OAuthHttpClient, OAuthHttpResponse, sanitize_error_text
+from toolyard.auth.records import Client, OAuthGrant
 
-__all__ = ["FORM", "Tokens", "granted", "request_tokens", "signed_form"]
+__all__ = ["FORM_CONTENT_TYPE", "TokenResponse", "build_authenticated_form", "build_grant", "request_tokens"]
 
-FORM = "application/x-www-form-urlencoded"
-_SENDABLE = re.compile(r"[\x21-\x7e]+")
-_LONGEST = 10 * 365 * 86400.0
-_WHAT = "the token endpoint"
-_PASSING = ("temporarily_unavailable", "server_error", "slow_down")
-_SECRET = ("code", "code_verifier", "refresh_token")
+FORM_CONTENT_TYPE = "application/x-www-form-urlencoded"
+_ACCESS_TOKEN_PATTERN = re.compile(r"[\x21-\x7e]+")
+_MAX_TOKEN_LIFETIME_SECONDS = 10 * 365 * 86400.0
+_ENDPOINT_LABEL = "the token endpoint"
+_TEMPORARY_ERROR_CODES = ("temporarily_unavailable", "server_error", "slow_down")
+_SECRET_FORM_FIELDS = ("code", "code_verifier", "refresh_token")
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TokenResponse:
     """What a token endpoint answered, with absolute times."""
 
     access_token: str = field(repr=False)
@@ -36,24 +36,26 @@ class Tokens:
 
 
 async def request_tokens(
-    asker: Asker,
+    http_client: OAuthHttpClient,
     endpoint: str,
     client: Client,
     form: Mapping[str, str],
     now: float,
     *,
     private_key: str | None = None,
-) -> Tokens:
+) -> TokenResponse:
     """One request. Raises TokenRefused where it was refused, AuthUnavailable where nothing is known."""
-    body, headers = signed_form(client, form, now, private_key)
-    answer = await asker.post(endpoint, _WHAT, body, FORM, headers)
+    body, headers = build_authenticated_form(client, form, now, private_key)
+    answer = await http_client.post(endpoint, _ENDPOINT_LABEL, body, FORM_CONTENT_TYPE, headers)
     # Some large ones say no with 200.
-    if answer.status == 200 and answer.document is not None and text(answer.document, "error") is None:
-        return _read(answer.document, now)
-    raise _refusal(answer, client, [*(form.get(name) for name in _SECRET), client.secret])
+    if answer.status == 200 and answer.document is not None and get_string(answer.document, "error") is None:
+        return _parse_token_response(answer.document, now)
+    raise _build_token_error(
+        answer, client, [*(form.get(name) for name in _SECRET_FORM_FIELDS), client.secret]
+    )
 
 
-def signed_form(
+def build_authenticated_form(
     client: Client, form: Mapping[str, str], now: float, private_key: str | None
 ) -> tuple[bytes, dict[str, str]]:
     """A form with which a client says who it is: the body, and the headers."""
@@ -63,47 +65,51 @@ def signed_form(
         pair = f"{quote(client.client_id, safe='')}:{quote(client.secret, safe='')}"
         headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
     elif client.auth_method == "private_key_jwt" and private_key is not None:
-        fields["client_assertion_type"] = ASSERTION_TYPE
-        fields["client_assertion"] = client_assertion(private_key, client.client_id, client.issuer, now)
+        fields["client_assertion_type"] = CLIENT_ASSERTION_TYPE
+        fields["client_assertion"] = build_client_assertion(private_key, client.client_id, client.issuer, now)
     elif client.auth_method == "client_secret_post" and client.secret is not None:
         fields["client_secret"] = client.secret
     return urlencode(fields).encode(), headers
 
 
-def _read(document: Document, now: float) -> Tokens:
-    access = text(document, "access_token")
-    kind = text(document, "token_type") or "Bearer"
-    if access is None or not _SENDABLE.fullmatch(access) or kind.lower() != "bearer":
+def _parse_token_response(document: JsonDocument, now: float) -> TokenResponse:
+    access = get_string(document, "access_token")
+    kind = get_string(document, "token_type") or "Bearer"
+    if access is None or not _ACCESS_TOKEN_PATTERN.fullmatch(access) or kind.lower() != "bearer":
         raise TokenRefused(
-            f"{_WHAT} answered without a bearer token that can be used",
+            f"{_ENDPOINT_LABEL} answered without a bearer token that can be used",
             code="",
             hint="tell those who run the authorization server",
         )
     scope = document.get("scope")
     scopes = tuple(scope.split()) if isinstance(scope, str) and scope.strip() else None
-    life = _seconds(document.get("expires_in"))
-    return Tokens(access, text(document, "refresh_token"), scopes, now, None if life is None else now + life)
+    life = _parse_lifetime(document.get("expires_in"))
+    return TokenResponse(
+        access, get_string(document, "refresh_token"), scopes, now, None if life is None else now + life
+    )
 
 
-def _seconds(value: object) -> float | None:
+def _parse_lifetime(value: object) -> float | None:
     try:
         seconds = float(value) if isinstance(value, int | float | str) else -1.0
     except (ValueError, OverflowError):
         return None
-    return min(seconds, _LONGEST) if seconds >= 0 else None
+    return min(seconds, _MAX_TOKEN_LIFETIME_SECONDS) if seconds >= 0 else None
 
 
-def _refusal(answer: Answer, client: Client, secrets: list[str | None]) -> TokenRefused | AuthUnavailable:
-    code = text(answer.document or {}, "error")
-    if code is None or code in _PASSING or answer.status >= 500 or answer.status == 429:
+def _build_token_error(
+    response: OAuthHttpResponse, client: Client, secrets: list[str | None]
+) -> TokenRefused | AuthUnavailable:
+    code = get_string(response.document or {}, "error")
+    if code is None or code in _TEMPORARY_ERROR_CODES or response.status >= 500 or response.status == 429:
         # A page of some proxy, or a server in trouble: it says nothing about our tokens.
         return AuthUnavailable(
-            f"{_WHAT} of {client.issuer} answered HTTP {answer.status}",
+            f"{_ENDPOINT_LABEL} of {client.issuer} answered HTTP {response.status}",
             hint="nothing was lost; try again later",
         )
-    words = one_line((answer.document or {}).get("error_description"), secrets)
-    code = one_line(code, secrets, 60)
-    cause = f"{_WHAT} of {client.issuer} refused: {code}" + (f" ({words})" if words else "")
+    words = sanitize_error_text((response.document or {}).get("error_description"), secrets)
+    code = sanitize_error_text(code, secrets, 60)
+    cause = f"{_ENDPOINT_LABEL} of {client.issuer} refused: {code}" + (f" ({words})" if words else "")
     if code == "invalid_client" and client.origin == "dynamic":
         return ClientForgotten(cause, code=code, hint="sign in again: Toolyard registers itself anew")
     entered = code == "invalid_client" and client.origin == "entered"
@@ -111,16 +117,16 @@ def _refusal(answer: Answer, client: Client, secrets: list[str | None]) -> Token
     return TokenRefused(cause, code=code, hint=hint)
 
 
-def granted(
-    tokens: Tokens,
+def build_grant(
+    tokens: TokenResponse,
     server_url: str,
     client: Client,
     endpoint: str,
     resource: str | None,
     requested: tuple[str, ...],
-) -> Grant:
+) -> OAuthGrant:
     """A grant of what a token endpoint answered."""
-    return Grant(
+    return OAuthGrant(
         server_url,
         client.issuer,
         client,

@@ -20,7 +20,7 @@ def definition_hash(definition: Definition) -> str:
     Covers name, title, description, both schemas and annotations. The order of keys does not matter, that of
     arrays does; integers of any size are exact. The same in every process, version and platform.
     """
-    return _hash(
+    return _hash_json(
         {
             "name": definition.name,
             "title": definition.title,
@@ -71,7 +71,7 @@ def entry_hash(server: Server, key: bytes = b"") -> str:
     return hmac.digest(key, text, "sha256").hex()
 
 
-def _hash(value: Mapping[str, Any]) -> str:
+def _hash_json(value: Mapping[str, Any]) -> str:
     return sha256(_canonical(value)).hexdigest()
 
 

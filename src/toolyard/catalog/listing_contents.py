@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from hashlib import sha256
 
 from toolyard.catalog.hashes import definition_hash
-from toolyard.catalog.listing_codec import decode, depth_known, encode
-from toolyard.catalog.tool_validation import Inspect, judge
-from toolyard.types.catalog import Contents, Listing
+from toolyard.catalog.listing_codec import decode_listing, encode_listing, has_bounded_depth
+from toolyard.catalog.tool_validation import SchemaCheck, validate_tools
+from toolyard.types.catalog import RawListing, ValidatedListing
 
-__all__ = ["body_hash", "judge_body", "judge_listing"]
+__all__ = ["body_hash", "parse_stored_listing", "validate_listing"]
 
-_LARGE = 1024 * 1024
+_GC_PAUSE_MIN_BYTES = 1024 * 1024
 
 
 def body_hash(body: bytes) -> str:
@@ -22,38 +22,45 @@ def body_hash(body: bytes) -> str:
     return sha256(body).hexdigest()
 
 
-def judge_listing(server_id: str, listing: Listing, inspect: Inspect | None) -> tuple[Contents, bytes | None]:
+def validate_listing(
+    server_id: str, listing: RawListing, schema_check: SchemaCheck | None
+) -> tuple[ValidatedListing, bytes | None]:
     """The contents and the bytes to store; None for a listing that cannot be written, as hostile ones are."""
     try:
-        body = encode(listing)
+        body = encode_listing(listing)
     except ValueError:
         body = None
-    judged = judge(
-        server_id, listing.tools, inspect=inspect, depth_known=body is not None and depth_known(body)
+    judged = validate_tools(
+        server_id,
+        listing.tools,
+        schema_check=schema_check,
+        skip_depth_check=body is not None and has_bounded_depth(body),
     )
     if body is not None:
         content_hash = body_hash(body)
     else:
         hashes = "".join(definition_hash(definition) for definition in judged.definitions)
         content_hash = body_hash(hashes.encode("ascii"))
-    contents = Contents(
+    contents = ValidatedListing(
         server_id, content_hash, listing, judged.definitions, judged.quarantined, judged.remarks
     )
     return contents, body
 
 
-def judge_body(server_id: str, body: bytes, inspect: Inspect | None) -> Contents:
+def parse_stored_listing(server_id: str, body: bytes, schema_check: SchemaCheck | None) -> ValidatedListing:
     """The contents of a stored listing. Raises ValueError where the bytes are none."""
-    with _paused_collection(len(body)):
-        listing = decode(body)
-        judged = judge(server_id, listing.tools, inspect=inspect, depth_known=depth_known(body))
-    return Contents(
+    with _pause_gc(len(body)):
+        listing = decode_listing(body)
+        judged = validate_tools(
+            server_id, listing.tools, schema_check=schema_check, skip_depth_check=has_bounded_depth(body)
+        )
+    return ValidatedListing(
         server_id, body_hash(body), listing, judged.definitions, judged.quarantined, judged.remarks
     )
 
 
 @contextmanager
-def _paused_collection(size: int) -> Generator[None]:
+def _pause_gc(size: int) -> Generator[None]:
     """Keep the cycle collector from running over a large listing while it is read.
 
     It has no cycles, yet its hundreds of thousands of new objects set off full collections that take longer
@@ -61,7 +68,7 @@ def _paused_collection(size: int) -> Generator[None]:
     them; otherwise the next collection would pay for all. Concurrent use is harmless: only who paused the
     collector resumes it.
     """
-    if size < _LARGE or not gc.isenabled() or gc.get_freeze_count():
+    if size < _GC_PAUSE_MIN_BYTES or not gc.isenabled() or gc.get_freeze_count():
         yield
         return
     gc.disable()

@@ -4,45 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolyard.catalog.storage import CatalogueStorage, Key, Stored
-from toolyard.types.principal import LOCAL
+from toolyard.catalog.storage import CatalogueStorage, ListingKey, StoredListing
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
-__all__ = ["DividedStorage"]
+__all__ = ["SplitCatalogueStorage"]
 
-_EVERYBODYS = frozenset({"public", "shared", f"principal:{LOCAL.id}"})
+_COMMON_SCOPES = frozenset({"public", "shared", f"principal:{LOCAL_PRINCIPAL.id}"})
 """Scopes that the library and the command line read."""
 
 
-class DividedStorage:
+class SplitCatalogueStorage:
     """A ``CatalogueStorage`` for a server beside which library and command line use the same data directory.
 
     What they can read lies in one place, where they look for it; all else in the other. Nothing lies in both.
     """
 
-    def __init__(self, common: CatalogueStorage, rest: CatalogueStorage) -> None:
+    def __init__(self, common: CatalogueStorage, private: CatalogueStorage) -> None:
         self._common = common
-        self._rest = rest
+        self._private = private
 
-    async def load(self, keys: Sequence[Key], *, newer_than: float = 0.0) -> Stored | None:
+    async def load(self, keys: Sequence[ListingKey], *, newer_than: float = 0.0) -> StoredListing | None:
         found = [
             await place.load(wanted, newer_than=newer_than)
-            for place in (self._common, self._rest)
-            if (wanted := [key for key in keys if self._place(key) is place])
+            for place in (self._common, self._private)
+            if (wanted := [key for key in keys if self._storage_for(key) is place])
         ]
         return max((one for one in found if one is not None), key=lambda one: one.fetched_at, default=None)
 
-    async def save(self, stored: Stored) -> None:
-        await self._place(stored.key).save(stored)
+    async def save(self, stored: StoredListing) -> None:
+        await self._storage_for(stored.key).save(stored)
 
     async def expire(self, server_id: str) -> None:
-        for place in (self._common, self._rest):
+        for place in (self._common, self._private):
             await place.expire(server_id)
 
     async def forget(self, server_id: str, scope: str | None = None) -> None:
-        for place in (self._common, self._rest):
+        for place in (self._common, self._private):
             await place.forget(server_id, scope)
 
-    def _place(self, key: Key) -> CatalogueStorage:
+    def _storage_for(self, key: ListingKey) -> CatalogueStorage:
         # The library and the command line know no instances.
-        common = key.scope in _EVERYBODYS and not key.server_id.startswith("@")
-        return self._common if common else self._rest
+        common = key.scope in _COMMON_SCOPES and not key.server_id.startswith("@")
+        return self._common if common else self._private

@@ -13,26 +13,26 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from toolyard.catalog.lock.errors import PinsUnavailable
-from toolyard.catalog.lock.storage import Entry, Place
-from toolyard.catalog.storage import Key, Stored
+from toolyard.catalog.lock.storage import PinEntry, PinKey
+from toolyard.catalog.storage import ListingKey, StoredListing
 
-__all__ = ["FILE_NAME", "SqliteEntries", "SqliteStorage"]
+__all__ = ["CATALOGUE_FILE_NAME", "SqliteCatalogueStorage", "SqlitePinEntryStorage"]
 
-FILE_NAME = "catalogue.db"
+CATALOGUE_FILE_NAME = "catalogue.db"
 """The file's name in the data directory."""
 
-_VERSION = 1
-_BUSY_SECONDS = 5.0
-_KEEP_SECONDS = 90 * 86_400.0
+_SCHEMA_VERSION = 1
+_BUSY_TIMEOUT_SECONDS = 5.0
+_MAX_AGE_SECONDS = 90 * 86_400.0
 """Entries that nobody fetched for a season belong to servers that are gone."""
-_AHEAD_SECONDS = 86_400.0
+_MAX_FUTURE_SECONDS = 86_400.0
 """Entries so far ahead are of a clock that was wrong, and would stand in the way of those to come."""
-_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+_CORRUPT_FILE_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 """The last is an error in a statement. Ours are fixed, so it means that the tables are not ours."""
-_SIDE_FILES = ("-wal", "-shm", "")
+_DATABASE_FILE_SUFFIXES = ("-wal", "-shm", "")
 """The log goes before the file itself: a new file beside an old log would have it replayed into it."""
 
-_TABLE = """
+_CATALOGUE_TABLE = """
 CREATE TABLE catalogue (
     server_id TEXT NOT NULL,
     entry_hash TEXT NOT NULL,
@@ -62,11 +62,11 @@ _log = logging.getLogger("toolyard.catalog.sqlite")
 _T = TypeVar("_T")
 
 
-class _Newer(Exception):
+class _NewerSchemaError(Exception):
     """The file belongs to a later version of Toolyard, which may be running beside us."""
 
 
-class SqliteStorage:
+class SqliteCatalogueStorage:
     """A ``CatalogueStorage`` in one file, readable by its owner only.
 
     Every statement runs in a worker thread: a body can have megabytes, and another process may hold the
@@ -79,54 +79,54 @@ class SqliteStorage:
         self._path = path
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        self._identity: tuple[int, int] | None = None
-        self._warned_of_version = False
-        self._running: set[asyncio.Task[Any]] = set()
+        self._file_identity: tuple[int, int] | None = None
+        self._has_warned_of_version = False
+        self._pending_tasks: set[asyncio.Task[Any]] = set()
 
-    async def load(self, keys: Sequence[Key], *, newer_than: float = 0.0) -> Stored | None:
-        return await self.run(lambda db: _load(db, keys, newer_than))
+    async def load(self, keys: Sequence[ListingKey], *, newer_than: float = 0.0) -> StoredListing | None:
+        return await self.run(lambda db: _load_listing(db, keys, newer_than))
 
-    async def save(self, stored: Stored) -> None:
-        await self.run(lambda db: _save(db, stored))
+    async def save(self, stored: StoredListing) -> None:
+        await self.run(lambda db: _save_listing(db, stored))
 
     async def expire(self, server_id: str) -> None:
-        await self.run(lambda db: _expire(db, server_id))
+        await self.run(lambda db: _expire_listings(db, server_id))
 
     async def forget(self, server_id: str, scope: str | None = None) -> None:
-        await self.run(lambda db: _forget(db, server_id, scope))
+        await self.run(lambda db: _delete_listings(db, server_id, scope))
 
     async def close(self) -> None:
         """Let go of the file, when all that was begun is done. A later use opens it again."""
-        while self._running:
-            await asyncio.wait(self._running)
-        await asyncio.to_thread(self._close)
+        while self._pending_tasks:
+            await asyncio.wait(self._pending_tasks)
+        await asyncio.to_thread(self._close_in_thread)
 
     async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
         """Run statements in a worker thread. None where the file cannot be used."""
         # A statement whose waiter was cancelled still runs in its thread, and after a close it would open the
         # file again: so it is a task of its own, for which closing can wait.
-        task = asyncio.create_task(asyncio.to_thread(self._use, work))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task = asyncio.create_task(asyncio.to_thread(self._run_with_recovery, work))
+        self._pending_tasks.add(task)
+        task.add_done_callback(self._pending_tasks.discard)
         return await asyncio.shield(task)
 
-    def _use(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
+    def _run_with_recovery(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
         with self._lock:
             try:
                 try:
-                    return work(self._open())
+                    return work(self._open_connection())
                 except sqlite3.DatabaseError as error:
                     if not _is_corrupt(error):
                         raise
-                    self._set_aside(error)
-                    return work(self._open())
-            except _Newer:
+                    self._move_corrupt_file(error)
+                    return work(self._open_connection())
+            except _NewerSchemaError:
                 return None
             except (sqlite3.Error, OSError) as error:
                 _log.warning("the catalogue file %s cannot be used: %s", self._path, error)
                 return None
 
-    def _open(self) -> sqlite3.Connection:
+    def _open_connection(self) -> sqlite3.Connection:
         if self._connection is not None:
             return self._connection
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -139,80 +139,80 @@ class SqliteStorage:
             os.close(descriptor)
         if found.st_mode & 0o077:
             os.chmod(self._path, 0o600)
-        self._identity = (found.st_dev, found.st_ino)
+        self._file_identity = (found.st_dev, found.st_ino)
         connection = sqlite3.connect(
-            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            self._path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
-            self._prepare(connection)
+            self._prepare_schema(connection)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         return connection
 
-    def _prepare(self, db: sqlite3.Connection) -> None:
-        if _version(db) != _VERSION:
-            _write_ahead(db)
-            with _writing(db):
-                version = _version(db)
-                if version > _VERSION:
-                    self._warn_of_version()
-                    raise _Newer
-                if version != _VERSION:
+    def _prepare_schema(self, db: sqlite3.Connection) -> None:
+        if _read_schema_version(db) != _SCHEMA_VERSION:
+            _enable_wal(db)
+            with _write_transaction(db):
+                version = _read_schema_version(db)
+                if version > _SCHEMA_VERSION:
+                    self._warn_newer_version_once()
+                    raise _NewerSchemaError
+                if version != _SCHEMA_VERSION:
                     db.execute("DROP TABLE IF EXISTS catalogue")
-                    db.execute(_TABLE)
-                    db.execute(f"PRAGMA user_version = {_VERSION}")
+                    db.execute(_CATALOGUE_TABLE)
+                    db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
         db.execute(_PINS_TABLE)
         db.execute("PRAGMA synchronous = NORMAL")
 
-    def _warn_of_version(self) -> None:
-        if not self._warned_of_version:
-            self._warned_of_version = True
+    def _warn_newer_version_once(self) -> None:
+        if not self._has_warned_of_version:
+            self._has_warned_of_version = True
             _log.warning(
                 "the catalogue file %s is of a later version of Toolyard and is left alone", self._path
             )
 
-    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
-        identity = self._identity
-        self._disconnect()
+    def _move_corrupt_file(self, error: sqlite3.DatabaseError) -> None:
+        identity = self._file_identity
+        self._close_connection()
         found = os.stat(self._path)
         if identity != (found.st_dev, found.st_ino):
             return  # Another process saw the same fault and has begun a new file already.
         broken = self._path.with_name(self._path.name + ".broken")
         _log.warning("the catalogue file %s is corrupt (%s); it is now %s", self._path, error, broken)
-        for suffix in _SIDE_FILES:
+        for suffix in _DATABASE_FILE_SUFFIXES:
             source = self._path.with_name(self._path.name + suffix)
             if source.exists():
                 os.replace(source, broken.with_name(broken.name + suffix))
 
-    def _disconnect(self) -> None:
+    def _close_connection(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _close(self) -> None:
+    def _close_in_thread(self) -> None:
         with self._lock:
-            self._disconnect()
+            self._close_connection()
 
 
-class SqliteEntries:
+class SqlitePinEntryStorage:
     """An EntryStorage in the catalogue file, for the pins of configured servers. Raises PinsUnavailable."""
 
-    def __init__(self, file: SqliteStorage) -> None:
+    def __init__(self, file: SqliteCatalogueStorage) -> None:
         self._file = file
 
-    async def revisions(self, places: Sequence[Place]) -> tuple[int, ...]:
-        return tuple(entry.revision for entry in await self.read(places))
+    async def revisions(self, pin_keys: Sequence[PinKey]) -> tuple[int, ...]:
+        return tuple(entry.revision for entry in await self.read(pin_keys))
 
-    async def read(self, places: Sequence[Place]) -> tuple[Entry, ...]:
-        found = await self._file.run(lambda db: tuple(_entry(db, place) for place in places))
-        return self._checked(found)
+    async def read(self, pin_keys: Sequence[PinKey]) -> tuple[PinEntry, ...]:
+        found = await self._file.run(lambda db: tuple(_read_entry(db, place) for place in pin_keys))
+        return self._require_result(found)
 
-    async def save(self, place: Place, entry: Entry, *, tell: bool = False) -> bool:
-        return self._checked(await self._file.run(lambda db: _save_entry(db, place, entry)))
+    async def save(self, pin_key: PinKey, entry: PinEntry, *, notify: bool = False) -> bool:
+        return self._require_result(await self._file.run(lambda db: _save_entry(db, pin_key, entry)))
 
-    def _checked(self, found: _T | None) -> _T:
+    def _require_result(self, found: _T | None) -> _T:
         if found is None:
             raise PinsUnavailable(
                 "the catalogue file cannot be used", hint="the data directory must be writable"
@@ -220,15 +220,15 @@ class SqliteEntries:
         return found
 
 
-def _entry(db: sqlite3.Connection, place: Place) -> Entry:
+def _read_entry(db: sqlite3.Connection, place: PinKey) -> PinEntry:
     row = db.execute(
         "SELECT revision, pins, seen, saved_at FROM pins WHERE server_id = ? AND entry = ?",
         (place.server_id, place.instance_id),
     ).fetchone()
-    return Entry() if row is None else Entry(*row)
+    return PinEntry() if row is None else PinEntry(*row)
 
 
-def _save_entry(db: sqlite3.Connection, place: Place, entry: Entry) -> bool:
+def _save_entry(db: sqlite3.Connection, place: PinKey, entry: PinEntry) -> bool:
     values = (entry.revision + 1, entry.pins, entry.seen, entry.saved_at)
     key = (place.server_id, place.instance_id)
     if entry.revision:
@@ -246,8 +246,10 @@ def _save_entry(db: sqlite3.Connection, place: Place, entry: Entry) -> bool:
     return changed.rowcount > 0
 
 
-def _load(db: sqlite3.Connection, keys: Sequence[Key], newer_than: float) -> Stored | None:
-    newest: Stored | None = None
+def _load_listing(
+    db: sqlite3.Connection, keys: Sequence[ListingKey], newer_than: float
+) -> StoredListing | None:
+    newest: StoredListing | None = None
     for key in keys:
         row = db.execute(
             "SELECT content_hash, fetched_at, ttl FROM catalogue"
@@ -255,7 +257,7 @@ def _load(db: sqlite3.Connection, keys: Sequence[Key], newer_than: float) -> Sto
             (*key, newer_than),
         ).fetchone()
         if row is not None and (newest is None or row[1] > newest.fetched_at):
-            newest = Stored(key, str(row[0]), float(row[1]), float(row[2]), b"")
+            newest = StoredListing(key, str(row[0]), float(row[1]), float(row[2]), b"")
     if newest is None:
         return None
     row = db.execute(
@@ -263,12 +265,12 @@ def _load(db: sqlite3.Connection, keys: Sequence[Key], newer_than: float) -> Sto
         " WHERE server_id = ? AND entry_hash = ? AND scope = ?",
         newest.key,
     ).fetchone()
-    return row and Stored(newest.key, str(row[0]), float(row[1]), float(row[2]), bytes(row[3]))
+    return row and StoredListing(newest.key, str(row[0]), float(row[1]), float(row[2]), bytes(row[3]))
 
 
-def _save(db: sqlite3.Connection, stored: Stored) -> None:
-    with _writing(db):
-        right = (stored.fetched_at - _KEEP_SECONDS, stored.fetched_at + _AHEAD_SECONDS)
+def _save_listing(db: sqlite3.Connection, stored: StoredListing) -> None:
+    with _write_transaction(db):
+        right = (stored.fetched_at - _MAX_AGE_SECONDS, stored.fetched_at + _MAX_FUTURE_SECONDS)
         db.execute("DELETE FROM catalogue WHERE fetched_at NOT BETWEEN ? AND ?", right)
         # SQLite compares before it overwrites: contents that are still the same are not written again.
         db.execute(
@@ -281,21 +283,21 @@ def _save(db: sqlite3.Connection, stored: Stored) -> None:
         )
 
 
-def _expire(db: sqlite3.Connection, server_id: str) -> None:
+def _expire_listings(db: sqlite3.Connection, server_id: str) -> None:
     db.execute("UPDATE catalogue SET ttl = 0 WHERE server_id = ?", (server_id,))
 
 
-def _forget(db: sqlite3.Connection, server_id: str, scope: str | None) -> None:
+def _delete_listings(db: sqlite3.Connection, server_id: str, scope: str | None) -> None:
     db.execute(
         "DELETE FROM catalogue WHERE server_id = ? AND (? IS NULL OR scope = ?)", (server_id, scope, scope)
     )
 
 
-def _version(db: sqlite3.Connection) -> int:
+def _read_schema_version(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _write_ahead(db: sqlite3.Connection) -> None:
+def _enable_wal(db: sqlite3.Connection) -> None:
     """Readers and a writer at once. The mode stays with the file, so one process has to succeed, once."""
     try:
         db.execute("PRAGMA journal_mode = WAL")
@@ -305,7 +307,7 @@ def _write_ahead(db: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _writing(db: sqlite3.Connection) -> Generator[None]:
+def _write_transaction(db: sqlite3.Connection) -> Generator[None]:
     """A transaction that has the write lock from its start, so that it never fails half way."""
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -318,4 +320,4 @@ def _writing(db: sqlite3.Connection) -> Generator[None]:
 
 def _is_corrupt(error: sqlite3.DatabaseError) -> bool:
     code: int | None = getattr(error, "sqlite_errorcode", None)
-    return code is not None and code & 0xFF in _CORRUPT
+    return code is not None and code & 0xFF in _CORRUPT_FILE_CODES

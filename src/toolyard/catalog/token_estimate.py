@@ -9,12 +9,12 @@ import orjson
 
 from toolyard.types.tool import Definition
 
-__all__ = ["estimate_definition", "estimate_tokens"]
+__all__ = ["estimate_definition_tokens", "estimate_tokens"]
 
 # Tokens per character of each class, fitted by least squares to o200k_base counts over the tool definitions
 # of five published servers, with prose, code and five other languages beside them. A word is cheap by the
 # letter; what begins or parts words is dear.
-_WEIGHTS = {
+_TOKENS_PER_CHARACTER = {
     b"a": 0.105,  # lower-case letters
     b"A": 0.42,  # upper-case letters: they begin words, also within camelCase
     b"0": 0.62,  # digits
@@ -26,7 +26,7 @@ _WEIGHTS = {
 }
 
 
-def _class_of(byte: int) -> bytes:
+def _character_class(byte: int) -> bytes:
     if byte >= 0x80:
         lengths = ((0xF0, b"4"), (0xE0, b"3"), (0xC0, b"2"))
         return next((name for first, name in lengths if byte >= first), b"_")
@@ -36,7 +36,7 @@ def _class_of(byte: int) -> bytes:
     return b"0" if char.isdigit() else b" " if char.isspace() else b"."
 
 
-_CLASSES = b"".join(_class_of(byte) for byte in range(256))
+_CLASS_BY_BYTE = b"".join(_character_class(byte) for byte in range(256))
 
 
 def estimate_tokens(text: str) -> int:
@@ -44,11 +44,11 @@ def estimate_tokens(text: str) -> int:
 
     An estimate, to be shown as one. It takes a few microseconds for a definition.
     """
-    classes = text.encode("utf-8", "replace").translate(_CLASSES)
-    return math.ceil(sum(weight * classes.count(name) for name, weight in _WEIGHTS.items()))
+    classes = text.encode("utf-8", "replace").translate(_CLASS_BY_BYTE)
+    return math.ceil(sum(weight * classes.count(name) for name, weight in _TOKENS_PER_CHARACTER.items()))
 
 
-def estimate_definition(definition: Definition) -> int:
+def estimate_definition_tokens(definition: Definition) -> int:
     """About what a model pays for seeing the tool: its name, description and input schema."""
     shown = {
         "name": definition.name,

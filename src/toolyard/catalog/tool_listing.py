@@ -5,44 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from toolyard.catalog.exposed_names import Group, Names, Naming
+from toolyard.catalog.exposed_names import ExposedNames, NameAssigner, ServerToolNames
 from toolyard.errors import ServerError
-from toolyard.types.catalog import Catalogue, Quarantined
-from toolyard.types.server import NATIVE
+from toolyard.types.catalog import Catalogue, QuarantinedTool
+from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.tool import Definition
 
-__all__ = ["Roster"]
+__all__ = ["ToolListing"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Roster:
+class ToolListing:
     """The catalogues of many servers under one set of names. ``failures`` says who could not be listed.
 
     ``tools`` maps exposed names to definitions, in the order of the names.
     """
 
-    names: Names
+    names: ExposedNames
     catalogues: Mapping[str, Catalogue]
     failures: Mapping[str, ServerError]
     tools: Mapping[str, Definition]
 
     @classmethod
-    def of(
+    def build(
         cls,
-        naming: Naming,
+        naming: NameAssigner,
         catalogues: Mapping[str, Catalogue],
         failures: Mapping[str, ServerError],
         slugs: Mapping[str, str] | None = None,
-    ) -> Roster:
+    ) -> ToolListing:
         """Name all tools of these catalogues. ``slugs`` has those servers that are instances."""
         slugs = slugs or {}
         groups = (
-            Group(
+            ServerToolNames(
                 server_id,
                 slugs.get(server_id, server_id),
                 tuple(each.name for each in catalogue.definitions),
                 instance=server_id in slugs,
-                native=server_id == NATIVE,
+                native=server_id == NATIVE_SERVER_ID,
             )
             for server_id, catalogue in catalogues.items()
         )
@@ -55,23 +55,23 @@ class Roster:
         tools = {name: found[target] for name, target in names.targets.items()}
         return cls(names, catalogues, failures, tools)
 
-    def updated(
+    def with_catalogues(
         self,
-        naming: Naming,
+        naming: NameAssigner,
         catalogues: Mapping[str, Catalogue],
         failures: Mapping[str, ServerError],
         slugs: Mapping[str, str] | None = None,
-    ) -> Roster:
+    ) -> ToolListing:
         """The roster of these catalogues; this one's names where no server's tools differ."""
         same = self.catalogues.keys() == catalogues.keys() and all(
             self.catalogues[server_id].contents is catalogue.contents
             for server_id, catalogue in catalogues.items()
         )
         if not same:
-            return Roster.of(naming, catalogues, failures, slugs)
-        return Roster(self.names, catalogues, failures, self.tools)
+            return ToolListing.build(naming, catalogues, failures, slugs)
+        return ToolListing(self.names, catalogues, failures, self.tools)
 
-    def quarantined(self) -> Iterator[Quarantined]:
+    def quarantined(self) -> Iterator[QuarantinedTool]:
         """All tools that were set aside, with the reason."""
         for catalogue in self.catalogues.values():
             yield from catalogue.quarantined

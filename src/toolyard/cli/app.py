@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolyard.cli.error_exit import Usage, ended, ended_by_system, interrupted, show_usage_error
+from toolyard.cli.error_exit import (
+    Usage,
+    interrupt_exit_code,
+    report_error,
+    report_os_error,
+    report_usage_error,
+)
 from toolyard.cli.init_process import fork_from_init
 from toolyard.cli.input.options import Options, remote_params, shared_params
 from toolyard.cli.process_protection import protect_process
@@ -19,11 +25,11 @@ from toolyard.errors import ToolyardError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["COMMANDS", "PROGRAM", "SECTIONS", "app", "main", "run"]
+__all__ = ["COMMAND_SECTIONS", "COMMAND_SUMMARIES", "PROGRAM_NAME", "app", "main", "run_command"]
 
-PROGRAM = "toolyard"
+PROGRAM_NAME = "toolyard"
 
-SECTIONS: dict[str, dict[str, str]] = {
+COMMAND_SECTIONS: dict[str, dict[str, str]] = {
     "Look": {
         "servers": "Connect to the servers and show how they are.",
         "tools": "List the tools, with a line about each.",
@@ -58,17 +64,19 @@ SECTIONS: dict[str, dict[str, str]] = {
 }
 """The commands, with the line that each has in the list. Kept here so that the list loads none of them."""
 
-COMMANDS: dict[str, str] = {name: line for section in SECTIONS.values() for name, line in section.items()}
+COMMAND_SUMMARIES: dict[str, str] = {
+    name: line for section in COMMAND_SECTIONS.values() for name, line in section.items()
+}
 
 
 class LazyGroup(click.Group):
     """A group whose commands live in modules of their own names, each imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(COMMAND_SUMMARIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in COMMAND_SUMMARIES:
             return None
         # "import" is a word of Python, which no module may have as its name.
         module = "import_" if cmd_name == "import" else cmd_name
@@ -79,16 +87,16 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+        if name not in COMMAND_SUMMARIES and not name.startswith("-") and not ctx.resilient_parsing:
             from difflib import get_close_matches  # only for a slip
 
-            near = get_close_matches(name, COMMANDS, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"see `{PROGRAM} --help`"
+            near = get_close_matches(name, COMMAND_SUMMARIES, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"see `{PROGRAM_NAME} --help`"
             raise Usage(f"there is no command '{name}'", hint=hint)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, commands in SECTIONS.items():
+        for title, commands in COMMAND_SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl(list(commands.items()), col_max=12)
 
@@ -96,21 +104,23 @@ class LazyGroup(click.Group):
         from click.shell_completion import CompletionItem  # only while a shell completes
 
         names = [
-            CompletionItem(name, help=line) for name, line in COMMANDS.items() if name.startswith(incomplete)
+            CompletionItem(name, help=line)
+            for name, line in COMMAND_SUMMARIES.items()
+            if name.startswith(incomplete)
         ]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
-def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         from toolyard import __version__
 
-        click.echo(f"{PROGRAM} {__version__}")
+        click.echo(f"{PROGRAM_NAME} {__version__}")
         ctx.exit()
 
 
 app = LazyGroup(
-    name=PROGRAM,
+    name=PROGRAM_NAME,
     help=(
         "Connect, scope and watch every MCP server that your agents use.\n\n"
         "Exit codes: 0 fine; 1 the tool answered an error, or `check` found problems; 2 usage or "
@@ -125,7 +135,7 @@ app = LazyGroup(
             is_flag=True,
             is_eager=True,
             expose_value=False,
-            callback=_version,
+            callback=_print_version,
             help="Print the version and end.",
         ),
     ],
@@ -134,21 +144,21 @@ app = LazyGroup(
 )
 
 
-def run(arguments: Sequence[str], options: Options | None = None) -> int:
+def run_command(arguments: Sequence[str], options: Options | None = None) -> int:
     """Run one command line and return its exit code. What went wrong has been told by then."""
     obj = options or Options(json="--json" in arguments)
     try:
-        outcome = app.main(list(arguments), prog_name=PROGRAM, standalone_mode=False, obj=obj)
+        outcome = app.main(list(arguments), prog_name=PROGRAM_NAME, standalone_mode=False, obj=obj)
         return outcome if isinstance(outcome, int) else 0
     except click.UsageError as error:
-        return show_usage_error(error, obj)
+        return report_usage_error(error, obj)
     except ToolyardError as error:
-        return ended(error, obj)
+        return report_error(error, obj)
     except (click.Abort, KeyboardInterrupt):
-        return interrupted()
+        return interrupt_exit_code()
     except OSError as error:
         # The rim of the program: a folder that was removed, a disk that is full.
-        return ended_by_system(error, obj)
+        return report_os_error(error, obj)
 
 
 def main() -> None:
@@ -156,4 +166,4 @@ def main() -> None:
     prepare_streams()
     protect_process()
     fork_from_init()
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run_command(sys.argv[1:]))

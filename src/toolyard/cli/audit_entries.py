@@ -10,15 +10,15 @@ from toolyard.types.audit import AuditEntry
 if TYPE_CHECKING:
     from toolyard.store import Database
 
-__all__ = ["ACTOR", "record"]
+__all__ = ["AUDIT_ACTOR_NAME", "record_audit_entry"]
 
-ACTOR = "command line"
+AUDIT_ACTOR_NAME = "command line"
 """The name of whoever uses the command line, who has no account there."""
 
 
-async def record(database: Database, action: str, target: str = "", **details: object) -> None:
+async def record_audit_entry(database: Database, action: str, target: str = "", **details: object) -> None:
     """Write an entry; it is on the disk afterwards. Raises StoreError."""
     entry = AuditEntry(
-        at=time.time(), action=action, actor="", actor_name=ACTOR, target=target, details=details
+        at=time.time(), action=action, actor="", actor_name=AUDIT_ACTOR_NAME, target=target, details=details
     )
     await database.audit.write(entry)

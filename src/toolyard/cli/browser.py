@@ -18,11 +18,11 @@ def open_browser(url: str) -> bool:
     if not graphical and not os.environ.get("BROWSER"):
         return False
     # Some browsers keep whoever starts them waiting; nobody waits for this thread.
-    threading.Thread(target=_open, args=(url,), daemon=True).start()
+    threading.Thread(target=_open_url, args=(url,), daemon=True).start()
     return True
 
 
-def _open(url: str) -> None:
+def _open_url(url: str) -> None:
     try:
         webbrowser.open(url)
     except (OSError, webbrowser.Error):

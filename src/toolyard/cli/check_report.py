@@ -7,33 +7,33 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolyard.agents.definitions.agents_md import AgentsFile, agents_path, read_agents
-from toolyard.agents.definitions.pattern_check import validate_tools
-from toolyard.catalog.exposed_names import RESERVED, Naming, Templates
+from toolyard.agents.definitions.agents_md import AgentsFile, find_agents_file, read_agents
+from toolyard.agents.definitions.pattern_check import check_tool_patterns
+from toolyard.catalog.exposed_names import RESERVED_NAMES, NameAssigner, NameTemplates
 from toolyard.catalog.lock import lock_path, read_lock
-from toolyard.catalog.lock.pinned_packages import unpinned_package
+from toolyard.catalog.lock.pinned_packages import detect_unpinned_package
 from toolyard.cli.input.options import Options
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
 from toolyard.errors import AgentsError, ConfigError, Problem
 from toolyard.policy.bundle_lookup import select_bundles
 from toolyard.policy.glob import unused_globs
-from toolyard.registry.shared_redirect import shared_in_files, sharing_redirect
+from toolyard.registry.shared_redirect import find_servers_sharing_redirect, shared_redirect_issuers_in_files
 from toolyard.types.agent import Agent
 from toolyard.types.config import Configuration
 from toolyard.types.server import Bundle, Server, StdioSpec
 
 if TYPE_CHECKING:
-    from toolyard.catalog.tool_listing import Roster
+    from toolyard.catalog.tool_listing import ToolListing
 
-__all__ = ["Findings", "examine_catalogues", "examine_files", "examine_issuers", "unnamed_issuers"]
+__all__ = ["CheckReport", "check_catalogues", "check_files", "examine_issuers", "unnamed_issuers"]
 
 
 @dataclass(slots=True)
-class Findings:
+class CheckReport:
     """``problems`` keep something from being used, ``notes`` stop nothing; and what could be read."""
 
-    folder: Path
+    data_dir: Path
     problems: list[Problem] = field(default_factory=list[Problem])
     notes: list[Problem] = field(default_factory=list[Problem])
     settings: Settings | None = None
@@ -42,26 +42,26 @@ class Findings:
     agents_file: Path | None = None
 
 
-def examine_files(options: Options) -> Findings:
+def check_files(options: Options) -> CheckReport:
     """Read settings, configuration and AGENTS.md, each whatever the others are like."""
-    found = Findings(options.folder)
+    found = CheckReport(options.resolved_data_dir)
     try:
-        settings = load_settings(found.folder)
+        settings = load_settings(found.data_dir)
         found.notes += settings.hints
-        Templates(settings.naming_template, settings.instance_naming_template)
+        NameTemplates(settings.naming_template, settings.instance_naming_template)
         found.settings = settings
     except ConfigError as error:
         found.problems += error.problems
     try:
-        found.configuration = load_config(options.config, data_dir=found.folder)
+        found.configuration = load_config(options.config, data_dir=found.data_dir)
         found.notes += found.configuration.hints
-        found.notes += _of_servers(found.configuration)
-        found.notes += _of_redirects(found.configuration)
-        read_lock(lock_path(found.configuration.file, found.folder))
+        found.notes += _find_server_notes(found.configuration)
+        found.notes += _find_shared_redirects(found.configuration)
+        read_lock(lock_path(found.configuration.file, found.data_dir))
     except ConfigError as error:
         found.problems += error.problems
     try:
-        found.agents_file = agents_path((found.settings or Settings()).agents_path, found.folder)
+        found.agents_file = find_agents_file((found.settings or Settings()).agents_path, found.data_dir)
         if found.agents_file is not None:
             found.agents = read_agents(found.agents_file)
             found.notes += found.agents.hints
@@ -69,33 +69,37 @@ def examine_files(options: Options) -> Findings:
         found.problems += error.problems
     if found.configuration is not None and found.agents is not None:
         for agent in found.agents.agents:
-            found.problems += _unknown_bundles(agent, found.configuration)
+            found.problems += _find_unknown_bundles(agent, found.configuration)
     return found
 
 
-def _of_servers(configuration: Configuration) -> Iterator[Problem]:
+def _find_server_notes(configuration: Configuration) -> Iterator[Problem]:
     for server in configuration.servers.values():
         if not server.enabled:
-            yield _about(server, f"is disabled: {server.disabled_reason or 'switched off in its entry'}")
+            yield _make_problem(
+                server, f"is disabled: {server.disabled_reason or 'switched off in its entry'}"
+            )
         elif isinstance(server.transport, StdioSpec):
-            package = unpinned_package(server.transport)
+            package = detect_unpinned_package(server.transport)
             if package is not None:
                 message = f"runs whatever version of '{package}' is the newest"
-                yield _about(server, message, "name the version with the package, so that it cannot change")
+                yield _make_problem(
+                    server, message, "name the version with the package, so that it cannot change"
+                )
 
 
-def _of_redirects(configuration: Configuration) -> Iterator[Problem]:
-    sharing = sharing_redirect(shared_in_files(configuration.servers.values()))
+def _find_shared_redirects(configuration: Configuration) -> Iterator[Problem]:
+    sharing = find_servers_sharing_redirect(shared_redirect_issuers_in_files(configuration.servers.values()))
     for name in sharing:
         others = ", ".join(f"'{other}'" for other in sharing if other != name)
-        yield _about(
+        yield _make_problem(
             configuration.servers[name],
             f"its client id uses the redirect address that {others} uses as well, at another issuer",
             'register the redirect address of its issuer alone, then set "issuerRedirect": true for it',
         )
 
 
-def _unknown_bundles(agent: Agent, configuration: Configuration) -> list[Problem]:
+def _find_unknown_bundles(agent: Agent, configuration: Configuration) -> list[Problem]:
     try:
         select_bundles(agent.bundles, configuration.bundles)
     except ConfigError as error:
@@ -106,36 +110,38 @@ def _unknown_bundles(agent: Agent, configuration: Configuration) -> list[Problem
     return []
 
 
-def examine_catalogues(found: Findings, roster: Roster) -> None:
+def check_catalogues(report: CheckReport, tool_listing: ToolListing) -> None:
     """Add what the stored catalogues tell: tools renamed or set aside, rules and patterns without a tool."""
-    configuration, settings = found.configuration, found.settings
+    configuration, settings = report.configuration, report.settings
     if configuration is None or settings is None:
         return
     servers = configuration.servers
-    for renamed in roster.names.renamed:
-        found.notes.append(_about(servers[renamed.target.server_id], str(renamed)))
-    for catalogue in roster.catalogues.values():
+    for renamed in tool_listing.names.renamed_tools:
+        report.notes.append(_make_problem(servers[renamed.target.server_id], str(renamed)))
+    for catalogue in tool_listing.catalogues.values():
         server = servers[catalogue.server_id]
-        found.notes += [_about(server, str(one)) for one in catalogue.quarantined]
-        found.notes += [_about(server, str(remark)) for remark in catalogue.remarks]
+        report.notes += [_make_problem(server, str(one)) for one in catalogue.quarantined]
+        report.notes += [_make_problem(server, str(remark)) for remark in catalogue.remarks]
         names = [definition.name for definition in catalogue.definitions]
-        found.notes += _unused(server, names)
+        report.notes += _find_unused_patterns(server, names)
         for bundle in configuration.bundles.values():
             if bundle.server_id == server.id:
-                found.notes += _unused(bundle, names)
-    naming = Naming(Templates(settings.naming_template, settings.instance_naming_template))
-    unlisted = [server for server in servers.values() if server.id not in roster.catalogues]
+                report.notes += _find_unused_patterns(bundle, names)
+    naming = NameAssigner(NameTemplates(settings.naming_template, settings.instance_naming_template))
+    unlisted = [server for server in servers.values() if server.id not in tool_listing.catalogues]
     for server in unlisted:
         if server.enabled:
-            found.notes.append(
-                _about(server, "was never listed, so its tools are not known", "`toolyard tools` lists it")
+            report.notes.append(
+                _make_problem(
+                    server, "was never listed, so its tools are not known", "`toolyard tools` lists it"
+                )
             )
     prefixes = {naming.prefix(server.id): server.id for server in unlisted}
-    known = [*roster.tools, *RESERVED]
-    for agent in found.agents.agents if found.agents is not None else ():
-        told = validate_tools(agent, known, prefixes)
-        found.problems += told.errors
-        found.notes += told.warnings
+    known = [*tool_listing.tools, *RESERVED_NAMES]
+    for agent in report.agents.agents if report.agents is not None else ():
+        told = check_tool_patterns(agent, known, prefixes)
+        report.problems += told.errors
+        report.notes += told.warnings
 
 
 def unnamed_issuers(configuration: Configuration) -> list[Server]:
@@ -150,7 +156,7 @@ def unnamed_issuers(configuration: Configuration) -> list[Server]:
     ]
 
 
-def examine_issuers(found: Findings, bound: Mapping[str, str]) -> None:
+def examine_issuers(found: CheckReport, bound: Mapping[str, str]) -> None:
     """Propose the issuer of each client secret. ``bound`` are those that earlier sign-ins used, by server."""
     for server in unnamed_issuers(found.configuration) if found.configuration is not None else ():
         issuer = bound.get(server.id)
@@ -160,16 +166,16 @@ def examine_issuers(found: Findings, bound: Mapping[str, str]) -> None:
         hint = f'add "issuer": "{issuer or "https://…"}" under its \'oauth\''
         if issuer is None:
             hint += f", or run `toolyard login {server.id}`, which shows the one that the server names"
-        found.notes.append(_about(server, message, hint))
+        found.notes.append(_make_problem(server, message, hint))
 
 
-def _unused(entry: Server | Bundle, names: list[str]) -> Iterator[Problem]:
+def _find_unused_patterns(entry: Server | Bundle, tool_names: list[str]) -> Iterator[Problem]:
     for key, globs in (("allowTools", entry.allow_tools), ("denyTools", entry.deny_tools)):
-        for glob in unused_globs(globs or (), names):
-            yield _about(entry, f"'{glob}' in {key} matches no tool of the server")
+        for glob in unused_globs(globs or (), tool_names):
+            yield _make_problem(entry, f"'{glob}' in {key} matches no tool of the server")
 
 
-def _about(entry: Server | Bundle, message: str, hint: str | None = None) -> Problem:
+def _make_problem(entry: Server | Bundle, message: str, hint: str | None = None) -> Problem:
     place = entry.provenance
     file = place.file or (None if place.source == "file" else place.source)
     what = "server" if isinstance(entry, Server) else "bundle"

@@ -13,87 +13,100 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
-__all__ = ["READS", "Json", "Server", "json_object", "main", "schema", "serve", "text_result"]
+__all__ = [
+    "READ_ONLY_ANNOTATIONS",
+    "DemoServer",
+    "JsonObject",
+    "json_object",
+    "main",
+    "object_schema",
+    "serve_stdio",
+    "text_result",
+]
 
-Json = dict[str, Any]
+JsonObject = dict[str, Any]
 
-_INFO = {"name": "toolyard-demo", "title": "Toolyard demo", "version": "1.0.0"}
-_MODERN, _LEGACY = "2026-07-28", ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-_META = "io.modelcontextprotocol/"
+_SERVER_INFO = {"name": "toolyard-demo", "title": "Toolyard demo", "version": "1.0.0"}
+_MODERN_VERSION, _LEGACY_VERSIONS = "2026-07-28", ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+_META_KEY_PREFIX = "io.modelcontextprotocol/"
 _INSTRUCTIONS = "Tools to try Toolyard with. None of them changes anything."
-READS = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+READ_ONLY_ANNOTATIONS = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 
 
-def schema(required: list[str], **properties: Json) -> Json:
+def object_schema(required: list[str], **properties: JsonObject) -> JsonObject:
     return {"type": "object", "properties": properties, "required": required}
 
 
-_TOOLS: list[Json] = [
+_TOOLS: list[JsonObject] = [
     {
         "name": "weekday",
         "description": "Tell on which day of the week a date falls.",
-        "inputSchema": schema(["date"], date={"type": "string", "description": "A date such as 2026-07-28"}),
-        "annotations": READS,
+        "inputSchema": object_schema(
+            ["date"], date={"type": "string", "description": "A date such as 2026-07-28"}
+        ),
+        "annotations": READ_ONLY_ANNOTATIONS,
     },
     {
         "name": "count",
         "description": "Count up slowly, telling how far it is.",
-        "inputSchema": schema(
+        "inputSchema": object_schema(
             ["to"],
             to={"type": "integer", "minimum": 1, "maximum": 100, "description": "Where to end"},
             pause={"type": "number", "default": 0.2, "description": "Seconds between two numbers, at most 1"},
         ),
-        "annotations": READS,
+        "annotations": READ_ONLY_ANNOTATIONS,
     },
     {
         "name": "forget",
         "description": "Would forget everything, if there were anything. Says of itself that it writes.",
-        "inputSchema": schema([]),
+        "inputSchema": object_schema([]),
         "annotations": {"readOnlyHint": False, "destructiveHint": True},
     },
 ]
 
 
-class Refusal(Exception):
+class JsonRpcError(Exception):
     """A request that is answered with a JSON-RPC error."""
 
-    def __init__(self, code: int, message: str, data: Json | None = None) -> None:
+    def __init__(self, code: int, message: str, data: JsonObject | None = None) -> None:
         super().__init__(message)
         self.code, self.data = code, data
 
 
-class Server:
+class DemoServer:
     """One conversation. Each call has a thread of its own, so that it can be cancelled and pinged past."""
 
     tools = _TOOLS
-    info = _INFO
+    info = _SERVER_INFO
     instructions = _INSTRUCTIONS
 
-    def __init__(self, write: Callable[[Json], None], *, legacy: bool = False) -> None:
+    def __init__(self, write: Callable[[JsonObject], None], *, legacy: bool = False) -> None:
         self._write = write
         self._legacy = legacy
-        self._lock = threading.Lock()
-        self._calls: dict[object, threading.Event] = {}
+        self._write_lock = threading.Lock()
+        self._cancel_events: dict[object, threading.Event] = {}
 
     def receive(self, message: object) -> None:
         """Take in one message; answer it now or, for a call, when it is done."""
         asked = json_object(message)
         method, id_, params = asked.get("method"), asked.get("id"), json_object(asked.get("params"))
         if method == "notifications/cancelled":
-            cancelled = self._calls.get(params.get("requestId"))
+            cancelled = self._cancel_events.get(params.get("requestId"))
             if cancelled is not None:
                 cancelled.set()
         elif id_ is not None and method == "tools/call":
-            stop = self._calls[id_] = threading.Event()
-            threading.Thread(target=self._answer, args=(id_, method, params, stop), daemon=True).start()
+            stop = self._cancel_events[id_] = threading.Event()
+            threading.Thread(
+                target=self._handle_request, args=(id_, method, params, stop), daemon=True
+            ).start()
         elif id_ is not None:
-            self._answer(id_, str(method), params, threading.Event())
+            self._handle_request(id_, str(method), params, threading.Event())
 
-    def _answer(self, id_: object, method: str, params: Json, stop: threading.Event) -> None:
+    def _handle_request(self, id_: object, method: str, params: JsonObject, stop: threading.Event) -> None:
         try:
-            result = self._result(method, params, stop)
-        except Refusal as refusal:
-            error: Json = {"code": refusal.code, "message": str(refusal)}
+            result = self._compute_result(method, params, stop)
+        except JsonRpcError as refusal:
+            error: JsonObject = {"code": refusal.code, "message": str(refusal)}
             if refusal.data is not None:
                 error["data"] = refusal.data
             self.send({"jsonrpc": "2.0", "id": id_, "error": error})
@@ -101,62 +114,68 @@ class Server:
             if not stop.is_set():
                 self.send({"jsonrpc": "2.0", "id": id_, "result": result})
         finally:
-            self._calls.pop(id_, None)
+            self._cancel_events.pop(id_, None)
 
-    def send(self, message: Json) -> None:
+    def send(self, message: JsonObject) -> None:
         """Send one message."""
-        with self._lock:
+        with self._write_lock:
             self._write(message)
 
-    def _result(self, method: str, params: Json, stop: threading.Event) -> Json:
-        modern = not self._legacy and self._is_modern(method, params)
+    def _compute_result(self, method: str, params: JsonObject, stop: threading.Event) -> JsonObject:
+        modern = not self._legacy and self._is_modern_request(method, params)
         if method == "initialize":
             asked = params.get("protocolVersion")
-            version = asked if asked in _LEGACY else _LEGACY[0]
-            offer: Json = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": self.info}
+            version = asked if asked in _LEGACY_VERSIONS else _LEGACY_VERSIONS[0]
+            offer: JsonObject = {
+                "protocolVersion": version,
+                "capabilities": {"tools": {}},
+                "serverInfo": self.info,
+            }
             return {**offer, "instructions": self.instructions}
         if method == "server/discover" and modern:
-            offer = {"supportedVersions": [_MODERN, *_LEGACY], "capabilities": {"tools": {}}}
-            return self._complete(
+            offer = {"supportedVersions": [_MODERN_VERSION, *_LEGACY_VERSIONS], "capabilities": {"tools": {}}}
+            return self._mark_complete(
                 {**offer, "instructions": self.instructions, "ttlMs": 60_000, "cacheScope": "public"}
             )
         if method == "ping":
             return {}
         if method == "tools/list":
-            listed: Json = {"tools": self.tools}
-            return self._complete({**listed, "ttlMs": 60_000, "cacheScope": "public"}) if modern else listed
+            listed: JsonObject = {"tools": self.tools}
+            return (
+                self._mark_complete({**listed, "ttlMs": 60_000, "cacheScope": "public"}) if modern else listed
+            )
         if method == "tools/call":
             result = self.call(params, stop, modern)
-            return self._complete(result) if modern and "resultType" not in result else result
-        raise Refusal(-32601, "Method not found")
+            return self._mark_complete(result) if modern and "resultType" not in result else result
+        raise JsonRpcError(-32601, "Method not found")
 
-    def _complete(self, result: Json) -> Json:
-        return {**result, "resultType": "complete", "_meta": {f"{_META}serverInfo": self.info}}
+    def _mark_complete(self, result: JsonObject) -> JsonObject:
+        return {**result, "resultType": "complete", "_meta": {f"{_META_KEY_PREFIX}serverInfo": self.info}}
 
-    def _is_modern(self, method: str, params: Json) -> bool:
-        version = json_object(params.get("_meta")).get(f"{_META}protocolVersion")
+    def _is_modern_request(self, method: str, params: JsonObject) -> bool:
+        version = json_object(params.get("_meta")).get(f"{_META_KEY_PREFIX}protocolVersion")
         if version is None:
             return method == "server/discover"
-        if version != _MODERN:
-            supported = {"supported": [_MODERN], "requested": version}
-            raise Refusal(-32022, "Unsupported protocol version", supported)
+        if version != _MODERN_VERSION:
+            supported = {"supported": [_MODERN_VERSION], "requested": version}
+            raise JsonRpcError(-32022, "Unsupported protocol version", supported)
         return True
 
-    def call(self, params: Json, stop: threading.Event, modern: bool) -> Json:
+    def call(self, params: JsonObject, stop: threading.Event, modern: bool) -> JsonObject:
         """Call a tool. Raises Refusal where there is no such."""
         arguments = json_object(params.get("arguments"))
         token = json_object(params.get("_meta")).get("progressToken")
         match params.get("name"):
             case "weekday":
-                return _weekday(arguments.get("date"))
+                return _run_weekday(arguments.get("date"))
             case "count":
-                return self._count(arguments, token, stop)
+                return self._run_count(arguments, token, stop)
             case "forget":
                 return text_result("There was nothing to forget.")
             case name:
-                raise Refusal(-32602, f"Unknown tool: {name}")
+                raise JsonRpcError(-32602, f"Unknown tool: {name}")
 
-    def _count(self, arguments: Json, token: object, stop: threading.Event) -> Json:
+    def _run_count(self, arguments: JsonObject, token: object, stop: threading.Event) -> JsonObject:
         to, pause = arguments.get("to"), arguments.get("pause", 0.2)
         if isinstance(to, bool) or not isinstance(to, int) or not 1 <= to <= 100:
             return text_result("'to' must be a whole number from 1 to 100.", error=True)
@@ -172,12 +191,12 @@ class Server:
         return text_result(f"Counted to {to}.")
 
 
-def json_object(value: object) -> Json:
+def json_object(value: object) -> JsonObject:
     """What should be an object; an empty one where it is none."""
-    return cast("Json", value) if isinstance(value, dict) else {}
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
 
 
-def _weekday(date: object) -> Json:
+def _run_weekday(date: object) -> JsonObject:
     try:
         day = datetime.date.fromisoformat(str(date))
     except ValueError:
@@ -186,30 +205,30 @@ def _weekday(date: object) -> Json:
     return text_result(f"{day} is a {names[day.weekday()]}.")
 
 
-def text_result(text: str, *, error: bool = False) -> Json:
-    result: Json = {"content": [{"type": "text", "text": text}]}
+def text_result(text: str, *, error: bool = False) -> JsonObject:
+    result: JsonObject = {"content": [{"type": "text", "text": text}]}
     return {**result, "isError": True} if error else result
 
 
 def main() -> None:
     """Be this server."""
-    serve(Server)
+    serve_stdio(DemoServer)
 
 
-def serve(kind: type[Server]) -> None:
+def serve_stdio(server_class: type[DemoServer]) -> None:
     """Speak over the standard streams until the input ends."""
 
-    def write(message: Json) -> None:
+    def write_message(message: JsonObject) -> None:
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
 
-    server = kind(write, legacy="--legacy" in sys.argv[1:])
+    server = server_class(write_message, legacy="--legacy" in sys.argv[1:])
     for line in sys.stdin:
         try:
             message = json.loads(line)
         except ValueError:
             unread = {"code": -32700, "message": "Parse error"}
-            write({"jsonrpc": "2.0", "id": None, "error": unread})
+            write_message({"jsonrpc": "2.0", "id": None, "error": unread})
         else:
             server.receive(message)
 

@@ -15,28 +15,28 @@ from pathlib import Path
 
 from toolyard import __version__
 from toolyard.auth import AuthProvider
-from toolyard.catalog.token_estimate import estimate_definition
-from toolyard.catalog.tool_validation import judge
-from toolyard.cli.output.notices import clean
-from toolyard.cli.output.safe_text import count, one_line
-from toolyard.cli.traced_transport import Step, Traced
-from toolyard.clients.connector import Dialer
-from toolyard.clients.pagination import collect
-from toolyard.clients.session import Link, Patience
-from toolyard.config.value_checks import without_secrets
+from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.catalog.tool_validation import validate_tools
+from toolyard.cli.output.notices import clean_server_text
+from toolyard.cli.output.safe_text import format_count, one_line
+from toolyard.cli.traced_transport import TracedTransport, TraceStep
+from toolyard.clients.connector import Connector
+from toolyard.clients.pagination import collect_pages
+from toolyard.clients.session import Deadline, McpSession
+from toolyard.config.value_checks import mask_url_secrets
 from toolyard.errors import CallTimeout, RpcError, ServerError, SignInNeeded, Throttled, Unreachable
-from toolyard.transports.stdio.supervisor import child_environment
-from toolyard.transports.transport import TransportFacts
+from toolyard.transports.stdio.supervisor import build_child_environment
+from toolyard.transports.transport import TransportInfo
 from toolyard.types.server import HttpSpec, Server, StdioSpec
 
-__all__ = ["Examined", "Fact", "examine_machine", "examine_server"]
+__all__ = ["MachineCheck", "ServerCheck", "check_machine", "check_server"]
 
-_RUNNERS = ("node", "npx", "uvx", "docker")
-_LAST_WORDS = 5
+_LAUNCHER_PROGRAMS = ("node", "npx", "uvx", "docker")
+_MAX_STDERR_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class MachineCheck:
     """One thing about this machine. ``ok`` is None where it is neither good nor bad."""
 
     name: str
@@ -46,11 +46,11 @@ class Fact:
 
 
 @dataclass(slots=True)
-class Examined:
+class ServerCheck:
     """How the start of one server went."""
 
     server: Server
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: list[TraceStep] = field(default_factory=list[TraceStep])
     cause: str | None = None
     hint: str | None = None
     stderr: list[str] = field(default_factory=list[str])
@@ -61,7 +61,7 @@ class Examined:
         return self.cause is None
 
     @property
-    def skipped(self) -> bool:
+    def is_skipped(self) -> bool:
         """Whether it is off, and so was not tried."""
         return not self.server.enabled
 
@@ -69,44 +69,46 @@ class Examined:
 # This machine.
 
 
-async def examine_machine(folder: Path) -> list[Fact]:
+async def check_machine(data_dir: Path) -> list[MachineCheck]:
     """Versions, the data directory, and the programs that servers are often started with."""
-    runners = await asyncio.gather(*(asyncio.to_thread(_runner, name) for name in _RUNNERS))
+    runners = await asyncio.gather(*(asyncio.to_thread(_check_launcher, name) for name in _LAUNCHER_PROGRAMS))
     return [
-        Fact("toolyard", __version__, None),
-        Fact("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}", None),
-        _uvloop(),
-        _data_dir(folder),
+        MachineCheck("toolyard", __version__, None),
+        MachineCheck(
+            "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}", None
+        ),
+        _check_uvloop(),
+        _check_data_dir(data_dir),
         *runners,
     ]
 
 
-def _uvloop() -> Fact:
+def _check_uvloop() -> MachineCheck:
     from importlib.metadata import PackageNotFoundError, version  # slow to load
 
     try:
-        return Fact("uvloop", version("uvloop"))
+        return MachineCheck("uvloop", version("uvloop"))
     except PackageNotFoundError:
         hint = None if sys.platform == "win32" else "install uvloop for quicker connections"
-        return Fact("uvloop", "not installed, asyncio's own loop is used", None, hint)
+        return MachineCheck("uvloop", "not installed, asyncio's own loop is used", None, hint)
 
 
-def _data_dir(folder: Path) -> Fact:
-    there = next(path for path in (folder, *folder.parents) if path.exists())
+def _check_data_dir(data_dir: Path) -> MachineCheck:
+    there = next(path for path in (data_dir, *data_dir.parents) if path.exists())
     if not there.is_dir():
-        return Fact(
-            "data directory", f"{folder}: {there} is no folder", False, "name another with --data-dir"
+        return MachineCheck(
+            "data directory", f"{data_dir}: {there} is no folder", False, "name another with --data-dir"
         )
     if not os.access(there, os.W_OK | os.X_OK):
         hint = f"change the owner of {there}, or name another folder with --data-dir"
-        return Fact("data directory", f"{folder} cannot be written", False, hint)
-    return Fact("data directory", f"{folder}{'' if there == folder else ' (not made yet)'}")
+        return MachineCheck("data directory", f"{data_dir} cannot be written", False, hint)
+    return MachineCheck("data directory", f"{data_dir}{'' if there == data_dir else ' (not made yet)'}")
 
 
-def _runner(name: str) -> Fact:
+def _check_launcher(name: str) -> MachineCheck:
     path = shutil.which(name)
     if path is None:
-        return Fact(name, "not on PATH", None)
+        return MachineCheck(name, "not on PATH", None)
     try:
         told = subprocess.run(
             [path, "--version"], capture_output=True, timeout=5, text=True, errors="replace", check=False
@@ -114,119 +116,121 @@ def _runner(name: str) -> Fact:
         version = one_line(told.stdout or told.stderr, 60)
     except (OSError, subprocess.TimeoutExpired):
         version = "does not tell its version"
-    return Fact(name, f"{path} {version}")
+    return MachineCheck(name, f"{path} {version}")
 
 
 # One server.
 
 
-async def examine_server(server: Server, auth: AuthProvider | None = None) -> Examined:
+async def check_server(server: Server, auth: AuthProvider | None = None) -> ServerCheck:
     """Start it, find its era, list its tools, and end it, writing down each step. Raises nothing.
 
     ``auth`` is how one is signed in to it.
     """
-    found = Examined(server)
-    if found.skipped:
+    found = ServerCheck(server)
+    if found.is_skipped:
         found.cause = server.disabled_reason or "switched off in its entry"
         return found
-    _find_command(server, found)
+    _check_command(server, found)
     if found.ok:
         # An own dialer without memory: the question of the era is part of what is looked at.
-        dialer = Dialer(info={"name": "toolyard doctor", "version": __version__})
+        dialer = Connector(client_info={"name": "toolyard doctor", "version": __version__})
         try:
-            await _converse(server, dialer, auth, found)
+            await _connect_and_list(server, dialer, auth, found)
         finally:
             await dialer.close()
     for step in found.steps:
         if step.seconds is None:
-            step.detail = clean(step.detail or found.cause or "", server)
+            step.detail = clean_server_text(step.detail or found.cause or "", server)
     return found
 
 
-def _find_command(server: Server, found: Examined) -> None:
+def _check_command(server: Server, server_check: ServerCheck) -> None:
     spec = server.transport
     if not isinstance(spec, StdioSpec):
         return
-    step = Step("command", time.perf_counter())
-    path = shutil.which(spec.command, path=child_environment(spec.env).get("PATH"))
+    step = TraceStep("command", time.perf_counter())
+    path = shutil.which(spec.command, path=build_child_environment(spec.env).get("PATH"))
     if path is None and os.path.dirname(spec.command):
         # A path, which may lead from the server's own folder: the start tells what is wrong with it.
         return
-    found.steps.append(step)
+    server_check.steps.append(step)
     if path is None:
-        found.cause = f"command not found: {spec.command}"
-        found.hint = "install it, or give its full path in 'command'"
+        server_check.cause = f"command not found: {spec.command}"
+        server_check.hint = "install it, or give its full path in 'command'"
         return
     step.end()
     step.detail = path
 
 
-async def _converse(server: Server, dialer: Dialer, auth: AuthProvider | None, found: Examined) -> None:
-    links: list[Link] = []
+async def _connect_and_list(
+    server: Server, connector: Connector, auth: AuthProvider | None, server_check: ServerCheck
+) -> None:
+    links: list[McpSession] = []
     stdio = isinstance(server.transport, StdioSpec)
 
-    def began(link: Link) -> None:
-        link.transport = Traced(link.transport, found.steps, "spawn" if stdio else None)
-        links.append(link)
+    def trace_session(session: McpSession) -> None:
+        session.transport = TracedTransport(session.transport, server_check.steps, "spawn" if stdio else None)
+        links.append(session)
 
     seconds = server.timeouts.connect
     try:
         async with asyncio.timeout(seconds):
-            link = await dialer.dial(server, began, auth)
-        _note_era(link, found)
-        await _list(server, link, found)
+            link = await connector.connect(server, trace_session, auth)
+        _record_era(link, server_check)
+        await _list_tools(server, link, server_check)
     except TimeoutError:
-        _failed(found, Unreachable(f"did not answer within {seconds:g} s"))
-        found.hint = "raise 'timeouts.connect' if it needs longer to start"
+        _record_failure(server_check, Unreachable(f"did not answer within {seconds:g} s"))
+        server_check.hint = "raise 'timeouts.connect' if it needs longer to start"
     except ServerError as error:
-        _failed(found, error)
+        _record_failure(server_check, error)
     finally:
-        facts = links[-1].transport.facts() if links else TransportFacts()
+        facts = links[-1].transport.get_info() if links else TransportInfo()
         with contextlib.suppress(ServerError):
             await asyncio.gather(*(link.close() for link in links))
-    if not found.ok:
-        lines = [clean(line, server) for line in facts.stderr]
-        found.stderr = [line for line in lines if line][-_LAST_WORDS:]
+    if not server_check.ok:
+        lines = [clean_server_text(line, server) for line in facts.stderr]
+        server_check.stderr = [line for line in lines if line][-_MAX_STDERR_LINES:]
 
 
-def _note_era(link: Link, found: Examined) -> None:
-    facts = link.facts
+def _record_era(session: McpSession, server_check: ServerCheck) -> None:
+    facts = session.handshake_result
     if facts is None:
         return
     name = "modern" if facts.modern else "legacy"
     info = " ".join(str(facts.info[key]) for key in ("name", "version") if key in facts.info)
     wanted = "server/discover" if facts.modern else "initialize"
-    for step in found.steps:
+    for step in server_check.steps:
         if step.name == wanted and step.refusal is None:
             step.detail = one_line(f"{name} era, {facts.version}, {info}", 100)
         elif step.name == "server/discover":
             step.detail = "not of the modern era"
 
 
-async def _list(server: Server, link: Link, found: Examined) -> None:
-    if link.facts is not None and "tools" not in link.facts.capabilities:
-        step = Step("tools/list", time.perf_counter(), detail="it offers no tools")
+async def _list_tools(server: Server, session: McpSession, server_check: ServerCheck) -> None:
+    if session.handshake_result is not None and "tools" not in session.handshake_result.capabilities:
+        step = TraceStep("tools/list", time.perf_counter(), detail="it offers no tools")
         step.end()
-        found.steps.append(step)
+        server_check.steps.append(step)
         return
-    patience = Patience(server.timeouts.silence, server.timeouts.call)
-    listing = await collect(
-        "tools/list", "tools", lambda params: link.request("tools/list", params, patience)
+    patience = Deadline(server.timeouts.silence, server.timeouts.call)
+    listing = await collect_pages(
+        "tools/list", "tools", lambda params: session.request("tools/list", params, patience)
     )
-    judged = judge(server.id, listing.items)
-    tokens = sum(map(estimate_definition, judged.definitions))
-    words = f"{count(len(judged.definitions), 'tool')}, about {count(tokens, 'token')}"
+    judged = validate_tools(server.id, listing.items)
+    tokens = sum(map(estimate_definition_tokens, judged.definitions))
+    words = f"{format_count(len(judged.definitions), 'tool')}, about {format_count(tokens, 'token')}"
     if judged.quarantined:
         words += f"; {len(judged.quarantined)} set aside"
-    found.steps[-1].detail = words
+    server_check.steps[-1].detail = words
 
 
-def _failed(found: Examined, error: ServerError) -> None:
-    found.cause = clean(error.cause, found.server)
-    found.hint = error.hint or _next(error, found.server)
+def _record_failure(server_check: ServerCheck, error: ServerError) -> None:
+    server_check.cause = clean_server_text(error.cause, server_check.server)
+    server_check.hint = error.hint or _suggest_fix(error, server_check.server)
 
 
-def _next(error: ServerError, server: Server) -> str:
+def _suggest_fix(error: ServerError, server: Server) -> str:
     """What to do about a failure that does not say it itself."""
     spec = server.transport
     if isinstance(error, SignInNeeded):
@@ -236,7 +240,7 @@ def _next(error: ServerError, server: Server) -> str:
     if isinstance(error, CallTimeout):
         return "raise 'timeouts.silence' in its entry if it needs longer"
     if isinstance(spec, HttpSpec):
-        address = without_secrets(spec.url)
+        address = mask_url_secrets(spec.url)
         return f"is the address right, and does something answer there? Try: curl -i {address}"
     if isinstance(error, RpcError | Unreachable):
         return "run its command by hand in a terminal, and read what it says"

@@ -14,38 +14,46 @@ import zlib
 from collections.abc import Callable
 from typing import cast
 
-from toolyard.cli.demo_server import READS, Json, Server, json_object, schema, serve, text_result
+from toolyard.cli.demo_server import (
+    READ_ONLY_ANNOTATIONS,
+    DemoServer,
+    JsonObject,
+    json_object,
+    object_schema,
+    serve_stdio,
+    text_result,
+)
 
-__all__ = ["Playground", "bars", "main"]
+__all__ = ["PlaygroundServer", "draw_bar_chart", "main"]
 
-_COLOURS = {"blue": (36, 87, 176), "green": (23, 130, 80), "red": (190, 60, 50)}
-_INFO = {"name": "toolyard-playground", "title": "Toolyard playground", "version": "1.0.0"}
-_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-_WHO = "who"
+_BAR_COLOURS = {"blue": (36, 87, 176), "green": (23, 130, 80), "red": (190, 60, 50)}
+_SERVER_INFO = {"name": "toolyard-playground", "title": "Toolyard playground", "version": "1.0.0"}
+_CLIENT_CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
+_GREET_INPUT_NAME = "who"
 """The name of the question that ``greet`` asks."""
 
 
-def _list(items: Json, description: str) -> Json:
+def _array_schema(items: JsonObject, description: str) -> JsonObject:
     return {"type": "array", "items": items, "description": description}
 
 
-_STOP = schema(
+_STOP_SCHEMA = object_schema(
     ["city", "nights"],
     city={"type": "string"},
     nights={"type": "integer", "minimum": 0, "maximum": 60},
     by={"enum": ["train", "boat", "bicycle"], "default": "train", "description": "How to get there"},
 )
-_STAY: Json = {
+_STAY_SCHEMA: JsonObject = {
     "description": "Where to sleep",
     "oneOf": [
         {
-            **schema(["kind"], kind={"const": "hotel"}, stars={"type": "integer", "default": 3}),
+            **object_schema(["kind"], kind={"const": "hotel"}, stars={"type": "integer", "default": 3}),
             "title": "Hotel",
         },
-        {**schema(["kind"], kind={"const": "tent"}, fire={"type": "boolean"}), "title": "Tent"},
+        {**object_schema(["kind"], kind={"const": "tent"}, fire={"type": "boolean"}), "title": "Tent"},
     ],
 }
-_FORM = schema(
+_GREET_FORM_SCHEMA = object_schema(
     ["name"],
     name={"type": "string", "title": "Your name"},
     language={
@@ -57,135 +65,147 @@ _FORM = schema(
         "default": "en",
     },
 )
-_HELLO = {"en": "Hello", "no": "Hei", "de": "Hallo"}
+_GREETINGS = {"en": "Hello", "no": "Hei", "de": "Hallo"}
 
 
-_TOOLS: list[Json] = [
+_TOOLS: list[JsonObject] = [
     {
         "name": "plan_trip",
         "title": "Plan a trip",
         "description": "Put a trip together: who comes along, from stop to stop, and where to sleep.",
-        "inputSchema": schema(
+        "inputSchema": object_schema(
             ["start", "stops"],
             start={"type": "string", "format": "date", "description": "The day of departure"},
-            stops=_list(_STOP, "In the order in which you come there"),
-            travellers=_list(
-                schema(["name"], name={"type": "string"}, vegetarian={"type": "boolean"}), "Who comes along"
+            stops=_array_schema(_STOP_SCHEMA, "In the order in which you come there"),
+            travellers=_array_schema(
+                object_schema(["name"], name={"type": "string"}, vegetarian={"type": "boolean"}),
+                "Who comes along",
             ),
-            stay=_STAY,
-            interests=_list({"enum": ["food", "museums", "mountains", "music"]}, "What you like"),
+            stay=_STAY_SCHEMA,
+            interests=_array_schema({"enum": ["food", "museums", "mountains", "music"]}, "What you like"),
         ),
-        "annotations": READS,
+        "annotations": READ_ONLY_ANNOTATIONS,
     },
     {
         "name": "chart",
         "title": "Draw a chart",
         "description": "Draw bars, as a picture.",
-        "inputSchema": schema(
+        "inputSchema": object_schema(
             ["values"],
-            values={**_list({"type": "number"}, "How high each bar is"), "default": [3, 5, 8, 4, 9, 6]},
-            colour={"enum": list(_COLOURS), "default": "blue"},
+            values={
+                **_array_schema({"type": "number"}, "How high each bar is"),
+                "default": [3, 5, 8, 4, 9, 6],
+            },
+            colour={"enum": list(_BAR_COLOURS), "default": "blue"},
         ),
-        "annotations": READS,
+        "annotations": READ_ONLY_ANNOTATIONS,
     },
     {
         "name": "greet",
         "title": "Greet somebody",
         "description": "Ask who you are, and say hello.",
-        "inputSchema": schema([]),
-        "annotations": READS,
+        "inputSchema": object_schema([]),
+        "annotations": READ_ONLY_ANNOTATIONS,
     },
     {
         "name": "note",
         "title": "Keep a note",
         "description": "Keep a note for as long as this server runs. Says of itself that it writes.",
-        "inputSchema": schema(["text"], text={"type": "string", "description": "What to remember"}),
+        "inputSchema": object_schema(["text"], text={"type": "string", "description": "What to remember"}),
         "annotations": {"readOnlyHint": False, "destructiveHint": False},
     },
 ]
 
 
-class Playground(Server):
+class PlaygroundServer(DemoServer):
     """One conversation, and the notes that were made in it."""
 
     tools = _TOOLS
-    info = _INFO
+    info = _SERVER_INFO
     instructions = "Tools to try Toolyard with. Notes are kept until this server ends; nothing else changes."
 
-    def __init__(self, write: Callable[[Json], None], *, legacy: bool = False) -> None:
+    def __init__(self, write: Callable[[JsonObject], None], *, legacy: bool = False) -> None:
         super().__init__(write, legacy=legacy)
-        self._asked: dict[object, tuple[threading.Event, Json]] = {}
+        self._pending_requests: dict[object, tuple[threading.Event, JsonObject]] = {}
         """Questions to a client of the older era, by their ids, and what came back."""
-        self._asks = False
+        self._has_elicitation = False
         """Whether such a client can be asked something."""
         self._notes: list[str] = []
 
     def receive(self, message: object) -> None:
         """Take in one message; it may answer a question of ours."""
         came = json_object(message)
-        if "method" not in came and (waiting := self._asked.get(came.get("id"))) is not None:
+        if "method" not in came and (waiting := self._pending_requests.get(came.get("id"))) is not None:
             waiting[1].update(json_object(came.get("result")))
             waiting[0].set()
             return
         if came.get("method") == "initialize":
-            self._asks = "elicitation" in json_object(json_object(came.get("params")).get("capabilities"))
+            self._has_elicitation = "elicitation" in json_object(
+                json_object(came.get("params")).get("capabilities")
+            )
         super().receive(message)
 
-    def call(self, params: Json, stop: threading.Event, modern: bool) -> Json:
+    def call(self, params: JsonObject, stop: threading.Event, modern: bool) -> JsonObject:
         """Call a tool."""
         arguments = json_object(params.get("arguments"))
         match params.get("name"):
             case "plan_trip":
-                return _trip(arguments)
+                return _run_plan_trip(arguments)
             case "chart":
-                return _chart(arguments)
+                return _run_chart(arguments)
             case "greet":
-                return self._greet(params, stop, modern)
+                return self._run_greet(params, stop, modern)
             case "note":
                 self._notes.append(str(arguments.get("text", ""))[:1000])
                 return text_result("Notes so far:\n" + "\n".join(f"- {each}" for each in self._notes))
             case _:
                 return super().call(params, stop, modern)
 
-    def _greet(self, params: Json, stop: threading.Event, modern: bool) -> Json:
-        question = {"mode": "form", "message": "Who shall be greeted, and how?", "requestedSchema": _FORM}
+    def _run_greet(self, params: JsonObject, stop: threading.Event, modern: bool) -> JsonObject:
+        question = {
+            "mode": "form",
+            "message": "Who shall be greeted, and how?",
+            "requestedSchema": _GREET_FORM_SCHEMA,
+        }
         if not modern:
-            return _hello(self._ask("elicitation/create", question, stop) if self._asks else {})
+            return _build_greeting(
+                self._request_client("elicitation/create", question, stop) if self._has_elicitation else {}
+            )
         answers = params.get("inputResponses")
         if answers is not None:
-            return _hello(json_object(json_object(answers).get(_WHO)))
-        offered = json_object(json_object(params.get("_meta")).get(_CAPABILITIES))
+            return _build_greeting(json_object(json_object(answers).get(_GREET_INPUT_NAME)))
+        offered = json_object(json_object(params.get("_meta")).get(_CLIENT_CAPABILITIES_KEY))
         if "elicitation" not in offered:
-            return _hello({})
+            return _build_greeting({})
         asked = {"method": "elicitation/create", "params": question}
-        return {"resultType": "input_required", "inputRequests": {_WHO: asked}}
+        return {"resultType": "input_required", "inputRequests": {_GREET_INPUT_NAME: asked}}
 
-    def _ask(self, method: str, params: Json, stop: threading.Event) -> Json:
+    def _request_client(self, method: str, params: JsonObject, stop: threading.Event) -> JsonObject:
         """Ask a client of the older era, and wait until it answers or the call is cancelled."""
-        id_ = f"ask-{len(self._asked)}-{id(stop)}"
-        came, answer = self._asked[id_] = (threading.Event(), {})
+        id_ = f"ask-{len(self._pending_requests)}-{id(stop)}"
+        came, answer = self._pending_requests[id_] = (threading.Event(), {})
         self.send({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
         while not came.wait(0.1) and not stop.is_set():
             pass
-        del self._asked[id_]
+        del self._pending_requests[id_]
         return answer
 
 
-def _hello(answer: Json) -> Json:
+def _build_greeting(answer: JsonObject) -> JsonObject:
     content = json_object(answer.get("content"))
     if answer.get("action") not in (None, "accept"):
         return text_result("Then nobody is greeted.")
-    word = _HELLO.get(str(content.get("language")), _HELLO["en"])
+    word = _GREETINGS.get(str(content.get("language")), _GREETINGS["en"])
     return text_result(f"{word}, {str(content.get('name') or 'whoever you are')[:100]}!")
 
 
-def _trip(arguments: Json) -> Json:
+def _run_plan_trip(arguments: JsonObject) -> JsonObject:
     try:
         day = datetime.date.fromisoformat(str(arguments.get("start")))
     except ValueError:
         return text_result("'start' must be a date such as 2026-07-28.", error=True)
     stops = arguments.get("stops")
-    plan: list[Json] = []
+    plan: list[JsonObject] = []
     for stop in map(json_object, cast("list[object]", stops) if isinstance(stops, list) else []):
         nights = stop.get("nights")
         nights = nights if isinstance(nights, int) and 0 <= nights <= 60 else 1
@@ -197,11 +217,11 @@ def _trip(arguments: Json) -> Json:
     if not plan:
         return text_result("'stops' must have at least one stop.", error=True)
     others = {name: arguments[name] for name in ("travellers", "stay", "interests") if name in arguments}
-    trip: Json = {"stops": plan, "home": str(day), **others}
+    trip: JsonObject = {"stops": plan, "home": str(day), **others}
     return {**text_result(json.dumps(trip, indent=2, ensure_ascii=False)), "structuredContent": trip}
 
 
-def _chart(arguments: Json) -> Json:
+def _run_chart(arguments: JsonObject) -> JsonObject:
     given = arguments.get("values")
     values = (
         [each for each in cast("list[object]", given) if isinstance(each, int | float)]
@@ -210,8 +230,8 @@ def _chart(arguments: Json) -> Json:
     )
     if not values or len(values) > 40 or not all(0 <= each <= 1e9 for each in values):
         return text_result("'values' must be 1 to 40 numbers that are not negative.", error=True)
-    colour = _COLOURS.get(str(arguments.get("colour", "blue")), _COLOURS["blue"])
-    picture = base64.b64encode(bars(values, colour)).decode()
+    colour = _BAR_COLOURS.get(str(arguments.get("colour", "blue")), _BAR_COLOURS["blue"])
+    picture = base64.b64encode(draw_bar_chart(values, colour)).decode()
     drawn = f"{len(values)} bars, the highest is {max(values):g}."
     return {
         "content": [
@@ -221,7 +241,7 @@ def _chart(arguments: Json) -> Json:
     }
 
 
-def bars(values: list[int | float], colour: tuple[int, int, int]) -> bytes:
+def draw_bar_chart(values: list[int | float], colour: tuple[int, int, int]) -> bytes:
     """A picture of bars: a PNG, 480 by 240 pixels."""
     width, height, slot, top = 480, 240, 456 // len(values), max(values) or 1
     white, base, bar = b"\xff\xff\xff", b"\xd8\xdd\xe4", bytes(colour)
@@ -235,18 +255,21 @@ def bars(values: list[int | float], colour: tuple[int, int, int]) -> bytes:
                 line[left * 3 : right * 3] = bar * (right - left)
         rows.append(b"\0" + bytes(line))
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
+    def make_chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    head = make_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
     return (
-        b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"".join(rows), 9)) + chunk(b"IEND", b"")
+        b"\x89PNG\r\n\x1a\n"
+        + head
+        + make_chunk(b"IDAT", zlib.compress(b"".join(rows), 9))
+        + make_chunk(b"IEND", b"")
     )
 
 
 def main() -> None:
     """Be this server."""
-    serve(Playground)
+    serve_stdio(PlaygroundServer)
 
 
 if __name__ == "__main__":

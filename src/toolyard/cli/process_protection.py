@@ -11,12 +11,12 @@ import os
 import sys
 from itertools import count, takewhile
 
-from toolyard.transports.stdio.watchdog import VARIABLE
+from toolyard.transports.stdio.watchdog import MARKER_VARIABLE
 
 __all__ = ["erase_environment_block", "protect_process"]
 
 _PR_SET_DUMPABLE = 4
-_CHILD_MARKER = VARIABLE.encode()
+_CHILD_MARKER = MARKER_VARIABLE.encode()
 """Another Toolyard that started this one finds it by this variable, so that it stays."""
 
 

@@ -12,8 +12,8 @@ import aiohttp
 
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Options
-from toolyard.cli.input.remote_token import TOKEN_VARIABLE, read_token
-from toolyard.cli.output.messages import note
+from toolyard.cli.input.remote_token import REMOTE_TOKEN_VARIABLE, read_token
+from toolyard.cli.output.messages import show_note
 from toolyard.errors import (
     AgentsError,
     BadAnswer,
@@ -31,14 +31,14 @@ from toolyard.errors import (
     Unreachable,
 )
 
-__all__ = ["Remote", "escaped"]
+__all__ = ["RemoteClient", "quote_path_segment"]
 
-_CONNECT = 10.0
-_PREFIX = "urn:toolyard:problem:"
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_CONNECT_TIMEOUT_SECONDS = 10.0
+_PROBLEM_TYPE_PREFIX = "urn:toolyard:problem:"
+_LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
-class Remote:
+class RemoteClient:
     """One running Toolyard. Use it as an async context manager."""
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -49,22 +49,22 @@ class Remote:
         self._session = aiohttp.ClientSession(
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_SECONDS),
         )
 
     @classmethod
-    def of(cls, options: Options) -> Remote:
+    def from_options(cls, options: Options) -> RemoteClient:
         """The one that the command line names. Raises Usage."""
         url = options.remote or ""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise Usage(f"--remote {url}: this is no web address", hint="write it like http://127.0.0.1:8420")
         token = read_token(options.token_file)
-        if token is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-            note("the token is sent without encryption", "use an https address")
+        if token is not None and parts.scheme == "http" and parts.hostname not in _LOOPBACK_HOSTS:
+            show_note("the token is sent without encryption", "use an https address")
         return cls(url, token)
 
-    async def __aenter__(self) -> Remote:
+    async def __aenter__(self) -> RemoteClient:
         return self
 
     async def __aexit__(
@@ -80,19 +80,19 @@ class Remote:
             if value is not None
             for each in (value if isinstance(value, list) else [value])
         ]
-        return await self._ask("GET", path, params=given)
+        return await self._send_request("GET", path, params=given)
 
     async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """What came of it. Raises as ``get``."""
-        return await self._ask("POST", path, json=body)
+        return await self._send_request("POST", path, json=body)
 
-    async def _ask(self, method: str, path: str, **more: Any) -> Any:
+    async def _send_request(self, method: str, path: str, **request_options: Any) -> Any:
         try:
             async with self._session.request(
-                method, f"{self.url}/api/v1{path}", allow_redirects=False, **more
+                method, f"{self.url}/api/v1{path}", allow_redirects=False, **request_options
             ) as response:
                 body = await response.read()
-                return _read(self.url, response.status, body)
+                return _parse_response(self.url, response.status, body)
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(
                 f"Toolyard at {self.url} cannot be reached: {str(error) or type(error).__name__}",
@@ -100,12 +100,12 @@ class Remote:
             ) from None
 
 
-def escaped(name: str) -> str:
+def quote_path_segment(name: str) -> str:
     """A name as a part of a path."""
     return quote(name, safe="")
 
 
-def _read(url: str, status: int, body: bytes) -> Any:
+def _parse_response(url: str, status: int, body: bytes) -> Any:
     try:
         found: Any = json.loads(body or b"{}")
     except ValueError:
@@ -116,10 +116,10 @@ def _read(url: str, status: int, body: bytes) -> Any:
         raise BadAnswer(
             f"what answers at {url} is no Toolyard (HTTP status {status})", hint="check the address"
         )
-    raise _error(status, cast("dict[str, Any]", found))
+    raise _build_error(status, cast("dict[str, Any]", found))
 
 
-_KINDS: dict[str, type[ServerError]] = {
+_ERRORS_BY_TYPE: dict[str, type[ServerError]] = {
     "unreachable": Unreachable,
     "session-lost": SessionLost,
     "bad-answer": BadAnswer,
@@ -129,13 +129,16 @@ _KINDS: dict[str, type[ServerError]] = {
 }
 
 
-def _error(status: int, problem: dict[str, Any]) -> ToolyardError:
+def _build_error(status: int, problem: dict[str, Any]) -> ToolyardError:
     """The error that was answered, as it would have been raised here."""
     cause, hint = str(problem.get("detail", "")), problem.get("hint")
-    word, server = str(problem.get("type", "")).removeprefix(_PREFIX), problem.get("server") or ""
+    word, server = (
+        str(problem.get("type", "")).removeprefix(_PROBLEM_TYPE_PREFIX),
+        problem.get("server") or "",
+    )
     if status == 401:
         return SignInNeeded(
-            cause, hint=f"put a token into {TOKEN_VARIABLE}, or name a file with --token-file"
+            cause, hint=f"put a token into {REMOTE_TOKEN_VARIABLE}, or name a file with --token-file"
         )
     match word:
         case "tool-refused" | "not-allowed":
@@ -154,8 +157,8 @@ def _error(status: int, problem: dict[str, Any]) -> ToolyardError:
             error = Throttled(cause, hint=hint)
         case "sign-in-needed":
             error = SignInNeeded(cause, hint=hint)
-        case _ if word in _KINDS:
-            return _KINDS[word](cause, server=server, hint=hint)
+        case _ if word in _ERRORS_BY_TYPE:
+            return _ERRORS_BY_TYPE[word](cause, server=server, hint=hint)
         case _:
             return ToolyardError(cause, hint=hint)
     error.server = server

@@ -5,51 +5,57 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from toolyard.cli.input.arguments import coerce_words
+from toolyard.cli.input.arguments import coerce_key_values
 from toolyard.cli.input.options import Options
-from toolyard.cli.output.messages import note, show_error
-from toolyard.cli.output.progress import Busy
-from toolyard.cli.output.safe_text import ago, one_line, print_json
-from toolyard.cli.output.servers import ServerLine, named, servers_json, show_servers, tell_more
+from toolyard.cli.output.messages import show_error, show_note
+from toolyard.cli.output.progress import ProgressIndicator
+from toolyard.cli.output.safe_text import format_age, one_line, print_json
+from toolyard.cli.output.servers import (
+    ServerSummary,
+    describe_server_info,
+    servers_json,
+    show_server_hints,
+    show_servers,
+)
 from toolyard.cli.output.tools import show_tools, tools_json
-from toolyard.cli.remote_client import Remote, escaped
+from toolyard.cli.remote_client import RemoteClient, quote_path_segment
 from toolyard.errors import CallTimeout
-from toolyard.results import Limits
-from toolyard.results.shape import shape
+from toolyard.results import ResultLimits
+from toolyard.results.shape import shape_result
 from toolyard.types.result import Result
 from toolyard.types.server import Trust
 from toolyard.types.tool import Definition, Tool
 
 if TYPE_CHECKING:
-    from toolyard.cli.commands.call import Wanted
+    from toolyard.cli.commands.call import CallRequest
 
 __all__ = ["call_remotely", "restart_remotely", "show_remote_servers", "show_remote_tools"]
 
-_UNREACHABLE = 3
-_WHOLE = 2**31
+_UNREACHABLE_EXIT_CODE = 3
+_UNLIMITED_RESULT_CHARACTERS = 2**31
 """A person, or a pipe, gets all of a result: the limit is for models."""
-_FINE = ("ready", "idle", "connecting", "disabled")
+_WORKING_STATES = ("ready", "idle", "connecting", "disabled")
 
 
 async def show_remote_servers(options: Options, *, fail: bool, connect: bool) -> int:
     """The servers there, and the instances of whoever asks."""
-    async with Remote.of(options) as remote:
+    async with RemoteClient.from_options(options) as remote:
         listed: dict[str, Any] = {}
-        async with Busy("connecting", quiet=options.json):
+        async with ProgressIndicator("connecting", quiet=options.json):
             if connect:
                 listed = await remote.get("/tools", fresh="true")
             found = await remote.get("/status")
-    lines = [_line(record, listed, connect) for record in found["items"]]
+    lines = [_summarize_record(record, listed, connect) for record in found["items"]]
     if options.json:
         print_json(servers_json(lines))
     else:
         show_servers(lines)
         for text in listed.get("set_aside", ()):
-            note(text)
+            show_note(text)
         if problem := found.get("config_problem"):
-            note(f"the last edit of the configuration there is not in force: {one_line(problem)}")
-        tell_more(lines)
-    return _UNREACHABLE if fail and any(line.broken for line in lines) else 0
+            show_note(f"the last edit of the configuration there is not in force: {one_line(problem)}")
+        show_server_hints(lines)
+    return _UNREACHABLE_EXIT_CODE if fail and any(line.broken for line in lines) else 0
 
 
 async def show_remote_tools(
@@ -62,14 +68,17 @@ async def show_remote_tools(
     provider: Any,
 ) -> int:
     """The tools there that whoever asks may use."""
-    async with Remote.of(options) as remote, Busy("listing", quiet=options.json or provider is not None):
+    async with (
+        RemoteClient.from_options(options) as remote,
+        ProgressIndicator("listing", quiet=options.json or provider is not None),
+    ):
         found = await remote.get(
             "/tools", agent=agent, server=server, bundle=list(bundles), fresh="true" if fresh else None
         )
     tools = [Tool(**each) for each in found["items"]]
     failures = {each["server"]: each["problem"]["detail"] for each in found["failures"]}
     if provider is not None:
-        print_json([_viewed(tool, provider) for tool in tools])
+        print_json([_format_for_provider(tool, provider) for tool in tools])
     elif options.json:
         told = {name: found[name] for name in ("listed_seconds_ago", "set_aside")}
         print_json({"tools": tools_json(tools), "failures": failures, **told})
@@ -77,32 +86,32 @@ async def show_remote_tools(
         show_tools(tools)
     if not options.json:
         for text in found["set_aside"]:
-            note(text)
+            show_note(text)
         for server_id, cause in failures.items():
             show_error(f"server '{server_id}': {one_line(cause)}")
-    return _UNREACHABLE if failures and (not tools or server is not None) else 0
+    return _UNREACHABLE_EXIT_CODE if failures and (not tools or server is not None) else 0
 
 
 async def call_remotely(
-    options: Options, wanted: Wanted, arguments: dict[str, Any] | None, *, quiet: bool
+    options: Options, request: CallRequest, arguments: dict[str, Any] | None, *, quiet: bool
 ) -> Result:
     """Call a tool there. Raises what the call there raised."""
-    bundles = list(wanted.bundles)
-    name = escaped(wanted.name)
+    bundles = list(request.bundles)
+    name = quote_path_segment(request.name)
     try:
         async with (
-            Remote.of(options) as remote,
-            Busy(wanted.name, quiet=quiet),
-            asyncio.timeout(wanted.timeout),
+            RemoteClient.from_options(options) as remote,
+            ProgressIndicator(request.name, quiet=quiet),
+            asyncio.timeout(request.timeout),
         ):
             if arguments is None:
-                tool = await remote.get(f"/tools/{name}", agent=wanted.agent, bundle=bundles)
-                arguments = coerce_words(wanted.words, tool["input_schema"])
-            body = {"arguments": arguments, "agent": wanted.agent, "bundles": bundles}
+                tool = await remote.get(f"/tools/{name}", agent=request.agent, bundle=bundles)
+                arguments = coerce_key_values(request.words, tool["input_schema"])
+            body = {"arguments": arguments, "agent": request.agent, "bundles": bundles}
             found = await remote.post(f"/tools/{name}/call", body)
     except TimeoutError:
-        raise CallTimeout(f"'{wanted.name}' took longer than {wanted.timeout:g} s") from None
-    whole = shape(found["raw"], Limits(_WHOLE), Trust.TRUSTED)
+        raise CallTimeout(f"'{request.name}' took longer than {request.timeout:g} s") from None
+    whole = shape_result(found["raw"], ResultLimits(_UNLIMITED_RESULT_CHARACTERS), Trust.TRUSTED)
     text = whole.text if found["truncated"] else found["text"]
     return Result(
         found["raw"], text, found["is_error"], whole.blocks, tuple(found["warnings"]), cause=whole.cause
@@ -111,48 +120,62 @@ async def call_remotely(
 
 async def restart_remotely(options: Options, server: str) -> int:
     """Start one of its servers again, and tell how it is."""
-    async with Remote.of(options) as remote, Busy(f"restarting {server}", quiet=options.json):
-        record = await remote.post(f"/servers/{escaped(server)}/restart")
-    line = _line(record, {}, True)
+    async with (
+        RemoteClient.from_options(options) as remote,
+        ProgressIndicator(f"restarting {server}", quiet=options.json),
+    ):
+        record = await remote.post(f"/servers/{quote_path_segment(server)}/restart")
+    line = _summarize_record(record, {}, True)
     if options.json:
         print_json(servers_json([line])[0])
     else:
         show_servers([line])
-        tell_more([line])
-    return _UNREACHABLE if line.broken else 0
+        show_server_hints([line])
+    return _UNREACHABLE_EXIT_CODE if line.broken else 0
 
 
-def _line(record: dict[str, Any], listed: dict[str, Any], connected: bool) -> ServerLine:
+def _summarize_record(
+    record: dict[str, Any], tools_response: dict[str, Any], has_connected: bool
+) -> ServerSummary:
     """A record of the API as it is shown here. An instance goes by its slug."""
     server = record["slug"] or record["id"]
     core_id = f"/{server}" if record["slug"] else server
-    ages: dict[str, float] = listed.get("listed_seconds_ago", {})
+    ages: dict[str, float] = tools_response.get("listed_seconds_ago", {})
     age = next((each for name, each in ages.items() if name == server or name.endswith(core_id)), None)
     info = {"name": record["server_name"], "version": record["server_version"]}
-    about = named(info) if connected else "never listed" if record["tool_count"] is None else ""
-    return ServerLine(
+    about = (
+        describe_server_info(info)
+        if has_connected
+        else "never listed"
+        if record["tool_count"] is None
+        else ""
+    )
+    return ServerSummary(
         server=server,
         state=record["state"],
         enabled=record["enabled"],
         transport=record["transport"],
         trust=record["trust"],
         origin=record["provenance"] or "",
-        about=about if connected or age is None else f"listed {ago(age)}",
-        broken=record["enabled"] and record["state"] not in _FINE,
+        about=about if has_connected or age is None else f"listed {format_age(age)}",
+        broken=record["enabled"] and record["state"] not in _WORKING_STATES,
         cause=None if record["cause"] is None else one_line(record["cause"]),
         hint=record["hint"],
-        protocol=record["protocol_version"],
-        info=info,
+        protocol_version=record["protocol_version"],
+        server_info=info,
         tools=record["tool_count"],
         tokens=record["token_cost"],
         set_aside=(),
-        age=age,
+        listed_seconds_ago=age,
         stderr=tuple(one_line(each) for each in record["stderr"]),
     )
 
 
-def _viewed(tool: Tool, provider: Any) -> dict[str, Any]:
-    from toolyard.catalog.schemas.provider_schema import Provider, view  # loaded by those who talk to a model
+def _format_for_provider(tool: Tool, provider: Any) -> dict[str, Any]:
+    from toolyard.catalog.schemas.provider_schema import (  # loaded by those who talk to a model
+        ProviderApi,
+        build_provider_tool,
+    )
 
     definition = Definition(
         tool.server,
@@ -163,4 +186,4 @@ def _viewed(tool: Tool, provider: Any) -> dict[str, Any]:
         tool.output_schema,
         tool.annotations,
     )
-    return view(definition, tool.name, Provider(provider)).tool
+    return build_provider_tool(definition, tool.name, ProviderApi(provider)).tool

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from toolyard.cli.input.options import Options
 from toolyard.config import load_config
 from toolyard.errors import ConfigError
-from toolyard.net import Guard, Net
+from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.registry import Registry
 from toolyard.registry.sign_out import SignOuts
 from toolyard.types.server import Server
@@ -25,22 +25,26 @@ __all__ = ["delete_user", "sign_out_user"]
 
 async def delete_user(options: Options, settings: Settings, database: Database, user: User) -> None:
     """Delete an account, and give back what it held."""
-    async with _giving_back(settings, database) as (sign_outs, registry):
-        held = await sign_outs.held_by(registry, user.principal, _files(options))
-        await database.people.delete_user(user.id)
-        sign_outs.give_back(held)
+    async with _open_revocation(settings, database) as (sign_outs, registry):
+        held = await sign_outs.collect_user_grants(
+            registry, user.principal, _load_configured_servers(options)
+        )
+        await database.accounts.delete_user(user.id)
+        sign_outs.revoke_in_background(held)
 
 
 async def sign_out_user(options: Options, settings: Settings, database: Database, user: User) -> None:
     """Sign an account out of every server, and give back what it held."""
-    async with _giving_back(settings, database) as (sign_outs, registry):
-        await sign_outs.sign_out_user(registry, user.principal, _files(options))
+    async with _open_revocation(settings, database) as (sign_outs, registry):
+        await sign_outs.sign_out_user(registry, user.principal, _load_configured_servers(options))
 
 
 @asynccontextmanager
-async def _giving_back(settings: Settings, database: Database) -> AsyncGenerator[tuple[SignOuts, Registry]]:
+async def _open_revocation(
+    settings: Settings, database: Database
+) -> AsyncGenerator[tuple[SignOuts, Registry]]:
     """At the end what was to be given back is, as far as it goes within a minute."""
-    net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
+    net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
     returning: list[Coroutine[Any, Any, None]] = []
     try:
         yield SignOuts(database.auth, net, returning.append), Registry(database.registry, settings)
@@ -49,9 +53,9 @@ async def _giving_back(settings: Settings, database: Database) -> AsyncGenerator
         await net.close()
 
 
-def _files(options: Options) -> Sequence[Server]:
+def _load_configured_servers(options: Options) -> Sequence[Server]:
     """The servers of the files. An account can be deleted whatever is wrong with these."""
     try:
-        return tuple(load_config(options.config, data_dir=options.folder).servers.values())
+        return tuple(load_config(options.config, data_dir=options.resolved_data_dir).servers.values())
     except ConfigError:
         return ()

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from toolyard.types.config import Configuration
     from toolyard.yard import Toolyard
 
-__all__ = ["only_look", "open_yard", "run_async"]
+__all__ = ["open_offline_yard", "open_yard", "run_async"]
 
 T = TypeVar("T")
 
 
-def run_async(work: Coroutine[Any, Any, T]) -> T:
+def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run it to its end, on uvloop where that is installed.
 
     Ctrl-C cancels it, so that connections close and children end before KeyboardInterrupt comes out.
@@ -30,24 +30,24 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     try:
         import uvloop  # optional
     except ImportError:
-        return asyncio.run(work)
+        return asyncio.run(coroutine)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(work)
+        return runner.run(coroutine)
 
 
-def open_yard(options: Options, **more: Any) -> AbstractAsyncContextManager[Toolyard]:
+def open_yard(options: Options, **yard_options: Any) -> AbstractAsyncContextManager[Toolyard]:
     """The yard of this command line, by ``Toolyard.open``. Raises ConfigError or AgentsError."""
     from toolyard.yard import Toolyard  # slow to load, as the whole core is
 
-    return Toolyard.open(options.config, data_dir=options.folder, **more)
+    return Toolyard.open(options.config, data_dir=options.resolved_data_dir, **yard_options)
 
 
-def only_look(
-    configuration: Configuration, settings: Settings, folder: Path
+def open_offline_yard(
+    configuration: Configuration, settings: Settings, data_dir: Path
 ) -> AbstractAsyncContextManager[Toolyard]:
     """A yard to see what is stored, without agents. Where nothing is stored, nothing is written either."""
-    from toolyard.catalog.sqlite_storage import FILE_NAME  # slow to load, as the whole core is
+    from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME  # slow to load, as the whole core is
     from toolyard.yard import Toolyard
 
-    stored = settings.database_url is not None or (folder / FILE_NAME).exists()
-    return Toolyard(configuration, settings, (), folder if stored else None)
+    stored = settings.database_url is not None or (data_dir / CATALOGUE_FILE_NAME).exists()
+    return Toolyard(configuration, settings, (), data_dir if stored else None)

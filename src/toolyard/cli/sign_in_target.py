@@ -8,18 +8,18 @@ from toolyard.cli.error_exit import Usage
 from toolyard.types.config import Configuration
 from toolyard.types.server import HttpSpec, Server
 
-__all__ = ["Signable", "signable"]
+__all__ = ["SignInServer", "find_sign_in_server"]
 
 
 @dataclass(frozen=True, slots=True)
-class Signable:
+class SignInServer:
     """A server that one can sign in to."""
 
     server: Server
     spec: HttpSpec
 
 
-def signable(configuration: Configuration, server_id: str) -> Signable:
+def find_sign_in_server(configuration: Configuration, server_id: str) -> SignInServer:
     """The server of this id. Raises Usage where there is none, or where it needs nobody to sign in."""
     server = configuration.servers.get(server_id)
     if server is None:
@@ -41,4 +41,4 @@ def signable(configuration: Configuration, server_id: str) -> Signable:
             f"server '{server_id}' sends an Authorization header of its own",
             hint="remove that header from its entry to sign in here",
         )
-    return Signable(server, spec)
+    return SignInServer(server, spec)

@@ -9,7 +9,7 @@ from typing import cast
 
 __all__ = ["prepare_streams"]
 
-_MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
+_STREAM_MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
 
 
 def prepare_streams() -> None:
@@ -18,8 +18,8 @@ def prepare_streams() -> None:
     A stream that whoever started us had closed leads nowhere from then on. Else the next file or connection
     would get its number: what is printed would go there, and an event loop ends the process over it.
     """
-    codecs.register_error("toolyard", _escaped)
-    for name, mode in _MODES.items():
+    codecs.register_error("toolyard", _escape_unencodable)
+    for name, mode in _STREAM_MODES.items():
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as we run
     for stream in (sys.stdout, sys.stderr):
@@ -29,7 +29,7 @@ def prepare_streams() -> None:
             reconfigure(errors="toolyard")
 
 
-def _escaped(error: UnicodeError) -> tuple[str, int]:
+def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
     """What an encoding does not have, as JSON writes it: what we print may be JSON, and stays it."""
     import json  # only for what cannot be printed as it is
 

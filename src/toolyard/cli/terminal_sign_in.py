@@ -16,33 +16,33 @@ from toolyard.auth.authorization_response import AuthorizationResponse
 from toolyard.auth.errors import AuthError, ClientForgotten, IssuerUnconfirmed
 from toolyard.auth.lazy_storage import LazyAuthStorage
 from toolyard.auth.loopback_redirect import CallbackListener
-from toolyard.auth.records import Grant
-from toolyard.auth.scopes import asked_before
-from toolyard.auth.sign_in_flow import Flow, Started
-from toolyard.auth.sign_in_target import Ourselves, Target
+from toolyard.auth.records import OAuthGrant
+from toolyard.auth.scopes import scopes_to_request_again
+from toolyard.auth.sign_in_flow import AuthorizationRequest, SignInFlow
+from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage
 from toolyard.cli.browser import open_browser
-from toolyard.cli.input.pasted_redirect import WrongPaste, read_pasted
-from toolyard.cli.input.prompts import ask_while_running, line_while_running
-from toolyard.cli.output.messages import note, show_error
+from toolyard.cli.input.pasted_redirect import PastedRedirectError, parse_pasted_redirect
+from toolyard.cli.input.prompts import ask_yes_no_async, read_line_async
+from toolyard.cli.output.messages import show_error, show_note
 from toolyard.cli.output.safe_text import one_line
-from toolyard.cli.output.terminal import is_terminal, paint
-from toolyard.cli.sign_in_target import Signable
+from toolyard.cli.output.terminal import is_terminal, style_text
+from toolyard.cli.sign_in_target import SignInServer
 from toolyard.config.settings.table import Settings
 from toolyard.errors import ServerError
-from toolyard.net import Guard, Net
-from toolyard.registry.credentials import config_key, config_target
+from toolyard.net import AddressGuard, OutboundHttp
+from toolyard.registry.credentials import build_config_target, config_grant_key
 from toolyard.store import Database
-from toolyard.types.principal import LOCAL
+from toolyard.types.principal import LOCAL_PRINCIPAL
 
-__all__ = ["TerminalFlow"]
+__all__ = ["TerminalSignIn"]
 
-_TRIES = 5
-_FIRST_PORT = 49_152
+_MAX_PASTE_ATTEMPTS = 5
+_FIRST_DYNAMIC_PORT = 49_152
 """From here on no port is anybody's."""
 
 
-class TerminalFlow:
+class TerminalSignIn:
     """Signs the person at this terminal in, and keeps what comes of it in the database. ``quiet`` says only
     where to go."""
 
@@ -51,22 +51,32 @@ class TerminalFlow:
         self._data_dir = data_dir
         self._quiet = quiet
 
-    async def sign_in(self, chosen: Signable, *, paste: bool, browser: bool, seconds: float) -> Grant:
+    async def sign_in(
+        self, sign_in_server: SignInServer, *, paste: bool, browser: bool, timeout_seconds: float
+    ) -> OAuthGrant:
         """Raises AuthError, AuthUnavailable or StoreError; then nothing is kept."""
-        name = chosen.server.id
+        name = sign_in_server.server.id
         settings = self._settings
-        database = await Database.of(settings, self._data_dir)
-        net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
+        database = await Database.open_from_settings(settings, self._data_dir)
+        net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
         try:
-            target = config_target(chosen.server, chosen.spec)
-            storage = LazyAuthStorage.over(database.auth)
+            target = build_config_target(sign_in_server.server, sign_in_server.spec)
+            storage = LazyAuthStorage.wrap(database.auth)
             if target.oauth.grant == "client_credentials":
-                flow = Flow(net, storage, Ourselves("http://127.0.0.1/callback"))
-                return await self._by_itself(flow, storage, config_key(chosen.server, LOCAL), target, name)
-            async with _way_back(target.oauth.callback_port or _usual_port(target.url), paste=paste) as back:
-                flow = Flow(net, storage, Ourselves(back.redirect_uri))
-                person = _Person(name, back, browser=browser, seconds=seconds, quiet=self._quiet)
-                return await _through(flow, storage, config_key(chosen.server, LOCAL), target, person)
+                flow = SignInFlow(net, storage, ClientIdentity("http://127.0.0.1/callback"))
+                return await self._by_itself(
+                    flow, storage, config_grant_key(sign_in_server.server, LOCAL_PRINCIPAL), target, name
+                )
+            async with _open_redirect_endpoint(
+                target.oauth.callback_port or _choose_callback_port(target.url), paste=paste
+            ) as back:
+                flow = SignInFlow(net, storage, ClientIdentity(back.redirect_uri))
+                person = _SignInPrompt(
+                    name, back, browser=browser, timeout_seconds=timeout_seconds, quiet=self._quiet
+                )
+                return await _run_flow(
+                    flow, storage, config_grant_key(sign_in_server.server, LOCAL_PRINCIPAL), target, person
+                )
         except ServerError as error:
             error.server = name
             raise
@@ -75,17 +85,17 @@ class TerminalFlow:
             await database.close()
 
     async def _by_itself(
-        self, flow: Flow, storage: AuthStorage, key: str, target: Target, name: str
-    ) -> Grant:
+        self, flow: SignInFlow, storage: AuthStorage, key: str, target: SignInTarget, name: str
+    ) -> OAuthGrant:
         """Obtain tokens with the client's own credentials, once the issuer is confirmed."""
         try:
-            return await flow.obtain(key, target)
+            return await flow.sign_in_as_client(key, target)
         except IssuerUnconfirmed as error:
             await _confirm(storage, target, name, error)
-        return await flow.obtain(key, target)
+        return await flow.sign_in_as_client(key, target)
 
 
-async def _confirm(storage: AuthStorage, target: Target, name: str, error: IssuerUnconfirmed) -> None:
+async def _confirm(storage: AuthStorage, target: SignInTarget, name: str, error: IssuerUnconfirmed) -> None:
     """Ask the person at the terminal about the issuer, and store a yes. Raises the error after a no."""
     error.hint = f"if you registered the client there: `toolyard login {name} --issuer {error.issuer}`"
     if not is_terminal(sys.stdin):
@@ -94,22 +104,24 @@ async def _confirm(storage: AuthStorage, target: Target, name: str, error: Issue
         f"server '{one_line(name)}' signs in at {one_line(error.issuer)}. Send the client secret or key of"
         " its entry there?"
     )
-    if not await ask_while_running(question):
+    if not await ask_yes_no_async(question):
         raise error
-    await storage.bind(target.url, target.oauth.client_id or "", error.issuer)
+    await storage.bind_issuer(target.url, target.oauth.client_id or "", error.issuer)
 
 
-async def _through(flow: Flow, storage: AuthStorage, key: str, target: Target, person: _Person) -> Grant:
+async def _run_flow(
+    flow: SignInFlow, storage: AuthStorage, key: str, target: SignInTarget, prompt: _SignInPrompt
+) -> OAuthGrant:
     for last in (False, True):
-        kept = (await storage.grants((key,))).get(key)
-        more = asked_before(kept, target.oauth.scopes)
+        kept = (await storage.get_grants((key,))).get(key)
+        more = scopes_to_request_again(kept, target.oauth.scopes)
         try:
             started = await flow.begin(key, target, more_scopes=more)
         except IssuerUnconfirmed as error:
-            await _confirm(storage, target, person.server, error)
+            await _confirm(storage, target, prompt.server, error)
             started = await flow.begin(key, target, more_scopes=more)
         try:
-            answer = await person.answer(started)
+            answer = await prompt.wait_for_response(started)
         except BaseException:
             await storage.take_pending(started.state)
             raise
@@ -118,11 +130,11 @@ async def _through(flow: Flow, storage: AuthStorage, key: str, target: Target, p
         except ClientForgotten as error:
             if last:
                 raise
-            note(error.cause, "Toolyard registers itself anew: sign in once more")
+            show_note(error.cause, "Toolyard registers itself anew: sign in once more")
     raise AssertionError("the last try returns")
 
 
-class _Back:
+class _RedirectEndpoint:
     """Where the browser comes back to. Without a listener nobody is there, and its address must be pasted."""
 
     def __init__(self, redirect_uri: str, listener: CallbackListener | None) -> None:
@@ -131,18 +143,20 @@ class _Back:
 
 
 @asynccontextmanager
-async def _way_back(port: int, *, paste: bool) -> AsyncGenerator[_Back]:
+async def _open_redirect_endpoint(port: int, *, paste: bool) -> AsyncGenerator[_RedirectEndpoint]:
     if paste:
-        yield _Back(f"http://127.0.0.1:{port}/callback", None)
+        yield _RedirectEndpoint(f"http://127.0.0.1:{port}/callback", None)
         return
     async with CallbackListener(port) as listener:
-        yield _Back(listener.redirect_uri, listener)
+        yield _RedirectEndpoint(listener.redirect_uri, listener)
 
 
-def _usual_port(url: str) -> int:
+def _choose_callback_port(url: str) -> int:
     """One on which nobody listens, so that no other program gets to see the code; for one server the same
     each time, if it can be. We are registered with it, and some authorization servers take no other."""
-    usual = _FIRST_PORT + int.from_bytes(sha256(url.encode()).digest()[:4]) % (65_536 - _FIRST_PORT)
+    usual = _FIRST_DYNAMIC_PORT + int.from_bytes(sha256(url.encode()).digest()[:4]) % (
+        65_536 - _FIRST_DYNAMIC_PORT
+    )
     for port in (usual, 0):
         with socket.socket() as probe, suppress(OSError):
             # What a sign-in of a minute ago left behind is no listener.
@@ -152,52 +166,56 @@ def _usual_port(url: str) -> int:
     return 0
 
 
-class _Person:
+class _SignInPrompt:
     """Sends the person at the terminal to an address, and waits for the answer."""
 
-    def __init__(self, server: str, back: _Back, *, browser: bool, seconds: float, quiet: bool) -> None:
+    def __init__(
+        self, server: str, redirect: _RedirectEndpoint, *, browser: bool, timeout_seconds: float, quiet: bool
+    ) -> None:
         self.server = server
-        self._back = back
-        self._browser = browser
-        self._seconds = seconds
+        self._redirect = redirect
+        self._opens_browser = browser
+        self._timeout_seconds = timeout_seconds
         self._quiet = quiet
 
-    async def answer(self, started: Started) -> AuthorizationResponse:
+    async def wait_for_response(self, request: AuthorizationRequest) -> AuthorizationResponse:
         """Return the redirect. Raises AuthError where nobody comes in time."""
-        self._show(started)
+        self._show_instructions(request)
         try:
-            async with asyncio.timeout(self._seconds):
-                return await self._first(started)
+            async with asyncio.timeout(self._timeout_seconds):
+                return await self._wait_for_first_response(request)
         except TimeoutError:
             raise AuthError(
-                f"nobody finished signing in within {self._seconds:g} s",
+                f"nobody finished signing in within {self._timeout_seconds:g} s",
                 hint="begin again when you are ready; --timeout gives you longer",
             ) from None
 
-    def _show(self, started: Started) -> None:
+    def _show_instructions(self, request: AuthorizationRequest) -> None:
         # As browsers read it, letters that look like others spelt out.
-        host = URL(started.url).raw_host or ""
-        self._say(f"Sign in to '{one_line(self.server)}' at {paint(one_line(host), 'bold', sys.stderr)}:")
+        host = URL(request.url).raw_host or ""
+        self._print_message(
+            f"Sign in to '{one_line(self.server)}' at {style_text(one_line(host), 'bold', sys.stderr)}:"
+        )
         # Alone on its line, whole, and also for programs: it must be copied.
-        print(f"\n{started.url}\n", file=sys.stderr, flush=True)
-        if self._browser and open_browser(started.url):
-            self._say("Your browser should open by itself.")
-        if self._back.listener is None:
-            self._say("Then paste the address that the browser ends on, or the code that it shows:")
+        print(f"\n{request.url}\n", file=sys.stderr, flush=True)
+        if self._opens_browser and open_browser(request.url):
+            self._print_message("Your browser should open by itself.")
+        if self._redirect.listener is None:
+            self._print_message("Then paste the address that the browser ends on, or the code that it shows:")
         elif is_terminal(sys.stdin):
-            self._say("Waiting for it. On another machine? Paste the address that it ends on here.")
+            self._print_message("Waiting for it. On another machine? Paste the address that it ends on here.")
 
-    def _say(self, text: str) -> None:
+    def _print_message(self, text: str) -> None:
         if not self._quiet:
             print(text, file=sys.stderr, flush=True)
 
-    async def _first(self, started: Started) -> AuthorizationResponse:
-        listener = self._back.listener
+    async def _wait_for_first_response(self, request: AuthorizationRequest) -> AuthorizationResponse:
+        listener = self._redirect.listener
         if listener is None:
-            return await self._pasted(started)
-        ways = [asyncio.ensure_future(listener.wait(self._seconds + 1, state=started.state))]
+            return await self._read_pasted_response(request)
+        ways = [asyncio.ensure_future(listener.wait(self._timeout_seconds + 1, state=request.state))]
         if is_terminal(sys.stdin):
-            ways.append(asyncio.ensure_future(self._pasted(started, patient=True)))
+            ways.append(asyncio.ensure_future(self._read_pasted_response(request, wait_after_eof=True)))
         try:
             done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             return done.pop().result()
@@ -206,18 +224,23 @@ class _Person:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
 
-    async def _pasted(self, started: Started, *, patient: bool = False) -> AuthorizationResponse:
+    async def _read_pasted_response(
+        self, request: AuthorizationRequest, *, wait_after_eof: bool = False
+    ) -> AuthorizationResponse:
         """What somebody pastes. ``patient``: the end of the input is not the end of the wait."""
-        own = started.redirect_uri != self._back.redirect_uri
-        for left in reversed(range(_TRIES)):
-            line = await line_while_running()
-            if not line and patient:
+        own = request.redirect_uri != self._redirect.redirect_uri
+        for left in reversed(range(_MAX_PASTE_ATTEMPTS)):
+            line = await read_line_async()
+            if not line and wait_after_eof:
                 await asyncio.Event().wait()
             try:
-                return read_pasted(
-                    line, started.state, started.redirect_uri, needs_address=own or started.iss_promised
+                return parse_pasted_redirect(
+                    line,
+                    request.state,
+                    request.redirect_uri,
+                    needs_address=own or request.requires_iss_parameter,
                 )
-            except WrongPaste as wrong:
+            except PastedRedirectError as wrong:
                 if not left or not line:
                     raise AuthError(str(wrong), hint="begin again, and paste the whole address") from None
                 show_error(str(wrong), "paste the whole address that the browser ended on")

@@ -10,18 +10,18 @@ from typing import Any, cast
 from toolyard.errors import ServerError
 from toolyard.protocol.framing import Line
 from toolyard.protocol.pending import Message
-from toolyard.transports.transport import Receiver, Transport, TransportFacts
+from toolyard.transports.transport import Receiver, Transport, TransportInfo
 
-__all__ = ["Step", "Traced"]
+__all__ = ["TraceStep", "TracedTransport"]
 
 
 @dataclass(slots=True)
-class Step:
+class TraceStep:
     """One thing that was tried. ``seconds`` is None while it has not ended; ``refusal`` is an answer that
     says no."""
 
     name: str
-    began: float
+    started_at: float
     seconds: float | None = None
     refusal: str | None = None
     detail: str = ""
@@ -29,77 +29,77 @@ class Step:
     def end(self, refusal: str | None = None) -> None:
         """It ended now."""
         if self.seconds is None:
-            self.seconds, self.refusal = time.perf_counter() - self.began, refusal
+            self.seconds, self.refusal = time.perf_counter() - self.started_at, refusal
 
 
-class Traced:
+class TracedTransport:
     """Stands between a link and its transport, writes down each step and changes nothing."""
 
-    def __init__(self, inner: Transport, steps: list[Step], opening: str | None) -> None:
+    def __init__(self, inner: Transport, steps: list[TraceStep], open_step_name: str | None) -> None:
         self._inner = inner
         self._steps = steps
-        self._opening = opening
+        self._open_step_name = open_step_name
         self._receiver: Receiver | None = None
-        self._asked: dict[object, Step] = {}
+        self._pending_steps: dict[object, TraceStep] = {}
 
     @property
-    def closing_cancels(self) -> bool:
-        return self._inner.closing_cancels
+    def cancels_on_disconnect(self) -> bool:
+        return self._inner.cancels_on_disconnect
 
     @property
-    def uses_headers(self) -> bool:
-        return self._inner.uses_headers
+    def mirrors_headers(self) -> bool:
+        return self._inner.mirrors_headers
 
     async def open(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        if self._opening is None:
+        if self._open_step_name is None:
             await self._inner.open(self)
             return
-        step = self._begin(self._opening)
+        step = self._start_step(self._open_step_name)
         await self._inner.open(self)
         step.end()
-        pid = self._inner.facts().pid
+        pid = self._inner.get_info().pid
         step.detail = "" if pid is None else f"process {pid}"
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         if "method" in message and "id" in message:
-            self._asked[message["id"]] = self._begin(str(message["method"]))
+            self._pending_steps[message["id"]] = self._start_step(str(message["method"]))
         await self._inner.send(message, headers)
 
-    def accepts(self, undecoded: Line) -> bool:
-        return self._receiver is not None and self._receiver.accepts(undecoded)
+    def should_decode(self, undecoded: Line) -> bool:
+        return self._receiver is not None and self._receiver.should_decode(undecoded)
 
     def on_message(self, message: object, size: int = 0) -> None:
         if self._receiver is not None:
             self._receiver.on_message(message, size)
         if isinstance(message, dict):
-            self._answered(cast("dict[str, Any]", message))
+            self._on_response(cast("dict[str, Any]", message))
 
     def on_lost(self, error: ServerError) -> None:
-        for step in self._asked.values():
+        for step in self._pending_steps.values():
             step.detail = error.cause
         if self._receiver is not None:
             self._receiver.on_lost(error)
 
-    def adopt(self, version: str, *, modern: bool) -> None:
-        self._inner.adopt(version, modern=modern)
+    def set_protocol_version(self, version: str, *, modern: bool) -> None:
+        self._inner.set_protocol_version(version, modern=modern)
 
-    def listen(self) -> None:
-        self._inner.listen()
+    def start_listening(self) -> None:
+        self._inner.start_listening()
 
-    def facts(self) -> TransportFacts:
-        return self._inner.facts()
+    def get_info(self) -> TransportInfo:
+        return self._inner.get_info()
 
     async def close(self) -> None:
         await self._inner.close()
 
-    def _begin(self, name: str) -> Step:
-        step = Step(name, time.perf_counter())
+    def _start_step(self, name: str) -> TraceStep:
+        step = TraceStep(name, time.perf_counter())
         self._steps.append(step)
         return step
 
-    def _answered(self, message: dict[str, Any]) -> None:
-        step = self._asked.pop(message.get("id"), None) if "method" not in message else None
+    def _on_response(self, message: dict[str, Any]) -> None:
+        step = self._pending_steps.pop(message.get("id"), None) if "method" not in message else None
         if step is not None:
             failure = message.get("error")
             told = cast("dict[str, Any]", failure).get("message") if isinstance(failure, dict) else None

@@ -2,8 +2,8 @@
 
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.connection import Connection
-from toolyard.clients.handshake import EraMemory, Eras
-from toolyard.clients.manager import ClientManager
-from toolyard.clients.pagination import Listing
+from toolyard.clients.handshake import EraCache, EraStore
+from toolyard.clients.manager import ConnectionManager
+from toolyard.clients.pagination import PagedList
 
-__all__ = ["Callbacks", "ClientManager", "Connection", "EraMemory", "Eras", "Listing"]
+__all__ = ["Callbacks", "Connection", "ConnectionManager", "EraCache", "EraStore", "PagedList"]

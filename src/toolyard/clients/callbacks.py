@@ -11,19 +11,19 @@ from typing import Any, TypeAlias
 from toolyard.errors import ServerError, ToolyardError
 from toolyard.protocol.codec import encode
 
-__all__ = ["INPUT_NAME", "Answerer", "Callbacks", "NotOffered"]
+__all__ = ["INPUT_NAME_META_KEY", "Callbacks", "CapabilityNotOffered", "ServerRequestHandler"]
 
 log = logging.getLogger("toolyard.clients")
 
-INPUT_NAME = "toolyard/inputName"
+INPUT_NAME_META_KEY = "toolyard/inputName"
 """The key in ``_meta`` of a legacy question that says what it is called in the modern era. Those who carry
 questions from one era to the other and back lose nothing by it."""
 
-Answerer: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+ServerRequestHandler: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Takes the server's id and the parameters of its request, gives the result."""
 
 
-class NotOffered(Exception):
+class CapabilityNotOffered(Exception):
     """A server asks for something that it was not offered."""
 
 
@@ -34,13 +34,13 @@ class Callbacks:
     An exception becomes an error: a legacy server sees it, a modern one cannot be told, so its call fails.
     """
 
-    elicitation: Answerer | None = None
+    elicitation: ServerRequestHandler | None = None
     """Asks the person. Result: ``{"action": "accept" | "decline" | "cancel", "content": {…}}``."""
     elicitation_urls: bool = False
     """The person can also be sent to a URL."""
-    sampling: Answerer | None = None
+    sampling: ServerRequestHandler | None = None
     """Runs a model."""
-    roots: Answerer | None = None
+    roots: ServerRequestHandler | None = None
     """Names the folders that servers may work in. Result: ``{"roots": [{"uri": …}]}``."""
     log: Callable[[str, Mapping[str, Any]], None] | None = None
     """Told each log message of a server."""
@@ -73,7 +73,7 @@ class Callbacks:
             "roots/list": self.roots,
         }.get(method)
         if answerer is None:
-            raise NotOffered(method)
+            raise CapabilityNotOffered(method)
         try:
             result = dict(await answerer(server, params))
             encode(result)
@@ -81,15 +81,15 @@ class Callbacks:
             # Whoever cancels us wants no answer; a callback that gave up by itself still owes one.
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            raise _failed(method, error) from error
-        except (NotOffered, ToolyardError):
+            raise _callback_error(method, error) from error
+        except (CapabilityNotOffered, ToolyardError):
             raise
         except Exception as error:
             log.exception("%s: the callback for %s failed", server, method)
-            raise _failed(method, error) from error
+            raise _callback_error(method, error) from error
         return result
 
 
-def _failed(method: str, error: BaseException) -> ServerError:
+def _callback_error(method: str, error: BaseException) -> ServerError:
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return ServerError(f"the callback for {method} failed: {words}")

@@ -11,135 +11,149 @@ from toolyard.auth import AuthProvider
 from toolyard.clients.callbacks import Callbacks
 from toolyard.clients.handshake import (
     Era,
-    EraMemory,
-    Eras,
+    EraCache,
+    EraStore,
+    complete_handshake,
     connect_error,
     discover,
     initialize,
-    negotiate,
-    settle,
+    negotiate_era,
 )
-from toolyard.clients.session import Link, Patience
+from toolyard.clients.session import Deadline, McpSession
 from toolyard.clients.unsolicited_traffic import TrafficLimits
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, RpcError, ServerError, Unreachable
-from toolyard.net import Net
-from toolyard.protocol.client import Facts, Speaker
-from toolyard.transports.stdio.supervisor import Nursery
+from toolyard.net import OutboundHttp
+from toolyard.protocol.client import HandshakeResult, RequestBuilder
+from toolyard.transports.stdio.supervisor import ProcessSupervisor
 from toolyard.transports.stdio.transport import StdioTransport
-from toolyard.transports.transport import MESSAGE_LIMIT, Transport
+from toolyard.transports.transport import MAX_MESSAGE_BYTES, Transport
 from toolyard.types.principal import Principal
-from toolyard.types.server import HttpSpec, Protocol, Server, StdioSpec
+from toolyard.types.server import HttpSpec, ProtocolEra, Server, StdioSpec
 
-__all__ = ["AuthFor", "Dialer", "fingerprint"]
+__all__ = ["AuthProviderFor", "Connector", "server_fingerprint"]
 
-AuthFor: TypeAlias = Callable[[Server, Principal], AuthProvider | None]
+AuthProviderFor: TypeAlias = Callable[[Server, Principal], AuthProvider | None]
 """Gives the credentials of a principal for a server; None where it needs none. What has a ``close`` is closed
 with the connection that asked."""
 
 
 @dataclass(slots=True)
-class Dialer:
+class Connector:
     """Everything that links share. One for a manager. A ``net`` that is given is left open by ``close``."""
 
-    info: Mapping[str, Any]
+    client_info: Mapping[str, Any]
     callbacks: Callbacks = field(default_factory=Callbacks)
     auth_providers: Mapping[str, AuthProvider] = field(default_factory=dict[str, AuthProvider])
-    auth_for: AuthFor | None = None
-    eras: EraMemory = field(default_factory=Eras)
-    net: Net | None = None
-    nursery: Nursery = field(default_factory=Nursery)
-    message_limit: int = MESSAGE_LIMIT
-    traffic: TrafficLimits = field(default_factory=TrafficLimits)
+    auth_provider_for: AuthProviderFor | None = None
+    eras: EraStore = field(default_factory=EraCache)
+    net: OutboundHttp | None = None
+    process_supervisor: ProcessSupervisor = field(default_factory=ProcessSupervisor)
+    message_limit: int = MAX_MESSAGE_BYTES
+    traffic_limits: TrafficLimits = field(default_factory=TrafficLimits)
     memory_servers: Mapping[str, Callable[[], Transport]] = field(
         default_factory=dict[str, Callable[[], Transport]]
     )
     """Transports of servers in this process, by server id."""
-    make_room: Callable[[], Awaitable[None]] | None = None
+    free_process_slot: Callable[[], Awaitable[None]] | None = None
     """Ends a child that nobody needs, where there are as many as may be."""
-    _net: Net = field(init=False)
+    _net: OutboundHttp = field(init=False)
 
     def __post_init__(self) -> None:
-        self._net = self.net or Net()
+        self._net = self.net or OutboundHttp()
 
-    def lookup_auth(self, server: Server, principal: Principal) -> AuthProvider | None:
+    def find_auth_provider(self, server: Server, principal: Principal) -> AuthProvider | None:
         """The credentials that this principal has for a server and that are its connection's own, to be
         closed with it; None where there are none, or they belong to the program."""
         spec = server.transport
-        if self.auth_for is None or not isinstance(spec, HttpSpec) or spec.auth_provider_id is not None:
+        if (
+            self.auth_provider_for is None
+            or not isinstance(spec, HttpSpec)
+            or spec.auth_provider_id is not None
+        ):
             return None
-        return self.auth_for(server, principal)
+        return self.auth_provider_for(server, principal)
 
-    async def dial(
+    async def connect(
         self,
         server: Server,
-        began: Callable[[Link], None],
+        on_created: Callable[[McpSession], None],
         auth: AuthProvider | None = None,
         callbacks: Callbacks | None = None,
-    ) -> Link:
+    ) -> McpSession:
         """A link that has agreed on its era. ``began`` is told of each link before it is opened, and
         whoever is told must close it, made or not. ``auth`` is what ``lookup_auth`` gave; ``callbacks`` are
         those of a connection that has its own.
 
         Raises a ServerError that means that nothing was executed.
         """
-        key = fingerprint(server)
-        remembered = self.eras.recall(key) if server.protocol is Protocol.AUTO else None
+        key = server_fingerprint(server)
+        remembered = self.eras.recall(key) if server.protocol is ProtocolEra.AUTO else None
         era = _configured_era(server) or remembered
-        patience = Patience(server.timeouts.connect, server.timeouts.connect)
+        patience = Deadline(server.timeouts.connect, server.timeouts.connect)
         first: ServerError | None = None
         while True:
-            link = self._link(server, era, auth, callbacks or self.callbacks)
-            began(link)
-            if self.make_room is not None and isinstance(server.transport, StdioSpec):
-                await self.make_room()
+            link = self._make_session(server, era, auth, callbacks or self.callbacks)
+            on_created(link)
+            if self.free_process_slot is not None and isinstance(server.transport, StdioSpec):
+                await self.free_process_slot()
             try:
                 await link.open()
-                facts = await self._begin(link, server, era, patience)
+                facts = await self._run_handshake(link, server, era, patience)
                 break
             except ServerError as error:
                 first = first or error
                 self.eras.remember(key, None)
-                way = _other_way(server, era, error, remembered=remembered is not None)
+                way = _choose_fallback_era(server, era, error, remembered=remembered is not None)
                 if way is None:
                     told = connect_error(first if era == "sse" else error)
                     raise told from error
                 await link.close()
                 era, remembered = way[0], None
-        if server.protocol is Protocol.AUTO:
+        if server.protocol is ProtocolEra.AUTO:
             self.eras.remember(key, "sse" if era == "sse" else "modern" if facts.modern else "legacy")
         return link
 
-    async def _begin(self, link: Link, server: Server, era: Era | None, patience: Patience) -> Facts:
+    async def _run_handshake(
+        self, session: McpSession, server: Server, era: Era | None, deadline: Deadline
+    ) -> HandshakeResult:
         if era in ("legacy", "sse"):
-            return await settle(link, await initialize(link, patience))
-        if server.protocol is Protocol.MODERN:
-            outcome = await discover(link, patience)
-            if isinstance(outcome, Facts):
-                return await settle(link, outcome)
+            return await complete_handshake(session, await initialize(session, deadline))
+        if server.protocol is ProtocolEra.MODERN:
+            outcome = await discover(session, deadline)
+            if isinstance(outcome, HandshakeResult):
+                return await complete_handshake(session, outcome)
             hint = 'remove "protocol": "modern" to let Toolyard find out what it speaks'
             raise BadAnswer("does not speak protocol version 2026-07-28", hint=hint)
-        return await negotiate(link, patience)
+        return await negotiate_era(session, deadline)
 
-    def _link(self, server: Server, era: Era | None, auth: AuthProvider | None, callbacks: Callbacks) -> Link:
-        speaker = Speaker(self.info, callbacks.capabilities())
-        return Link(server.id, self._transport(server, era, auth), speaker, callbacks, self.traffic)
+    def _make_session(
+        self, server: Server, era: Era | None, auth: AuthProvider | None, callbacks: Callbacks
+    ) -> McpSession:
+        speaker = RequestBuilder(self.client_info, callbacks.capabilities())
+        return McpSession(
+            server.id, self._make_transport(server, era, auth), speaker, callbacks, self.traffic_limits
+        )
 
-    def _transport(self, server: Server, era: Era | None, auth: AuthProvider | None) -> Transport:
+    def _make_transport(self, server: Server, era: Era | None, auth: AuthProvider | None) -> Transport:
         if (make := self.memory_servers.get(server.id)) is not None:
             return make()
         spec = server.transport
         if isinstance(spec, StdioSpec):
-            return StdioTransport(spec, self.nursery, limit=self.message_limit)
+            return StdioTransport(spec, self.process_supervisor, limit=self.message_limit)
         # aiohttp, which programs do without.
         from toolyard.transports.sse import SseTransport
-        from toolyard.transports.streamable_http import HttpTransport
+        from toolyard.transports.streamable_http import StreamableHttpTransport
 
-        kind = SseTransport if era == "sse" else HttpTransport
+        kind = SseTransport if era == "sse" else StreamableHttpTransport
         guarded = server.private_addresses is False
-        provider = self._given(spec.auth_provider_id) if spec.auth_provider_id is not None else auth
+        provider = (
+            self._get_configured_provider(spec.auth_provider_id)
+            if spec.auth_provider_id is not None
+            else auth
+        )
         return kind(spec, self._net, provider, guarded=guarded, limit=self.message_limit)
 
-    def _given(self, provider_id: str) -> AuthProvider:
+    def _get_configured_provider(self, provider_id: str) -> AuthProvider:
         provider = self.auth_providers.get(provider_id)
         if provider is None:
             raise Unreachable(
@@ -150,28 +164,28 @@ class Dialer:
 
     async def close(self) -> None:
         """Close what links shared, after the links."""
-        self.make_room = None
+        self.free_process_slot = None
         if self.net is None:
             await self._net.close()
-        await self.nursery.close()
+        await self.process_supervisor.close()
 
 
 def _configured_era(server: Server) -> Era | None:
     if isinstance(server.transport, HttpSpec) and server.transport.type == "sse":
         return "sse"
-    if server.protocol is Protocol.LEGACY:
+    if server.protocol is ProtocolEra.LEGACY:
         return "legacy"
-    return "modern" if server.protocol is Protocol.MODERN else None
+    return "modern" if server.protocol is ProtocolEra.MODERN else None
 
 
-def _other_way(
+def _choose_fallback_era(
     server: Server, era: Era | None, error: ServerError, *, remembered: bool
 ) -> tuple[Era | None] | None:
     """Another way to begin that this failure suggests, in a tuple, or None where there is none."""
     if remembered and isinstance(error, BadAnswer | RpcError):
         # It answered, but not as it used to: ask anew.
         return (None,)
-    if server.protocol is Protocol.MODERN or era == "sse":
+    if server.protocol is ProtocolEra.MODERN or era == "sse":
         return None
     if isinstance(server.transport, StdioSpec):
         # Some old servers exit on the first message that they do not know.
@@ -180,7 +194,7 @@ def _other_way(
     return ("sse",) if plain_refusal else None
 
 
-def fingerprint(server: Server) -> str:
+def server_fingerprint(server: Server) -> str:
     """What names a server's definition in memory: another command or address is another server."""
     spec = server.transport
     if isinstance(spec, StdioSpec):

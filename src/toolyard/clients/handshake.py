@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Literal, Protocol, TypeAlias
 
-from toolyard.clients.session import Link, Patience
+from toolyard.clients.session import Deadline, McpSession
 from toolyard.errors import (
     BadAnswer,
     CallTimeout,
@@ -16,21 +16,21 @@ from toolyard.errors import (
     SessionLost,
     Unreachable,
 )
-from toolyard.protocol.client import Facts, Verdict, judge_probe, read_initialize
-from toolyard.protocol.constants import LEGACY_LATEST, MODERN_LATEST, UNSUPPORTED_VERSION
-from toolyard.protocol.pending import Failure
+from toolyard.protocol.client import HandshakeResult, ProbeResult, interpret_probe, parse_initialize_result
+from toolyard.protocol.constants import LATEST_LEGACY_VERSION, LATEST_MODERN_VERSION, UNSUPPORTED_VERSION
+from toolyard.protocol.pending import RpcFailure
 
-__all__ = ["Era", "EraMemory", "Eras", "discover", "initialize", "negotiate"]
+__all__ = ["Era", "EraCache", "EraStore", "discover", "initialize", "negotiate_era"]
 
 Era: TypeAlias = Literal["modern", "legacy", "sse"]
 """What is remembered of a server definition. ``sse``: legacy, by the older transport."""
 
-_PROBE = 3.0
+_PROBE_HEAD_START_SECONDS = 3.0
 """Seconds until a probe that is not answered gets company: initialize is sent beside it, and whichever is
 answered in its own era decides. A server that is slow to start thus loses nothing."""
 
 
-class EraMemory(Protocol):
+class EraStore(Protocol):
     """Remembers eras by the fingerprint of a server's definition."""
 
     def recall(self, key: str) -> Era | None: ...
@@ -38,95 +38,97 @@ class EraMemory(Protocol):
     def remember(self, key: str, era: Era | None) -> None: ...
 
 
-class Eras:
+class EraCache:
     """Remembers for the life of the process."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Era] = {}
+        self._eras: dict[str, Era] = {}
 
     def recall(self, key: str) -> Era | None:
-        return self._known.get(key)
+        return self._eras.get(key)
 
     def remember(self, key: str, era: Era | None) -> None:
         if era is None:
-            self._known.pop(key, None)
+            self._eras.pop(key, None)
         else:
-            self._known[key] = era
+            self._eras[key] = era
 
 
-async def discover(link: Link, patience: Patience) -> Facts | Verdict:
+async def discover(session: McpSession, deadline: Deadline) -> HandshakeResult | ProbeResult:
     """Probe with ``server/discover``. Raises what says nothing about the era: no way to it, no sign-in,
     too busy, broken."""
-    version = MODERN_LATEST
+    version = LATEST_MODERN_VERSION
     for _ in range(2):
-        link.speaker.adopt(version)
-        link.transport.adopt(version, modern=True)
+        session.request_builder.set_version(version)
+        session.transport.set_protocol_version(version, modern=True)
         try:
-            result = await link.request("server/discover", None, patience)
-            outcome = judge_probe(result, None)
+            result = await session.request("server/discover", None, deadline)
+            outcome = interpret_probe(result, None)
         except RpcError as error:
-            outcome = judge_probe(None, Failure(error.code, error.message, error.data))
+            outcome = interpret_probe(None, RpcFailure(error.code, error.message, error.data))
         except SessionLost:
-            outcome = Verdict.LEGACY
+            outcome = ProbeResult.LEGACY
         except HttpStatus as error:
             if error.status >= 500:
                 error.hint = 'if it is an older server, set "protocol": "legacy"'
                 raise
-            outcome = Verdict.LEGACY
+            outcome = ProbeResult.LEGACY
         except BadAnswer:
-            outcome = Verdict.LEGACY
+            outcome = ProbeResult.LEGACY
         if not isinstance(outcome, str):
             return outcome
         version = outcome
-    return Verdict.INCOMPATIBLE
+    return ProbeResult.INCOMPATIBLE
 
 
-async def initialize(link: Link, patience: Patience) -> Facts:
+async def initialize(session: McpSession, deadline: Deadline) -> HandshakeResult:
     """The handshake of the legacy era."""
-    link.speaker.adopt(LEGACY_LATEST)
-    result = await link.request("initialize", link.speaker.initialize_params(), patience)
-    facts = read_initialize(result)
+    session.request_builder.set_version(LATEST_LEGACY_VERSION)
+    result = await session.request("initialize", session.request_builder.initialize_params(), deadline)
+    facts = parse_initialize_result(result)
     if isinstance(facts, str):
         raise BadAnswer(facts)
     return facts
 
 
-async def settle(link: Link, facts: Facts) -> Facts:
+async def complete_handshake(session: McpSession, result: HandshakeResult) -> HandshakeResult:
     """Both sides agree: speak this revision from now on."""
-    link.facts = facts
-    link.speaker.adopt(facts.version)
-    link.transport.adopt(facts.version, modern=facts.modern)
-    if not facts.modern:
+    session.handshake_result = result
+    session.request_builder.set_version(result.version)
+    session.transport.set_protocol_version(result.version, modern=result.modern)
+    if not result.modern:
         # Waited for, because servers refuse requests that overtake it.
-        await link.tell("notifications/initialized")
-    return facts
+        await session.send_notification("notifications/initialized")
+    return result
 
 
-async def negotiate(link: Link, patience: Patience) -> Facts:
+async def negotiate_era(session: McpSession, deadline: Deadline) -> HandshakeResult:
     """Modern first; fall back on any answer that is not modern, or on silence. Raises ServerError."""
     loop = asyncio.get_running_loop()
-    probe = loop.create_task(discover(link, patience))
-    greeting: asyncio.Task[Facts] | None = None
+    probe = loop.create_task(discover(session, deadline))
+    greeting: asyncio.Task[HandshakeResult] | None = None
     try:
-        await asyncio.wait({probe}, timeout=_PROBE)
+        await asyncio.wait({probe}, timeout=_PROBE_HEAD_START_SECONDS)
         if not probe.done():
-            greeting = loop.create_task(initialize(link, patience))
+            greeting = loop.create_task(initialize(session, deadline))
             await asyncio.wait({probe, greeting}, return_when=asyncio.FIRST_COMPLETED)
         if not probe.done() and greeting is not None:
             if greeting.exception() is None:
-                return await settle(link, greeting.result())
+                return await complete_handshake(session, greeting.result())
             await asyncio.wait({probe})
         outcome = probe.result()
-        if isinstance(outcome, Facts):
-            return await settle(link, outcome)
-        if outcome is Verdict.INCOMPATIBLE:
+        if isinstance(outcome, HandshakeResult):
+            return await complete_handshake(session, outcome)
+        if outcome is ProbeResult.INCOMPATIBLE:
             raise BadAnswer("speaks a revision of MCP that we do not know")
-        return await settle(link, await (greeting or initialize(link, patience)))
+        return await complete_handshake(session, await (greeting or initialize(session, deadline)))
     finally:
-        await _drop(probe, greeting)
+        await _cancel_tasks(probe, greeting)
 
 
-async def _drop(*tasks: asyncio.Task[Facts | Verdict] | asyncio.Task[Facts] | None) -> None:
+async def _cancel_tasks(
+    *tasks: asyncio.Task[HandshakeResult | ProbeResult] | asyncio.Task[HandshakeResult] | None,
+) -> None:
     started = [task for task in tasks if task is not None]
     for task in started:
         task.cancel()

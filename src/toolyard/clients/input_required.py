@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
-from toolyard.clients.callbacks import INPUT_NAME, Callbacks, NotOffered
-from toolyard.clients.session import Link, Patience
+from toolyard.clients.callbacks import INPUT_NAME_META_KEY, Callbacks, CapabilityNotOffered
+from toolyard.clients.session import Deadline, McpSession
 from toolyard.errors import BadAnswer
 
-__all__ = ["Rounds"]
+__all__ = ["InputRequiredLoop"]
 
-_MOST = 16
-_MAX_INPUTS = 16
+_MAX_ROUNDS = 16
+_MAX_INPUTS_PER_ROUND = 16
 """Inputs that a server may ask for in one round."""
 
 
-class Rounds:
+class InputRequiredLoop:
     """Answers ``input_required`` with the program's callbacks until the result is complete."""
 
     def __init__(self, server: str, callbacks: Callbacks) -> None:
@@ -25,35 +25,44 @@ class Rounds:
         self._callbacks = callbacks
 
     async def request(
-        self, link: Link, method: str, params: Mapping[str, Any] | None, patience: Patience, **options: Any
+        self,
+        session: McpSession,
+        method: str,
+        params: Mapping[str, Any] | None,
+        deadline: Deadline,
+        **options: Any,
     ) -> dict[str, Any]:
         """The complete result. Raises BadAnswer for a result of another kind, or too many rounds."""
-        result = await link.request(method, params, patience, **options)
+        result = await session.request(method, params, deadline, **options)
         kind = result.get("resultType")
         if kind is None or kind == "complete":
             return result
         if kind == "input_required" and options.get("capabilities") is not None:
             # Whoever it is for answers by asking again.
             return result
-        for _ in range(_MOST):
+        for _ in range(_MAX_ROUNDS):
             if kind != "input_required":
                 raise BadAnswer(f"answered {method} with a result of the unknown type {str(kind)[:60]!r}")
-            more = await self._inputs(method, result)
-            result = await link.request(method, {**(params or {}), **more}, patience, **options)
+            more = await self._collect_inputs(method, result)
+            result = await session.request(method, {**(params or {}), **more}, deadline, **options)
             kind = result.get("resultType", "complete")
             if kind == "complete":
                 return result
-        raise BadAnswer(f"asked for input more than {_MOST} times during one {method}")
+        raise BadAnswer(f"asked for input more than {_MAX_ROUNDS} times during one {method}")
 
-    async def _inputs(self, method: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    async def _collect_inputs(self, method: str, result: Mapping[str, Any]) -> dict[str, Any]:
         """What the next round carries besides the original parameters: answers, and the state as it came."""
         more: dict[str, Any] = {}
         requests, state = result.get("inputRequests"), result.get("requestState")
         if isinstance(requests, dict) and requests:
             asked = cast("dict[str, Any]", requests)
-            if len(asked) > _MAX_INPUTS:
-                raise BadAnswer(f"asked for {len(asked)} inputs at once; at most {_MAX_INPUTS} are answered")
-            answers = await asyncio.gather(*(self._answer(method, name, one) for name, one in asked.items()))
+            if len(asked) > _MAX_INPUTS_PER_ROUND:
+                raise BadAnswer(
+                    f"asked for {len(asked)} inputs at once; at most {_MAX_INPUTS_PER_ROUND} are answered"
+                )
+            answers = await asyncio.gather(
+                *(self._answer_input(method, name, one) for name, one in asked.items())
+            )
             more["inputResponses"] = dict(zip(asked, answers, strict=True))
         if isinstance(state, str):
             more["requestState"] = state
@@ -61,16 +70,16 @@ class Rounds:
             raise BadAnswer(f"wants input for {method} but does not say which")
         return more
 
-    async def _answer(self, method: str, name: str, asked: object) -> dict[str, Any]:
-        request = cast("dict[str, Any]", asked) if isinstance(asked, dict) else {}
+    async def _answer_input(self, method: str, name: str, input_request: object) -> dict[str, Any]:
+        request = cast("dict[str, Any]", input_request) if isinstance(input_request, dict) else {}
         kind, given = request.get("method"), request.get("params")
         params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
         if self._callbacks.name_inputs:
             meta = params.get("_meta")
             known = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
-            params = {**params, "_meta": {**known, INPUT_NAME: name}}
+            params = {**params, "_meta": {**known, INPUT_NAME_META_KEY: name}}
         try:
             return await self._callbacks.answer(self._server, str(kind), params)
-        except NotOffered:
+        except CapabilityNotOffered:
             cause = f"asked for {str(kind)[:60]} during {method}, which was not offered"
             raise BadAnswer(cause, hint="this needs a client that can answer it") from None

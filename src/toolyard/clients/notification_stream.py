@@ -5,54 +5,54 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final, cast
 
-from toolyard.clients.session import Link, Patience
+from toolyard.clients.session import Deadline, McpSession
 from toolyard.errors import BadAnswer, RpcError, ServerError
 
-__all__ = ["listen"]
+__all__ = ["start_listening"]
 
-_FOREVER: Final = Patience(silence=10 * 365 * 86400.0, cap=10 * 365 * 86400.0)
-_PAUSE = 1.0
-_PAUSE_MOST = 60.0
+_NO_DEADLINE: Final = Deadline(silence=10 * 365 * 86400.0, total=10 * 365 * 86400.0)
+_MIN_RETRY_SECONDS = 1.0
+_MAX_RETRY_SECONDS = 60.0
 
-_CHANGES: Final = {
+_LIST_CHANGED_NOTIFICATIONS: Final = {
     "tools": ("toolsListChanged", "notifications/tools/list_changed"),
     "prompts": ("promptsListChanged", "notifications/prompts/list_changed"),
     "resources": ("resourcesListChanged", "notifications/resources/list_changed"),
 }
 
 
-def listen(link: Link) -> None:
+def start_listening(session: McpSession) -> None:
     """Begin to listen for what this server says that it announces. Ends with the link."""
-    if link.facts is None:
+    if session.handshake_result is None:
         return
-    if not link.facts.modern:
-        link.transport.listen()
+    if not session.handshake_result.modern:
+        session.transport.start_listening()
         return
-    offers = link.facts.capabilities
-    wanted = [kind for kind in _CHANGES if _announces(offers.get(kind))]
+    offers = session.handshake_result.capabilities
+    wanted = [kind for kind in _LIST_CHANGED_NOTIFICATIONS if _has_list_changed(offers.get(kind))]
     if wanted:
-        link.spawn(_subscribe(link, wanted))
+        session.spawn(_run_subscription(session, wanted))
 
 
-def _announces(offer: object) -> bool:
-    return isinstance(offer, dict) and cast("dict[str, Any]", offer).get("listChanged") is True
+def _has_list_changed(capability: object) -> bool:
+    return isinstance(capability, dict) and cast("dict[str, Any]", capability).get("listChanged") is True
 
 
-async def _subscribe(link: Link, kinds: list[str]) -> None:
+async def _run_subscription(session: McpSession, kinds: list[str]) -> None:
     """One subscription, made again whenever its stream ends."""
-    params: dict[str, Any] = {"notifications": {_CHANGES[kind][0]: True for kind in kinds}}
-    pause = _PAUSE
-    while not link.over:
+    params: dict[str, Any] = {"notifications": {_LIST_CHANGED_NOTIFICATIONS[kind][0]: True for kind in kinds}}
+    pause = _MIN_RETRY_SECONDS
+    while not session.is_over:
         started = asyncio.get_running_loop().time()
         try:
-            await link.request("subscriptions/listen", params, _FOREVER)
+            await session.request("subscriptions/listen", params, _NO_DEADLINE)
         except (RpcError, BadAnswer):
             return
         except ServerError:
             pass
         lasted = asyncio.get_running_loop().time() - started
-        pause = _PAUSE if lasted > _PAUSE_MOST else min(pause * 2, _PAUSE_MOST)
+        pause = _MIN_RETRY_SECONDS if lasted > _MAX_RETRY_SECONDS else min(pause * 2, _MAX_RETRY_SECONDS)
         await asyncio.sleep(pause)
         for kind in kinds:
             # Whatever changed while nobody listened was not heard.
-            link.tell_owner(_CHANGES[kind][1], {})
+            session.dispatch_notification(_LIST_CHANGED_NOTIFICATIONS[kind][1], {})

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from toolyard.errors import BadAnswer
-from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, header_params
+from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, find_header_params
 
-__all__ = ["Listing", "collect", "header_rules"]
+__all__ = ["PagedList", "collect_pages", "extract_header_params"]
 
-_PAGES = 1000
-_ITEMS = 100_000
+_MAX_PAGES = 1000
+_MAX_ITEMS = 100_000
 
 
 @dataclass(slots=True)
-class Listing:
+class PagedList:
     """Everything a server lists of one kind, as it published it."""
 
     items: list[dict[str, Any]]
@@ -29,15 +29,15 @@ class Listing:
         return self.items
 
 
-async def collect(
-    method: str, key: str, fetch: Callable[[Mapping[str, Any] | None], Awaitable[Mapping[str, Any]]]
-) -> Listing:
+async def collect_pages(
+    method: str, key: str, fetch_page: Callable[[Mapping[str, Any] | None], Awaitable[Mapping[str, Any]]]
+) -> PagedList:
     """All pages of one list. A cursor that repeats, or no end, stops with a warning and what there is."""
-    listing = Listing([], scope="public")
+    listing = PagedList([], scope="public")
     seen: set[str] = set()
     cursor: str | None = None
-    for _ in range(_PAGES):
-        page = await fetch({"cursor": cursor} if cursor is not None else None)
+    for _ in range(_MAX_PAGES):
+        page = await fetch_page({"cursor": cursor} if cursor is not None else None)
         items = page.get(key)
         if not isinstance(items, list):
             raise BadAnswer(f"answered {method} without a list of {key}")
@@ -46,14 +46,14 @@ async def collect(
         if len(whole) < len(entries):
             listing.warnings.append(f"{method}: an entry that is no object was left out")
         listing.items += whole
-        _hints(listing, page)
+        _merge_cache_hints(listing, page)
         following = page.get("nextCursor")
         if not isinstance(following, str):
             return listing
         if following in seen:
             listing.warnings.append(f"{method} repeats the cursor {following[:60]!r}; stopped there")
             return listing
-        if len(listing.items) >= _ITEMS:
+        if len(listing.items) >= _MAX_ITEMS:
             break
         seen.add(following)
         cursor = following
@@ -61,7 +61,7 @@ async def collect(
     return listing
 
 
-def _hints(listing: Listing, page: Mapping[str, Any]) -> None:
+def _merge_cache_hints(listing: PagedList, page: Mapping[str, Any]) -> None:
     """The cache hints of all pages together: the shortest time, and private if any page is."""
     ttl = page.get("ttlMs")
     if isinstance(ttl, int) and not isinstance(ttl, bool):
@@ -71,14 +71,14 @@ def _hints(listing: Listing, page: Mapping[str, Any]) -> None:
         listing.scope = "private"
 
 
-def header_rules(listing: Listing) -> dict[str, tuple[HeaderParam, ...]]:
+def extract_header_params(listing: PagedList) -> dict[str, tuple[HeaderParam, ...]]:
     """Which tools mirror parameters into headers. A tool that does it wrongly is taken off the list."""
     rules: dict[str, tuple[HeaderParam, ...]] = {}
     kept: list[dict[str, Any]] = []
     for tool in listing.items:
         schema, name = tool.get("inputSchema"), tool.get("name")
         try:
-            params = header_params(cast("dict[str, Any]", schema)) if isinstance(schema, dict) else ()
+            params = find_header_params(cast("dict[str, Any]", schema)) if isinstance(schema, dict) else ()
         except HeaderParamError as error:
             listing.warnings.append(f"tool {str(name)[:100]!r} was left out: {error}")
             continue

@@ -7,20 +7,20 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from toolyard.errors import HttpStatus, RpcError, ServerError, SignInNeeded
-from toolyard.results import redact
-from toolyard.results.readable_json import readable
+from toolyard.results import redact_secrets
+from toolyard.results.readable_json import to_readable_json
 from toolyard.types.server import HttpSpec, Server
 
-__all__ = ["hush", "secrets_of"]
+__all__ = ["find_secrets", "redact_error"]
 
-_SECRET_NAME = re.compile(r"key|token|secret|pass|auth|credential|cookie", re.IGNORECASE)
-_ASSIGNMENT = re.compile(r"[=:](?!//)")
-_PLAIN_HEADERS = {"accept", "accept-language", "content-type", "origin", "referer", "user-agent"}
-_SHORTEST_SECRET = 6
-_DEEPEST = 8
+_SECRET_NAME_PATTERN = re.compile(r"key|token|secret|pass|auth|credential|cookie", re.IGNORECASE)
+_ASSIGNMENT_PATTERN = re.compile(r"[=:](?!//)")
+_NON_SECRET_HEADERS = {"accept", "accept-language", "content-type", "origin", "referer", "user-agent"}
+_MIN_SECRET_CHARACTERS = 6
+_MAX_CAUSE_DEPTH = 8
 
 
-def secrets_of(server: Server) -> tuple[str, ...]:
+def find_secrets(server: Server) -> tuple[str, ...]:
     """Values in a definition that are secrets: headers and query parameters, which are there for that, and
     variables and arguments whose name says so. Of ``Bearer abc`` also ``abc``, since that is what a server
     quotes; of a query parameter also how it stands in the URL."""
@@ -28,23 +28,23 @@ def secrets_of(server: Server) -> tuple[str, ...]:
     if isinstance(spec, HttpSpec):
         from yarl import URL  # which programs do without
 
-        values = [value for key, value in spec.headers.items() if key.lower() not in _PLAIN_HEADERS]
+        values = [value for key, value in spec.headers.items() if key.lower() not in _NON_SECRET_HEADERS]
         for value in spec.query.values():
             values += (value, URL.build(query={"": value}).raw_query_string.removeprefix("="))
     else:
-        values = [value for key, value in spec.env.items() if _SECRET_NAME.search(key)]
-        values += _in_arguments(spec.args)
+        values = [value for key, value in spec.env.items() if _SECRET_NAME_PATTERN.search(key)]
+        values += _find_secret_arguments(spec.args)
     if server.oauth is not None and server.oauth.client_secret:
         values.append(server.oauth.client_secret)
     words = (word for value in values for word in (value, *value.split()[-1:]))
-    return tuple(dict.fromkeys(word for word in words if len(word) >= _SHORTEST_SECRET))
+    return tuple(dict.fromkeys(word for word in words if len(word) >= _MIN_SECRET_CHARACTERS))
 
 
-def _in_arguments(args: Sequence[str]) -> Iterator[str]:
+def _find_secret_arguments(args: Sequence[str]) -> Iterator[str]:
     """As in ``--api-key abc``, ``--token=abc``, ``-e TOKEN=abc`` and ``--header "Authorization: abc"``."""
     for argument, following in pairwise((*args, "")):
-        name, *value = _ASSIGNMENT.split(argument, maxsplit=1)
-        if not _SECRET_NAME.search(name) or " " in name:
+        name, *value = _ASSIGNMENT_PATTERN.split(argument, maxsplit=1)
+        if not _SECRET_NAME_PATTERN.search(name) or " " in name:
             continue
         if value:
             yield value[0].strip()
@@ -52,26 +52,26 @@ def _in_arguments(args: Sequence[str]) -> Iterator[str]:
             yield following
 
 
-def hush(error: BaseException | None, secrets: tuple[str, ...], depth: int = 0) -> None:
+def redact_error(error: BaseException | None, secrets: tuple[str, ...], depth: int = 0) -> None:
     """Take secrets out of an error, and out of those that led to it: a traceback shows them."""
-    if not isinstance(error, ServerError) or depth > _DEEPEST:
+    if not isinstance(error, ServerError) or depth > _MAX_CAUSE_DEPTH:
         return
-    hush(error.__cause__, secrets, depth + 1)
-    hush(error.__context__, secrets, depth + 1)
-    error.cause = redact(error.cause, secrets)
+    redact_error(error.__cause__, secrets, depth + 1)
+    redact_error(error.__context__, secrets, depth + 1)
+    error.cause = redact_secrets(error.cause, secrets)
     error.args = (error.cause,)
     if error.hint is not None:
-        error.hint = redact(error.hint, secrets)
+        error.hint = redact_secrets(error.hint, secrets)
     if isinstance(error, RpcError):
-        error.message = redact(error.message, secrets)
-        told = readable(error.data)
-        if (hushed := redact(told, secrets)) != told:
+        error.message = redact_secrets(error.message, secrets)
+        told = to_readable_json(error.data)
+        if (hushed := redact_secrets(told, secrets)) != told:
             error.data = hushed
     if isinstance(error, HttpStatus):
-        error.body = redact(error.body.decode("utf-8", "replace"), secrets).encode()
+        error.body = redact_secrets(error.body.decode("utf-8", "replace"), secrets).encode()
     if (
         isinstance(error, SignInNeeded)
         and error.challenge
         and any(word in error.challenge for word in secrets)
     ):
-        error.challenge = redact(error.challenge, secrets)
+        error.challenge = redact_secrets(error.challenge, secrets)

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import logging
 
-from toolyard.clients.manager import ClientManager
-from toolyard.types.catalog import Listing, Scope
+from toolyard.clients.manager import ConnectionManager
+from toolyard.types.catalog import CacheScope, RawListing
 from toolyard.types.principal import Principal
 
-__all__ = ["Fetcher"]
+__all__ = ["ToolFetcher"]
 
 log = logging.getLogger("toolyard.catalogue")
 
 
-class Fetcher:
+class ToolFetcher:
     """Lists a server's tools over its connection, making it where there is none."""
 
-    def __init__(self, manager: ClientManager) -> None:
+    def __init__(self, manager: ConnectionManager) -> None:
         self._manager = manager
 
-    async def __call__(self, server_id: str, principal: Principal, chat: str | None = None) -> Listing:
+    async def __call__(self, server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
         """The complete listing. Raises ServerError."""
-        facts = await self._manager.facts(server_id, principal=principal, chat=chat)
+        facts = await self._manager.ensure_connected(server_id, principal=principal, chat=chat)
         if "tools" not in facts.capabilities:
             tools, ttl_ms, scope = [], None, None
         else:
             pages = await self._manager.list_tools(server_id, principal=principal, chat=chat)
-            tools, ttl_ms, scope = pages.items, pages.ttl_ms, Scope(pages.scope)
+            tools, ttl_ms, scope = pages.items, pages.ttl_ms, CacheScope(pages.scope)
         log.info("server '%s' lists %d tools", server_id, len(tools))
-        return Listing(
+        return RawListing(
             tools=tuple(tools),
             server_info=facts.info,
             capabilities=facts.capabilities,

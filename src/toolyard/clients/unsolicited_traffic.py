@@ -21,7 +21,7 @@ class TrafficLimits:
     progress: int = 10_000
     total_bytes: int = 10_000_000
     message_bytes: int = 1_000_000
-    pauses: tuple[float, ...] = (5.0, 15.0, 60.0, 300.0)
+    reconnect_delays: tuple[float, ...] = (5.0, 15.0, 60.0, 300.0)
 
 
 class TrafficMeter:
@@ -32,9 +32,9 @@ class TrafficMeter:
     def __init__(self, limits: TrafficLimits) -> None:
         self._limits = limits
         self._began = float("-inf")
-        self._reset()
+        self._reset_counts()
 
-    def _reset(self) -> None:
+    def _reset_counts(self) -> None:
         self._messages = self._progress = self._bytes = 0
 
     def count(self, size: int, now: float, *, progress: bool = False) -> str | None:
@@ -42,7 +42,7 @@ class TrafficMeter:
         limits = self._limits
         if now - self._began > limits.seconds:
             self._began = now
-            self._reset()
+            self._reset_counts()
         self._bytes += size
         if progress:
             self._progress += 1

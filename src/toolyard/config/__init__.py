@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolyard.config.configuration_diff import Changes, diff
+    from toolyard.config.configuration_diff import ConfigDiff, diff_configurations
     from toolyard.config.data_dir import default_data_dir
     from toolyard.config.example import example_config
-    from toolyard.config.file_approvals import Approval, Approvals, read_approvals
-    from toolyard.config.file_review import Review, ReviewedServer, approve, review
-    from toolyard.config.importers.locations import Place, known_places, project_places
+    from toolyard.config.file_approvals import FileApproval, FileApprovals, read_approvals
+    from toolyard.config.file_review import Review, ReviewedServer, approve_file, review_file
+    from toolyard.config.importers.locations import ClientFile, project_client_files, user_client_files
     from toolyard.config.importers.merge import ImportedServer, ImportPlan, plan_import, write_import
     from toolyard.config.settings.choices import LogFormat, LogLevel, PeopleMode, Registration, WriteTools
     from toolyard.config.settings.sources import load_settings
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SETTINGS",
-    "Approval",
-    "Approvals",
-    "Changes",
+    "ClientFile",
     "ConfigBroken",
     "ConfigChange",
+    "ConfigDiff",
     "Configuration",
+    "FileApproval",
+    "FileApprovals",
     "ImportPlan",
     "ImportedServer",
     "LogFormat",
     "LogLevel",
     "PeopleMode",
-    "Place",
     "Registration",
     "Review",
     "ReviewedServer",
@@ -46,44 +46,44 @@ __all__ = [
     "SettingValue",
     "Settings",
     "WriteTools",
-    "approve",
+    "approve_file",
     "default_data_dir",
-    "diff",
+    "diff_configurations",
     "discover_config_path",
     "example_config",
-    "known_places",
     "load_config",
     "load_settings",
     "parse_config",
     "plan_import",
-    "project_places",
+    "project_client_files",
     "read_approvals",
-    "review",
+    "review_file",
+    "user_client_files",
     "watch_config",
     "write_import",
 ]
 
-_HOMES = {
-    "config.file_approvals": ("Approval", "Approvals", "read_approvals"),
+_EXPORTS_BY_MODULE = {
+    "config.file_approvals": ("FileApproval", "FileApprovals", "read_approvals"),
     "config.data_dir": ("default_data_dir",),
-    "config.configuration_diff": ("Changes", "diff"),
+    "config.configuration_diff": ("ConfigDiff", "diff_configurations"),
     "config.sources.discovery": ("discover_config_path",),
     "config.example": ("example_config",),
     "config.importers.merge": ("ImportPlan", "ImportedServer", "plan_import", "write_import"),
-    "config.importers.locations": ("Place", "known_places", "project_places"),
+    "config.importers.locations": ("ClientFile", "project_client_files", "user_client_files"),
     "config.sources.load": ("load_config", "parse_config"),
-    "config.file_review": ("Review", "ReviewedServer", "approve", "review"),
+    "config.file_review": ("Review", "ReviewedServer", "approve_file", "review_file"),
     "config.settings.choices": ("LogFormat", "LogLevel", "PeopleMode", "Registration", "WriteTools"),
     "config.settings.sources": ("load_settings",),
     "config.settings.table": ("SETTINGS", "Setting", "SettingValue", "Settings"),
     "config.watch": ("ConfigBroken", "ConfigChange", "watch_config"),
     "types.config": ("Configuration",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULE_OF_EXPORT = {name: home for home, names in _EXPORTS_BY_MODULE.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
     """Load the module that a name lives in when it is first asked for: no door needs all of them."""
-    if name not in _HOME_OF:
+    if name not in _MODULE_OF_EXPORT:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"toolyard.{_HOME_OF[name]}"), name)
+    return getattr(import_module(f"toolyard.{_MODULE_OF_EXPORT[name]}"), name)

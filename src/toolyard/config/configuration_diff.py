@@ -9,14 +9,14 @@ from typing import TypeVar
 from toolyard.types.config import Configuration
 from toolyard.types.server import Bundle, Provenance, Server
 
-__all__ = ["Changes", "diff"]
+__all__ = ["ConfigDiff", "diff_configurations"]
 
 T = TypeVar("T", Server, Bundle)
-_ANYWHERE = Provenance("code")
+_NO_PROVENANCE = Provenance("code")
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ConfigDiff:
     """Ids of servers, and of the bundles that are in any way different."""
 
     added: tuple[str, ...] = ()
@@ -28,21 +28,21 @@ class Changes:
         return bool(self.added or self.removed or self.changed or self.bundles)
 
 
-def diff(old: Configuration, new: Configuration) -> Changes:
+def diff_configurations(old: Configuration, new: Configuration) -> ConfigDiff:
     """Compare entry by entry. An entry that only moved to another line has not changed."""
     bundle_ids = dict.fromkeys([*old.bundles, *new.bundles])
-    return Changes(
+    return ConfigDiff(
         added=tuple(key for key in new.servers if key not in old.servers),
         removed=tuple(key for key in old.servers if key not in new.servers),
         changed=tuple(
-            key for key in new.servers if key in old.servers and _differs(key, old.servers, new.servers)
+            key for key in new.servers if key in old.servers and _is_different(key, old.servers, new.servers)
         ),
-        bundles=tuple(key for key in bundle_ids if _differs(key, old.bundles, new.bundles)),
+        bundles=tuple(key for key in bundle_ids if _is_different(key, old.bundles, new.bundles)),
     )
 
 
-def _differs(key: str, old: Mapping[str, T], new: Mapping[str, T]) -> bool:
+def _is_different(key: str, old: Mapping[str, T], new: Mapping[str, T]) -> bool:
     before, after = old.get(key), new.get(key)
     if before is None or after is None:
         return before is not after
-    return replace(before, provenance=_ANYWHERE) != replace(after, provenance=_ANYWHERE)
+    return replace(before, provenance=_NO_PROVENANCE) != replace(after, provenance=_NO_PROVENANCE)

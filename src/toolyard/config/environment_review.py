@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from toolyard.types.visible_text import visible
 
-__all__ = ["ReviewedVariable", "changes_execution", "escape_line", "reviewed_environment"]
+__all__ = ["ReviewedVariable", "escape_line", "is_execution_variable", "review_environment"]
 
-_STARS = "***"
+_SECRET_MASK = "***"
 _EXECUTION_NAMES = frozenset(
     (
         *("PATH", "PATHEXT", "HOME", "USERPROFILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "APPDATA"),
@@ -44,7 +44,7 @@ _EXECUTION_PREFIXES = (
     *("LD_", "DYLD_", "PYTHON", "PERL5", "GIT_", "NPM_CONFIG_", "YARN_", "PNPM_", "BUN_", "DENO_", "UV_"),
     *("PIP_", "PIPX_", "POETRY_", "CONDA_", "CARGO_", "LUA_", "BASH_FUNC_", "DOTNET_", "CORECLR_", "COR_"),
 )
-_HARMLESS = frozenset(
+_HARMLESS_NAMES = frozenset(
     ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONDONTWRITEBYTECODE", "DOTNET_NOLOGO")
 )
 _SECRET_NAME = re.compile(
@@ -55,8 +55,8 @@ _SECRET_VALUE = re.compile(
     r"(?:^|[^\w-])(?:sk-|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|AKIA|eyJ)[\w-]{6,}"
     r"|(?<![\w+=/.-])(?=[\w+=-]*[0-9])(?=[\w+=-]*[A-Za-z])[\w+=-]{24,}+(?![/.])"
 )
-_REFERENCE = re.compile(r"\$\{(?:env:)?[A-Za-z_][A-Za-z0-9_]*\}")
-_USER_INFO = re.compile(r"(://)[^\s/?#@]+@")
+_VARIABLE_REFERENCE = re.compile(r"\$\{(?:env:)?[A-Za-z_][A-Za-z0-9_]*\}")
+_URL_USER_INFO = re.compile(r"(://)[^\s/?#@]+@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +69,20 @@ class ReviewedVariable:
     """Whether programs take it as a command: where to find code, or which code to load."""
 
 
-def reviewed_environment(env: Mapping[str, str]) -> tuple[ReviewedVariable, ...]:
+def review_environment(env: Mapping[str, str]) -> tuple[ReviewedVariable, ...]:
     """Return the variables in their order, with escapes for hidden characters and stars for secrets."""
     return tuple(
-        ReviewedVariable(escape_line(name), escape_line(_shown(name, value)), changes_execution(name))
+        ReviewedVariable(
+            escape_line(name), escape_line(_mask_secret(name, value)), is_execution_variable(name)
+        )
         for name, value in env.items()
     )
 
 
-def changes_execution(name: str) -> bool:
+def is_execution_variable(name: str) -> bool:
     """Tell whether a variable of this name changes which programs or code are run."""
     upper = name.strip().upper()
-    if upper in _HARMLESS:
+    if upper in _HARMLESS_NAMES:
         return False
     return upper in _EXECUTION_NAMES or upper.startswith(_EXECUTION_PREFIXES)
 
@@ -90,10 +92,10 @@ def escape_line(text: str) -> str:
     return visible(text, spaces=True).replace("\t", "\\t").replace("\n", "\\n")
 
 
-def _shown(name: str, value: str) -> str:
+def _mask_secret(name: str, value: str) -> str:
     # Never starred: a path could be written so that it looks like a secret.
-    if not changes_execution(name):
-        literal = _REFERENCE.sub("", value).strip()
+    if not is_execution_variable(name):
+        literal = _VARIABLE_REFERENCE.sub("", value).strip()
         if literal and (_SECRET_NAME.search(name) or _SECRET_VALUE.search(literal)):
-            return _STARS
-    return _USER_INFO.sub(rf"\1{_STARS}@", value)
+            return _SECRET_MASK
+    return _URL_USER_INFO.sub(rf"\1{_SECRET_MASK}@", value)

@@ -14,21 +14,29 @@ from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 
-from toolyard.config.file_reader import decode, read_bytes
-from toolyard.config.file_writer import editing, write_private
+from toolyard.config.file_reader import decode_utf8, read_regular_file
+from toolyard.config.file_writer import lock_for_editing, write_private_file
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError, Problem
 
-__all__ = ["Approval", "Approvals", "approvals_file", "digest", "key_of", "read_approvals", "remember"]
+__all__ = [
+    "FileApproval",
+    "FileApprovals",
+    "approval_key",
+    "approvals_path",
+    "hash_content",
+    "read_approvals",
+    "record_approval",
+]
 
 
-_MAX_RECORD_BYTES = 256 * 1024 * 1024
+_MAX_APPROVALS_FILE_BYTES = 256 * 1024 * 1024
 """The record holds the text of every approved file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Approval:
+class FileApproval:
     """The content of a file that someone has said yes to, and when."""
 
     sha256: str
@@ -37,18 +45,18 @@ class Approval:
 
 
 @dataclass(frozen=True, slots=True)
-class Approvals:
+class FileApprovals:
     """What was approved, by file. ``fault`` says why the record could not be read, where it could not."""
 
-    by_file: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
-    fault: Problem | None = None
+    by_file: Mapping[str, FileApproval] = field(default_factory=dict[str, FileApproval])
+    read_problem: Problem | None = None
 
-    def of(self, path: Path) -> Approval | None:
+    def find(self, path: Path) -> FileApproval | None:
         """The last approval of a file."""
-        return self.by_file.get(key_of(path))
+        return self.by_file.get(approval_key(path))
 
 
-def key_of(path: Path) -> str:
+def approval_key(path: Path) -> str:
     """The absolute path, with links in its folders followed, so that one file has one name.
 
     A link at the end is kept: where it stands decides what its relative paths mean.
@@ -58,23 +66,26 @@ def key_of(path: Path) -> str:
     return os.fsencode(absolute).decode("utf-8", "backslashreplace")
 
 
-def digest(content: bytes) -> str:
+def hash_content(content: bytes) -> str:
     """The hash by which a content is known."""
     return sha256(content).hexdigest()
 
 
-def read_approvals(data_dir: Path) -> Approvals:
+def read_approvals(data_dir: Path) -> FileApprovals:
     """The record. One that is damaged approves nothing."""
-    path = approvals_file(data_dir)
+    path = approvals_path(data_dir)
     if not path.exists():
-        return Approvals()
+        return FileApprovals()
     try:
-        root = read_json(decode(read_bytes(path, most=_MAX_RECORD_BYTES), str(path)), file=str(path)).root
-        return Approvals(MappingProxyType(_entries(root)))
+        root = read_json(
+            decode_utf8(read_regular_file(path, max_bytes=_MAX_APPROVALS_FILE_BYTES), str(path)),
+            file=str(path),
+        ).root
+        return FileApprovals(MappingProxyType(_parse_approvals(root)))
     except (ConfigError, OSError) as error:
         reason = error.problems[0].message if isinstance(error, ConfigError) else str(error)
-        return Approvals(
-            fault=Problem(
+        return FileApprovals(
+            read_problem=Problem(
                 f"the record of approvals cannot be read, so nothing counts as approved: {reason}",
                 file=str(path),
                 hint="approve the files again; the record is then written anew",
@@ -82,35 +93,37 @@ def read_approvals(data_dir: Path) -> Approvals:
         )
 
 
-def remember(path: Path, content: bytes, data_dir: Path) -> None:
+def record_approval(path: Path, content: bytes, data_dir: Path) -> None:
     """Add the approval of ``content`` as that of ``path``. Raises OSError where it cannot be written."""
     import json  # only needed to write
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with editing(approvals_file(data_dir)):
+    with lock_for_editing(approvals_path(data_dir)):
         approvals = dict(read_approvals(data_dir).by_file)
-        approvals[key_of(path)] = Approval(digest(content), decode(content, str(path)), now)
+        approvals[approval_key(path)] = FileApproval(
+            hash_content(content), decode_utf8(content, str(path)), now
+        )
         files = {
             key: {"sha256": approval.sha256, "approvedAt": approval.approved_at, "content": approval.content}
             for key, approval in approvals.items()
         }
         text = json.dumps({"version": 1, "files": files}, indent=2, ensure_ascii=False)
-        write_private(approvals_file(data_dir), f"{text}\n".encode())
+        write_private_file(approvals_path(data_dir), f"{text}\n".encode())
 
 
-def approvals_file(data_dir: Path) -> Path:
+def approvals_path(data_dir: Path) -> Path:
     """Where the record stands."""
     return data_dir / "approvals.json"
 
 
-def _entries(root: JsonValue) -> dict[str, Approval]:
+def _parse_approvals(root: JsonValue) -> dict[str, FileApproval]:
     files = root.get("files") if isinstance(root, dict) else None
-    approvals: dict[str, Approval] = {}
+    approvals: dict[str, FileApproval] = {}
     for path, entry in files.items() if isinstance(files, dict) else ():
         if not isinstance(entry, dict):
             continue
         known, content, when = entry.get("sha256"), entry.get("content"), entry.get("approvedAt")
         if isinstance(known, str) and isinstance(content, str):
-            approvals[path] = Approval(known, content, when if isinstance(when, str) else "")
+            approvals[path] = FileApproval(known, content, when if isinstance(when, str) else "")
     return approvals

@@ -9,14 +9,16 @@ from pathlib import Path
 
 from toolyard.errors import ConfigError, Problem
 
-__all__ = ["MAX_BYTES", "OTHERS_MAX_BYTES", "decode", "read_bytes"]
+__all__ = ["MAX_CLIENT_FILE_BYTES", "MAX_CONFIG_BYTES", "decode_utf8", "read_regular_file"]
 
-MAX_BYTES = 4 * 1024 * 1024
-OTHERS_MAX_BYTES = 8 * MAX_BYTES
+MAX_CONFIG_BYTES = 4 * 1024 * 1024
+MAX_CLIENT_FILE_BYTES = 8 * MAX_CONFIG_BYTES
 """For files of other clients, some of which keep everything that was ever said beside their servers."""
 
 
-def read_bytes(path: Path, *, missing: str | None = None, most: int = MAX_BYTES) -> bytes:
+def read_regular_file(
+    path: Path, *, missing_hint: str | None = None, max_bytes: int = MAX_CONFIG_BYTES
+) -> bytes:
     """The content of a regular file of at most ``most`` bytes.
 
     Raises ConfigError that names the file for anything else: missing (with the hint ``missing``), a
@@ -25,28 +27,28 @@ def read_bytes(path: Path, *, missing: str | None = None, most: int = MAX_BYTES)
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise _error(path, "expected a file, found a directory", "name the file in it")
+            raise _file_error(path, "expected a file, found a directory", "name the file in it")
         if not stat.S_ISREG(status.st_mode):
             hint = "copy it into a file, or pass it in TOOLYARD_CONFIG_JSON"
-            raise _error(path, "expected a regular file, found a pipe, socket or device", hint)
+            raise _file_error(path, "expected a regular file, found a pipe, socket or device", hint)
         # It may have become a pipe since: opening one must not wait for somebody who writes into it.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise _error(path, "the file was replaced while it was opened", "run the command again")
-            content = file.read(most + 1)
+                raise _file_error(path, "the file was replaced while it was opened", "run the command again")
+            content = file.read(max_bytes + 1)
     except OSError as error:
-        raise _os_error(path, error, missing) from error
+        raise _convert_os_error(path, error, missing_hint) from error
     except ValueError as error:
-        raise _error(path, "the path holds a NUL character") from error
-    if len(content) > most:
+        raise _file_error(path, "the path holds a NUL character") from error
+    if len(content) > max_bytes:
         size = max(status.st_size, len(content))
-        message = f"the file has {size:,} bytes; at most {most:,} are read"
-        raise _error(path, message, "is this really a configuration?")
+        message = f"the file has {size:,} bytes; at most {max_bytes:,} are read"
+        raise _file_error(path, message, "is this really a configuration?")
     return content
 
 
-def decode(content: bytes, name: str | None = None) -> str:
+def decode_utf8(content: bytes, name: str | None = None) -> str:
     """UTF-8, with or without a byte order mark. Raises ConfigError that names the line of a bad byte."""
     try:
         return content.decode("utf-8-sig")
@@ -56,15 +58,15 @@ def decode(content: bytes, name: str | None = None) -> str:
         raise ConfigError([problem]) from error
 
 
-def _os_error(path: Path, error: OSError, missing: str | None) -> ConfigError:
+def _convert_os_error(path: Path, error: OSError, missing_hint: str | None) -> ConfigError:
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        return _error(path, "the file does not exist", missing)
+        return _file_error(path, "the file does not exist", missing_hint)
     if error.errno == errno.ELOOP:
-        return _error(path, "symbolic links lead in a circle", "let the link point to a file")
+        return _file_error(path, "symbolic links lead in a circle", "let the link point to a file")
     if isinstance(error, PermissionError):
-        return _error(path, "the file may not be read", "check its owner and permissions")
-    return _error(path, f"the file cannot be read: {error.strerror or type(error).__name__}")
+        return _file_error(path, "the file may not be read", "check its owner and permissions")
+    return _file_error(path, f"the file cannot be read: {error.strerror or type(error).__name__}")
 
 
-def _error(path: Path, message: str, hint: str | None = None) -> ConfigError:
+def _file_error(path: Path, message: str, hint: str | None = None) -> ConfigError:
     return ConfigError([Problem(message, file=str(path), hint=hint)])

@@ -9,25 +9,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from toolyard.config.configuration_diff import diff
+from toolyard.config.configuration_diff import diff_configurations
 from toolyard.config.data_dir import default_data_dir
 from toolyard.config.environment_review import (
     ReviewedVariable,
-    changes_execution,
     escape_line,
-    reviewed_environment,
+    is_execution_variable,
+    review_environment,
 )
-from toolyard.config.file_approvals import Approval, digest, read_approvals, remember
-from toolyard.config.file_reader import decode, read_bytes
+from toolyard.config.file_approvals import FileApproval, hash_content, read_approvals, record_approval
+from toolyard.config.file_reader import decode_utf8, read_regular_file
 from toolyard.config.sources.layers import layer_from_text
-from toolyard.config.sources.merge import assemble
-from toolyard.config.sources.variables import names_in
-from toolyard.config.value_checks import without_user
+from toolyard.config.sources.merge import merge_layers
+from toolyard.config.sources.variables import find_variable_names
+from toolyard.config.value_checks import mask_user_info
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.config import Configuration
 from toolyard.types.server import HttpSpec, Server, StdioSpec
 
-__all__ = ["Review", "ReviewedServer", "approve", "review"]
+__all__ = ["Review", "ReviewedServer", "approve_file", "review_file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,16 @@ class Review:
     """Servers that were approved last time and are gone."""
 
 
-def review(path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None) -> Review:
+def review_file(path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None) -> Review:
     """Read a file without using it. Raises ConfigError where it is missing or wrong."""
     file = Path(os.path.abspath(path))
-    content = read_bytes(file, missing="check the path that was given")
-    configuration = _unexpanded(decode(content, str(file)), str(file))
-    last = read_approvals(_folder(data_dir)).of(file)
-    return _compare(file, digest(content), configuration, last)
+    content = read_regular_file(file, missing_hint="check the path that was given")
+    configuration = _parse_unexpanded(decode_utf8(content, str(file)), str(file))
+    last = read_approvals(_resolve_review_data_dir(data_dir)).find(file)
+    return _build_review(file, hash_content(content), configuration, last)
 
 
-def approve(
+def approve_file(
     path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None, *, sha256: str | None = None
 ) -> Review:
     """Remember the content of a file as approved, and return what was approved.
@@ -86,73 +86,79 @@ def approve(
     for that and for a file that is missing or wrong, and OSError where the record cannot be written.
     """
     file = Path(os.path.abspath(path))
-    content = read_bytes(file, missing="check the path that was given")
-    configuration = _unexpanded(decode(content, str(file)), str(file))
-    found = digest(content)
+    content = read_regular_file(file, missing_hint="check the path that was given")
+    configuration = _parse_unexpanded(decode_utf8(content, str(file)), str(file))
+    found = hash_content(content)
     if sha256 is not None and sha256 != found:
         message = "the file changed after it was shown; nothing was approved"
         raise ConfigError([Problem(message, file=str(file), hint="look at it again")])
-    remember(file, content, _folder(data_dir))
-    return _compare(file, found, configuration, Approval(found, decode(content)))
+    record_approval(file, content, _resolve_review_data_dir(data_dir))
+    return _build_review(file, found, configuration, FileApproval(found, decode_utf8(content)))
 
 
-def _folder(data_dir: str | os.PathLike[str] | None) -> Path:
+def _resolve_review_data_dir(data_dir: str | os.PathLike[str] | None) -> Path:
     return default_data_dir() if data_dir is None else Path(os.path.abspath(data_dir))
 
 
-def _unexpanded(text: str, name: str) -> Configuration:
+def _parse_unexpanded(text: str, name: str) -> Configuration:
     """Checked, with every text as it is written: a layer that is not approved is never expanded."""
     layer = layer_from_text(text, "file", name=name, approved=False)
-    return assemble([layer], {}, unapproved="not approved", whole=False)
+    return merge_layers([layer], {}, unapproved_reason="not approved", complete=False)
 
 
-def _compare(file: Path, found: str, configuration: Configuration, last: Approval | None) -> Review:
-    project = _project_of(file)
-    if last is None:
-        servers = tuple(_reviewed(server, "new", project) for server in configuration.servers.values())
-        return Review(str(file), found, "new", servers)
+def _build_review(
+    file: Path, sha256: str, configuration: Configuration, last_approval: FileApproval | None
+) -> Review:
+    project = _project_folder(file)
+    if last_approval is None:
+        servers = tuple(_review_server(server, "new", project) for server in configuration.servers.values())
+        return Review(str(file), sha256, "new", servers)
     try:
-        before = _unexpanded(last.content, str(file))
+        before = _parse_unexpanded(last_approval.content, str(file))
     except ConfigError:
         before = Configuration()
-    changes = diff(before, configuration)
+    changes = diff_configurations(before, configuration)
     servers = tuple(
-        _reviewed(
+        _review_server(
             server,
             "new" if server.id in changes.added else "changed" if server.id in changes.changed else "same",
             project,
         )
         for server in configuration.servers.values()
     )
-    state = "approved" if last.sha256 == found else "changed"
-    return Review(str(file), found, state, servers, changes.removed)
+    state = "approved" if last_approval.sha256 == sha256 else "changed"
+    return Review(str(file), sha256, state, servers, changes.removed)
 
 
-def _reviewed(server: Server, change: Literal["new", "changed", "same"], project: Path) -> ReviewedServer:
+def _review_server(
+    server: Server, change: Literal["new", "changed", "same"], project: Path
+) -> ReviewedServer:
     spec = server.transport
     # Disabled for want of approval only; one that its entry switches off has no reason.
     enabled = server.enabled or server.disabled_reason is not None
-    variables = tuple(dict.fromkeys(name for text in _texts(server) for name in names_in(text)))
+    variables = tuple(
+        dict.fromkeys(name for text in _expandable_texts(server) for name in find_variable_names(text))
+    )
     seen = ReviewedServer(server.id, enabled, server.trust.value, variables=variables, change=change)
     if isinstance(spec, HttpSpec):
         key = None if server.oauth is None else server.oauth.private_key_file
         return replace(
             seen,
-            address=escape_line(without_user(spec.url)),
-            headers=_names(spec.headers),
+            address=escape_line(mask_user_info(spec.url)),
+            headers=_escape_names(spec.headers),
             key_file=None if key is None else escape_line(key),
         )
     return replace(
         seen,
         command=tuple(map(escape_line, (spec.command, *spec.args))),
         cwd=None if spec.cwd is None else escape_line(spec.cwd),
-        env=_names(spec.env),
-        environment=reviewed_environment(spec.env),
-        project_code=tuple(dict.fromkeys(map(escape_line, _project_code(spec, project)))),
+        env=_escape_names(spec.env),
+        environment=review_environment(spec.env),
+        project_code=tuple(dict.fromkeys(map(escape_line, _find_project_code(spec, project)))),
     )
 
 
-def _project_code(spec: StdioSpec, project: Path) -> Iterator[str]:
+def _find_project_code(spec: StdioSpec, project: Path) -> Iterator[str]:
     """The paths in a command, its working directory and its environment that are inside the project."""
     start = project if spec.cwd is None else project / os.path.expanduser(spec.cwd)
     if spec.cwd is not None and _is_inside(start, project):
@@ -163,7 +169,7 @@ def _project_code(spec: StdioSpec, project: Path) -> Iterator[str]:
             if text and _is_inside(start / os.path.expanduser(text), project):
                 yield text
     for name, value in spec.env.items():
-        if changes_execution(name):
+        if is_execution_variable(name):
             for text in re.split(r"[\s=:;]+", value):
                 if text and _is_inside(start / os.path.expanduser(text), project):
                     yield text
@@ -177,12 +183,12 @@ def _is_inside(path: Path, project: Path) -> bool:
         return False
 
 
-def _project_of(file: Path) -> Path:
+def _project_folder(file: Path) -> Path:
     """The folder that a configuration file was found in."""
     return file.parent.parent if file.parent.name.startswith(".") else file.parent
 
 
-def _texts(server: Server) -> Iterator[str]:
+def _expandable_texts(server: Server) -> Iterator[str]:
     spec, oauth = server.transport, server.oauth
     if isinstance(spec, HttpSpec):
         yield spec.url
@@ -196,5 +202,5 @@ def _texts(server: Server) -> Iterator[str]:
         yield oauth.issuer or ""
 
 
-def _names(texts: Mapping[str, str]) -> tuple[str, ...]:
+def _escape_names(texts: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(map(escape_line, texts))

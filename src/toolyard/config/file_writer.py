@@ -14,28 +14,28 @@ from pathlib import Path
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["editing", "write_new", "write_private", "write_whole"]
+__all__ = ["create_private_file", "lock_for_editing", "write_atomically", "write_private_file"]
 
-_PATIENCE = 10.0
-_LOOK_AGAIN = 0.02
-_MAX_LINKS = 40
+_LOCK_TIMEOUT_SECONDS = 10.0
+_LOCK_POLL_SECONDS = 0.02
+_MAX_SYMLINKS = 40
 
 
-def write_private(path: Path, content: bytes) -> None:
+def write_private_file(path: Path, content: bytes) -> None:
     """As ``write_whole``, readable by its owner only, since it may hold secrets."""
-    write_whole(path, content, 0o600)
+    write_atomically(path, content, 0o600)
 
 
-def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
+def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write ``content`` so that a reader sees the old file or the new one, and nothing between.
 
     A link is followed, so that it stays a link, unless another user made it. A file that is replaced keeps
     its owner, and its permissions as far as ``mode`` allows. Raises OSError where the folder cannot be
     written, and where something else than a file is there.
     """
-    target = _followed(path)
+    target = _resolve_link(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    before = _regular_file(target)
+    before = _stat_regular_file(target)
     if before is not None:
         mode &= stat.S_IMODE(before.st_mode) | stat.S_IRUSR | stat.S_IWUSR
     temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
@@ -45,17 +45,17 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
             file.write(content)
             file.flush()
             if before is not None:
-                _take_over(file.fileno(), before, mode)
+                _copy_ownership(file.fileno(), before, mode)
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    _keep_names(target.parent)
+    _sync_folder(target.parent)
 
 
-def write_new(path: Path, content: bytes) -> None:
+def create_private_file(path: Path, content: bytes) -> None:
     """Create a file that only its owner can read. Raises FileExistsError where anything has that name, even a
     link that leads nowhere."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -63,11 +63,11 @@ def write_new(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    _keep_names(path.parent)
+    _sync_folder(path.parent)
 
 
 @contextmanager
-def editing(path: Path) -> Generator[None]:
+def lock_for_editing(path: Path) -> Generator[None]:
     """Be the only one, of all processes and threads, that reads the file in order to write it. May wait; what
     is done within must be short. Raises TimeoutError where another does not come to an end."""
     if sys.platform == "win32":
@@ -80,16 +80,16 @@ def editing(path: Path) -> Generator[None]:
         yield
         return
     try:
-        _lock(held, folder)
+        _acquire_lock(held, folder)
         yield
     finally:
         os.close(held)
 
 
-def _followed(path: Path) -> Path:
+def _resolve_link(path: Path) -> Path:
     """Return the file that a path leads to. Raises PermissionError for a link that another user made: in a
     folder that several users can write to, it could lead to any file of ours."""
-    for _ in range(_MAX_LINKS):
+    for _ in range(_MAX_SYMLINKS):
         try:
             found = os.lstat(path)
         except FileNotFoundError:
@@ -102,7 +102,7 @@ def _followed(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _regular_file(target: Path) -> os.stat_result | None:
+def _stat_regular_file(target: Path) -> os.stat_result | None:
     """Return the status of the file that is replaced; None where there is none. Raises OSError for a folder,
     a pipe or a device."""
     try:
@@ -114,31 +114,34 @@ def _regular_file(target: Path) -> os.stat_result | None:
     return found
 
 
-def _take_over(handle: int, before: os.stat_result, mode: int) -> None:
+def _copy_ownership(handle: int, replaced: os.stat_result, mode: int) -> None:
     if sys.platform == "win32":
         return
-    if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+    if (replaced.st_uid, replaced.st_gid) != (os.geteuid(), os.getegid()):
         with suppress(OSError):
-            os.fchown(handle, before.st_uid, before.st_gid)
+            os.fchown(handle, replaced.st_uid, replaced.st_gid)
     os.fchmod(handle, mode)
 
 
-def _lock(held: int, folder: str) -> None:
-    ends = time.monotonic() + _PATIENCE
+def _acquire_lock(handle: int, folder: str) -> None:
+    ends = time.monotonic() + _LOCK_TIMEOUT_SECONDS
     while True:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
             if time.monotonic() > ends:
-                why = f"another program has been writing there for over {_PATIENCE:g} s; end it, or try again"
+                why = (
+                    f"another program has been writing there for over {_LOCK_TIMEOUT_SECONDS:g} s; "
+                    "end it, or try again"
+                )
                 raise TimeoutError(errno.ETIMEDOUT, why, folder) from None
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(_LOCK_POLL_SECONDS)
         except OSError:  # Some network file systems have no locks; there nobody waits.
             return
 
 
-def _keep_names(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Have the folder itself on disk: until then a crash may bring the old file back."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)

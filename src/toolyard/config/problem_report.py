@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from toolyard.config.sources.json_document import Document, JsonValue, Steps, path_text
+from toolyard.config.sources.json_document import JsonDocument, JsonPath, JsonValue, format_path
 from toolyard.errors import Problem
 from toolyard.types.server import Provenance
 
-__all__ = ["Report", "kind_of"]
+__all__ = ["ProblemReport", "describe_type"]
 
 
 @dataclass(slots=True)
-class Report:
+class ProblemReport:
     """Collects problems and hints of one source, each with its place, so that all are told at once.
 
     ``name`` is what messages call the source: a file's path, or the variable that held the text.
@@ -21,42 +21,46 @@ class Report:
 
     source: Literal["file", "environment", "overrides", "code"]
     name: str | None = None
-    document: Document | None = None
+    document: JsonDocument | None = None
     problems: list[Problem] = field(default_factory=list[Problem])
     hints: list[Problem] = field(default_factory=list[Problem])
 
-    def problem(self, path: Steps, message: str, *, hint: str | None = None, key: bool = False) -> None:
+    def problem(self, path: JsonPath, message: str, *, hint: str | None = None, at_key: bool = False) -> None:
         """Something that stops the configuration. ``key`` places it at the key instead of its value."""
-        self.problems.append(self._place(path, message, hint, key))
+        self.problems.append(self._build_problem(path, message, hint, at_key))
 
-    def hint(self, path: Steps, message: str, *, hint: str | None = None) -> None:
+    def hint(self, path: JsonPath, message: str, *, hint: str | None = None) -> None:
         """Something that stops nothing."""
-        self.hints.append(self._place(path, message, hint, key=True))
+        self.hints.append(self._build_problem(path, message, hint, at_key=True))
 
-    def provenance(self, path: Steps) -> Provenance:
+    def provenance(self, path: JsonPath) -> Provenance:
         """Where the entry at ``path`` stands."""
         return Provenance(
-            self.source, self.name if self.source == "file" else None, self._line(path, key=True)
+            self.source, self.name if self.source == "file" else None, self._find_line(path, at_key=True)
         )
 
-    def _place(self, path: Steps, message: str, hint: str | None, key: bool) -> Problem:
+    def _build_problem(self, path: JsonPath, message: str, hint: str | None, at_key: bool) -> Problem:
         return Problem(
-            message, file=self.name, line=self._line(path, key=key), path=path_text(path), hint=hint
+            message,
+            file=self.name,
+            line=self._find_line(path, at_key=at_key),
+            path=format_path(path),
+            hint=hint,
         )
 
-    def _line(self, path: Steps, *, key: bool) -> int | None:
+    def _find_line(self, path: JsonPath, *, at_key: bool) -> int | None:
         """The line of the value, or of the nearest thing around it that is there."""
         if self.document is None:
             return None
         while path:
-            position = self.document.position_of(path, key=key)
+            position = self.document.find_position(path, at_key=at_key)
             if position is not None:
                 return position[0]
-            path, key = path[:-1], True
+            path, at_key = path[:-1], True
         return 1
 
 
-def kind_of(value: JsonValue) -> str:
+def describe_type(value: JsonValue) -> str:
     """What a value is, in words, without showing it."""
     match value:
         case None:

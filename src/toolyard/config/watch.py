@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from toolyard.config.configuration_diff import diff
-from toolyard.config.file_approvals import approvals_file, digest
-from toolyard.config.file_reader import read_bytes
-from toolyard.config.sources.discovery import ConfigFile, Origin
-from toolyard.config.sources.load import load_from_file, relocate
+from toolyard.config.configuration_diff import diff_configurations
+from toolyard.config.file_approvals import approvals_path, hash_content
+from toolyard.config.file_reader import read_regular_file
+from toolyard.config.sources.discovery import ConfigFile, ConfigOrigin
+from toolyard.config.sources.load import find_loaded_file, load_from_file
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.config import Configuration
 
-__all__ = ["ConfigBroken", "ConfigChange", "stirs", "watch_config"]
+__all__ = ["ConfigBroken", "ConfigChange", "watch_config", "watch_file"]
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ async def watch_config(
     by cancelling the task that iterates.
     """
     env = dict(os.environ if env is None else env)
-    file, folder = await asyncio.to_thread(relocate, current.file, path, env, cwd, data_dir)
+    file, folder = await asyncio.to_thread(find_loaded_file, current.file, path, env, cwd, data_dir)
 
     def reload() -> Configuration:
         fresh = load_from_file(file, folder, overrides=overrides, env=env)
@@ -75,9 +75,9 @@ async def watch_config(
         return fresh
 
     last, broken, seen = current, False, None
-    async with aclosing(_ticks(file, folder)) as ticks:
+    async with aclosing(_watch_folders(file, folder)) as ticks:
         async for _ in ticks:
-            signature = await asyncio.to_thread(_signature, file, folder)
+            signature = await asyncio.to_thread(_compute_signature, file, folder)
             if signature == seen:
                 continue
             seen = signature
@@ -87,29 +87,29 @@ async def watch_config(
                 broken = True
                 yield ConfigBroken(error, last)
                 continue
-            changes = diff(last, fresh)
+            changes = diff_configurations(last, fresh)
             worth_telling = bool(changes) or broken or fresh.waiting != last.waiting
             last, broken = fresh, False
             if worth_telling:
                 yield ConfigChange(changes.added, changes.removed, changes.changed, changes.bundles, fresh)
 
 
-async def stirs(path: Path) -> AsyncGenerator[None, None]:
+async def watch_file(path: Path) -> AsyncGenerator[None, None]:
     """Come round once a file is watched, whether it is there or not, whenever it may have changed, and every
     few seconds. What is in it, whoever asks looks at. Ends by cancelling the task that iterates."""
-    async with aclosing(_ticks(ConfigFile(path, Origin.EXPLICIT), path.parent)) as ticks:
+    async with aclosing(_watch_folders(ConfigFile(path, ConfigOrigin.EXPLICIT), path.parent)) as ticks:
         async for _ in ticks:
             yield
 
 
-async def _ticks(file: ConfigFile, data_dir: Path) -> AsyncGenerator[None, None]:
+async def _watch_folders(file: ConfigFile, data_dir: Path) -> AsyncGenerator[None, None]:
     """Come round once the folders that matter are watched, whenever one stirs, and every few seconds."""
     # Only a running server watches. The library's own types name trio, which is not installed.
     from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]
     from watchfiles._rust_notify import WatchfilesRustInternalError
 
     while True:
-        scope = await asyncio.to_thread(_scope, file, data_dir)
+        scope = await asyncio.to_thread(_find_watch_scope, file, data_dir)
         events = awatch(
             *scope.folders,
             watch_filter=scope.includes,
@@ -118,10 +118,10 @@ async def _ticks(file: ConfigFile, data_dir: Path) -> AsyncGenerator[None, None]
             yield_on_timeout=True,
         )
         try:
-            async with aclosing(events), _begun(events) as first:
+            async with aclosing(events), _prefetch_event(events) as first:
                 yield
                 await first
-                while scope == await asyncio.to_thread(_scope, file, data_dir):
+                while scope == await asyncio.to_thread(_find_watch_scope, file, data_dir):
                     yield
                     await anext(events)
         except (OSError, WatchfilesRustInternalError):
@@ -130,7 +130,7 @@ async def _ticks(file: ConfigFile, data_dir: Path) -> AsyncGenerator[None, None]
 
 
 @asynccontextmanager
-async def _begun(events: AsyncGenerator[T, None]) -> AsyncGenerator[asyncio.Future[T], None]:
+async def _prefetch_event(events: AsyncGenerator[T, None]) -> AsyncGenerator[asyncio.Future[T], None]:
     """The first event, already waited for: what changes from here on is not missed while one looks."""
     first = asyncio.ensure_future(anext(events))
     try:
@@ -142,32 +142,32 @@ async def _begun(events: AsyncGenerator[T, None]) -> AsyncGenerator[asyncio.Futu
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class _WatchScope:
     """The folders in which a change would show, and the names of the files that matter in them."""
 
     folders: tuple[str, ...]
     names: frozenset[str]
 
-    def includes(self, _: object, changed: str) -> bool:
-        name = os.path.basename(changed)
+    def includes(self, _: object, changed_path: str) -> bool:
+        name = os.path.basename(changed_path)
         return name in self.names or name.startswith("..")  # Kubernetes swaps "..data" behind its links
 
 
-def _scope(file: ConfigFile, data_dir: Path) -> _Scope:
+def _find_watch_scope(file: ConfigFile, data_dir: Path) -> _WatchScope:
     files = {file.path, Path(os.path.realpath(file.path))}
     if file.needs_approval:
-        files.add(approvals_file(data_dir))
+        files.add(approvals_path(data_dir))
     folders = {str(one.parent) for one in files if one.parent.is_dir()}
-    return _Scope(tuple(sorted(folders)), frozenset(one.name for one in files))
+    return _WatchScope(tuple(sorted(folders)), frozenset(one.name for one in files))
 
 
-def _signature(file: ConfigFile, data_dir: Path) -> tuple[str, str]:
-    record = _content(approvals_file(data_dir)) if file.needs_approval else ""
-    return _content(file.path), record
+def _compute_signature(file: ConfigFile, data_dir: Path) -> tuple[str, str]:
+    record = _hash_file(approvals_path(data_dir)) if file.needs_approval else ""
+    return _hash_file(file.path), record
 
 
-def _content(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     try:
-        return digest(read_bytes(path))
+        return hash_content(read_regular_file(path))
     except ConfigError as error:
         return str(error)

@@ -12,17 +12,17 @@ from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.decision import Surface
-from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Bundle, Server
 
-__all__ = ["find_agent", "gateway_caller", "narrowed"]
+__all__ = ["find_agent", "gateway_caller", "limit_scope_to_server"]
 
 
 def gateway_caller(
     agents: Mapping[str, Agent],
     known_bundles: Mapping[str, Bundle],
     *,
-    principal: Principal = LOCAL,
+    principal: Principal = LOCAL_PRINCIPAL,
     scope: TokenScope | None = None,
     agent: str | None = None,
     bundles: Iterable[str] = (),
@@ -35,7 +35,7 @@ def gateway_caller(
     return Caller(principal, surface, known, select_bundles(selected, known_bundles), scope=scope)
 
 
-def narrowed(scope: TokenScope | None, server: Server) -> TokenScope:
+def limit_scope_to_server(scope: TokenScope | None, server: Server) -> TokenScope:
     """The scope of a caller at the address of one server: that server, and nothing that it did not have."""
     name = server.id if server.instance is None else server.instance.slug
     if scope is None:

@@ -18,55 +18,55 @@ import time
 from collections import OrderedDict
 from typing import Any
 
-from toolyard.protocol.pending import Id
+from toolyard.protocol.pending import RequestId
 
-__all__ = ["Cancelling"]
+__all__ = ["CancellableRequests"]
 
-_EARLY = 30.0
+_EARLY_CANCELLATION_SECONDS = 30.0
 """Seconds for which a cancellation waits for its request."""
-_MOST = 64
+_MAX_REMEMBERED_IDS = 64
 """Cancellations that wait, and answered requests that are known; beyond them the oldest are forgotten."""
-_LONG = 128
+_MAX_ID_LENGTH = 128
 """Characters or bits of the ids that are remembered."""
 
 
-class Cancelling:
+class CancellableRequests:
     """Of one session; another one's ids mean nothing here."""
 
     def __init__(self) -> None:
-        self._running: dict[Id, asyncio.Task[Any]] = {}
-        self._early: OrderedDict[Id, float] = OrderedDict()
-        self._answered: OrderedDict[Id, None] = OrderedDict()
+        self._running_tasks: dict[RequestId, asyncio.Task[Any]] = {}
+        self._early_cancellations: OrderedDict[RequestId, float] = OrderedDict()
+        self._answered_ids: OrderedDict[RequestId, None] = OrderedDict()
 
-    def begin(self, id: Id, task: asyncio.Task[Any]) -> None:
+    def begin(self, id: RequestId, task: asyncio.Task[Any]) -> None:
         """A request arrived, and a task answers it. Raises CancelledError where it was cancelled before."""
-        came = self._early.pop(id, None) if self._early else None
-        if came is not None and time.monotonic() - came < _EARLY:
+        came = self._early_cancellations.pop(id, None) if self._early_cancellations else None
+        if came is not None and time.monotonic() - came < _EARLY_CANCELLATION_SECONDS:
             raise asyncio.CancelledError
-        self._running[id] = task
+        self._running_tasks[id] = task
 
-    def end(self, id: Id) -> None:
+    def end(self, id: RequestId) -> None:
         """It is answered, or cancelled."""
-        if self._running.pop(id, None) is not None:
-            _remember(self._answered, id, None)
+        if self._running_tasks.pop(id, None) is not None:
+            _remember_id(self._answered_ids, id, None)
 
-    def cancel(self, id: Id) -> None:
+    def cancel(self, id: RequestId) -> None:
         """The client does not want the answer."""
-        if (task := self._running.get(id)) is not None:
+        if (task := self._running_tasks.get(id)) is not None:
             task.cancel()
-        elif id not in self._answered:
-            _remember(self._early, id, time.monotonic())
+        elif id not in self._answered_ids:
+            _remember_id(self._early_cancellations, id, time.monotonic())
 
     def close(self) -> None:
         """Cancel all that is under way."""
-        for task in list(self._running.values()):
+        for task in list(self._running_tasks.values()):
             task.cancel()
 
 
-def _remember(memory: OrderedDict[Id, Any], id: Id, value: object) -> None:
-    if (len(id) if isinstance(id, str) else id.bit_length()) > _LONG:
+def _remember_id(memory: OrderedDict[RequestId, Any], id: RequestId, value: object) -> None:
+    if (len(id) if isinstance(id, str) else id.bit_length()) > _MAX_ID_LENGTH:
         return
     memory[id] = value
     memory.move_to_end(id)
-    if len(memory) > _MOST:
+    if len(memory) > _MAX_REMEMBERED_IDS:
         memory.popitem(last=False)

@@ -8,18 +8,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from toolyard.config.exporters.toml_tables import table_text
+from toolyard.config.exporters.toml_tables import format_table
 from toolyard.config.sources.json_document import JsonValue
 
-__all__ = ["CLIENTS", "NAME", "Client", "Snippet", "Way", "address", "snippet"]
+__all__ = [
+    "CLIENT_FORMATS",
+    "ENTRY_NAME",
+    "ClientFormat",
+    "ConnectionMethod",
+    "Snippet",
+    "build_snippet",
+    "gateway_url",
+]
 
-NAME = "toolyard"
+ENTRY_NAME = "toolyard"
 """What we are called in the configuration of a client."""
-_TOKEN = "TOOLYARD_TOKEN"
+_TOKEN_VARIABLE = "TOOLYARD_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ConnectionMethod:
     """How a client reaches the gateway: by starting a program, or at an address with or without a token.
 
     ``token`` is written down where it is given; else something stands there for the one that its owner has.
@@ -55,17 +63,17 @@ class Snippet:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ClientFormat:
     """A client: what people call it, the file of a project that it reads, the key that its servers stand
     under, and how an entry of it is made."""
 
     title: str
     file: str
     key: str
-    make: Callable[[Way], dict[str, JsonValue]]
+    make_entry: Callable[[ConnectionMethod], dict[str, JsonValue]]
 
 
-def address(
+def gateway_url(
     base: str,
     *,
     agent: str | None = None,
@@ -81,64 +89,66 @@ def address(
     return f"{base.rstrip('/')}/mcp"
 
 
-def snippet(client: str, way: Way) -> Snippet:
+def build_snippet(client: str, method: ConnectionMethod) -> Snippet:
     """The snippet for a client of ``CLIENTS``. Raises ValueError for a client that cannot go that way."""
-    known = CLIENTS[client]
-    entry, path = known.make(way), (known.key, NAME)
+    known = CLIENT_FORMATS[client]
+    entry, path = known.make_entry(method), (known.key, ENTRY_NAME)
     if known.file.endswith(".toml"):
-        text = table_text(path, entry)
+        text = format_table(path, entry)
     else:
-        text = json.dumps({known.key: {NAME: entry}}, indent=2, ensure_ascii=False)
-    return Snippet(client, known.title, known.file, text, _command(client, way), path, entry)
+        text = json.dumps({known.key: {ENTRY_NAME: entry}}, indent=2, ensure_ascii=False)
+    return Snippet(client, known.title, known.file, text, _build_add_command(client, method), path, entry)
 
 
-def _command(client: str, way: Way) -> str | None:
+def _build_add_command(client: str, way: ConnectionMethod) -> str | None:
     if client != "claude-code":
         return None
     if way.url is None:
-        return f"claude mcp add {NAME} -- {shlex.join(way.command)}"
+        return f"claude mcp add {ENTRY_NAME} -- {shlex.join(way.command)}"
     headers = "".join(f' --header "{name}: {value}"' for name, value in way.headers.items())
-    return f"claude mcp add --transport http {NAME} {shlex.quote(way.url)}{headers}"
+    return f"claude mcp add --transport http {ENTRY_NAME} {shlex.quote(way.url)}{headers}"
 
 
-def _entry(way: Way) -> dict[str, JsonValue]:
+def _make_plain_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
     if way.url is None:
         return {"command": way.command[0], "args": list(way.command[1:])}
     headers: dict[str, JsonValue] = {"headers": way.headers} if way.headers else {}
     return {"url": way.url, **headers}
 
 
-def _typed(way: Way) -> dict[str, JsonValue]:
-    return {"type": "stdio" if way.url is None else "http", **_entry(way)}
+def _make_typed_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
+    return {"type": "stdio" if way.url is None else "http", **_make_plain_entry(way)}
 
 
-def _claude_desktop(way: Way) -> dict[str, JsonValue]:
+def _make_claude_desktop_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
     if way.url is not None:
         raise ValueError("Claude Desktop's file knows programs only; add the address in its settings")
-    return _entry(way)
+    return _make_plain_entry(way)
 
 
-def _opencode(way: Way) -> dict[str, JsonValue]:
+def _make_opencode_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
     if way.url is None:
         return {"type": "local", "command": list(way.command), "enabled": True}
     headers: dict[str, JsonValue] = {"headers": way.headers} if way.headers else {}
     return {"type": "remote", "url": way.url, "enabled": True, **headers}
 
 
-def _codex(way: Way) -> dict[str, JsonValue]:
+def _make_codex_entry(way: ConnectionMethod) -> dict[str, JsonValue]:
     if way.url is None:
-        return _entry(way)
+        return _make_plain_entry(way)
     if way.token is not None:
         return {"url": way.url, "http_headers": way.headers}
-    return {"url": way.url, **({"bearer_token_env_var": _TOKEN} if way.needs_token else {})}
+    return {"url": way.url, **({"bearer_token_env_var": _TOKEN_VARIABLE} if way.needs_token else {})}
 
 
-CLIENTS: Mapping[str, Client] = {
-    "claude-code": Client("Claude Code", ".mcp.json", "mcpServers", _typed),
-    "claude-desktop": Client("Claude Desktop", "claude_desktop_config.json", "mcpServers", _claude_desktop),
-    "codex": Client("Codex", "~/.codex/config.toml", "mcp_servers", _codex),
-    "cursor": Client("Cursor", ".cursor/mcp.json", "mcpServers", _entry),
-    "opencode": Client("opencode", "opencode.json", "mcp", _opencode),
-    "vscode": Client("VS Code", ".vscode/mcp.json", "servers", _typed),
+CLIENT_FORMATS: Mapping[str, ClientFormat] = {
+    "claude-code": ClientFormat("Claude Code", ".mcp.json", "mcpServers", _make_typed_entry),
+    "claude-desktop": ClientFormat(
+        "Claude Desktop", "claude_desktop_config.json", "mcpServers", _make_claude_desktop_entry
+    ),
+    "codex": ClientFormat("Codex", "~/.codex/config.toml", "mcp_servers", _make_codex_entry),
+    "cursor": ClientFormat("Cursor", ".cursor/mcp.json", "mcpServers", _make_plain_entry),
+    "opencode": ClientFormat("opencode", "opencode.json", "mcp", _make_opencode_entry),
+    "vscode": ClientFormat("VS Code", ".vscode/mcp.json", "servers", _make_typed_entry),
 }
 """By the word that names a client."""

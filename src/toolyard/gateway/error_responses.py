@@ -10,40 +10,40 @@ from toolyard.protocol.constants import (
     METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,
 )
-from toolyard.protocol.pending import Failure
+from toolyard.protocol.pending import RpcFailure
 
-__all__ = ["Refusal", "failure_of", "no_method", "no_resource"]
+__all__ = ["RpcErrorResponse", "error_to_failure", "method_not_found", "resource_not_found"]
 
-_OURS = frozenset({HEADER_MISMATCH, UNSUPPORTED_VERSION})
+_GATEWAY_FAULT_CODES = frozenset({HEADER_MISMATCH, UNSUPPORTED_VERSION})
 """Codes that a server sends about the way we speak to it: nothing that its client could mend."""
 
 
-class Refusal(Exception):
+class RpcErrorResponse(Exception):
     """A request that is answered with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
-        self.failure = Failure(code, message, data)
+        self.failure = RpcFailure(code, message, data)
 
 
-def no_method(method: str) -> Refusal:
-    return Refusal(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
+def method_not_found(method: str) -> RpcErrorResponse:
+    return RpcErrorResponse(METHOD_NOT_FOUND, f"Method not found: {method[:200]}")
 
 
-def no_resource(uri: str) -> Refusal:
+def resource_not_found(uri: str) -> RpcErrorResponse:
     """The same for one that there is not and for one that this caller may not see."""
-    return Refusal(INVALID_PARAMS, "Resource not found", {"uri": uri})
+    return RpcErrorResponse(INVALID_PARAMS, "Resource not found", {"uri": uri})
 
 
-def failure_of(error: ToolyardError) -> Failure:
+def error_to_failure(error: ToolyardError) -> RpcFailure:
     """What a client is told of an error of ours, or of a server."""
-    if isinstance(error, RpcError) and error.code not in _OURS:
-        return Failure(error.code, error.message, error.data)
+    if isinstance(error, RpcError) and error.code not in _GATEWAY_FAULT_CODES:
+        return RpcFailure(error.code, error.message, error.data)
     if isinstance(error, ToolRefused):
-        return Failure(INVALID_PARAMS, f"Unknown tool: {error}")
+        return RpcFailure(INVALID_PARAMS, f"Unknown tool: {error}")
     data: dict[str, object] = {"cause": error.cause}
     if isinstance(error, ServerError):
         data = {"kind": error.kind, "server": error.server, **data}
     if error.hint:
         data["hint"] = error.hint
-    return Failure(INTERNAL_ERROR, str(error), data)
+    return RpcFailure(INTERNAL_ERROR, str(error), data)

@@ -8,26 +8,26 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from toolyard import __version__
-from toolyard.clients.deferred_listings import Key
+from toolyard.clients.deferred_listings import DeferredListingKey
 from toolyard.core.composition import Parts
-from toolyard.gateway.client_subscriptions import Hub
-from toolyard.gateway.input_required.approvals import Approvals
-from toolyard.gateway.input_required.remote_calls import Handing, Mail
-from toolyard.gateway.input_required.request_state import Sealer
-from toolyard.gateway.input_required.suspended_call import ParkedCalls
-from toolyard.gateway.surface.list_repair import tool
-from toolyard.gateway.surface.listing_cache import Shelves
+from toolyard.gateway.client_subscriptions import ClientSubscriptions
+from toolyard.gateway.input_required.approvals import CallApprovals
+from toolyard.gateway.input_required.remote_calls import Mailbox, RemoteCalls
+from toolyard.gateway.input_required.request_state import RequestStateSealer
+from toolyard.gateway.input_required.suspended_call import SuspendedCalls
+from toolyard.gateway.surface.list_repair import repair_tool
+from toolyard.gateway.surface.listing_cache import ListingCache
 from toolyard.gateway.upstream import Upstream
-from toolyard.protocol.codec import Written, written
+from toolyard.protocol.codec import JsonFragment, encode_fragment
 from toolyard.types.principal import Principal
 from toolyard.types.tool import Definition
 
-__all__ = ["OURSELVES", "Gateway"]
+__all__ = ["SERVER_INFO", "Gateway"]
 
-OURSELVES: Mapping[str, Any] = {"name": "toolyard", "title": "Toolyard", "version": __version__}
+SERVER_INFO: Mapping[str, Any] = {"name": "toolyard", "title": "Toolyard", "version": __version__}
 """Who we say that we are, where we speak for more than one server."""
 
-_WRITTEN = 50_000
+_MAX_ENCODED_TOOLS = 50_000
 """Tools that are kept as they are sent."""
 
 
@@ -37,75 +37,81 @@ class Gateway:
     def __init__(
         self,
         parts: Parts,
-        sealer: Sealer | None = None,
-        approvals: Approvals | None = None,
-        mail: Mail | None = None,
+        sealer: RequestStateSealer | None = None,
+        approvals: CallApprovals | None = None,
+        mailbox: Mailbox | None = None,
     ) -> None:
         """``approvals`` is what the parts' call path asks, where clients can be asked themselves. ``mail``
         goes to other processes, where there may be some."""
         self.parts = parts
         self.approvals = approvals
-        self.sealer = sealer or Sealer()
+        self.sealer = sealer or RequestStateSealer()
         self.upstream = Upstream(parts.manager)
-        self.parked = ParkedCalls()
-        self.handing = Handing(self.parked, mail, parts.calls.hush)
-        self.shelves = Shelves(parts.manager, self._tell)
+        self.suspended_calls = SuspendedCalls()
+        self.remote_calls = RemoteCalls(self.suspended_calls, mailbox, parts.call_path.redact_error)
+        self.listing_cache = ListingCache(parts.manager, self._notify_clients)
         self.changed: dict[str, float] = {}
         """When servers last said that their tools changed, in seconds since the epoch."""
         # Emptied before anybody is told, so that whoever asks at once gets the new list.
-        self._unheard = parts.manager.hear(self._heard)
-        self._untold = parts.rosters.late.hear(self._came)
-        self.hub = Hub(parts.manager)
-        self.closing = asyncio.Event()
-        self._written: dict[tuple[str, str, bool], tuple[Definition, Written]] = {}
+        self._unsubscribe_notifications = parts.manager.subscribe(self._on_notification)
+        self._unsubscribe_deferred_listings = parts.tool_directory.deferred.subscribe(
+            self._on_deferred_listing
+        )
+        self.client_subscriptions = ClientSubscriptions(parts.manager)
+        self.shutdown = asyncio.Event()
+        self._encoded_tools: dict[tuple[str, str, bool], tuple[Definition, JsonFragment]] = {}
 
-    def written(self, name: str, definition: Definition, *, modern: bool) -> Written:
+    def written(self, name: str, definition: Definition, *, modern: bool) -> JsonFragment:
         """A tool as its server published it, but for the name and what clients of this era could not read;
         written once for all who list it."""
         key = (definition.server_id, name, modern)
-        known = self._written.get(key)
+        known = self._encoded_tools.get(key)
         if known is None or known[0] is not definition:
-            raw = tool(definition.raw, modern=modern)
-            known = (definition, written(raw if raw.get("name") == name else {**raw, "name": name}))
-            if len(self._written) >= _WRITTEN:
-                self._written.clear()
-            self._written[key] = known
+            raw = repair_tool(definition.raw, modern=modern)
+            known = (definition, encode_fragment(raw if raw.get("name") == name else {**raw, "name": name}))
+            if len(self._encoded_tools) >= _MAX_ENCODED_TOOLS:
+                self._encoded_tools.clear()
+            self._encoded_tools[key] = known
         return known[1]
 
-    def servers_changed(self, principal: Principal | None, server_ids: Collection[str]) -> None:
+    def on_servers_changed(self, principal: Principal | None, server_ids: Collection[str]) -> None:
         """Other definitions of these servers count, for one principal or for everyone: whoever watches is
         told, and nothing is kept of those that are gone."""
         gone = {id for id in server_ids if id not in self.parts.manager.servers}
         if gone:
-            self._forget(gone)
-        self.hub.servers_changed(principal, server_ids)
+            self._forget_servers(gone)
+        self.client_subscriptions.notify_servers_changed(principal, server_ids)
 
-    def _forget(self, server_ids: Collection[str]) -> None:
+    def _forget_servers(self, server_ids: Collection[str]) -> None:
         for server_id in server_ids:
             self.changed.pop(server_id, None)
-        for key in [key for key in self._written if key[0] in server_ids]:
-            del self._written[key]
-        self.shelves.forget(server_ids)
-        self.upstream.forget(server_ids)
+        for key in [key for key in self._encoded_tools if key[0] in server_ids]:
+            del self._encoded_tools[key]
+        self.listing_cache.forget_servers(server_ids)
+        self.upstream.forget_servers(server_ids)
 
-    def _heard(self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]) -> None:
-        self.shelves.heard(server_id, principal_id, method, params)
+    def _on_notification(
+        self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]
+    ) -> None:
+        self.listing_cache.on_notification(server_id, principal_id, method, params)
         if method == "notifications/tools/list_changed" and server_id in self.parts.manager.servers:
             self.changed[server_id] = time.time()
 
-    def _tell(self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]) -> None:
-        self.hub.heard(server_id, principal_id, method, params)
+    def _notify_clients(
+        self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]
+    ) -> None:
+        self.client_subscriptions.on_notification(server_id, principal_id, method, params)
 
-    def _came(self, key: Key) -> None:
+    def _on_deferred_listing(self, key: DeferredListingKey) -> None:
         """A server was listed, after somebody had a list without it."""
         principal_id, server_id, _ = key
-        self.hub.servers_changed(Principal(principal_id), (server_id,))
+        self.client_subscriptions.notify_servers_changed(Principal(principal_id), (server_id,))
 
     async def close(self) -> None:
         """End what waits for clients, and the streams that they listen to."""
-        self.closing.set()
-        await self.parked.close()
-        await self.handing.close()
-        self._untold()
-        await self.hub.close()
-        self._unheard()
+        self.shutdown.set()
+        await self.suspended_calls.close()
+        await self.remote_calls.close()
+        self._unsubscribe_deferred_listings()
+        await self.client_subscriptions.close()
+        self._unsubscribe_notifications()

@@ -15,66 +15,66 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from toolyard.clients import ClientManager
-from toolyard.clients.callbacks import Answerer, Callbacks, NotOffered
+from toolyard.clients import ConnectionManager
+from toolyard.clients.callbacks import Callbacks, CapabilityNotOffered, ServerRequestHandler
 from toolyard.clients.connection import Connection
 from toolyard.errors import BadAnswer, ServerError
-from toolyard.gateway.client_request import CURRENT, Request
-from toolyard.gateway.input_required.suspended_call import Parked
-from toolyard.gateway.legacy_session import Session
+from toolyard.gateway.client_request import CURRENT_REQUEST, ClientRequest
+from toolyard.gateway.input_required.suspended_call import SuspendedCall
+from toolyard.gateway.legacy_session import LegacySession
 from toolyard.protocol.codec import encode
-from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Timeouts
 from toolyard.types.status import State
 
-__all__ = ["Upstream", "needs_lane"]
+__all__ = ["Upstream", "needs_dedicated_connection"]
 
-_ROUND = ("inputResponses", "requestState")
+_INPUT_REQUIRED_PARAMS = ("inputResponses", "requestState")
 """Parameters of the modern era's rounds, which a legacy server knows nothing of."""
 
-_SILENT = "silent"
+_NO_CAPABILITIES_KEY = "silent"
 """The key of the connections that told their servers nothing."""
-_TOLD_NOTHING = Callbacks()
-_NOTHING: Mapping[str, Any] = {}
+_NO_CALLBACKS = Callbacks()
+_NO_CAPABILITIES: Mapping[str, Any] = {}
 
-_Kind: TypeAlias = tuple[str, str, bytes]
+_PoolKey: TypeAlias = tuple[str, str, bytes]
 """Server, principal, and what the server was told that its client can do."""
 
 
-def needs_lane(request: Request) -> bool:
+def needs_dedicated_connection(request: ClientRequest) -> bool:
     """Whether a request cannot simply share the usual connection."""
     if request.session is not None:
-        return request.session.has_lanes
+        return request.session.needs_dedicated_connections
     return bool(request.capabilities) or request.log_level is not None
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _DedicatedConnection:
     """A connection for one call at a time."""
 
     key: str
     connection: Connection | None = None
-    holder: Parked | None = None
-    level: tuple[int, str] | None = None
+    call: SuspendedCall | None = None
+    log_level_mark: tuple[int, str] | None = None
     """The level that the server was told, and on which of its connections."""
 
 
 class Upstream:
     """Takes requests to servers."""
 
-    def __init__(self, manager: ClientManager) -> None:
+    def __init__(self, manager: ConnectionManager) -> None:
         self._manager = manager
-        self._free: dict[_Kind, list[_Lane]] = {}
-        self._keys = itertools.count(1)
-        self._levels: dict[tuple[str, str], tuple[int, str]] = {}
+        self._idle_connections: dict[_PoolKey, list[_DedicatedConnection]] = {}
+        self._connection_numbers = itertools.count(1)
+        self._session_log_levels: dict[tuple[str, str], tuple[int, str]] = {}
 
-    async def for_request(
+    async def send_request(
         self,
         server_id: str,
         principal: Principal,
         method: str,
         params: Mapping[str, Any],
-        request: Request,
+        request: ClientRequest,
         *,
         repeatable: bool = False,
         timeouts: Timeouts | None = None,
@@ -82,24 +82,30 @@ class Upstream:
         """The result of what a legacy client wants, or a client that can do nothing for servers. Raises a
         ServerError."""
         session, level, offered = request.session, request.log_level, None
-        if session is None or not session.has_lanes:
+        if session is None or not session.needs_dedicated_connections:
             connection = self._manager.connection(server_id, principal)
             if connection.offers:
-                facts = connection.facts or await connection.ready()
-                connection, offered = self._silent(connection, principal, modern=facts.modern)
+                facts = connection.handshake_result or await connection.ensure_connected()
+                connection, offered = self._connection_without_capabilities(
+                    connection, principal, modern=facts.modern
+                )
         else:
-            CURRENT.set(request)
-            connection = self._manager.lane(server_id, principal, session.key, session.callbacks)
+            CURRENT_REQUEST.set(request)
+            connection = self._manager.dedicated_connection(
+                server_id, principal, session.key, session.callbacks
+            )
             level = session.log_level or "info"
             if session.log_level is not None:
                 key = (session.key, server_id)
-                self._levels[key] = await _tell_level(connection, level, self._levels.get(key))
+                self._session_log_levels[key] = await _set_log_level(
+                    connection, level, self._session_log_levels.get(key)
+                )
         result = await connection.request(
             method,
             params,
             repeatable=repeatable,
             timeouts=timeouts,
-            on_progress=request.progressed if request.progress_token is not None else None,
+            on_progress=request.send_progress if request.progress_token is not None else None,
             meta=request.meta,
             log_level=level,
             capabilities=offered,
@@ -108,89 +114,89 @@ class Upstream:
             raise BadAnswer("wants input, which was not offered", server=server_id)
         return result
 
-    def _silent(
+    def _connection_without_capabilities(
         self, usual: Connection, principal: Principal, *, modern: bool
     ) -> tuple[Connection, Mapping[str, Any] | None]:
         """The connection for a client that can do nothing for servers, where the usual one told its server of
         somebody who can; and what a modern server is told of the client with its request."""
         if modern:
-            return usual, _NOTHING
+            return usual, _NO_CAPABILITIES
         server = usual.server
-        whose = LOCAL if server.shared else principal
-        return self._manager.lane(server.id, whose, _SILENT, _TOLD_NOTHING), None
+        whose = LOCAL_PRINCIPAL if server.shared else principal
+        return self._manager.dedicated_connection(server.id, whose, _NO_CAPABILITIES_KEY, _NO_CALLBACKS), None
 
-    async def for_round(
+    async def send_suspendable_request(
         self,
         server_id: str,
         principal: Principal,
         method: str,
         params: Mapping[str, Any],
-        parked: Parked,
+        call: SuspendedCall,
         *,
         repeatable: bool = False,
         timeouts: Timeouts | None = None,
     ) -> dict[str, Any]:
         """The result of what a modern client wants that can answer questions, or wants logs. It is
         ``input_required`` where a modern server asks. Raises a ServerError."""
-        facts = await self._manager.facts(server_id, principal=principal)
-        if facts.modern and parked.request.log_level is None:
+        facts = await self._manager.ensure_connected(server_id, principal=principal)
+        if facts.modern and call.request.log_level is None:
             connection = self._manager.connection(server_id, principal)
-            return await _send(connection, method, params, parked, repeatable, timeouts)
-        kind = (server_id, principal.id, encode(dict(parked.request.capabilities)))
-        lane, connection = self._take(kind, server_id, principal, parked.request.capabilities)
-        lane.holder = parked
+            return await _send_for_call(connection, method, params, call, repeatable, timeouts)
+        kind = (server_id, principal.id, encode(dict(call.request.capabilities)))
+        lane, connection = self._acquire_connection(kind, server_id, principal, call.request.capabilities)
+        lane.call = call
         try:
-            if (level := parked.request.log_level) is not None:
-                lane.level = await _tell_level(connection, level, lane.level)
+            if (level := call.request.log_level) is not None:
+                lane.log_level_mark = await _set_log_level(connection, level, lane.log_level_mark)
             if not facts.modern:
-                params = {key: params[key] for key in params if key not in _ROUND}
-            result = await _send(connection, method, params, parked, repeatable, timeouts)
+                params = {key: params[key] for key in params if key not in _INPUT_REQUIRED_PARAMS}
+            result = await _send_for_call(connection, method, params, call, repeatable, timeouts)
         except ServerError:
-            self._put(kind, lane)
+            self._release_connection(kind, lane)
             raise
         except BaseException:
             # What was cancelled in the middle may still speak, and must not be taken for the next call.
-            lane.holder = None
-            await self._manager.end_lanes(lane.key)
+            lane.call = None
+            await self._manager.close_dedicated_connections(lane.key)
             raise
-        self._put(kind, lane)
+        self._release_connection(kind, lane)
         return result
 
-    def _take(
-        self, kind: _Kind, server_id: str, principal: Principal, capabilities: Mapping[str, Any]
-    ) -> tuple[_Lane, Connection]:
-        free = self._free.get(kind, [])
+    def _acquire_connection(
+        self, kind: _PoolKey, server_id: str, principal: Principal, capabilities: Mapping[str, Any]
+    ) -> tuple[_DedicatedConnection, Connection]:
+        free = self._idle_connections.get(kind, [])
         while free:
             lane = free.pop()
             if lane.connection is not None and lane.connection.state is not State.CLOSED:
                 return lane, lane.connection
-        lane = _Lane(f"lane-{next(self._keys)}")
-        callbacks = _callbacks(lane, capabilities)
-        lane.connection = self._manager.lane(server_id, principal, lane.key, callbacks)
+        lane = _DedicatedConnection(f"lane-{next(self._connection_numbers)}")
+        callbacks = _make_callbacks(lane, capabilities)
+        lane.connection = self._manager.dedicated_connection(server_id, principal, lane.key, callbacks)
         return lane, lane.connection
 
-    def _put(self, kind: _Kind, lane: _Lane) -> None:
-        lane.holder = None
+    def _release_connection(self, kind: _PoolKey, lane: _DedicatedConnection) -> None:
+        lane.call = None
         if lane.connection is not None and lane.connection.state is not State.CLOSED:
-            self._free.setdefault(kind, []).append(lane)
+            self._idle_connections.setdefault(kind, []).append(lane)
 
-    def forget(self, server_ids: Collection[str]) -> None:
+    def forget_servers(self, server_ids: Collection[str]) -> None:
         """These servers are gone, and their connections closed."""
-        for kind in [kind for kind in self._free if kind[0] in server_ids]:
-            del self._free[kind]
+        for kind in [kind for kind in self._idle_connections if kind[0] in server_ids]:
+            del self._idle_connections[kind]
 
-    async def leave(self, session: Session) -> None:
+    async def close_session(self, session: LegacySession) -> None:
         """A session is over: close its connections."""
-        for key in [key for key in self._levels if key[0] == session.key]:
-            del self._levels[key]
-        await self._manager.end_lanes(session.key)
+        for key in [key for key in self._session_log_levels if key[0] == session.key]:
+            del self._session_log_levels[key]
+        await self._manager.close_dedicated_connections(session.key)
 
 
-async def _send(
+async def _send_for_call(
     connection: Connection,
     method: str,
     params: Mapping[str, Any],
-    parked: Parked,
+    parked: SuspendedCall,
     repeatable: bool,
     timeouts: Timeouts | None,
 ) -> dict[str, Any]:
@@ -202,16 +208,16 @@ async def _send(
         params,
         repeatable=repeatable,
         timeouts=timeouts,
-        on_progress=parked.progressed if wants_progress else None,
+        on_progress=parked.send_progress if wants_progress else None,
         meta=request.meta,
         log_level=request.log_level,
         capabilities=request.capabilities,
     )
 
 
-async def _tell_level(connection: Connection, level: str, told: tuple[int, str] | None) -> tuple[int, str]:
+async def _set_log_level(connection: Connection, level: str, told: tuple[int, str] | None) -> tuple[int, str]:
     """Tell a legacy server which logs are wanted, once for each time that it is connected."""
-    facts = await connection.ready()
+    facts = await connection.ensure_connected()
     now = (connection.status().connects, level)
     if now != told and not facts.modern and "logging" in facts.capabilities:
         # A server that cannot set a level still logs as it likes; what is not wanted is filtered here.
@@ -220,28 +226,28 @@ async def _tell_level(connection: Connection, level: str, told: tuple[int, str] 
     return now
 
 
-def _callbacks(lane: _Lane, capabilities: Mapping[str, Any]) -> Callbacks:
+def _make_callbacks(lane: _DedicatedConnection, capabilities: Mapping[str, Any]) -> Callbacks:
     """What the server of a lane is offered: the client's own capabilities, answered by whoever holds it."""
 
-    def answerer(method: str) -> Answerer | None:
+    def answerer_for(method: str) -> ServerRequestHandler | None:
         if method.partition("/")[0] not in capabilities:
             return None
 
         async def answer(_: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-            if lane.holder is None:
-                raise NotOffered(method)
-            return await lane.holder.ask(method, params)
+            if lane.call is None:
+                raise CapabilityNotOffered(method)
+            return await lane.call.ask_client(method, params)
 
         return answer
 
-    def logged(_: str, params: Mapping[str, Any]) -> None:
-        if lane.holder is not None:
-            lane.holder.request.logged(params)
+    def forward_log(_: str, params: Mapping[str, Any]) -> None:
+        if lane.call is not None:
+            lane.call.request.send_log(params)
 
     return Callbacks(
-        elicitation=answerer("elicitation/create"),
-        sampling=answerer("sampling/createMessage"),
-        roots=answerer("roots/list"),
-        log=logged,
+        elicitation=answerer_for("elicitation/create"),
+        sampling=answerer_for("sampling/createMessage"),
+        roots=answerer_for("roots/list"),
+        log=forward_log,
         offers=dict(capabilities),
     )

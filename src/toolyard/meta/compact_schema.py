@@ -7,15 +7,15 @@ from typing import Any, cast
 
 from toolyard.types.tool import JsonObject
 
-__all__ = ["slim"]
+__all__ = ["make_compact_schema"]
 
-_INNER = ("items", "additionalProperties", "not")
-_MANY = ("anyOf", "oneOf", "allOf", "prefixItems")
-_NAMED = ("properties", "$defs", "definitions", "patternProperties")
-_DEPTH = 32
+_SCHEMA_KEYWORDS = ("items", "additionalProperties", "not")
+_SCHEMA_LIST_KEYWORDS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SCHEMA_MAP_KEYWORDS = ("properties", "$defs", "definitions", "patternProperties")
+_MAX_SCHEMA_DEPTH = 32
 
 
-def slim(schema: JsonObject, depth: int = 0) -> dict[str, Any]:
+def make_compact_schema(schema: JsonObject, depth: int = 0) -> dict[str, Any]:
     """The schema without its dialect, its titles and the word that nothing else is allowed.
 
     What is a property's name is never touched, nor is anything below a depth that no honest schema has.
@@ -26,19 +26,19 @@ def slim(schema: JsonObject, depth: int = 0) -> dict[str, Any]:
             continue
         if key == "additionalProperties" and value is False:
             continue
-        found[key] = _slimmed(key, value, depth + 1) if depth < _DEPTH else value
+        found[key] = _compact_keyword(key, value, depth + 1) if depth < _MAX_SCHEMA_DEPTH else value
     return found
 
 
-def _slimmed(key: str, value: object, depth: int) -> object:
-    if key in _INNER:
-        return _one(value, depth)
-    if key in _NAMED and isinstance(value, Mapping):
-        return {name: _one(each, depth) for name, each in cast("JsonObject", value).items()}
-    if key in _MANY and isinstance(value, list):
-        return [_one(each, depth) for each in cast("list[object]", value)]
+def _compact_keyword(key: str, value: object, depth: int) -> object:
+    if key in _SCHEMA_KEYWORDS:
+        return _compact_subschema(value, depth)
+    if key in _SCHEMA_MAP_KEYWORDS and isinstance(value, Mapping):
+        return {name: _compact_subschema(each, depth) for name, each in cast("JsonObject", value).items()}
+    if key in _SCHEMA_LIST_KEYWORDS and isinstance(value, list):
+        return [_compact_subschema(each, depth) for each in cast("list[object]", value)]
     return value
 
 
-def _one(value: object, depth: int) -> object:
-    return slim(cast("JsonObject", value), depth) if isinstance(value, Mapping) else value
+def _compact_subschema(value: object, depth: int) -> object:
+    return make_compact_schema(cast("JsonObject", value), depth) if isinstance(value, Mapping) else value

@@ -7,49 +7,60 @@ from typing import Any
 
 from toolyard.types.tool import Definition
 
-__all__ = ["META_TOOLS", "MOST_LISTED", "MOST_NAMES", "OWNER", "RESULT_READ"]
+__all__ = ["MAX_DESCRIBED_TOOLS", "MAX_LISTED_TOOLS", "META_SERVER_ID", "META_TOOLS", "RESULT_READ_TOOL"]
 
-OWNER = "toolyard"
+META_SERVER_ID = "toolyard"
 """Stands where a server's id does."""
-MOST_LISTED = 128
-MOST_NAMES = 16
+MAX_LISTED_TOOLS = 128
+MAX_DESCRIBED_TOOLS = 16
 
-_NUMBER: Mapping[str, Any] = {"type": "integer"}
-_TEXT: Mapping[str, Any] = {"type": "string"}
+_INTEGER_SCHEMA: Mapping[str, Any] = {"type": "integer"}
+_STRING_SCHEMA: Mapping[str, Any] = {"type": "string"}
 
 
-def _tool(name: str, description: str, properties: Mapping[str, Any], *required: str) -> Definition:
+def _define_tool(name: str, description: str, properties: Mapping[str, Any], *required: str) -> Definition:
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     if required:
         schema["required"] = list(required)
     raw = {"name": name, "description": description, "inputSchema": schema}
-    return Definition(OWNER, name, description=description, input_schema=schema, raw=raw)
+    return Definition(META_SERVER_ID, name, description=description, input_schema=schema, raw=raw)
 
 
-RESULT_READ = _tool(
+RESULT_READ_TOOL = _define_tool(
     "result_read",
     "Read more of a long result by its handle: from an offset, lines with some words (grep), or a place in "
     "its JSON (path, e.g. $.items[*].id).",
-    {"handle": _TEXT, "offset": _NUMBER, "length": _NUMBER, "grep": _TEXT, "path": _TEXT},
+    {
+        "handle": _STRING_SCHEMA,
+        "offset": _INTEGER_SCHEMA,
+        "length": _INTEGER_SCHEMA,
+        "grep": _STRING_SCHEMA,
+        "path": _STRING_SCHEMA,
+    },
     "handle",
 )
-_CALL = _tool("tools_call", "Call a tool.", {"name": _TEXT, "arguments": {"type": "object"}}, "name")
-_DESCRIBE = _tool(
+_CALL_TOOL = _define_tool(
+    "tools_call", "Call a tool.", {"name": _STRING_SCHEMA, "arguments": {"type": "object"}}, "name"
+)
+_DESCRIBE_TOOL = _define_tool(
     "tools_describe",
     "Which arguments tools take.",
-    {"names": {"type": "array", "items": _TEXT}},
+    {"names": {"type": "array", "items": _STRING_SCHEMA}},
     "names",
 )
-_LIST = _tool(
+_LIST_TOOL = _define_tool(
     "tools_list",
     "List all tools, or one server's.",
-    {"server": _TEXT, "offset": _NUMBER, "limit": _NUMBER},
+    {"server": _STRING_SCHEMA, "offset": _INTEGER_SCHEMA, "limit": _INTEGER_SCHEMA},
 )
-_SEARCH = _tool(
-    "tools_search", "Find tools by what they should do.", {"query": _TEXT, "limit": _NUMBER}, "query"
+_SEARCH_TOOL = _define_tool(
+    "tools_search",
+    "Find tools by what they should do.",
+    {"query": _STRING_SCHEMA, "limit": _INTEGER_SCHEMA},
+    "query",
 )
 
 META_TOOLS: Mapping[str, Definition] = {
-    tool.name: tool for tool in (RESULT_READ, _CALL, _DESCRIBE, _LIST, _SEARCH)
+    tool.name: tool for tool in (RESULT_READ_TOOL, _CALL_TOOL, _DESCRIBE_TOOL, _LIST_TOOL, _SEARCH_TOOL)
 }
 """By name, in the order of the names."""

@@ -7,17 +7,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolyard.net.address_guard import AddressRefused, Guard, is_private
-from toolyard.net.outbound import Net, same_origin
+from toolyard.net.address_guard import AddressGuard, AddressRefused, is_private
+from toolyard.net.outbound import OutboundHttp, is_same_origin
 
 if TYPE_CHECKING:
-    from toolyard.net.http1.response import Answer, NotHttp
+    from toolyard.net.http1.response import HttpProtocolError, HttpResponse
 
-__all__ = ["AddressRefused", "Answer", "Guard", "Net", "NotHttp", "is_private", "same_origin"]
+__all__ = [
+    "AddressGuard",
+    "AddressRefused",
+    "HttpProtocolError",
+    "HttpResponse",
+    "OutboundHttp",
+    "is_private",
+    "is_same_origin",
+]
 
 
 def __getattr__(name: str) -> object:
-    if name not in ("Answer", "NotHttp"):
+    if name not in ("HttpResponse", "HttpProtocolError"):
         raise AttributeError(f"module 'toolyard.net' has no attribute '{name}'")
     from toolyard.net.http1 import response
 

@@ -12,13 +12,13 @@ from typing import Any, cast
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
-__all__ = ["Names"]
+__all__ = ["DaemonThreadResolver"]
 
-_MOST = 256
+_MAX_CONCURRENT_LOOKUPS = 256
 """Lookups at the same time, those included that nobody waits for any more."""
 
 
-class Names(AbstractResolver):
+class DaemonThreadResolver(AbstractResolver):
     """Looks names up as the system does, each in a thread of its own that ends with the process.
 
     The threads of an event loop are few, they do other work too, and a program waits for them when it ends:
@@ -26,52 +26,52 @@ class Names(AbstractResolver):
     """
 
     def __init__(self) -> None:
-        self._threads = _Threads()
+        self._lookup_threads = _LookupThreads()
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """The addresses of a host. Raises OSError."""
         # All that it asks of a loop is these lookups.
-        resolver = ThreadedResolver(cast("asyncio.AbstractEventLoop", self._threads))
+        resolver = ThreadedResolver(cast("asyncio.AbstractEventLoop", self._lookup_threads))
         return await resolver.resolve(host, port, family)
 
     async def close(self) -> None:
         """Nothing is kept."""
 
 
-class _Threads:
+class _LookupThreads:
     """The lookups of an event loop."""
 
     def __init__(self) -> None:
-        self._free = threading.BoundedSemaphore(_MOST)
+        self._free_slots = threading.BoundedSemaphore(_MAX_CONCURRENT_LOOKUPS)
 
     async def getaddrinfo(self, host: str, port: int, **options: Any) -> list[Any]:
-        return await self._run(lambda: socket.getaddrinfo(host, port, **options))
+        return await self._run_lookup(lambda: socket.getaddrinfo(host, port, **options))
 
     async def getnameinfo(self, address: tuple[str, int], flags: int = 0) -> tuple[str, str]:
-        return await self._run(lambda: socket.getnameinfo(address, flags))
+        return await self._run_lookup(lambda: socket.getnameinfo(address, flags))
 
-    async def _run(self, look: Callable[[], Any]) -> Any:
-        if not self._free.acquire(blocking=False):
+    async def _run_lookup(self, lookup: Callable[[], Any]) -> Any:
+        if not self._free_slots.acquire(blocking=False):
             raise socket.gaierror(socket.EAI_AGAIN, "too many names are being looked up")
         loop = asyncio.get_running_loop()
         found: asyncio.Future[Any] = loop.create_future()
 
         def run() -> None:
             try:
-                tell, outcome = found.set_result, look()
+                tell, outcome = found.set_result, lookup()
             except (OSError, ValueError) as error:
                 tell, outcome = found.set_exception, error
             finally:
-                self._free.release()
+                self._free_slots.release()
             with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
-                loop.call_soon_threadsafe(_settle, found, tell, outcome)
+                loop.call_soon_threadsafe(_settle_future, found, tell, outcome)
 
         threading.Thread(target=run, name="toolyard:name", daemon=True).start()
         return await found
 
 
-def _settle(found: asyncio.Future[Any], tell: Callable[[Any], None], outcome: Any) -> None:
+def _settle_future(found: asyncio.Future[Any], tell: Callable[[Any], None], outcome: Any) -> None:
     if not found.done():
         tell(outcome)

@@ -7,19 +7,26 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from toolyard.policy.glob import Matcher, any_of, fits, unused_globs
+from toolyard.policy.glob import NameMatcher, compile_globs, matches_glob, unused_globs
 
-__all__ = ["Patterns", "glob_of", "is_plain", "match", "patterns", "unused_patterns"]
+__all__ = [
+    "ToolPatterns",
+    "compile_patterns",
+    "is_exact_name",
+    "matches_patterns",
+    "strip_deny_prefix",
+    "unused_patterns",
+]
 
-DENY = "!"
+DENY_PREFIX = "!"
 
 
 @dataclass(frozen=True, slots=True)
-class Patterns:
+class ToolPatterns:
     """A compiled list. ``texts`` is None where the list was left out, which means all tools."""
 
     texts: tuple[str, ...] | None
-    runs: tuple[tuple[bool, Matcher], ...]
+    runs: tuple[tuple[bool, NameMatcher], ...]
     """Neighbours of the same sign, the last run first: within a run the order cannot matter."""
 
     def allows(self, name: str) -> bool:
@@ -31,39 +38,41 @@ class Patterns:
                 return allow
         return False
 
-    def deciding(self, name: str) -> str | None:
+    def deciding_pattern(self, name: str) -> str | None:
         """The pattern that decides: the last one that matches; None where none does."""
-        matching = (text for text in reversed(self.texts or ()) if fits(glob_of(text), name))
+        matching = (
+            text for text in reversed(self.texts or ()) if matches_glob(strip_deny_prefix(text), name)
+        )
         return next(matching, None)
 
 
 @lru_cache(maxsize=1024)
-def patterns(texts: tuple[str, ...] | None) -> Patterns:
+def compile_patterns(texts: tuple[str, ...] | None) -> ToolPatterns:
     """The compiled form of a ``tools:`` list; None for one that was left out."""
     runs = [
-        (allow, any_of(tuple(glob_of(text) for text in run)))
-        for allow, run in groupby(texts or (), key=lambda text: not text.startswith(DENY))
+        (allow, compile_globs(tuple(strip_deny_prefix(text) for text in run)))
+        for allow, run in groupby(texts or (), key=lambda text: not text.startswith(DENY_PREFIX))
     ]
-    return Patterns(texts, tuple(reversed(runs)))
+    return ToolPatterns(texts, tuple(reversed(runs)))
 
 
-def match(texts: tuple[str, ...] | None, name: str) -> bool:
+def matches_patterns(texts: tuple[str, ...] | None, name: str) -> bool:
     """Whether a ``tools:`` list lets the tool of this exposed name in."""
-    return patterns(texts).allows(name)
+    return compile_patterns(texts).allows(name)
 
 
 def unused_patterns(texts: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
     """The patterns that match none of the exposed names, in their order."""
     given = tuple(texts)
-    unused = frozenset(unused_globs((glob_of(text) for text in given), names))
-    return tuple(text for text in given if glob_of(text) in unused)
+    unused = frozenset(unused_globs((strip_deny_prefix(text) for text in given), names))
+    return tuple(text for text in given if strip_deny_prefix(text) in unused)
 
 
-def glob_of(text: str) -> str:
+def strip_deny_prefix(text: str) -> str:
     """A pattern without its sign."""
-    return text.removeprefix(DENY)
+    return text.removeprefix(DENY_PREFIX)
 
 
-def is_plain(text: str) -> bool:
+def is_exact_name(text: str) -> bool:
     """Whether a pattern is one tool's name, with or without a sign."""
     return "*" not in text

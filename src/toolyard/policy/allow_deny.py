@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from toolyard.policy.glob import Matcher, any_of, fits
+from toolyard.policy.glob import NameMatcher, compile_globs, matches_glob
 from toolyard.policy.rule import Candidate
-from toolyard.types.decision import Outcome
+from toolyard.types.decision import RuleOutcome
 
-__all__ = ["AllowDeny", "Lists", "allow_deny"]
+__all__ = ["AllowDenyLists", "AllowDenyRule", "build_allow_deny_rule"]
 
 
 @dataclass(frozen=True, slots=True)
-class Lists:
+class AllowDenyLists:
     """The two lists of one entry, and the words for where it stands."""
 
     place: str
@@ -22,14 +22,14 @@ class Lists:
 
 
 @dataclass(frozen=True, slots=True)
-class AllowDeny:
+class AllowDenyRule:
     """Every allowlist must fit and no denylist may: the intersection of one, the union of the other."""
 
     title: str
-    otherwise: Outcome
-    entries: tuple[Lists, ...]
-    allow: tuple[Matcher, ...]
-    deny: Matcher
+    fail_outcome: RuleOutcome
+    entries: tuple[AllowDenyLists, ...]
+    allow: tuple[NameMatcher, ...]
+    deny: NameMatcher
 
     def passes(self, tool: Candidate) -> bool:
         name = tool.definition.name
@@ -40,12 +40,14 @@ class AllowDeny:
 
     def reason(self, tool: Candidate) -> str:
         name = tool.definition.name
-        allowed = [(each.place, _first(each.allow, name)) for each in self.entries if each.allow is not None]
+        allowed = [
+            (each.place, _first_match(each.allow, name)) for each in self.entries if each.allow is not None
+        ]
         for place, glob in allowed:
             if glob is None:
                 return f"allowTools of {place} does not name '{name}'"
         for each in self.entries:
-            glob = _first(each.deny, name)
+            glob = _first_match(each.deny, name)
             if glob is not None:
                 return f"denyTools of {each.place} has '{glob}'"
         return (
@@ -53,17 +55,19 @@ class AllowDeny:
         )
 
 
-def allow_deny(title: str, otherwise: Outcome, entries: Iterable[Lists]) -> AllowDeny:
+def build_allow_deny_rule(
+    title: str, fail_outcome: RuleOutcome, entries: Iterable[AllowDenyLists]
+) -> AllowDenyRule:
     """The rule of several entries that all apply."""
     given = tuple(entries)
-    return AllowDeny(
+    return AllowDenyRule(
         title,
-        otherwise,
+        fail_outcome,
         given,
-        allow=tuple(any_of(each.allow) for each in given if each.allow is not None),
-        deny=any_of(tuple(glob for each in given for glob in each.deny)),
+        allow=tuple(compile_globs(each.allow) for each in given if each.allow is not None),
+        deny=compile_globs(tuple(glob for each in given for glob in each.deny)),
     )
 
 
-def _first(globs: Iterable[str], name: str) -> str | None:
-    return next((glob for glob in globs if fits(glob, name)), None)
+def _first_match(globs: Iterable[str], name: str) -> str | None:
+    return next((glob for glob in globs if matches_glob(glob, name)), None)

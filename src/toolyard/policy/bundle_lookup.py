@@ -17,13 +17,13 @@ def select_bundles(ids: Iterable[str], known: Mapping[str, Bundle]) -> tuple[Bun
     An unknown id must not shrink the selection: an empty one leaves all servers open.
     """
     wanted = tuple(dict.fromkeys(ids))
-    problems = [_unknown(each, known) for each in wanted if each not in known]
+    problems = [_unknown_bundle_problem(each, known) for each in wanted if each not in known]
     if problems:
         raise ConfigError(problems)
     return tuple(known[each] for each in wanted)
 
 
-def _unknown(bundle_id: str, known: Mapping[str, Bundle]) -> Problem:
+def _unknown_bundle_problem(bundle_id: str, known: Mapping[str, Bundle]) -> Problem:
     similar = get_close_matches(bundle_id, known, n=1)
     hint = (
         f"did you mean '{similar[0]}'?" if similar else 'bundles stand under "bundles" of the configuration'

@@ -11,34 +11,34 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TypeAlias
 
-__all__ = ["Matcher", "any_of", "fits", "unused_globs"]
+__all__ = ["NameMatcher", "compile_globs", "matches_glob", "unused_globs"]
 
-Matcher: TypeAlias = Callable[[str], object]
+NameMatcher: TypeAlias = Callable[[str], object]
 """True, in the sense of ``if``, for a name that fits."""
 
 
 @lru_cache(maxsize=4096)
-def any_of(globs: tuple[str, ...]) -> Matcher:
+def compile_globs(globs: tuple[str, ...]) -> NameMatcher:
     """Whether at least one glob fits the whole name. Every text is a glob; an empty list fits nothing."""
     plain = frozenset(glob for glob in globs if "*" not in glob)
-    starred = [_expression(glob) for glob in globs if "*" in glob]
+    starred = [_glob_to_regex(glob) for glob in globs if "*" in glob]
     if not starred:
         return plain.__contains__
     fullmatch = re.compile("|".join(starred), re.DOTALL).fullmatch
     return (lambda name: name in plain or fullmatch(name)) if plain else fullmatch
 
 
-def fits(glob: str, name: str) -> bool:
+def matches_glob(glob: str, name: str) -> bool:
     """Whether one glob fits the whole name."""
-    return bool(any_of((glob,))(name))
+    return bool(compile_globs((glob,))(name))
 
 
 def unused_globs(globs: Iterable[str], names: Iterable[str]) -> tuple[str, ...]:
     """The globs that fit none of the names, in their order."""
     known = tuple(names)
-    return tuple(glob for glob in globs if not any(map(any_of((glob,)), known)))
+    return tuple(glob for glob in globs if not any(map(compile_globs((glob,)), known)))
 
 
-def _expression(glob: str) -> str:
+def _glob_to_regex(glob: str) -> str:
     first, *between, last = (re.escape(piece) for piece in glob.split("*"))
     return first + "".join(f"(?>.*?{piece})" for piece in between if piece) + ".*" + last

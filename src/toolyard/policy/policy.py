@@ -15,11 +15,11 @@ from toolyard.policy.rules.server_state import state_rule
 from toolyard.policy.rules.token_scope import token_rule
 from toolyard.policy.rules.trust import trust_rule
 from toolyard.policy.rules.write_guard import write_rule
-from toolyard.policy.server_policy import Gate
+from toolyard.policy.server_policy import ServerPolicy
 from toolyard.types.account import TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.decision import Surface, WriteTools
-from toolyard.types.server import NATIVE, Bundle, Server
+from toolyard.types.server import NATIVE_SERVER_ID, Bundle, Server
 from toolyard.types.status import State
 
 __all__ = ["Policy"]
@@ -58,13 +58,15 @@ class Policy:
         chosen = None if choice is None else frozenset(choice)
         return cls(surface, write_tools, tuple(bundles), agent, chosen, scope, chat)
 
-    def gate(self, server: Server, state: State, *, instance_filter: Iterable[str] | None = None) -> Gate:
+    def compile_server_policy(
+        self, server: Server, state: State, *, instance_filter: Iterable[str] | None = None
+    ) -> ServerPolicy:
         """The chain for one server's tools, in the order of the design.
 
         Approval, rate and size limits are met at the call and join the decision there, by ``Decision.then``.
         """
         own = tuple(each for each in self.bundles if each.server_id == server.id)
-        return Gate.of(
+        return ServerPolicy.from_rules(
             (
                 state_rule(server, state),
                 DefinitionRule(),
@@ -72,7 +74,7 @@ class Policy:
                 trust_rule(server, self.surface, own),
                 server_rule(server),
                 native_rule(self.chat)
-                if server.id == NATIVE
+                if server.id == NATIVE_SERVER_ID
                 else bundles_rule(server.id, self.bundles, self.surface),
                 agent_rule(self.agent, self.surface),
                 instance_rule(instance_filter),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from toolyard.types.decision import Outcome
+from toolyard.types.decision import RuleOutcome
 from toolyard.types.tool import Definition
 
-__all__ = ["Always", "Candidate", "Rule"]
+__all__ = ["Candidate", "ConstantRule", "Rule"]
 
 
 class Candidate(NamedTuple):
@@ -31,7 +31,7 @@ class Rule(Protocol):
     def title(self) -> str: ...
 
     @property
-    def otherwise(self) -> Outcome: ...
+    def fail_outcome(self) -> RuleOutcome: ...
 
     def passes(self, tool: Candidate) -> bool: ...
 
@@ -39,15 +39,15 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Always:
+class ConstantRule:
     """A rule that says the same about every tool of the server: ``otherwise``, which may be a pass."""
 
     title: str
-    otherwise: Outcome
+    fail_outcome: RuleOutcome
     because: str
 
     def passes(self, tool: Candidate) -> bool:
-        return self.otherwise is Outcome.PASS
+        return self.fail_outcome is RuleOutcome.PASS
 
     def reason(self, tool: Candidate) -> str:
         return self.because

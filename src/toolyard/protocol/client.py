@@ -8,28 +8,30 @@ from enum import Enum
 from typing import Any, cast
 
 from toolyard.protocol.constants import (
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
-    LEGACY,
-    LEGACY_LATEST,
-    LOG_LEVEL,
-    MODERN,
-    MODERN_CODES,
-    MODERN_LATEST,
-    PROTOCOL_VERSION,
-    SERVER_INFO,
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    LATEST_LEGACY_VERSION,
+    LATEST_MODERN_VERSION,
+    LEGACY_VERSIONS,
+    LOG_LEVEL_KEY,
+    MODERN_ERROR_CODES,
+    MODERN_VERSIONS,
+    PROTOCOL_VERSION_KEY,
+    SERVER_INFO_KEY,
     UNSUPPORTED_VERSION,
 )
-from toolyard.protocol.pending import Failure
+from toolyard.protocol.pending import RpcFailure
 
-__all__ = ["Facts", "Speaker", "Verdict", "judge_probe", "read_initialize"]
+__all__ = ["HandshakeResult", "ProbeResult", "RequestBuilder", "interpret_probe", "parse_initialize_result"]
 
-_RESERVED = frozenset({"progressToken", PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL})
+_RESERVED_META_KEYS = frozenset(
+    {"progressToken", PROTOCOL_VERSION_KEY, CLIENT_INFO_KEY, CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY}
+)
 """Keys of ``_meta`` that tell who speaks and how; only the speaker sets them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HandshakeResult:
     """What a server said about itself when the conversation began."""
 
     version: str
@@ -39,7 +41,7 @@ class Facts:
     instructions: str | None = None
 
 
-class Verdict(Enum):
+class ProbeResult(Enum):
     """What the answer to a probe says about a server's era, where it is not modern facts."""
 
     LEGACY = "legacy"
@@ -48,31 +50,31 @@ class Verdict(Enum):
     """It is modern, but of no revision that we speak."""
 
 
-class Speaker:
+class RequestBuilder:
     """Stamps requests for one server: version, identity and capabilities, in the way of its era."""
 
     __slots__ = ("_meta", "capabilities", "info", "modern", "version")
 
     def __init__(
-        self, info: Mapping[str, Any], capabilities: Mapping[str, Any], version: str = MODERN_LATEST
+        self, info: Mapping[str, Any], capabilities: Mapping[str, Any], version: str = LATEST_MODERN_VERSION
     ) -> None:
         self.info = dict(info)
         self.capabilities = dict(capabilities)
-        self.adopt(version)
+        self.set_version(version)
 
-    def adopt(self, version: str) -> None:
+    def set_version(self, version: str) -> None:
         """Speak this revision from now on."""
         self.version = version
-        self.modern = version not in LEGACY
+        self.modern = version not in LEGACY_VERSIONS
         self._meta: dict[str, Any] = {}
         if self.modern:
             self._meta = {
-                PROTOCOL_VERSION: version,
-                CLIENT_INFO: self.info,
-                CLIENT_CAPABILITIES: self.capabilities,
+                PROTOCOL_VERSION_KEY: version,
+                CLIENT_INFO_KEY: self.info,
+                CLIENT_CAPABILITIES_KEY: self.capabilities,
             }
 
-    def params(
+    def build_params(
         self,
         params: Mapping[str, Any] | None,
         *,
@@ -89,16 +91,16 @@ class Speaker:
         """
         stamp = dict(self._meta)
         if self.modern and capabilities is not None:
-            stamp[CLIENT_CAPABILITIES] = capabilities
+            stamp[CLIENT_CAPABILITIES_KEY] = capabilities
         if progress_token is not None:
             stamp["progressToken"] = progress_token
         if self.modern and log_level is not None:
-            stamp[LOG_LEVEL] = log_level
+            stamp[LOG_LEVEL_KEY] = log_level
         own: object = params.get("_meta") if params else None
         for keys in (meta, own):
             if isinstance(keys, Mapping):
                 given = cast("Mapping[str, Any]", keys)
-                stamp = {**{key: given[key] for key in given if key not in _RESERVED}, **stamp}
+                stamp = {**{key: given[key] for key in given if key not in _RESERVED_META_KEYS}, **stamp}
         if stamp:
             return {**(params or {}), "_meta": stamp}
         return {key: params[key] for key in params if key != "_meta"} if params is not None else None
@@ -106,7 +108,7 @@ class Speaker:
     def initialize_params(self) -> dict[str, Any]:
         """The handshake of the legacy era."""
         return {
-            "protocolVersion": self.version if self.version in LEGACY else LEGACY_LATEST,
+            "protocolVersion": self.version if self.version in LEGACY_VERSIONS else LATEST_LEGACY_VERSION,
             "capabilities": legacy_capabilities(self.capabilities),
             "clientInfo": self.info,
         }
@@ -117,49 +119,59 @@ def legacy_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in capabilities.items() if key != "extensions"}
 
 
-def judge_probe(result: Mapping[str, Any] | None, failure: Failure | None) -> Facts | Verdict | str:
+def interpret_probe(
+    result: Mapping[str, Any] | None, failure: RpcFailure | None
+) -> HandshakeResult | ProbeResult | str:
     """What ``server/discover`` tells: facts of a modern server, a verdict, or a version to ask again with.
 
     Only positive evidence counts as modern. Anything else is a legacy server.
     """
     if result is not None:
-        versions = _strings(result.get("supportedVersions"))
+        versions = _filter_strings(result.get("supportedVersions"))
         if versions is None or not isinstance(result.get("capabilities"), dict):
-            return Verdict.LEGACY
-        shared = next((version for version in MODERN if version in versions), None)
+            return ProbeResult.LEGACY
+        shared = next((version for version in MODERN_VERSIONS if version in versions), None)
         if shared is None:
-            return Verdict.LEGACY if any(v in LEGACY for v in versions) else Verdict.INCOMPATIBLE
+            return (
+                ProbeResult.LEGACY
+                if any(v in LEGACY_VERSIONS for v in versions)
+                else ProbeResult.INCOMPATIBLE
+            )
         meta = result.get("_meta")
-        info = cast("dict[str, Any]", meta).get(SERVER_INFO) if isinstance(meta, dict) else None
-        return _facts(shared, True, info or result.get("serverInfo"), result)
-    if failure is None or failure.code not in MODERN_CODES:
-        return Verdict.LEGACY
+        info = cast("dict[str, Any]", meta).get(SERVER_INFO_KEY) if isinstance(meta, dict) else None
+        return _build_handshake_result(shared, True, info or result.get("serverInfo"), result)
+    if failure is None or failure.code not in MODERN_ERROR_CODES:
+        return ProbeResult.LEGACY
     if failure.code != UNSUPPORTED_VERSION:
         # It knows the codes of the modern era, so it is modern; it dislikes something else about us.
-        return Verdict.INCOMPATIBLE
+        return ProbeResult.INCOMPATIBLE
     data: object = failure.data
-    supported = _strings(cast("dict[str, Any]", data).get("supported")) if isinstance(data, dict) else None
+    supported = (
+        _filter_strings(cast("dict[str, Any]", data).get("supported")) if isinstance(data, dict) else None
+    )
     if supported is None:
-        return Verdict.LEGACY
-    shared = next((version for version in MODERN if version in supported), None)
+        return ProbeResult.LEGACY
+    shared = next((version for version in MODERN_VERSIONS if version in supported), None)
     if shared is not None:
         return shared
-    return Verdict.LEGACY if any(v in LEGACY for v in supported) else Verdict.INCOMPATIBLE
+    return ProbeResult.LEGACY if any(v in LEGACY_VERSIONS for v in supported) else ProbeResult.INCOMPATIBLE
 
 
-def read_initialize(result: Mapping[str, Any]) -> Facts | str:
+def parse_initialize_result(result: Mapping[str, Any]) -> HandshakeResult | str:
     """The facts in an ``initialize`` result, or a sentence that says why it is none."""
     version = result.get("protocolVersion")
     if not isinstance(version, str):
         return "its answer to initialize has no protocolVersion"
-    if version not in LEGACY and version not in MODERN:
+    if version not in LEGACY_VERSIONS and version not in MODERN_VERSIONS:
         return f"it speaks protocol version {version[:40]!r}, which we do not"
-    return _facts(version, version in MODERN, result.get("serverInfo"), result)
+    return _build_handshake_result(version, version in MODERN_VERSIONS, result.get("serverInfo"), result)
 
 
-def _facts(version: str, modern: bool, info: object, result: Mapping[str, Any]) -> Facts:
+def _build_handshake_result(
+    version: str, modern: bool, info: object, result: Mapping[str, Any]
+) -> HandshakeResult:
     capabilities, instructions = result.get("capabilities"), result.get("instructions")
-    return Facts(
+    return HandshakeResult(
         version,
         modern,
         cast("dict[str, Any]", info) if isinstance(info, dict) else {},
@@ -168,7 +180,7 @@ def _facts(version: str, modern: bool, info: object, result: Mapping[str, Any]) 
     )
 
 
-def _strings(value: object) -> list[str] | None:
+def _filter_strings(value: object) -> list[str] | None:
     if not isinstance(value, list):
         return None
     items = cast("list[object]", value)

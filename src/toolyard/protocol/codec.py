@@ -11,37 +11,37 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 import orjson
 
-from toolyard.protocol.byte_buffer import LARGE, Raw
+from toolyard.protocol.byte_buffer import LARGE_MESSAGE_BYTES, MessageBytes
 
-__all__ = ["Written", "decode", "encode", "written"]
+__all__ = ["JsonFragment", "decode", "encode", "encode_fragment"]
 
-Written: TypeAlias = orjson.Fragment
+JsonFragment: TypeAlias = orjson.Fragment
 """A JSON value that is written already; it may stand wherever ``encode`` takes one."""
 
-_DIGITS = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
-_LONG_NUMBER = b"0" * 19
-_STEP = 6
-_PIECE = 64 * 1024
-_FEW = 1000
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_DIGIT_MASK_TABLE = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
+_LONG_NUMBER_MASK = b"0" * 19
+_DIGIT_SAMPLE_STEP = 6
+_SCAN_WINDOW_BYTES = 64 * 1024
+_MAX_INSPECTED_VALUES = 1000
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def decode(data: Raw) -> Any:
+def decode(data: MessageBytes) -> Any:
     """Read one JSON value; raises ValueError where there is none.
 
     orjson turns integers beyond 64 bits into floats, so a text that may hold one is read by the
     standard library, which keeps them exact. What orjson refuses and JSON allows (a lone surrogate
     escape) is read with the broken character replaced.
     """
-    large = len(data) > LARGE
-    if large or not may_hold_long_number(data):
+    large = len(data) > LARGE_MESSAGE_BYTES
+    if large or not may_contain_long_number(data):
         try:
             value = orjson.loads(data)
         except orjson.JSONDecodeError:
-            if b"\\u" not in bytes(data) and not (large and may_hold_long_number(data)):
+            if b"\\u" not in bytes(data) and not (large and may_contain_long_number(data)):
                 raise ValueError("not JSON") from None
         else:
-            if not large or _is_exact(value) or not may_hold_long_number(data):
+            if not large or _is_exact(value) or not may_contain_long_number(data):
                 return value
             del value  # It is large, and about to be made once more.
     return decode_exactly(data)
@@ -52,7 +52,7 @@ def _is_exact(value: Any) -> bool:
 
     Most large messages are one long text. To look at what was read spares a way through all of its memory.
     """
-    left, waiting = _FEW, [value]
+    left, waiting = _MAX_INSPECTED_VALUES, [value]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
@@ -70,28 +70,32 @@ def _is_exact(value: Any) -> bool:
     return True
 
 
-def may_hold_long_number(data: Raw) -> bool:
-    if len(data) <= _PIECE:
-        return _LONG_NUMBER in bytes(data).translate(_DIGITS)
+def may_contain_long_number(data: MessageBytes) -> bool:
+    if len(data) <= _SCAN_WINDOW_BYTES:
+        return _LONG_NUMBER_MASK in bytes(data).translate(_DIGIT_MASK_TABLE)
     # In pieces that stay in the processor's cache; each overlaps the next by what a number could straddle.
     view = memoryview(data)
     return any(
-        _piece_may_hold_long_number(bytearray(view[start : start + _PIECE + len(_LONG_NUMBER) - 1]))
-        for start in range(0, len(view), _PIECE)
+        _window_may_contain_long_number(
+            bytearray(view[start : start + _SCAN_WINDOW_BYTES + len(_LONG_NUMBER_MASK) - 1])
+        )
+        for start in range(0, len(view), _SCAN_WINDOW_BYTES)
     )
 
 
-def _piece_may_hold_long_number(piece: bytearray) -> bool:
+def _window_may_contain_long_number(piece: bytearray) -> bool:
     # So many digits in a row are met several times even in long steps, which little else is.
-    met = _LONG_NUMBER[: len(_LONG_NUMBER) // _STEP]
-    return met in piece[::_STEP].translate(_DIGITS) and _LONG_NUMBER in piece.translate(_DIGITS)
+    met = _LONG_NUMBER_MASK[: len(_LONG_NUMBER_MASK) // _DIGIT_SAMPLE_STEP]
+    return met in piece[::_DIGIT_SAMPLE_STEP].translate(
+        _DIGIT_MASK_TABLE
+    ) and _LONG_NUMBER_MASK in piece.translate(_DIGIT_MASK_TABLE)
 
 
-def decode_exactly(data: Raw) -> Any:
+def decode_exactly(data: MessageBytes) -> Any:
     text = str(data, "utf-8")
     try:
-        value = json.loads(text, parse_float=_finite, parse_constant=_no_constant)
-        if _SURROGATE.search(text) is None:
+        value = json.loads(text, parse_float=_parse_finite_float, parse_constant=_reject_constant)
+        if _SURROGATE_ESCAPE.search(text) is None:
             return value
         whole = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
         return json.loads(whole.decode("utf-16", "replace"))
@@ -99,14 +103,14 @@ def decode_exactly(data: Raw) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def _finite(text: str) -> float:
+def _parse_finite_float(text: str) -> float:
     number = float(text)
     if math.isinf(number):
         raise ValueError("a number that is too large")
     return number
 
 
-def _no_constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
@@ -121,7 +125,7 @@ def encode(message: object) -> bytes:
         return _encode_exactly(message)
 
 
-def written(value: object) -> Written:
+def encode_fragment(value: object) -> JsonFragment:
     """Write a value once, to be put into many messages. Raises TypeError for what is no JSON."""
     return orjson.Fragment(encode(value))
 
@@ -129,19 +133,21 @@ def written(value: object) -> Written:
 def _encode_exactly(message: object) -> bytes:
     try:
         try:
-            text = _text(message)
+            text = _dump_compact(message)
         except RecursionError:
-            text = "".join(_piece_by_piece(message))
+            text = "".join(_iter_encoded_pieces(message))
     except ValueError as error:
         raise TypeError(f"not JSON: {error}") from None
     return text.encode("utf-8", "replace")
 
 
-def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_read_again)
+def _dump_compact(value: object) -> str:
+    return json.dumps(
+        value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_decode_fragment
+    )
 
 
-def _piece_by_piece(message: object) -> Iterator[str]:
+def _iter_encoded_pieces(message: object) -> Iterator[str]:
     """For what nests as deeply as it can be read, which is deeper than the libraries write."""
     opened: list[tuple[Iterator[tuple[str, object]], str]] = [(iter((("", message),)), "")]
     while opened:
@@ -154,24 +160,24 @@ def _piece_by_piece(message: object) -> Iterator[str]:
         before, value = entry
         if isinstance(value, dict):
             yield before + "{"
-            opened.append((_fields(cast("dict[str, object]", value)), "}"))
+            opened.append((_iter_members(cast("dict[str, object]", value)), "}"))
         elif isinstance(value, list):
             yield before + "["
-            opened.append((zip(_commas(), cast("list[object]", value), strict=False), "]"))
+            opened.append((zip(_iter_separators(), cast("list[object]", value), strict=False), "]"))
         else:
-            yield before + _text(value)
+            yield before + _dump_compact(value)
 
 
-def _fields(value: dict[str, object]) -> Iterator[tuple[str, object]]:
-    for comma, (key, field) in zip(_commas(), value.items(), strict=False):
-        yield f"{comma}{_text(key)}:", field
+def _iter_members(value: dict[str, object]) -> Iterator[tuple[str, object]]:
+    for comma, (key, field) in zip(_iter_separators(), value.items(), strict=False):
+        yield f"{comma}{_dump_compact(key)}:", field
 
 
-def _commas() -> Iterator[str]:
+def _iter_separators() -> Iterator[str]:
     return itertools.chain(("",), itertools.repeat(","))
 
 
-def _read_again(value: object) -> Any:
+def _decode_fragment(value: object) -> Any:
     if isinstance(value, orjson.Fragment):
         return decode_exactly(orjson.dumps(value))
     raise TypeError(f"{type(value).__name__} is no JSON")

@@ -5,41 +5,41 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "CLIENT_CAPABILITIES",
-    "CLIENT_INFO",
+    "CLIENT_CAPABILITIES_KEY",
+    "CLIENT_INFO_KEY",
     "HEADER_MISMATCH",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
     "INVALID_REQUEST",
-    "LEGACY",
-    "LEGACY_LATEST",
-    "LOG_LEVEL",
+    "LATEST_LEGACY_VERSION",
+    "LATEST_MODERN_VERSION",
+    "LEGACY_VERSIONS",
     "LOG_LEVELS",
+    "LOG_LEVEL_KEY",
     "METHOD_NOT_FOUND",
     "MISSING_CAPABILITY",
-    "MODERN",
-    "MODERN_CODES",
-    "MODERN_LATEST",
+    "MODERN_ERROR_CODES",
+    "MODERN_VERSIONS",
     "PARSE_ERROR",
-    "PROTOCOL_VERSION",
-    "SERVER_INFO",
-    "SUBSCRIPTION_ID",
+    "PROTOCOL_VERSION_KEY",
+    "SERVER_INFO_KEY",
+    "SUBSCRIPTION_ID_KEY",
     "UNSUPPORTED_VERSION",
 ]
 
-LEGACY: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+LEGACY_VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Revisions that begin with an ``initialize`` handshake, newest first."""
-MODERN: Final = ("2026-07-28",)
+MODERN_VERSIONS: Final = ("2026-07-28",)
 """Revisions in which every request carries its own version and capabilities, newest first."""
-LEGACY_LATEST: Final = LEGACY[0]
-MODERN_LATEST: Final = MODERN[0]
+LATEST_LEGACY_VERSION: Final = LEGACY_VERSIONS[0]
+LATEST_MODERN_VERSION: Final = MODERN_VERSIONS[0]
 
-PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
-CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
-CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
-LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
-SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
-SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
+PROTOCOL_VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
+CLIENT_INFO_KEY: Final = "io.modelcontextprotocol/clientInfo"
+CLIENT_CAPABILITIES_KEY: Final = "io.modelcontextprotocol/clientCapabilities"
+LOG_LEVEL_KEY: Final = "io.modelcontextprotocol/logLevel"
+SERVER_INFO_KEY: Final = "io.modelcontextprotocol/serverInfo"
+SUBSCRIPTION_ID_KEY: Final = "io.modelcontextprotocol/subscriptionId"
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
@@ -51,5 +51,5 @@ INTERNAL_ERROR: Final = -32603
 HEADER_MISMATCH: Final = -32020
 MISSING_CAPABILITY: Final = -32021
 UNSUPPORTED_VERSION: Final = -32022
-MODERN_CODES: Final = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
+MODERN_ERROR_CODES: Final = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
 """Error codes that only a server of the modern era sends."""

@@ -5,44 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from toolyard.protocol.byte_buffer import Gather, Raw
+from toolyard.protocol.byte_buffer import ByteBuffer, MessageBytes
 
-__all__ = ["LineFramer", "Oversize", "SseEvent", "SseParser"]
+__all__ = ["LineFramer", "OversizeLine", "SseEvent", "SseParser"]
 
-_EDGE = 4096
+_EDGE_BYTES = 4096
 
 
 @dataclass(slots=True)
-class Oversize:
+class OversizeLine:
     """A line that was longer than the limit. It was skipped; its ends are kept to tell what it was."""
 
     head: bytes
     tail: bytes
     size: int
 
-    def followed_by(self, line: Oversize) -> Oversize:
+    def append_line(self, line: OversizeLine) -> OversizeLine:
         """Both, with a line feed between them."""
         head = self.head + b"\n" + line.head if len(self.head) == self.size else self.head
         tail = self.tail + b"\n" + line.tail if len(line.tail) == line.size else line.tail
-        return Oversize(head[:_EDGE], tail[-_EDGE:], self.size + 1 + line.size)
+        return OversizeLine(head[:_EDGE_BYTES], tail[-_EDGE_BYTES:], self.size + 1 + line.size)
 
 
-def _ends(data: Raw) -> Oversize:
-    return Oversize(bytes(data[:_EDGE]), bytes(data[-_EDGE:]), len(data))
+def _keep_edges(data: MessageBytes) -> OversizeLine:
+    return OversizeLine(bytes(data[:_EDGE_BYTES]), bytes(data[-_EDGE_BYTES:]), len(data))
 
 
-Line: TypeAlias = Raw | Oversize
+Line: TypeAlias = MessageBytes | OversizeLine
 """A line without its end; a long one comes as the buffer in which it was put together."""
 
 
 class LineFramer:
     """Cuts a stream of chunks at line feeds. What is longer than ``limit`` becomes :class:`Oversize`."""
 
-    __slots__ = ("_head", "_held", "_limit", "_size", "_tail")
+    __slots__ = ("_buffer", "_head", "_limit", "_size", "_tail")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held = Gather(limit)
+        self._buffer = ByteBuffer(limit)
         self._size = 0
         self._head = b""
         self._tail = b""
@@ -54,36 +54,36 @@ class LineFramer:
         last = pieces.pop()
         for piece in pieces:
             if self._size:
-                self._hold(piece)
-                lines.append(self._take())
+                self._buffer_piece(piece)
+                lines.append(self._take_line())
             elif len(piece) > self._limit:
-                lines.append(_ends(piece))
+                lines.append(_keep_edges(piece))
             else:
                 lines.append(piece)
         if last:
-            self._hold(last)
+            self._buffer_piece(last)
         return lines
 
-    def rest(self) -> Line | None:
+    def take_remainder(self) -> Line | None:
         """What stood after the last line feed, when the stream has ended."""
-        return self._take() if self._size else None
+        return self._take_line() if self._size else None
 
-    def _hold(self, piece: bytes) -> None:
+    def _buffer_piece(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size <= self._limit:
-            self._held.add(piece)
+            self._buffer.add(piece)
             return
-        if self._held.size:
-            before = _ends(self._held.take())
+        if self._buffer.size:
+            before = _keep_edges(self._buffer.take())
             self._head, self._tail = before.head, before.tail
-        if len(self._head) < _EDGE:
-            self._head += piece[: _EDGE - len(self._head)]
-        self._tail = (self._tail + piece[-_EDGE:])[-_EDGE:]
+        if len(self._head) < _EDGE_BYTES:
+            self._head += piece[: _EDGE_BYTES - len(self._head)]
+        self._tail = (self._tail + piece[-_EDGE_BYTES:])[-_EDGE_BYTES:]
 
-    def _take(self) -> Line:
-        line: Line = self._held.take()
+    def _take_line(self) -> Line:
+        line: Line = self._buffer.take()
         if self._size > self._limit:
-            line = Oversize(self._head, self._tail, self._size)
+            line = OversizeLine(self._head, self._tail, self._size)
         self._size, self._head, self._tail = 0, b"", b""
         return line
 
@@ -102,29 +102,29 @@ class SseParser:
     """Reads an event stream chunk by chunk."""
 
     __slots__ = (
-        "_after_return",
+        "_after_carriage_return",
         "_data",
+        "_data_size",
         "_event",
         "_framer",
         "_id",
+        "_is_started",
         "_limit",
         "_oversize",
         "_retry",
-        "_size",
-        "_started",
     )
 
     def __init__(self, limit: int) -> None:
         self._framer = LineFramer(limit + 8)
         self._limit = limit
-        self._started = False
-        self._after_return = False
-        self._reset()
+        self._is_started = False
+        self._after_carriage_return = False
+        self._reset_fields()
 
-    def _reset(self) -> None:
-        self._data: list[Raw] = []
-        self._size = 0
-        self._oversize: Oversize | None = None
+    def _reset_fields(self) -> None:
+        self._data: list[MessageBytes] = []
+        self._data_size = 0
+        self._oversize: OversizeLine | None = None
         self._event = "message"
         self._id: str | None = None
         self._retry: int | None = None
@@ -132,49 +132,49 @@ class SseParser:
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that this chunk completes. Comments are skipped."""
         events: list[SseEvent] = []
-        for line in self._framer.feed(self._with_line_feeds(chunk)):
-            first, self._started = not self._started, True
-            if isinstance(line, Oversize):
-                self._long_field(line)
+        for line in self._framer.feed(self._normalize_line_endings(chunk)):
+            first, self._is_started = not self._is_started, True
+            if isinstance(line, OversizeLine):
+                self._parse_oversize_field(line)
                 continue
             if first and line[:3] == b"\xef\xbb\xbf":
                 line = line[3:]
             if line:
-                self._field(line)
-            elif (event := self._event_of_fields()) is not None:
+                self._parse_field(line)
+            elif (event := self._build_event()) is not None:
                 events.append(event)
         return events
 
-    def _with_line_feeds(self, chunk: bytes) -> bytes:
+    def _normalize_line_endings(self, chunk: bytes) -> bytes:
         """CR, LF and CRLF all end a line in this format, and a chunk may end between CR and LF."""
-        if self._after_return and chunk:
+        if self._after_carriage_return and chunk:
             chunk = chunk.removeprefix(b"\n")
-            self._after_return = False
+            self._after_carriage_return = False
         if b"\r" not in chunk:
             return chunk
-        self._after_return = chunk.endswith(b"\r")
+        self._after_carriage_return = chunk.endswith(b"\r")
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-    def _event_of_fields(self) -> SseEvent | None:
+    def _build_event(self) -> SseEvent | None:
         data: Line | None = self._oversize
         if data is None and self._data:
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
         empty = data is None and self._id is None and self._retry is None
         event = None if empty else SseEvent(data, self._event, self._id, self._retry)
-        self._reset()
+        self._reset_fields()
         return event
 
-    def _field(self, line: Raw) -> None:
+    def _parse_field(self, line: MessageBytes) -> None:
         # No name that means anything is longer, and of a long line only a view is taken.
         name = bytes(line[:6]).partition(b":")[0]
         start = len(name) + (2 if line[len(name) + 1 : len(name) + 2] == b" " else 1)
         value = line[start:] if isinstance(line, bytes) else memoryview(line)[start:]
         if name == b"data":
-            self._size += len(value) + 1
-            if self._oversize is None and self._size <= self._limit + 1:
+            self._data_size += len(value) + 1
+            if self._oversize is None and self._data_size <= self._limit + 1:
                 self._data.append(value)
             else:
-                self._overflow(_ends(value))
+                self._add_oversize_data(_keep_edges(value))
         elif name == b"event":
             self._event = str(value, "utf-8", "replace") or "message"
         elif name == b"id" and b"\0" not in bytes(value):
@@ -182,13 +182,13 @@ class SseParser:
         elif name == b"retry" and len(value) < 10 and bytes(value).isdigit():
             self._retry = int(bytes(value))
 
-    def _long_field(self, line: Oversize) -> None:
+    def _parse_oversize_field(self, line: OversizeLine) -> None:
         if line.head.startswith(b"data:"):
             head = line.head[5:].removeprefix(b" ")
             size = line.size - len(line.head) + len(head)
-            self._overflow(Oversize(head, line.tail[-size:], size))
+            self._add_oversize_data(OversizeLine(head, line.tail[-size:], size))
 
-    def _overflow(self, value: Oversize) -> None:
-        before = self._oversize or (_ends(b"\n".join(self._data)) if self._data else None)
-        self._oversize = value if before is None else before.followed_by(value)
+    def _add_oversize_data(self, value: OversizeLine) -> None:
+        before = self._oversize or (_keep_edges(b"\n".join(self._data)) if self._data else None)
+        self._oversize = value if before is None else before.append_line(value)
         self._data.clear()

@@ -16,19 +16,25 @@ from typing import Any, TypeAlias, cast
 
 import orjson
 
-from toolyard.protocol.byte_buffer import Raw
-from toolyard.protocol.codec import decode, decode_exactly, may_hold_long_number
+from toolyard.protocol.byte_buffer import MessageBytes
+from toolyard.protocol.codec import decode, decode_exactly, may_contain_long_number
 
-__all__ = ["IN_PLACE_BYTES", "MAX_VALUES", "OverLimit", "decode_in_steps", "decode_message"]
+__all__ = [
+    "MAX_MESSAGE_VALUES",
+    "MAX_ONE_STEP_BYTES",
+    "MessageLimitExceeded",
+    "decode_in_steps",
+    "decode_message",
+]
 
-IN_PLACE_BYTES = 256 * 1024
+MAX_ONE_STEP_BYTES = 256 * 1024
 """Messages up to this size are decoded in one step: none takes longer than about 30 ms."""
-MAX_VALUES = 200_000
+MAX_MESSAGE_VALUES = 200_000
 """Values of one message, member names included."""
 MAX_TEXT_BYTES = 128 * 1024 * 1024
 """Memory of one string. One character beyond Latin-1 doubles or quadruples that of all others."""
 
-_QUICK_BYTES = 2 * 1024 * 1024
+_MAX_ORJSON_BYTES = 2 * 1024 * 1024
 _MAX_DEPTH = 1024
 _WINDOW_BYTES = 8 * 1024
 _TEXT_WINDOW_BYTES = 256 * 1024
@@ -44,13 +50,15 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
-_PLAIN, _FLAT, _MARK, _NUMBER, _FRACTION, _EXPONENT, _ESCAPED, _WORD = range(1, 9)
-_SPACE = re.compile(rb"[ \t\n\r]*+")
-_TEXT = re.compile(rb'(?:[^"\\]++|\\(?:u[0-9a-fA-F]{4}|[^u]))*+')
+_PLAIN_STRING, _FLAT_CONTAINER, _PUNCTUATION, _NUMBER, _FRACTION, _EXPONENT, _ESCAPED_STRING, _LITERAL = (
+    range(1, 9)
+)
+_WHITESPACE = re.compile(rb"[ \t\n\r]*+")
+_STRING_BODY = re.compile(rb'(?:[^"\\]++|\\(?:u[0-9a-fA-F]{4}|[^u]))*+')
 _HIGH_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
-_WIDE = re.compile("[^\x00-\xff]")
-_WIDEST = re.compile("[\U00010000-\U0010ffff]")
-_WORDS = {b"true": True, b"false": False, b"null": None}
+_BEYOND_LATIN_1 = re.compile("[^\x00-\xff]")
+_BEYOND_BMP = re.compile("[\U00010000-\U0010ffff]")
+_LITERAL_VALUES = {b"true": True, b"false": False, b"null": None}
 
 _NOTHING, _VALUE, _NAME, _COLON, _COMMA, _LIST_END, _OBJECT_END = 0, 1, 2, 4, 8, 16, 32
 """Tokens that may come next."""
@@ -59,15 +67,15 @@ Steps: TypeAlias = Generator[None, None, Any]
 """A decoding that yields after each step and returns the decoded value."""
 
 
-class OverLimit(ValueError):
+class MessageLimitExceeded(ValueError):
     """Raised for a message that may be JSON but exceeds a limit. The text completes "the message …"."""
 
 
-async def decode_message(data: Raw, *, max_values: int = MAX_VALUES) -> Any:
+async def decode_message(data: MessageBytes, *, max_values: int = MAX_MESSAGE_VALUES) -> Any:
     """Decode one JSON value; other tasks run meanwhile. Raises ValueError, and OverLimit in particular."""
-    if len(data) <= IN_PLACE_BYTES:
+    if len(data) <= MAX_ONE_STEP_BYTES:
         return decode(data)
-    if len(data) <= _QUICK_BYTES and _is_quick(data, max_values):
+    if len(data) <= _MAX_ORJSON_BYTES and _is_quick(data, max_values):
         try:
             return orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -81,20 +89,20 @@ async def decode_message(data: Raw, *, max_values: int = MAX_VALUES) -> Any:
         await asyncio.sleep(0)
 
 
-def _is_quick(data: Raw, max_values: int) -> bool:
+def _is_quick(data: MessageBytes, max_values: int) -> bool:
     """Return whether ``orjson`` decodes this exactly and without creating many values.
 
     Marks inside strings are counted too, which only costs a legal message the quick way.
     """
     whole = bytes(data)
     marks = sum(whole.count(mark) for mark in (b",", b"[", b"{", b":"))
-    return marks < max_values and not may_hold_long_number(whole)
+    return marks < max_values and not may_contain_long_number(whole)
 
 
 def decode_in_steps(
-    data: Raw,
+    data: MessageBytes,
     *,
-    max_values: int = MAX_VALUES,
+    max_values: int = MAX_MESSAGE_VALUES,
     max_text_bytes: int = MAX_TEXT_BYTES,
     window: int = _WINDOW_BYTES,
     text_window: int = _TEXT_WINDOW_BYTES,
@@ -124,9 +132,9 @@ class _Decoder:
         self._max_text_bytes = max_text_bytes
         self._container: Any = None
         """The innermost open one: None before the value begins and after it ended."""
-        self._outer: list[Any] = []
+        self._outer_containers: list[Any] = []
         self._name = ""
-        self._names: list[str] = []
+        self._outer_names: list[str] = []
         self._expected = _VALUE
 
     def run(self) -> Generator[None, None, None]:
@@ -149,44 +157,44 @@ class _Decoder:
             if end == size and not is_last:
                 return at
             kind = found.lastindex
-            if kind == _FLAT:
-                self._add(self._flat(found[_FLAT]))
-            elif kind == _MARK:
-                self._take_mark(found[_MARK])
-            elif kind == _PLAIN:
-                self._take_text(str(found[_PLAIN], "utf-8"))
+            if kind == _FLAT_CONTAINER:
+                self._add_value(self._decode_flat_container(found[_FLAT_CONTAINER]))
+            elif kind == _PUNCTUATION:
+                self._take_punctuation(found[_PUNCTUATION])
+            elif kind == _PLAIN_STRING:
+                self._take_text(str(found[_PLAIN_STRING], "utf-8"))
             elif kind == _NUMBER:
-                self._add(_number(found))
-            elif kind == _ESCAPED:
-                self._take_text(_decode_text(found[_ESCAPED]))
+                self._add_value(_parse_number(found))
+            elif kind == _ESCAPED_STRING:
+                self._take_text(_decode_text(found[_ESCAPED_STRING]))
             else:
-                self._add(_WORDS[found[_WORD]])
+                self._add_value(_LITERAL_VALUES[found[_LITERAL]])
             at = end
-        space = _SPACE.match(window, at)
+        space = _WHITESPACE.match(window, at)
         if space is not None and space.end() == size:
             return size
         if is_last:
             raise ValueError("not JSON")
         return at
 
-    def _flat(self, raw: bytes) -> Any:
+    def _decode_flat_container(self, raw: bytes) -> Any:
         """Decode a container that holds no other: ``orjson`` does it at once."""
-        value: Any = decode_exactly(raw) if may_hold_long_number(raw) else orjson.loads(raw)
-        self._count(len(value) * (2 if raw[:1] == b"{" else 1))
+        value: Any = decode_exactly(raw) if may_contain_long_number(raw) else orjson.loads(raw)
+        self._count_values(len(value) * (2 if raw[:1] == b"{" else 1))
         return value
 
     def _take_long_token(self, window: bytes, start: int) -> Generator[None, None, int]:
-        space = _SPACE.match(window)
+        space = _WHITESPACE.match(window)
         indent = 0 if space is None else space.end()
         if indent:
             return indent
         if window[:1] != b'"':
             raise ValueError("not JSON, or a number of more digits than any has")
-        text, end = yield from self._long_text(start + 1)
+        text, end = yield from self._decode_long_text(start + 1)
         self._take_text(text)
         return end - start
 
-    def _long_text(self, start: int) -> Generator[None, None, tuple[str, int]]:
+    def _decode_long_text(self, start: int) -> Generator[None, None, tuple[str, int]]:
         """Decode a string whose first character is at ``start``. Return it and the place behind it."""
         pieces: list[str] = []
         length, width = 0, 1
@@ -196,19 +204,21 @@ class _Decoder:
             head = window if quote < 0 else window[:quote]
             closed = quote >= 0
             if b"\\" in head:
-                found = _TEXT.match(window)
+                found = _STRING_BODY.match(window)
                 head = b"" if found is None else found[0]
                 closed = window[len(head) : len(head) + 1] == b'"'
             if not closed:
-                head = _whole_characters(head)
+                head = _trim_partial_character(head)
                 if not head:
                     raise ValueError("not JSON: a string that does not end")
             piece = _decode_text(head)
             pieces.append(piece)
             length += len(piece)
-            width = _width(piece, width)
+            width = _widest_character_bytes(piece, width)
             if length * width > self._max_text_bytes:
-                raise OverLimit(f"has a text that needs more than {self._max_text_bytes:,} bytes of memory")
+                raise MessageLimitExceeded(
+                    f"has a text that needs more than {self._max_text_bytes:,} bytes of memory"
+                )
             start += len(head)
             if closed:
                 return "".join(pieces), start + 1
@@ -216,39 +226,39 @@ class _Decoder:
 
     def _take_text(self, text: str) -> None:
         if self._expected & _NAME:
-            self._count(1)
+            self._count_values(1)
             self._name = text
             self._expected = _COLON
         else:
-            self._add(text)
+            self._add_value(text)
 
-    def _take_mark(self, mark: bytes) -> None:
+    def _take_punctuation(self, mark: bytes) -> None:
         if mark == b",":
-            self._require(_COMMA)
+            self._require_token(_COMMA)
             self._expected = _NAME if type(self._container) is dict else _VALUE
         elif mark == b":":
-            self._require(_COLON)
+            self._require_token(_COLON)
             self._expected = _VALUE
         elif mark == b"[":
-            self._begin([], _VALUE | _LIST_END)
+            self._begin_container([], _VALUE | _LIST_END)
         elif mark == b"{":
-            self._begin({}, _NAME | _OBJECT_END)
+            self._begin_container({}, _NAME | _OBJECT_END)
         else:
-            self._require(_LIST_END if mark == b"]" else _OBJECT_END)
-            self._container, self._name = self._outer.pop(), self._names.pop()
-            self._expected = self._after_value()
+            self._require_token(_LIST_END if mark == b"]" else _OBJECT_END)
+            self._container, self._name = self._outer_containers.pop(), self._outer_names.pop()
+            self._expected = self._tokens_after_value()
 
-    def _begin(self, container: Any, expected: int) -> None:
-        self._add(container)
-        if len(self._outer) == _MAX_DEPTH:
+    def _begin_container(self, container: Any, expected: int) -> None:
+        self._add_value(container)
+        if len(self._outer_containers) == _MAX_DEPTH:
             raise ValueError("nested too deeply")
-        self._outer.append(self._container)
-        self._names.append(self._name)
+        self._outer_containers.append(self._container)
+        self._outer_names.append(self._name)
         self._container, self._expected = container, expected
 
-    def _add(self, value: Any) -> None:
-        self._require(_VALUE)
-        self._count(1)
+    def _add_value(self, value: Any) -> None:
+        self._require_token(_VALUE)
+        self._count_values(1)
         container = self._container
         if type(container) is list:
             cast("list[Any]", container).append(value)
@@ -256,24 +266,24 @@ class _Decoder:
             self.result = value
         else:
             container[self._name] = value
-        self._expected = self._after_value()
+        self._expected = self._tokens_after_value()
 
-    def _after_value(self) -> int:
+    def _tokens_after_value(self) -> int:
         if self._container is None:
             return _NOTHING
         return _COMMA | (_LIST_END if type(self._container) is list else _OBJECT_END)
 
-    def _require(self, token: int) -> None:
+    def _require_token(self, token: int) -> None:
         if not self._expected & token:
             raise ValueError("not JSON: a token in the wrong place")
 
-    def _count(self, values: int) -> None:
+    def _count_values(self, values: int) -> None:
         self._values_left -= values
         if self._values_left < 0:
-            raise OverLimit(f"has more than {self._max_values:,} values")
+            raise MessageLimitExceeded(f"has more than {self._max_values:,} values")
 
 
-def _number(token: re.Match[bytes]) -> int | float:
+def _parse_number(token: re.Match[bytes]) -> int | float:
     text = token[_NUMBER]
     if token[_FRACTION] is None and token[_EXPONENT] is None:
         return int(text)
@@ -291,7 +301,7 @@ def _decode_text(raw: bytes) -> str:
         return decode_exactly(quoted)
 
 
-def _whole_characters(head: bytes) -> bytes:
+def _trim_partial_character(head: bytes) -> bytes:
     """Cut off what belongs together with the next bytes: a UTF-8 sequence or a surrogate pair."""
     end = len(head)
     while end and end > len(head) - 4 and head[end - 1] & 0xC0 == 0x80:
@@ -308,8 +318,8 @@ def _ends_between_escapes(text: bytes) -> bool:
     return (len(text) - len(text.rstrip(b"\\"))) % 2 == 0
 
 
-def _width(piece: str, width: int) -> int:
+def _widest_character_bytes(piece: str, width: int) -> int:
     """Return the bytes per character of a string that has this piece beside others of the given width."""
-    if width == 1 and not piece.isascii() and _WIDE.search(piece):
+    if width == 1 and not piece.isascii() and _BEYOND_LATIN_1.search(piece):
         width = 2
-    return 4 if width == 2 and _WIDEST.search(piece) else width
+    return 4 if width == 2 and _BEYOND_BMP.search(piece) else width

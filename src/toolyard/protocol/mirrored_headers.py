@@ -14,21 +14,21 @@ from toolyard.protocol.pending import Message
 __all__ = [
     "HeaderParam",
     "HeaderParamError",
-    "decode_value",
-    "encode_value",
-    "header_params",
-    "mismatch",
-    "param_headers",
-    "standard_headers",
+    "build_param_headers",
+    "build_standard_headers",
+    "decode_header_value",
+    "encode_header_value",
+    "find_header_mismatch",
+    "find_header_params",
 ]
 
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_PLAIN = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
-_ENCODED = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
-_WHOLE = re.compile(r"-?[0-9]+\.0+")
-_SAFE_INTEGER = 2**53 - 1
-_SCHEMA_DEPTH = 64
+_NAME_PARAM_BY_METHOD = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_HEADER_NAME_PATTERN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_PLAIN_VALUE_PATTERN = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
+_BASE64_VALUE_PATTERN = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
+_WHOLE_NUMBER_PATTERN = re.compile(r"-?[0-9]+\.0+")
+_MAX_SAFE_INTEGER = 2**53 - 1
+_MAX_SCHEMA_DEPTH = 64
 
 
 class HeaderParamError(ValueError):
@@ -43,16 +43,16 @@ class HeaderParam:
     header: str
 
 
-def encode_value(value: str) -> str:
+def encode_header_value(value: str) -> str:
     """A header value for any text: as it is where that is safe, else as marked base64."""
-    if _PLAIN.fullmatch(value) and not (value.startswith("=?base64?") and value.endswith("?=")):
+    if _PLAIN_VALUE_PATTERN.fullmatch(value) and not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     return f"=?base64?{base64.b64encode(value.encode('utf-8', 'replace')).decode()}?="
 
 
-def decode_value(value: str) -> str:
+def decode_header_value(value: str) -> str:
     """The text behind a header value. Raises ValueError where the marked base64 is broken."""
-    match = _ENCODED.fullmatch(value)
+    match = _BASE64_VALUE_PATTERN.fullmatch(value)
     if match is None:
         return value
     try:
@@ -61,53 +61,55 @@ def decode_value(value: str) -> str:
         raise ValueError("a header value that is no base64 of UTF-8") from None
 
 
-def standard_headers(method: str, params: Mapping[str, Any] | None) -> dict[str, str]:
+def build_standard_headers(method: str, params: Mapping[str, Any] | None) -> dict[str, str]:
     """``Mcp-Method``, and ``Mcp-Name`` where the method acts on something named."""
     headers = {"Mcp-Method": method}
-    key = _NAMED_BY.get(method)
+    key = _NAME_PARAM_BY_METHOD.get(method)
     if key is not None and params is not None and isinstance(name := params.get(key), str):
-        headers["Mcp-Name"] = encode_value(name)
+        headers["Mcp-Name"] = encode_header_value(name)
     return headers
 
 
-def header_params(schema: Mapping[str, Any]) -> tuple[HeaderParam, ...]:
+def find_header_params(schema: Mapping[str, Any]) -> tuple[HeaderParam, ...]:
     """The parameters that a tool's input schema marks with ``x-mcp-header``.
 
     Raises HeaderParamError for a mark that the specification forbids, which makes the tool invalid
     over HTTP.
     """
     found: list[HeaderParam] = []
-    _walk(schema, (), True, found, 0)
+    _collect_header_params(schema, (), True, found, 0)
     seen = [param.header.lower() for param in found]
     if len(set(seen)) != len(seen):
         raise HeaderParamError("x-mcp-header names the same header twice")
     return tuple(found)
 
 
-def _walk(node: Any, path: tuple[str, ...], reachable: bool, found: list[HeaderParam], depth: int) -> None:
-    if depth > _SCHEMA_DEPTH:
+def _collect_header_params(
+    node: Any, path: tuple[str, ...], reachable: bool, found: list[HeaderParam], depth: int
+) -> None:
+    if depth > _MAX_SCHEMA_DEPTH:
         return
     if isinstance(node, list):
         for item in cast("list[Any]", node):
-            _walk(item, path, False, found, depth + 1)
+            _collect_header_params(item, path, False, found, depth + 1)
         return
     if not isinstance(node, dict):
         return
     schema = cast("dict[str, Any]", node)
     if "x-mcp-header" in schema:
-        found.append(_mark(schema, path, reachable))
+        found.append(_parse_header_param(schema, path, reachable))
     for key, value in schema.items():
         if key == "properties" and isinstance(value, dict):
             for name, child in cast("dict[str, Any]", value).items():
-                _walk(child, (*path, name), reachable, found, depth + 1)
+                _collect_header_params(child, (*path, name), reachable, found, depth + 1)
         elif key not in ("default", "const", "enum", "examples", "x-mcp-header"):
-            _walk(value, path, False, found, depth + 1)
+            _collect_header_params(value, path, False, found, depth + 1)
 
 
-def _mark(schema: Mapping[str, Any], path: tuple[str, ...], reachable: bool) -> HeaderParam:
+def _parse_header_param(schema: Mapping[str, Any], path: tuple[str, ...], reachable: bool) -> HeaderParam:
     header = schema["x-mcp-header"]
     where = ".".join(path) or "the root"
-    if not isinstance(header, str) or not _TOKEN.fullmatch(header):
+    if not isinstance(header, str) or not _HEADER_NAME_PATTERN.fullmatch(header):
         raise HeaderParamError(f"x-mcp-header of {where} is no header name")
     if not reachable or not path:
         raise HeaderParamError(f"x-mcp-header of {where} stands where no plain property is")
@@ -116,13 +118,13 @@ def _mark(schema: Mapping[str, Any], path: tuple[str, ...], reachable: bool) -> 
     return HeaderParam(path, f"Mcp-Param-{header}")
 
 
-def param_headers(params: Sequence[HeaderParam], arguments: Mapping[str, Any]) -> dict[str, str]:
+def build_param_headers(params: Sequence[HeaderParam], arguments: Mapping[str, Any]) -> dict[str, str]:
     """The headers that mirror these arguments; what is absent or null is left out."""
     headers: dict[str, str] = {}
     for param in params:
-        text = _text(_value_at(arguments, param.path))
+        text = _format_header_text(_value_at(arguments, param.path))
         if text is not None:
-            headers[param.header] = encode_value(text)
+            headers[param.header] = encode_header_value(text)
     return headers
 
 
@@ -135,19 +137,19 @@ def _value_at(arguments: object, path: tuple[str, ...]) -> object:
     return value
 
 
-def _text(value: object) -> str | None:
+def _format_header_text(value: object) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and abs(value) <= _SAFE_INTEGER:
+    if isinstance(value, int) and abs(value) <= _MAX_SAFE_INTEGER:
         return str(value)
     return None
 
 
-def mismatch(
+def find_header_mismatch(
     headers: Mapping[str, str], message: Message, version: str, params: Sequence[HeaderParam] = ()
 ) -> str | None:
     """Why a modern request's headers contradict its body, or None where they agree.
@@ -158,21 +160,21 @@ def mismatch(
     body = cast("dict[str, Any]", message.get("params") or {})
     if headers.get("MCP-Protocol-Version") != version:
         return "MCP-Protocol-Version does not match the version in _meta"
-    if not params and _plainly_agree(headers, method, body):
+    if not params and _is_literal_match(headers, method, body):
         return None
     arguments = cast("Mapping[str, Any]", body.get("arguments") or {})
-    expected = {**standard_headers(method, body), **param_headers(params, arguments)}
+    expected = {**build_standard_headers(method, body), **build_param_headers(params, arguments)}
     numbers = {param.header for param in params if not isinstance(_value_at(arguments, param.path), str)}
     for name, value in expected.items():
         given = headers.get(name)
         if given is None:
             return f"the header {name} is missing"
         given = given.strip(" \t")
-        if not _PLAIN.fullmatch(given):
+        if not _PLAIN_VALUE_PATTERN.fullmatch(given):
             return f"the header {name} has characters that must be encoded"
-        read = str if name == "Mcp-Method" else decode_value
+        read = str if name == "Mcp-Method" else decode_header_value
         try:
-            if not _equal(read(given), read(value), name in numbers):
+            if not _is_equal_value(read(given), read(value), name in numbers):
                 return f"the header {name} does not match the body"
         except ValueError as error:
             return f"the header {name}: {error}"
@@ -182,24 +184,26 @@ def mismatch(
     return None
 
 
-def _plainly_agree(headers: Mapping[str, str], method: str, body: Mapping[str, Any]) -> bool:
+def _is_literal_match(headers: Mapping[str, str], method: str, body: Mapping[str, Any]) -> bool:
     """Whether they say the same letter by letter, as they do in nearly every request."""
     if headers.get("Mcp-Method") != method:
         return False
-    key = _NAMED_BY.get(method)
+    key = _NAME_PARAM_BY_METHOD.get(method)
     if key is None:
-        return _PLAIN.fullmatch(method) is not None
+        return _PLAIN_VALUE_PATTERN.fullmatch(method) is not None
     name = body.get(key)
     return (
         isinstance(name, str)
         and headers.get("Mcp-Name") == name
         and not name.startswith("=?")
-        and _PLAIN.fullmatch(name) is not None
+        and _PLAIN_VALUE_PATTERN.fullmatch(name) is not None
     )
 
 
-def _equal(given: str, expected: str, number: bool) -> bool:
+def _is_equal_value(given: str, expected: str, number: bool) -> bool:
     if given == expected:
         return True
     # 42.0 is 42, but only where the body has a number: in a string the two are different names.
-    return number and _WHOLE.fullmatch(given) is not None and given.partition(".")[0] == expected
+    return (
+        number and _WHOLE_NUMBER_PATTERN.fullmatch(given) is not None and given.partition(".")[0] == expected
+    )

@@ -7,43 +7,43 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from toolyard.protocol.constants import (
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
     HEADER_MISMATCH,
     INVALID_PARAMS,
     INVALID_REQUEST,
-    LEGACY,
-    LEGACY_LATEST,
-    LOG_LEVEL,
+    LATEST_LEGACY_VERSION,
+    LEGACY_VERSIONS,
+    LOG_LEVEL_KEY,
     LOG_LEVELS,
     METHOD_NOT_FOUND,
-    MODERN,
-    MODERN_CODES,
+    MODERN_ERROR_CODES,
+    MODERN_VERSIONS,
     PARSE_ERROR,
-    PROTOCOL_VERSION,
-    SERVER_INFO,
-    SUBSCRIPTION_ID,
+    PROTOCOL_VERSION_KEY,
+    SERVER_INFO_KEY,
+    SUBSCRIPTION_ID_KEY,
     UNSUPPORTED_VERSION,
 )
-from toolyard.protocol.mirrored_headers import HeaderParam, mismatch
-from toolyard.protocol.pending import Failure, Message, notification
+from toolyard.protocol.mirrored_headers import HeaderParam, find_header_mismatch
+from toolyard.protocol.pending import Message, RpcFailure, build_notification
 
 __all__ = [
-    "CACHEABLE",
-    "INPUT_METHODS",
-    "Caller",
-    "Rejected",
-    "complete",
-    "discover_result",
+    "CACHEABLE_METHODS",
+    "INPUT_REQUIRED_METHODS",
+    "RequestMetadata",
+    "RequestRejection",
+    "build_complete_result",
+    "build_discover_result",
+    "build_initialize_result",
+    "build_input_required_result",
+    "build_subscription_notification",
     "http_status",
-    "initialize_result",
-    "input_required",
-    "is_modern",
-    "read_modern",
-    "subscription_note",
+    "is_modern_request",
+    "parse_modern_request",
 ]
 
-CACHEABLE = frozenset(
+CACHEABLE_METHODS = frozenset(
     {
         "server/discover",
         "tools/list",
@@ -54,13 +54,13 @@ CACHEABLE = frozenset(
     }
 )
 """Methods whose modern results carry ``ttlMs`` and ``cacheScope``."""
-INPUT_METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
+INPUT_REQUIRED_METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
 """Methods that may be answered with ``input_required``."""
-_BAD_REQUEST = MODERN_CODES | {PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS}
+_BAD_REQUEST_CODES = MODERN_ERROR_CODES | {PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS}
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class RequestMetadata:
     """Who asks, as a modern request tells with every message."""
 
     version: str
@@ -71,45 +71,51 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RequestRejection:
     """A request that is answered with this failure before anyone looks at what it wants."""
 
-    failure: Failure
+    failure: RpcFailure
     status: int = 400
 
 
-def is_modern(message: Message) -> bool:
+def is_modern_request(message: Message) -> bool:
     """Whether a request opens in the modern way: a version in its ``_meta``, or a modern-only method."""
-    meta = _meta(message)
-    return PROTOCOL_VERSION in meta or message.get("method") in ("server/discover", "subscriptions/listen")
+    meta = _read_meta(message)
+    return PROTOCOL_VERSION_KEY in meta or message.get("method") in (
+        "server/discover",
+        "subscriptions/listen",
+    )
 
 
-def read_modern(
+def parse_modern_request(
     message: Message,
     *,
     headers: Mapping[str, str] | None = None,
-    params: Sequence[HeaderParam] = (),
-    versions: Sequence[str] = MODERN,
-) -> Caller | Rejected:
+    header_params: Sequence[HeaderParam] = (),
+    versions: Sequence[str] = MODERN_VERSIONS,
+) -> RequestMetadata | RequestRejection:
     """The caller of a modern request, or why it must be rejected.
 
     ``headers`` is given over HTTP and checked against the body; ``params`` are the parameters that
     the called tool mirrors into headers.
     """
-    meta = _meta(message)
-    version, capabilities = meta.get(PROTOCOL_VERSION), meta.get(CLIENT_CAPABILITIES)
+    meta = _read_meta(message)
+    version, capabilities = meta.get(PROTOCOL_VERSION_KEY), meta.get(CLIENT_CAPABILITIES_KEY)
     if not isinstance(version, str) or not isinstance(capabilities, dict):
-        key = CLIENT_CAPABILITIES if isinstance(version, str) else PROTOCOL_VERSION
-        return Rejected(Failure(INVALID_PARAMS, f"_meta lacks {key}"))
-    if headers is not None and (reason := mismatch(headers, message, version, params)) is not None:
-        return Rejected(Failure(HEADER_MISMATCH, f"Header mismatch: {reason}"))
+        key = CLIENT_CAPABILITIES_KEY if isinstance(version, str) else PROTOCOL_VERSION_KEY
+        return RequestRejection(RpcFailure(INVALID_PARAMS, f"_meta lacks {key}"))
+    if (
+        headers is not None
+        and (reason := find_header_mismatch(headers, message, version, header_params)) is not None
+    ):
+        return RequestRejection(RpcFailure(HEADER_MISMATCH, f"Header mismatch: {reason}"))
     if version not in versions:
         data = {"supported": [*versions], "requested": version}
-        return Rejected(Failure(UNSUPPORTED_VERSION, "Unsupported protocol version", data))
-    level, info, token = meta.get(LOG_LEVEL), meta.get(CLIENT_INFO), meta.get("progressToken")
+        return RequestRejection(RpcFailure(UNSUPPORTED_VERSION, "Unsupported protocol version", data))
+    level, info, token = meta.get(LOG_LEVEL_KEY), meta.get(CLIENT_INFO_KEY), meta.get("progressToken")
     if level is not None and level not in LOG_LEVELS:
-        return Rejected(Failure(INVALID_PARAMS, "logLevel is none of the known levels"))
-    return Caller(
+        return RequestRejection(RpcFailure(INVALID_PARAMS, "logLevel is none of the known levels"))
+    return RequestMetadata(
         version,
         cast("dict[str, Any]", capabilities),
         cast("dict[str, Any]", info) if isinstance(info, dict) else {},
@@ -118,36 +124,40 @@ def read_modern(
     )
 
 
-def http_status(failure: Failure) -> int:
+def http_status(failure: RpcFailure) -> int:
     """The HTTP status that goes with a failure of a modern request."""
     if failure.code == METHOD_NOT_FOUND:
         return 404
-    return 400 if failure.code in _BAD_REQUEST else 200
+    return 400 if failure.code in _BAD_REQUEST_CODES else 200
 
 
-def discover_result(
+def build_discover_result(
     info: Mapping[str, Any],
     capabilities: Mapping[str, Any],
     *,
     instructions: str | None = None,
-    versions: Sequence[str] = (*MODERN, *LEGACY),
+    versions: Sequence[str] = (*MODERN_VERSIONS, *LEGACY_VERSIONS),
     ttl_ms: int = 0,
 ) -> dict[str, Any]:
     """What ``server/discover`` answers."""
     result: dict[str, Any] = {"supportedVersions": [*versions], "capabilities": dict(capabilities)}
     if instructions is not None:
         result["instructions"] = instructions
-    return complete(result, "server/discover", info, ttl_ms=ttl_ms, scope="private")
+    return build_complete_result(result, "server/discover", info, ttl_ms=ttl_ms, scope="private")
 
 
-def initialize_result(
-    requested: object,
+def build_initialize_result(
+    requested_version: object,
     info: Mapping[str, Any],
     capabilities: Mapping[str, Any],
     instructions: str | None = None,
 ) -> dict[str, Any]:
     """What ``initialize`` answers: the version asked for where we speak it, else our newest legacy one."""
-    version = requested if isinstance(requested, str) and requested in LEGACY else LEGACY_LATEST
+    version = (
+        requested_version
+        if isinstance(requested_version, str) and requested_version in LEGACY_VERSIONS
+        else LATEST_LEGACY_VERSION
+    )
     result: dict[str, Any] = {
         "protocolVersion": version,
         "capabilities": dict(capabilities),
@@ -158,7 +168,7 @@ def initialize_result(
     return result
 
 
-def complete(
+def build_complete_result(
     result: Mapping[str, Any],
     method: str,
     info: Mapping[str, Any],
@@ -170,15 +180,15 @@ def complete(
     stamped: dict[str, Any] = {
         **result,
         "resultType": "complete",
-        "_meta": _with(result.get("_meta"), SERVER_INFO, dict(info)),
+        "_meta": _set_meta_key(result.get("_meta"), SERVER_INFO_KEY, dict(info)),
     }
-    if method in CACHEABLE:
+    if method in CACHEABLE_METHODS:
         stamped.setdefault("ttlMs", ttl_ms)
         stamped.setdefault("cacheScope", scope)
     return stamped
 
 
-def input_required(requests: Mapping[str, Any], state: str | None) -> dict[str, Any]:
+def build_input_required_result(requests: Mapping[str, Any], state: str | None) -> dict[str, Any]:
     """The interim result that asks the client for input; one of the two must be there."""
     if not requests and state is None:
         raise ValueError("input_required needs requests or a state")
@@ -190,19 +200,21 @@ def input_required(requests: Mapping[str, Any], state: str | None) -> dict[str, 
     return result
 
 
-def subscription_note(
-    method: str, subscription: int | str, params: Mapping[str, Any] | None = None
+def build_subscription_notification(
+    method: str, subscription_id: int | str, params: Mapping[str, Any] | None = None
 ) -> Message:
     """A notification on the stream of a ``subscriptions/listen`` request."""
     given = params or {}
-    return notification(method, {**given, "_meta": _with(given.get("_meta"), SUBSCRIPTION_ID, subscription)})
+    return build_notification(
+        method, {**given, "_meta": _set_meta_key(given.get("_meta"), SUBSCRIPTION_ID_KEY, subscription_id)}
+    )
 
 
-def _with(meta: object, key: str, value: object) -> dict[str, Any]:
+def _set_meta_key(meta: object, key: str, value: object) -> dict[str, Any]:
     return {**(cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}), key: value}
 
 
-def _meta(message: Message) -> dict[str, Any]:
+def _read_meta(message: Message) -> dict[str, Any]:
     params = message.get("params")
     meta = cast("dict[str, Any]", params).get("_meta") if isinstance(params, dict) else None
     return cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}

@@ -10,23 +10,30 @@ from toolyard.auth import AuthProvider, Challenge
 from toolyard.auth.errors import RegistrationFailed
 from toolyard.auth.lazy_storage import LazyAuthStorage
 from toolyard.auth.oauth_provider import OAuthProvider
-from toolyard.auth.sign_in_target import Ourselves, Target
+from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage
-from toolyard.net import Net
-from toolyard.registry.server_builder import oauth_spec
+from toolyard.net import OutboundHttp
+from toolyard.registry.server_builder import build_oauth_spec
 from toolyard.registry.service import Registry
-from toolyard.registry.sign_in_state import InstanceNotes, Noting
-from toolyard.types.principal import LOCAL, Principal
+from toolyard.registry.sign_in_state import InstanceStateRecorder, StateRecordingAuthProvider
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.registry import AuthChoice, RegistryServer, grant_key
 from toolyard.types.server import HttpSpec, OAuthSpec, Server
 
-__all__ = ["Credentials", "can_sign_in", "choice_target", "config_key", "config_target", "has_authorization"]
+__all__ = [
+    "AuthProviderFactory",
+    "build_config_target",
+    "can_sign_in",
+    "choice_target",
+    "config_grant_key",
+    "has_authorization_header",
+]
 
-_NOWHERE = Ourselves("http://127.0.0.1/callback")
+_CONNECTION_IDENTITY = ClientIdentity("http://127.0.0.1/callback")
 """Connections never send a person anywhere."""
 
 
-class Credentials:
+class AuthProviderFactory:
     """Gives every connection its AuthProvider. ``registry`` keeps the states of instances, where there are
     any."""
 
@@ -34,16 +41,16 @@ class Credentials:
         self,
         registry: Registry | None,
         storage: AuthStorage,
-        net: Net,
+        net: OutboundHttp,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._registry = registry
-        self._storage = storage if isinstance(storage, LazyAuthStorage) else LazyAuthStorage.over(storage)
+        self._storage = storage if isinstance(storage, LazyAuthStorage) else LazyAuthStorage.wrap(storage)
         self._net = net
         self._clock = clock
 
-    def auth_for(self, server: Server, principal: Principal) -> AuthProvider | None:
+    def auth_provider_for(self, server: Server, principal: Principal) -> AuthProvider | None:
         """The credentials of a principal for a server; None where it needs none beside its headers.
 
         Nothing is read or asked before they are used.
@@ -52,47 +59,54 @@ class Credentials:
         if not isinstance(spec, HttpSpec) or spec.auth_provider_id is not None:
             return None
         if server.instance is not None:
-            return self._of_instance(server, spec)
-        if server.provenance.source == "registry" or has_authorization(spec):
+            return self._build_instance_provider(server, spec)
+        if server.provenance.source == "registry" or has_authorization_header(spec):
             return None
-        return self._of_config(server, spec, principal)
+        return self._build_config_provider(server, spec, principal)
 
-    def _of_instance(self, server: Server, spec: HttpSpec) -> AuthProvider | None:
+    def _build_instance_provider(self, server: Server, spec: HttpSpec) -> AuthProvider | None:
         if server.instance is None or server.oauth is None:
             return None
         key = grant_key(server.instance.id)
-        target = Target(spec.url, server.oauth, server.private_addresses)
+        target = SignInTarget(spec.url, server.oauth, server.private_addresses)
         notes = None
         if self._registry is not None:
-            notes = InstanceNotes(self._registry.storage, self._storage, server.instance.id, self._clock)
+            notes = InstanceStateRecorder(
+                self._registry.storage, self._storage, server.instance.id, self._clock
+            )
         hint = "press Connect or Reconnect on the page of your instances"
-        return Noting(self._provider(target, key), hint, notes)
+        return StateRecordingAuthProvider(self._build_oauth_provider(target, key), hint, notes)
 
-    def _of_config(self, server: Server, spec: HttpSpec, principal: Principal) -> AuthProvider:
+    def _build_config_provider(self, server: Server, spec: HttpSpec, principal: Principal) -> AuthProvider:
         try:
-            target = config_target(server, spec)
+            target = build_config_target(server, spec)
         except RegistrationFailed as error:
-            return _Broken(error)
+            return _UnavailableAuthProvider(error)
         hint = f"run `toolyard login {server.id}`"
         if self._registry is not None and can_sign_in(server, principal):
             hint = "press Connect or Reconnect on the page of the server"
-        elif not server.shared and principal.id != LOCAL.id:
+        elif not server.shared and principal.id != LOCAL_PRINCIPAL.id:
             hint = f'set "shared": true for it; then `toolyard login {server.id}` signs in for everybody'
-        provider = self._provider(target, config_key(server, principal))
-        return Noting(provider, hint, expected=server.oauth is not None)
+        provider = self._build_oauth_provider(target, config_grant_key(server, principal))
+        return StateRecordingAuthProvider(provider, hint, oauth_expected=server.oauth is not None)
 
-    def _provider(self, target: Target, key: str) -> OAuthProvider:
+    def _build_oauth_provider(self, target: SignInTarget, key: str) -> OAuthProvider:
         return OAuthProvider(
-            target, net=self._net, storage=self._storage, ourselves=_NOWHERE, key=key, clock=self._clock
+            target,
+            net=self._net,
+            storage=self._storage,
+            client_identity=_CONNECTION_IDENTITY,
+            key=key,
+            clock=self._clock,
         )
 
 
-def config_key(server: Server, principal: Principal) -> str:
+def config_grant_key(server: Server, principal: Principal) -> str:
     """The key under which somebody's sign-in to a server of a file is kept."""
-    return f"user:{LOCAL.id if server.shared else principal.id}:{server.id}"
+    return f"user:{LOCAL_PRINCIPAL.id if server.shared else principal.id}:{server.id}"
 
 
-def config_target(server: Server, spec: HttpSpec) -> Target:
+def build_config_target(server: Server, spec: HttpSpec) -> SignInTarget:
     """A server of a file to sign in to. Raises RegistrationFailed where its key file cannot be read."""
     oauth = server.oauth or OAuthSpec()
     key = None
@@ -106,30 +120,30 @@ def config_target(server: Server, spec: HttpSpec) -> Target:
             raise RegistrationFailed(
                 f"the private key file {place} cannot be read: {words}", hint="check privateKeyFile"
             ) from None
-    return Target(spec.url, oauth, server.private_addresses, key)
+    return SignInTarget(spec.url, oauth, server.private_addresses, key)
 
 
-def choice_target(server: RegistryServer, choice: AuthChoice) -> Target:
+def choice_target(server: RegistryServer, choice: AuthChoice) -> SignInTarget:
     """Return the sign-in target of one choice of a registry server."""
-    oauth = oauth_spec(choice)
-    return Target(server.url, oauth, server.private_addresses, registration=choice.registration)
+    oauth = build_oauth_spec(choice)
+    return SignInTarget(server.url, oauth, server.private_addresses, registration=choice.registration)
 
 
 def can_sign_in(server: Server, principal: Principal) -> bool:
     """Whether a person can sign in to a server of a file, for nobody but themself."""
     spec = server.transport
-    if not isinstance(spec, HttpSpec) or spec.auth_provider_id is not None or has_authorization(spec):
+    if not isinstance(spec, HttpSpec) or spec.auth_provider_id is not None or has_authorization_header(spec):
         return False
     by_itself = server.oauth is not None and server.oauth.grant == "client_credentials"
-    return not by_itself and (not server.shared or principal.id == LOCAL.id)
+    return not by_itself and (not server.shared or principal.id == LOCAL_PRINCIPAL.id)
 
 
-def has_authorization(spec: HttpSpec) -> bool:
+def has_authorization_header(spec: HttpSpec) -> bool:
     """Whether an entry brings its own header, so that nobody signs in."""
     return any(name.lower() == "authorization" for name in spec.headers)
 
 
-class _Broken:
+class _UnavailableAuthProvider:
     """Credentials that cannot be made."""
 
     def __init__(self, error: RegistrationFailed) -> None:

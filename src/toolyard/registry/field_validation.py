@@ -10,7 +10,8 @@ from yarl import URL
 from toolyard.config.value_checks import header_name_fault, url_fault
 
 __all__ = [
-    "client_fault",
+    "client_credential_fault",
+    "description_fault",
     "header_fault",
     "issuer_fault",
     "name_fault",
@@ -19,51 +20,55 @@ __all__ = [
     "scope_fault",
     "server_url_fault",
     "slug_fault",
-    "text_fault",
-    "tool_fault",
+    "tool_pattern_fault",
     "value_fault",
 ]
 
-_NAME = 80
-_URL = 2048
-_VALUE = 8192
-_KEY = 128
-_TOOL = 256
-_SCOPE = 256
-_TEXT = 2000
+_MAX_NAME_CHARACTERS = 80
+_MAX_URL_CHARACTERS = 2048
+_MAX_VALUE_CHARACTERS = 8192
+_MAX_KEY_CHARACTERS = 128
+_MAX_TOOL_PATTERN_CHARACTERS = 256
+_MAX_SCOPE_CHARACTERS = 256
+_MAX_DESCRIPTION_CHARACTERS = 2000
 
-_BREAKS = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
-_UNFIT = re.compile(f"[{_BREAKS}\t\n]")
+_CONTROL_CHARACTERS = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+_CONTROL_CHARACTER_PATTERN = re.compile(f"[{_CONTROL_CHARACTERS}\t\n]")
 """What could rewrite the screen that shows it, turn the direction of a line, or cannot be stored."""
-_UNFIT_IN_TEXT = re.compile(f"[{_BREAKS}]")
-_ASCII = re.compile(r"[\x20-\x7e]+")
-_SCOPE_TOKEN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-_SLUG = re.compile(r"[A-Za-z0-9-]{1,24}")
+_MULTILINE_CONTROL_CHARACTER_PATTERN = re.compile(f"[{_CONTROL_CHARACTERS}]")
+_PRINTABLE_ASCII_PATTERN = re.compile(r"[\x20-\x7e]+")
+_SCOPE_TOKEN_PATTERN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+_SLUG_PATTERN = re.compile(r"[A-Za-z0-9-]{1,24}")
 
-_OUR_HEADERS = (
+_RESERVED_HEADER_NAMES = (
     "accept accept-charset accept-encoding connection content-encoding content-length content-type date "
     "expect forwarded host keep-alive last-event-id te trailer transfer-encoding upgrade via"
 )
-_OURS = frozenset(_OUR_HEADERS.split())
+_RESERVED_HEADERS = frozenset(_RESERVED_HEADER_NAMES.split())
 """Headers of the connection and of the protocol, which nobody else may set."""
-_OUR_PREFIXES = ("mcp-", "proxy-", "sec-")
+_RESERVED_HEADER_PREFIXES = ("mcp-", "proxy-", "sec-")
 
 
 def name_fault(text: str) -> str | None:
     """What keeps a text from being the name of a server or an instance."""
-    return _sized(text, _NAME) or _plain(text)
+    return _length_fault(text, _MAX_NAME_CHARACTERS) or _control_character_fault(text)
 
 
-def text_fault(text: str) -> str | None:
+def description_fault(text: str) -> str | None:
     """What keeps a text from being a description; it may be empty and have several lines."""
-    if len(text) > _TEXT:
-        return _too_long(text, _TEXT)
-    return "holds control characters" if _UNFIT_IN_TEXT.search(text) else None
+    if len(text) > _MAX_DESCRIPTION_CHARACTERS:
+        return _format_too_long(text, _MAX_DESCRIPTION_CHARACTERS)
+    return "holds control characters" if _MULTILINE_CONTROL_CHARACTER_PATTERN.search(text) else None
 
 
 def server_url_fault(url: str) -> str | None:
     """What keeps a text from being the address of a server. It is not asked whether one is there."""
-    fault = _sized(url, _URL) or _plain(url) or url_fault(url) or _readable(url)
+    fault = (
+        _length_fault(url, _MAX_URL_CHARACTERS)
+        or _control_character_fault(url)
+        or url_fault(url)
+        or _url_parse_fault(url)
+    )
     if fault is not None:
         return fault
     return "holds a user name or password" if "@" in urlsplit(url).netloc else None
@@ -71,7 +76,7 @@ def server_url_fault(url: str) -> str | None:
 
 def resource_fault(url: str) -> str | None:
     """What keeps a text from naming a resource to ask tokens for (RFC 8707)."""
-    fault = _sized(url, _URL) or _plain(url)
+    fault = _length_fault(url, _MAX_URL_CHARACTERS) or _control_character_fault(url)
     if fault is not None:
         return fault
     try:
@@ -90,64 +95,70 @@ def issuer_fault(url: str) -> str | None:
 
 def header_fault(name: str) -> str | None:
     """What keeps a text from being the header in which users send a value."""
-    fault = _sized(name, _KEY) or header_name_fault(name)
+    fault = _length_fault(name, _MAX_KEY_CHARACTERS) or header_name_fault(name)
     if fault is not None:
         return fault
-    if name.lower() in _OURS or name.lower().startswith(_OUR_PREFIXES):
+    if name.lower() in _RESERVED_HEADERS or name.lower().startswith(_RESERVED_HEADER_PREFIXES):
         return "is a header of the connection or the protocol"
     return None
 
 
 def query_key_fault(name: str) -> str | None:
     """What keeps a text from being the query parameter in which users send a value."""
-    return _sized(name, _KEY) or (None if _ASCII.fullmatch(name) and " " not in name else "is no plain word")
+    return _length_fault(name, _MAX_KEY_CHARACTERS) or (
+        None if _PRINTABLE_ASCII_PATTERN.fullmatch(name) and " " not in name else "is no plain word"
+    )
 
 
 def value_fault(value: str, *, in_header: bool) -> str | None:
     """What keeps a text from being the value that a user gives."""
-    fault = _sized(value, _VALUE) or _plain(value)
-    if fault is None and in_header and not _ASCII.fullmatch(value):
+    fault = _length_fault(value, _MAX_VALUE_CHARACTERS) or _control_character_fault(value)
+    if fault is None and in_header and not _PRINTABLE_ASCII_PATTERN.fullmatch(value):
         fault = "holds characters that no header may have"
     return fault
 
 
-def client_fault(text: str) -> str | None:
+def client_credential_fault(text: str) -> str | None:
     """What keeps a text from being a client id or secret."""
-    return _sized(text, _VALUE) or (None if _ASCII.fullmatch(text) else "holds characters outside ASCII")
+    return _length_fault(text, _MAX_VALUE_CHARACTERS) or (
+        None if _PRINTABLE_ASCII_PATTERN.fullmatch(text) else "holds characters outside ASCII"
+    )
 
 
 def scope_fault(scope: str) -> str | None:
     """What keeps a text from being one scope (RFC 6749)."""
-    return _sized(scope, _SCOPE) or (None if _SCOPE_TOKEN.fullmatch(scope) else "is no scope")
+    return _length_fault(scope, _MAX_SCOPE_CHARACTERS) or (
+        None if _SCOPE_TOKEN_PATTERN.fullmatch(scope) else "is no scope"
+    )
 
 
-def tool_fault(name: str) -> str | None:
+def tool_pattern_fault(name: str) -> str | None:
     """What keeps a text from being the name of a tool, or a glob of such."""
-    return _sized(name, _TOOL) or _plain(name)
+    return _length_fault(name, _MAX_TOOL_PATTERN_CHARACTERS) or _control_character_fault(name)
 
 
 def slug_fault(slug: str) -> str | None:
     """What keeps a text from being a slug."""
-    return None if _SLUG.fullmatch(slug) else "is not 1 to 24 of A-Z, a-z, 0-9 and -"
+    return None if _SLUG_PATTERN.fullmatch(slug) else "is not 1 to 24 of A-Z, a-z, 0-9 and -"
 
 
-def _sized(text: str, most: int) -> str | None:
+def _length_fault(text: str, max_characters: int) -> str | None:
     if not text:
         return "must not be empty"
-    return _too_long(text, most) if len(text) > most else None
+    return _format_too_long(text, max_characters) if len(text) > max_characters else None
 
 
-def _too_long(text: str, most: int) -> str:
-    return f"has {len(text):,} characters, at most {most:,} are allowed"
+def _format_too_long(text: str, max_characters: int) -> str:
+    return f"has {len(text):,} characters, at most {max_characters:,} are allowed"
 
 
-def _plain(text: str) -> str | None:
+def _control_character_fault(text: str) -> str | None:
     if not text.strip():
         return "must not be blank"
-    return "holds control characters" if _UNFIT.search(text) else None
+    return "holds control characters" if _CONTROL_CHARACTER_PATTERN.search(text) else None
 
 
-def _readable(url: str) -> str | None:
+def _url_parse_fault(url: str) -> str | None:
     """Whether the library that will dial it reads it, too."""
     try:
         return None if URL(url).host else "names no host"

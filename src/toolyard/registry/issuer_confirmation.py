@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from toolyard.auth.client_registration import confirmed_issuer
 from toolyard.auth.errors import AuthError, AuthUnavailable, DiscoveryFailed
 from toolyard.auth.records import same_issuer
-from toolyard.auth.sign_in_flow import Flow
-from toolyard.auth.sign_in_target import Target
+from toolyard.auth.sign_in_flow import SignInFlow
+from toolyard.auth.sign_in_target import SignInTarget
 from toolyard.auth.storage import AuthStorage
 from toolyard.errors import Problem
-from toolyard.registry.credentials import choice_target, config_key, has_authorization
+from toolyard.registry.credentials import choice_target, config_grant_key, has_authorization_header
 from toolyard.registry.errors import Invalid
 from toolyard.registry.field_validation import issuer_fault
 from toolyard.registry.service import Registry
@@ -45,7 +45,7 @@ class IssuerConfirmation:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: SignInFlow,
         registry: Registry,
         storage: AuthStorage,
         *,
@@ -95,12 +95,12 @@ class IssuerConfirmation:
         spec, oauth = server.transport, server.oauth or OAuthSpec()
         if not isinstance(spec, HttpSpec) or not server.enabled or oauth.client_id is None:
             return None
-        if spec.auth_provider_id is not None or has_authorization(spec):
+        if spec.auth_provider_id is not None or has_authorization_header(spec):
             return None
-        target = Target(spec.url, oauth, server.private_addresses)
+        target = SignInTarget(spec.url, oauth, server.private_addresses)
         if (known := await confirmed_issuer(self._storage, target)) is not None:
             return ClientIssuer(known, confirmed=True)
-        return await self._look_up(config_key(server, principal), target) if target.has_secret else None
+        return await self._look_up(config_grant_key(server, principal), target) if target.has_secret else None
 
     async def _needs_confirmation(self, server: RegistryServer, choice: AuthChoice) -> bool:
         target = choice_target(server, choice)
@@ -108,13 +108,15 @@ class IssuerConfirmation:
             return False
         return await confirmed_issuer(self._storage, target) is None
 
-    async def _look_up(self, key: str, target: Target, choice: AuthChoice | None = None) -> ClientIssuer:
+    async def _look_up(
+        self, key: str, target: SignInTarget, choice: AuthChoice | None = None
+    ) -> ClientIssuer:
         try:
             return ClientIssuer(await self._find(key, target), choice=choice)
         except (AuthError, AuthUnavailable) as error:
             return ClientIssuer(error=error, choice=choice)
 
-    async def _find(self, key: str, target: Target) -> str:
+    async def _find(self, key: str, target: SignInTarget) -> str:
         try:
             async with asyncio.timeout(self._discovery_seconds):
                 issuer = await self._flow.find_issuer(key, target)

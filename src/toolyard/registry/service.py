@@ -10,17 +10,17 @@ from toolyard.config.settings.table import Settings
 from toolyard.errors import Problem
 from toolyard.registry.errors import Invalid, NotFound, Taken
 from toolyard.registry.form_input import InstanceDraft, ServerDraft
-from toolyard.registry.server_builder import core_server, preview_server
-from toolyard.registry.slugs import propose, unique
+from toolyard.registry.server_builder import build_instance_server, build_preview_server
+from toolyard.registry.slugs import make_slug_unique, propose
 from toolyard.registry.storage import RegistryStorage
-from toolyard.registry.validation import checked_instance, checked_server, moves_host
+from toolyard.registry.validation import is_different_origin, validate_instance, validate_server
 from toolyard.types.registry import AuthChoice, AuthKind, Instance, InstanceState, RegistryServer
 from toolyard.types.server import Server
 from toolyard.types.status import State, Status
 
 __all__ = ["Registry"]
 
-_TRIES = 5
+_MAX_SLUG_ATTEMPTS = 5
 
 
 class Registry:
@@ -30,7 +30,7 @@ class Registry:
         self, storage: RegistryStorage, settings: Settings, *, clock: Callable[[], float] = time.time
     ) -> None:
         self.storage = storage
-        self._ttl = settings.instance_catalog_ttl
+        self._catalog_ttl = settings.instance_catalog_ttl
         self._clock = clock
 
     # Servers.
@@ -43,7 +43,7 @@ class Registry:
         """One of them. Raises NotFound."""
         server = await self.storage.server(server_id)
         if server is None:
-            raise _no_server()
+            raise _server_not_found()
         return server
 
     async def count_instances(self) -> dict[str, int]:
@@ -52,7 +52,7 @@ class Registry:
 
     async def add_server(self, draft: ServerDraft) -> RegistryServer:
         """A new server. Its address is not asked. Raises Invalid or Taken."""
-        server = checked_server(draft, None, self._clock())
+        server = validate_server(draft, None, self._clock())
         await self.storage.add_server(server)
         return server
 
@@ -62,19 +62,19 @@ class Registry:
         Raises Invalid, Taken or NotFound.
         """
         old = await self.server(server_id)
-        server = checked_server(draft, old, self._clock())
-        if not moves_host(old.url, server.url):
+        server = validate_server(draft, old, self._clock())
+        if not is_different_origin(old.url, server.url):
             await self._save_server(server)
             return server
         # At no moment may a value stand beside an address that it was not given for, and a name that is
         # taken must cost nobody a sign-in: everything but the address first, the address between two drops.
         await self._save_server(replace(server, url=old.url))
-        await self.storage.drop_grants(server.id)
+        await self.storage.reset_instances(server.id)
         await self._save_server(server)
-        await self.storage.drop_grants(server.id)
+        await self.storage.reset_instances(server.id)
         return server
 
-    async def enable_server(self, server_id: str, enabled: bool) -> RegistryServer:
+    async def set_server_enabled(self, server_id: str, enabled: bool) -> RegistryServer:
         """Switch a server on or off for everybody. Nothing else changes. Raises NotFound."""
         server = replace(await self.server(server_id), enabled=enabled, updated_at=self._clock())
         await self._save_server(server)
@@ -98,11 +98,11 @@ class Registry:
     async def delete_server(self, server_id: str) -> None:
         """With its instances and their sign-ins. Raises NotFound."""
         if not await self.storage.delete_server(server_id):
-            raise _no_server()
+            raise _server_not_found()
 
     async def _save_server(self, server: RegistryServer) -> None:
         if not await self.storage.save_server(server):
-            raise _no_server()
+            raise _server_not_found()
 
     # Instances.
 
@@ -114,16 +114,16 @@ class Registry:
         """One of this user's, with its server. Raises NotFound, for another user's too."""
         found = await self.storage.instance(user_id, instance_id)
         if found is None:
-            raise _no_instance()
+            raise _instance_not_found()
         return found
 
     async def create_instance(self, user_id: str, draft: InstanceDraft) -> Instance:
         """A new instance of a server. Raises Invalid, Taken, or NotFound where there is no such server."""
         server = await self.server(draft.server_id)
         given = bool((draft.slug or "").strip())
-        for last in (*[False] * (_TRIES - 1), True):
+        for last in (*[False] * (_MAX_SLUG_ATTEMPTS - 1), True):
             slug = "" if given else await self.propose_slug(user_id, server.url)
-            instance = checked_instance(draft, server, user_id, None, slug, self._clock())
+            instance = validate_instance(draft, server, user_id, None, slug, self._clock())
             try:
                 await self.storage.add_instance(instance)
             except Taken:
@@ -140,11 +140,11 @@ class Registry:
         Raises Invalid, Taken or NotFound.
         """
         old, server = await self.instance(user_id, instance_id)
-        instance = checked_instance(draft, server, user_id, old, old.slug, self._clock())
+        instance = validate_instance(draft, server, user_id, old, old.slug, self._clock())
         await self._save_instance(instance)
         return instance
 
-    async def enable_instance(self, user_id: str, instance_id: str, enabled: bool) -> Instance:
+    async def set_instance_enabled(self, user_id: str, instance_id: str, enabled: bool) -> Instance:
         """Switch an instance on or off. Nothing else changes. Raises NotFound."""
         old, _ = await self.instance(user_id, instance_id)
         instance = replace(old, enabled=enabled, updated_at=self._clock())
@@ -154,40 +154,40 @@ class Registry:
     async def delete_instance(self, user_id: str, instance_id: str) -> None:
         """With its sign-in. Raises NotFound."""
         if not await self.storage.delete_instance(user_id, instance_id):
-            raise _no_instance()
+            raise _instance_not_found()
 
     async def propose_slug(self, user_id: str, url: str) -> str:
         """A slug from a server's address that this user does not have yet."""
         taken = [instance.slug for instance, _ in await self.storage.instances(user_id)]
-        return unique(propose(url), taken)
+        return make_slug_unique(propose(url), taken)
 
     async def _save_instance(self, instance: Instance) -> None:
         if not await self.storage.save_instance(instance):
-            raise _no_instance()
+            raise _instance_not_found()
 
     # For the core.
 
-    def core_server(self, instance: Instance, server: RegistryServer) -> Server:
+    def build_instance_server(self, instance: Instance, server: RegistryServer) -> Server:
         """The instance as the core knows servers."""
-        return core_server(instance, server, ttl=self._ttl)
+        return build_instance_server(instance, server, ttl=self._catalog_ttl)
 
-    def preview_server(self, server: RegistryServer) -> Server:
+    def build_preview_server(self, server: RegistryServer) -> Server:
         """The server itself, for the admin's look at it."""
-        return preview_server(server)
+        return build_preview_server(server)
 
-    async def note(self, instance_id: str, status: Status) -> None:
+    async def record_status(self, instance_id: str, status: Status) -> None:
         """Keep what a connection's record says about the instance of its principal."""
         found = await self.storage.instance(status.principal, instance_id)
         if found is None:
             return
         instance, server = found
         choice = server.choice(instance.choice_id)
-        learned = _learned(status, choice.kind if choice is not None else AuthKind.PUBLIC)
+        learned = _state_from_status(status, choice.kind if choice is not None else AuthKind.PUBLIC)
         if learned is not None and learned != (instance.state, instance.reason):
-            await self.storage.set_state(instance_id, *learned)
+            await self.storage.set_instance_state(instance_id, *learned)
 
 
-def _learned(status: Status, kind: AuthKind) -> tuple[InstanceState, str | None] | None:
+def _state_from_status(status: Status, auth_kind: AuthKind) -> tuple[InstanceState, str | None] | None:
     """What a record tells that outlives its process; None where it tells nothing."""
     if status.state is State.READY:
         return InstanceState.READY, None
@@ -195,16 +195,16 @@ def _learned(status: Status, kind: AuthKind) -> tuple[InstanceState, str | None]
         return InstanceState.FAILED, status.cause
     if status.state is not State.NEEDS_AUTH:
         return None
-    if kind is AuthKind.PUBLIC:
+    if auth_kind is AuthKind.PUBLIC:
         return InstanceState.FAILED, "the server wants a sign-in, which its entry here does not offer"
     if status.reason == "never_signed_in":
         return InstanceState.PENDING, status.cause
     return InstanceState.NEEDS_REAUTH, status.cause
 
 
-def _no_server() -> NotFound:
+def _server_not_found() -> NotFound:
     return NotFound("there is no such server", hint="it may have been deleted")
 
 
-def _no_instance() -> NotFound:
+def _instance_not_found() -> NotFound:
     return NotFound("there is no such instance", hint="it may have been deleted")

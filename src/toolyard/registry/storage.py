@@ -38,7 +38,7 @@ class RegistryStorage(Protocol):
         """How many instances each server has, by server id."""
         ...
 
-    async def used_choices(self, server_id: str) -> Mapping[str, str]:
+    async def list_instance_choices(self, server_id: str) -> Mapping[str, str]:
         """The ids of all instances of a server, whoever's, each with the id of the choice that it uses."""
         ...
 
@@ -62,7 +62,7 @@ class RegistryStorage(Protocol):
         those that were begun. False: it is gone. Raises Taken, NotFound."""
         ...
 
-    async def set_state(self, instance_id: str, state: InstanceState, reason: str | None) -> None:
+    async def set_instance_state(self, instance_id: str, state: InstanceState, reason: str | None) -> None:
         """Note what was learned about it; nothing where it is gone."""
         ...
 
@@ -70,7 +70,7 @@ class RegistryStorage(Protocol):
         """With its sign-in, and every sign-in of it that was begun."""
         ...
 
-    async def drop_grants(self, server_id: str) -> None:
+    async def reset_instances(self, server_id: str) -> None:
         """Drop the sign-ins and given values of all instances of a server that have any to give, and make
         them pending: its URL changed host."""
         ...

@@ -9,26 +9,26 @@ from typing import Literal
 from yarl import URL
 
 from toolyard.config.entries.allowlists import BARE_STAR_HINT, is_bare_star
-from toolyard.net import same_origin
+from toolyard.net import is_same_origin
 from toolyard.registry import field_validation
-from toolyard.registry.field_problems import Findings
+from toolyard.registry.field_problems import FieldChecker
 from toolyard.registry.form_input import ChoiceDraft, InstanceDraft, ServerDraft
 from toolyard.types.registry import (
     AuthChoice,
     AuthKind,
     Instance,
     InstanceState,
-    Registration,
+    RegistrationMethod,
     RegistryServer,
 )
 from toolyard.types.server import Trust
 
-__all__ = ["checked_instance", "checked_server", "moves_host"]
+__all__ = ["is_different_origin", "validate_instance", "validate_server"]
 
-_CHOICES = 10
-_PATTERNS = 500
-_TOOLS = 2000
-_SCOPES = 100
+_MAX_CHOICES = 10
+_MAX_TOOL_PATTERNS = 500
+_MAX_FILTERED_TOOLS = 2000
+_MAX_SCOPES = 100
 
 
 def new_id() -> str:
@@ -36,55 +36,65 @@ def new_id() -> str:
     return secrets.token_hex(8)
 
 
-def moves_host(old: str, new: str) -> bool:
+def is_different_origin(old: str, new: str) -> bool:
     """Whether a changed URL leads to another origin, for which no credentials were given."""
-    return not same_origin(URL(old), URL(new))
+    return not is_same_origin(URL(old), URL(new))
 
 
 # Servers.
 
 
-def checked_server(draft: ServerDraft, old: RegistryServer | None, now: float) -> RegistryServer:
+def validate_server(draft: ServerDraft, old: RegistryServer | None, now: float) -> RegistryServer:
     """The server that was entered, in place of ``old`` where that is given. Raises Invalid."""
-    found = Findings()
+    found = FieldChecker()
     url = found.text(
         "url", draft.url, field_validation.server_url_fault, "write it like https://mcp.example.com/mcp"
     )
-    trust = found.member("trust", draft.trust, Trust, Trust.UNTRUSTED)
-    allow = _allowed(found, draft.allow_tools, trust)
+    trust = found.parse_enum("trust", draft.trust, Trust, Trust.UNTRUSTED)
+    allow = _validate_allow_tools(found, draft.allow_tools, trust)
     enabled = draft.enabled if draft.enabled is not None else (old.enabled if old is not None else True)
     server = RegistryServer(
         id=old.id if old is not None else new_id(),
         name=found.text("name", draft.name, field_validation.name_fault),
         url=url,
-        transport=_transport(found, draft.transport),
+        transport=_validate_transport(found, draft.transport),
         trust=trust,
         enabled=enabled,
-        description=found.text("description", draft.description, field_validation.text_fault),
+        description=found.text("description", draft.description, field_validation.description_fault),
         private_addresses=draft.private_addresses,
         allow_tools=allow,
-        deny_tools=found.texts("deny_tools", draft.deny_tools, field_validation.tool_fault, _PATTERNS),
+        deny_tools=found.texts(
+            "deny_tools", draft.deny_tools, field_validation.tool_pattern_fault, _MAX_TOOL_PATTERNS
+        ),
         created_at=old.created_at if old is not None else now,
         updated_at=now,
     )
     kept = () if old is None else old.choices
-    moved = old is not None and field_validation.server_url_fault(url) is None and moves_host(old.url, url)
-    server = replace(server, choices=_choices(found, draft.choices, kept, moved=moved))
-    found.finish()
+    moved = (
+        old is not None
+        and field_validation.server_url_fault(url) is None
+        and is_different_origin(old.url, url)
+    )
+    server = replace(server, choices=_validate_choices(found, draft.choices, kept, origin_changed=moved))
+    found.raise_problems()
     return server
 
 
-def _transport(found: Findings, word: str) -> Literal["http", "sse"]:
-    if word == "sse":
+def _validate_transport(checker: FieldChecker, value: str) -> Literal["http", "sse"]:
+    if value == "sse":
         return "sse"
-    if word != "http":
-        found.note("transport", "must be one of http, sse", "stdio servers stand in the operator's files")
+    if value != "http":
+        checker.add_problem(
+            "transport", "must be one of http, sse", "stdio servers stand in the operator's files"
+        )
     return "http"
 
 
-def _allowed(found: Findings, patterns: tuple[str, ...] | None, trust: Trust) -> tuple[str, ...] | None:
+def _validate_allow_tools(
+    checker: FieldChecker, patterns: tuple[str, ...] | None, trust: Trust
+) -> tuple[str, ...] | None:
     if patterns is not None and not patterns:
-        found.note(
+        checker.add_problem(
             "allow_tools",
             "must hold at least one tool where it is given",
             "leave it out to allow every tool of a trusted server",
@@ -92,58 +102,66 @@ def _allowed(found: Findings, patterns: tuple[str, ...] | None, trust: Trust) ->
     allow = (
         None
         if patterns is None
-        else found.texts("allow_tools", patterns, field_validation.tool_fault, _PATTERNS)
+        else checker.texts("allow_tools", patterns, field_validation.tool_pattern_fault, _MAX_TOOL_PATTERNS)
     )
     if trust is Trust.TRUSTED:
         return allow
     if patterns is None:
-        found.note("allow_tools", "is required for an untrusted server", BARE_STAR_HINT)
+        checker.add_problem("allow_tools", "is required for an untrusted server", BARE_STAR_HINT)
     for index, pattern in enumerate(patterns or ()):
         if is_bare_star(pattern.strip()):
-            found.note(f"allow_tools[{index}]", "must be a tool's name or a narrower glob", BARE_STAR_HINT)
+            checker.add_problem(
+                f"allow_tools[{index}]", "must be a tool's name or a narrower glob", BARE_STAR_HINT
+            )
     return allow
 
 
 # Their ways of signing in.
 
 
-def _choices(
-    found: Findings, drafts: tuple[ChoiceDraft, ...], kept: tuple[AuthChoice, ...], *, moved: bool
+def _validate_choices(
+    checker: FieldChecker,
+    drafts: tuple[ChoiceDraft, ...],
+    old_choices: tuple[AuthChoice, ...],
+    *,
+    origin_changed: bool,
 ) -> tuple[AuthChoice, ...]:
-    if len(drafts) > _CHOICES:
-        found.note("choices", f"has {len(drafts)} entries, at most {_CHOICES} are allowed")
+    if len(drafts) > _MAX_CHOICES:
+        checker.add_problem("choices", f"has {len(drafts)} entries, at most {_MAX_CHOICES} are allowed")
         return ()
-    by_id = {choice.id: choice for choice in kept}
+    by_id = {choice.id: choice for choice in old_choices}
     made: list[AuthChoice] = []
     for index, draft in enumerate(drafts or (ChoiceDraft(),)):
         path = f"choices[{index}]"
         # Each may be named once. A choice of another kind is another choice: what users gave does not fit.
         old = by_id.pop(draft.id, None) if draft.id is not None else None
         if draft.id is not None and old is None:
-            found.note(f"{path}.id", "names no choice of this server")
-        choice = _choice(found, path, draft, old, moved=moved)
+            checker.add_problem(f"{path}.id", "names no choice of this server")
+        choice = _validate_choice(checker, path, draft, old, origin_changed=origin_changed)
         if any(choice.label.casefold() == other.label.casefold() for other in made):
-            found.note(f"{path}.label", "is the label of another choice, too", "users must tell them apart")
+            checker.add_problem(
+                f"{path}.label", "is the label of another choice, too", "users must tell them apart"
+            )
         made.append(choice)
     return tuple(made)
 
 
-def _choice(
-    found: Findings, path: str, draft: ChoiceDraft, old: AuthChoice | None, *, moved: bool
+def _validate_choice(
+    checker: FieldChecker, path: str, draft: ChoiceDraft, old: AuthChoice | None, *, origin_changed: bool
 ) -> AuthChoice:
-    kind = found.member(f"{path}.kind", draft.kind, AuthKind, AuthKind.PUBLIC)
+    kind = checker.parse_enum(f"{path}.kind", draft.kind, AuthKind, AuthKind.PUBLIC)
     if old is not None and old.kind is not kind:
         old = None
     choice = AuthChoice(old.id if old is not None else new_id(), kind)
     if kind is AuthKind.HEADER:
-        choice = _header(found, path, draft, choice)
+        choice = _validate_header_choice(checker, path, draft, choice)
     elif kind is AuthKind.OAUTH:
-        choice = _oauth(found, path, draft, choice, old, moved=moved)
-    label = found.text(f"{path}.label", draft.label or _label(choice), field_validation.name_fault)
+        choice = _validate_oauth_choice(checker, path, draft, choice, old, origin_changed=origin_changed)
+    label = checker.text(f"{path}.label", draft.label or _default_label(choice), field_validation.name_fault)
     return replace(choice, label=label)
 
 
-def _label(choice: AuthChoice) -> str:
+def _default_label(choice: AuthChoice) -> str:
     if choice.kind is AuthKind.PUBLIC:
         return "No sign-in"
     if choice.kind is AuthKind.OAUTH:
@@ -151,35 +169,47 @@ def _label(choice: AuthChoice) -> str:
     return f"{'Header' if choice.place == 'header' else 'Parameter'} {choice.key}"[:80]
 
 
-def _header(found: Findings, path: str, draft: ChoiceDraft, choice: AuthChoice) -> AuthChoice:
+def _validate_header_choice(
+    checker: FieldChecker, path: str, draft: ChoiceDraft, choice: AuthChoice
+) -> AuthChoice:
     if draft.place not in ("header", "query"):
-        found.note(f"{path}.place", "must be one of header, query")
+        checker.add_problem(f"{path}.place", "must be one of header, query")
     place = "query" if draft.place == "query" else "header"
     fault = field_validation.query_key_fault if place == "query" else field_validation.header_fault
     hint = "write it like X-Api-Key" if place == "header" else "write it like api_key"
-    return replace(choice, place=place, key=found.text(f"{path}.key", draft.key or "", fault, hint))
+    return replace(choice, place=place, key=checker.text(f"{path}.key", draft.key or "", fault, hint))
 
 
-def _oauth(
-    found: Findings, path: str, draft: ChoiceDraft, choice: AuthChoice, old: AuthChoice | None, *, moved: bool
+def _validate_oauth_choice(
+    checker: FieldChecker,
+    path: str,
+    draft: ChoiceDraft,
+    choice: AuthChoice,
+    old: AuthChoice | None,
+    *,
+    origin_changed: bool,
 ) -> AuthChoice:
-    registration = found.member(f"{path}.registration", draft.registration, Registration, Registration.AUTO)
+    registration = checker.parse_enum(
+        f"{path}.registration", draft.registration, RegistrationMethod, RegistrationMethod.AUTO
+    )
     client_id = secret = None
-    if registration in (Registration.ENTERED, Registration.AUTO):
+    if registration in (RegistrationMethod.ENTERED, RegistrationMethod.AUTO):
         client_id = (draft.client_id or "").strip() or None
-        secret = _secret(found, path, draft, old, moved=moved)
+        secret = _validate_client_secret(checker, path, draft, old, origin_changed=origin_changed)
         if client_id is not None:
-            found.text(f"{path}.client_id", client_id, field_validation.client_fault)
-        elif registration is Registration.ENTERED:
-            found.note(f"{path}.client_id", "is required for this registration", "register Toolyard there")
+            checker.text(f"{path}.client_id", client_id, field_validation.client_credential_fault)
+        elif registration is RegistrationMethod.ENTERED:
+            checker.add_problem(
+                f"{path}.client_id", "is required for this registration", "register Toolyard there"
+            )
         elif secret is not None:
-            found.note(f"{path}.client_id", "is required beside a client secret")
+            checker.add_problem(f"{path}.client_id", "is required beside a client secret")
     resource = (draft.resource or "").strip() or None
     if resource is not None:
-        found.text(f"{path}.resource", resource, field_validation.resource_fault)
+        checker.text(f"{path}.resource", resource, field_validation.resource_fault)
     issuer = (draft.issuer or "").strip() or None
     if issuer is not None:
-        found.text(
+        checker.text(
             f"{path}.issuer", issuer, field_validation.issuer_fault, "write it like https://login.example.com"
         )
     return replace(
@@ -187,7 +217,7 @@ def _oauth(
         registration=registration,
         client_id=client_id,
         client_secret=secret,
-        scopes=found.texts(f"{path}.scopes", draft.scopes, field_validation.scope_fault, _SCOPES),
+        scopes=checker.texts(f"{path}.scopes", draft.scopes, field_validation.scope_fault, _MAX_SCOPES),
         resource=resource,
         legacy_discovery=draft.legacy_discovery,
         issuer=issuer if client_id is not None else None,
@@ -195,16 +225,20 @@ def _oauth(
     )
 
 
-def _secret(
-    found: Findings, path: str, draft: ChoiceDraft, old: AuthChoice | None, *, moved: bool
+def _validate_client_secret(
+    checker: FieldChecker, path: str, draft: ChoiceDraft, old: AuthChoice | None, *, origin_changed: bool
 ) -> str | None:
     if draft.client_secret is not None:
         secret = draft.client_secret.strip()
-        return found.text(f"{path}.client_secret", secret, field_validation.client_fault) if secret else None
+        return (
+            checker.text(f"{path}.client_secret", secret, field_validation.client_credential_fault)
+            if secret
+            else None
+        )
     # Without a client id there is nothing that a secret could belong to.
     kept = old.client_secret if old is not None and (draft.client_id or "").strip() else None
-    if kept is not None and moved:
-        found.note(
+    if kept is not None and origin_changed:
+        checker.add_problem(
             f"{path}.client_secret",
             "must be given again, since the address leads to another host",
             "what was entered for one host is not shown to another",
@@ -215,18 +249,18 @@ def _secret(
 # Instances.
 
 
-def checked_instance(
+def validate_instance(
     draft: InstanceDraft, server: RegistryServer, user_id: str, old: Instance | None, slug: str, now: float
 ) -> Instance:
     """The instance that was entered, in place of ``old`` where that is given. ``slug`` is for one that was
     not given. Raises Invalid."""
-    found = Findings()
-    choice = _chosen(found, draft, server, old)
+    found = FieldChecker()
+    choice = _select_choice(found, draft, server, old)
     name = (draft.name or "").strip() or (old.name if old is not None else server.name)
     wanted = draft.tool_filter
     enabled = draft.enabled if draft.enabled is not None else (old.enabled if old is not None else True)
     same = old is not None and old.choice_id == choice.id
-    value = _value(found, draft, choice, old if same else None, required=not same)
+    value = _validate_value(found, draft, choice, old if same else None, required=not same)
     instance = Instance(
         id=old.id if old is not None else new_id(),
         user_id=user_id,
@@ -237,17 +271,17 @@ def checked_instance(
         enabled=enabled,
         tool_filter=None
         if wanted is None
-        else found.texts("tool_filter", wanted, field_validation.tool_fault, _TOOLS),
+        else found.texts("tool_filter", wanted, field_validation.tool_pattern_fault, _MAX_FILTERED_TOOLS),
         value=value,
         created_at=old.created_at if old is not None else now,
         updated_at=now,
     )
-    found.finish()
+    found.raise_problems()
     return _with_state(instance, choice, old if same else None)
 
 
-def _chosen(
-    found: Findings, draft: InstanceDraft, server: RegistryServer, old: Instance | None
+def _select_choice(
+    checker: FieldChecker, draft: InstanceDraft, server: RegistryServer, old: Instance | None
 ) -> AuthChoice:
     wanted = draft.choice_id or (old.choice_id if old is not None else None)
     if not wanted and len(server.choices) == 1:
@@ -256,14 +290,14 @@ def _chosen(
     if choice is not None:
         return choice
     if not wanted:
-        found.note("choice_id", "is required: the server offers several ways of signing in")
+        checker.add_problem("choice_id", "is required: the server offers several ways of signing in")
     else:
-        found.note("choice_id", "names no way of signing in that the server offers")
+        checker.add_problem("choice_id", "names no way of signing in that the server offers")
     return AuthChoice("", AuthKind.PUBLIC)
 
 
-def _value(
-    found: Findings, draft: InstanceDraft, choice: AuthChoice, old: Instance | None, *, required: bool
+def _validate_value(
+    checker: FieldChecker, draft: InstanceDraft, choice: AuthChoice, old: Instance | None, *, required: bool
 ) -> str | None:
     if choice.kind is not AuthKind.HEADER:
         return None
@@ -273,10 +307,10 @@ def _value(
     if not value:
         if required:
             where = "header" if choice.place == "header" else "query parameter"
-            found.note("value", f"is required: the server wants it in the {where} {choice.key}")
+            checker.add_problem("value", f"is required: the server wants it in the {where} {choice.key}")
         return None
     header = choice.place == "header"
-    return found.text("value", value, lambda text: field_validation.value_fault(text, in_header=header))
+    return checker.text("value", value, lambda text: field_validation.value_fault(text, in_header=header))
 
 
 def _with_state(instance: Instance, choice: AuthChoice, old: Instance | None) -> Instance:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 
-__all__ = ["clean_base64", "decode_base64"]
+__all__ = ["decode_base64", "normalize_base64"]
 
 _STANDARD_ALPHABET = bytes.maketrans(b"-_", b"+/")
 _SPACE = b" \t\n\r\f\v"
@@ -12,9 +12,9 @@ _PIECE = 1_000_000
 """Characters handled in one call, a multiple of four. Other threads run in between."""
 
 
-def clean_base64(data: str) -> tuple[str, int] | None:
+def normalize_base64(data: str) -> tuple[str, int] | None:
     """The same bytes in standard base64, and how many there are; None where it is no base64 or empty."""
-    size = _size(data)
+    size = _decoded_size(data)
     if size is None:
         if data.startswith("data:"):
             data = data[data.find(";base64,") + 8 :] if ";base64," in data else ""
@@ -27,11 +27,11 @@ def clean_base64(data: str) -> tuple[str, int] | None:
             return None
         cleaned = cleaned.rstrip(b"=")
         data = (cleaned + b"=" * (-len(cleaned) % 4)).decode("ascii")
-        size = _size(data)
+        size = _decoded_size(data)
     return (data, size) if size else None
 
 
-def _size(data: str) -> int | None:
+def _decoded_size(data: str) -> int | None:
     size = 0
     try:
         for start in range(0, len(data), _PIECE):

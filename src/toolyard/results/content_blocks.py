@@ -6,123 +6,136 @@ import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple, cast
 
-from toolyard.results.base64_data import clean_base64
-from toolyard.results.readable_json import readable
-from toolyard.types.result import Block, Media, Resource, ResourceLink, Text
+from toolyard.results.base64_data import normalize_base64
+from toolyard.results.readable_json import to_readable_json
+from toolyard.types.result import ContentBlock, Media, ResourceLink, TextBlock, TextResource
 from toolyard.types.tool import JsonObject
 
-__all__ = ["Part", "read_block"]
+__all__ = ["ParsedBlock", "parse_block"]
 
-TELLING = 256
+MAX_SHOWN_BASE64_CHARS = 256
 """Base64 longer than this tells a reader nothing, wherever it stands."""
 
-_MIME = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(?:[ ]?;[ -~]{1,100})?", re.ASCII)
+_MIME_TYPE_PATTERN = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(?:[ ]?;[ -~]{1,100})?", re.ASCII)
 
 
-class Part(NamedTuple):
+class ParsedBlock(NamedTuple):
     """A block, what it adds to the text (None: nothing), and what is wrong with it."""
 
-    block: Block
+    block: ContentBlock
     text: str | None
     warning: str | None = None
 
 
-def read_block(block: object) -> Part:
+def parse_block(block: object) -> ParsedBlock:
     """Read one block of a result."""
     if not isinstance(block, dict):
-        return _wrong(block, "is no object")
+        return _make_malformed_block(block, "is no object")
     found = cast(JsonObject, block)
     kind = found.get("type")
-    reader = _READERS.get(kind) if isinstance(kind, str) else None
-    return _wrong(found, f"has the unknown type {kind!r:.60}") if reader is None else reader(found)
+    reader = _PARSERS_BY_TYPE.get(kind) if isinstance(kind, str) else None
+    return (
+        _make_malformed_block(found, f"has the unknown type {kind!r:.60}")
+        if reader is None
+        else reader(found)
+    )
 
 
-def _text(block: JsonObject) -> Part:
+def _parse_text(block: JsonObject) -> ParsedBlock:
     text = block.get("text")
-    return Part(Text(text), text) if isinstance(text, str) else _wrong(block, "is text without a text")
+    return (
+        ParsedBlock(TextBlock(text), text)
+        if isinstance(text, str)
+        else _make_malformed_block(block, "is text without a text")
+    )
 
 
-def _image(block: JsonObject) -> Part:
-    return _media(block, "image")
+def _parse_image(block: JsonObject) -> ParsedBlock:
+    return _parse_media(block, "image")
 
 
-def _audio(block: JsonObject) -> Part:
-    return _media(block, "audio")
+def _parse_audio(block: JsonObject) -> ParsedBlock:
+    return _parse_media(block, "audio")
 
 
-def _media(block: JsonObject, kind: Literal["image", "audio"]) -> Part:
-    mime, data = _mime(block), block.get("data")
+def _parse_media(block: JsonObject, kind: Literal["image", "audio"]) -> ParsedBlock:
+    mime, data = _read_mime_type(block), block.get("data")
     if mime is None:
-        return _wrong(block, f"is {kind} without a proper mimeType")
-    cleaned = clean_base64(data) if isinstance(data, str) else None
+        return _make_malformed_block(block, f"is {kind} without a proper mimeType")
+    cleaned = normalize_base64(data) if isinstance(data, str) else None
     if cleaned is None:
-        return _wrong(block, f"is {kind} whose data is no base64")
-    return Part(Media(kind, mime, *cleaned), None)
+        return _make_malformed_block(block, f"is {kind} whose data is no base64")
+    return ParsedBlock(Media(kind, mime, *cleaned), None)
 
 
-def _resource(block: JsonObject) -> Part:
+def _parse_resource(block: JsonObject) -> ParsedBlock:
     inner = block.get("resource")
     if not isinstance(inner, dict):
-        return _wrong(block, "is a resource without its contents")
+        return _make_malformed_block(block, "is a resource without its contents")
     contents = cast(JsonObject, inner)
-    uri, mime, text = contents.get("uri"), _mime(contents), contents.get("text")
+    uri, mime, text = contents.get("uri"), _read_mime_type(contents), contents.get("text")
     if not isinstance(uri, str):
-        return _wrong(block, "is a resource without a uri")
+        return _make_malformed_block(block, "is a resource without a uri")
     if isinstance(text, str):
-        return Part(Resource(uri, mime, text), _shown(block))
+        return ParsedBlock(TextResource(uri, mime, text), _dump_block(block))
     blob = contents.get("blob")
-    cleaned = clean_base64(blob) if isinstance(blob, str) else None
+    cleaned = normalize_base64(blob) if isinstance(blob, str) else None
     if cleaned is None:
-        return _wrong(block, "is a resource with neither text nor base64")
-    media = Media(_kind(mime), mime or "application/octet-stream", *cleaned, uri=uri)
-    return Part(media, str(media))
+        return _make_malformed_block(block, "is a resource with neither text nor base64")
+    media = Media(_classify_mime_type(mime), mime or "application/octet-stream", *cleaned, uri=uri)
+    return ParsedBlock(media, str(media))
 
 
-def _resource_link(block: JsonObject) -> Part:
+def _parse_resource_link(block: JsonObject) -> ParsedBlock:
     uri, name = block.get("uri"), block.get("name")
     if not isinstance(uri, str):
-        return _wrong(block, "is a resource link without a uri")
-    link = ResourceLink(uri, name if isinstance(name, str) else uri, _mime(block))
-    return Part(link, _shown(block))
+        return _make_malformed_block(block, "is a resource link without a uri")
+    link = ResourceLink(uri, name if isinstance(name, str) else uri, _read_mime_type(block))
+    return ParsedBlock(link, _dump_block(block))
 
 
-_READERS: dict[str, Callable[[JsonObject], Part]] = {
-    "text": _text,
-    "image": _image,
-    "audio": _audio,
-    "resource": _resource,
-    "resource_link": _resource_link,
+_PARSERS_BY_TYPE: dict[str, Callable[[JsonObject], ParsedBlock]] = {
+    "text": _parse_text,
+    "image": _parse_image,
+    "audio": _parse_audio,
+    "resource": _parse_resource,
+    "resource_link": _parse_resource_link,
 }
 
 
-def _wrong(block: object, what: str) -> Part:
-    text = _shown(block)
-    return Part(Text(text), text, what)
+def _make_malformed_block(block: object, problem: str) -> ParsedBlock:
+    text = _dump_block(block)
+    return ParsedBlock(TextBlock(text), text, problem)
 
 
-def _mime(holder: JsonObject) -> str | None:
+def _read_mime_type(holder: JsonObject) -> str | None:
     """The media type, where it is one. Providers refuse a whole request over one that is not."""
     mime = holder.get("mimeType")
-    return mime if isinstance(mime, str) and _MIME.fullmatch(mime) else None
+    return mime if isinstance(mime, str) and _MIME_TYPE_PATTERN.fullmatch(mime) else None
 
 
-def _kind(mime: str | None) -> Literal["image", "audio", "file"]:
+def _classify_mime_type(mime: str | None) -> Literal["image", "audio", "file"]:
     family = (mime or "").partition("/")[0]
     return "image" if family == "image" else "audio" if family == "audio" else "file"
 
 
-def _shown(block: object) -> str:
+def _dump_block(block: object) -> str:
     """The whole block as JSON, but for base64, which is told by its length."""
-    return readable(_without_base64(cast(JsonObject, block)) if isinstance(block, dict) else block)
+    return to_readable_json(_replace_base64(cast(JsonObject, block)) if isinstance(block, dict) else block)
 
 
-def _without_base64(block: JsonObject) -> JsonObject:
-    return {key: _told(key, value) for key, value in block.items()}
+def _replace_base64(block: JsonObject) -> JsonObject:
+    return {key: _replace_base64_value(key, value) for key, value in block.items()}
 
 
-def _told(key: str, value: object) -> object:
+def _replace_base64_value(key: str, value: object) -> object:
     if key == "resource" and isinstance(value, dict):
-        return _without_base64(cast(JsonObject, value))
-    if key in ("data", "blob") and isinstance(value, str) and len(value) > TELLING and clean_base64(value):
+        return _replace_base64(cast(JsonObject, value))
+    if (
+        key in ("data", "blob")
+        and isinstance(value, str)
+        and len(value) > MAX_SHOWN_BASE64_CHARS
+        and normalize_base64(value)
+    ):
         return f"({len(value):,} characters of base64)"
     return value

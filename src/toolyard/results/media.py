@@ -7,46 +7,52 @@ from dataclasses import replace
 from hashlib import sha256
 
 from toolyard.results.base64_data import decode_base64
-from toolyard.results.content_blocks import Part
-from toolyard.results.full_text import View
-from toolyard.results.limits import Limits
-from toolyard.results.result_store import Handles, Kept, handle_of
-from toolyard.types.result import Block, Media
+from toolyard.results.content_blocks import ParsedBlock
+from toolyard.results.full_text import ParsedResult
+from toolyard.results.limits import ResultLimits
+from toolyard.results.result_store import ResultStore, StoredResult, make_handle
+from toolyard.types.result import ContentBlock, Media
 from toolyard.types.server import Trust
 
-__all__ = ["keep_media", "keep_one"]
+__all__ = ["store_media", "store_media_block"]
 
-_DIGEST = 16
+_DIGEST_HEX_DIGITS = 16
 """Digits of a SHA-256 that tell a reader whether two are the same."""
 
 
-async def keep_media(view: View, limits: Limits, trust: Trust, server: str, handles: Handles) -> View:
+async def store_media(
+    parsed: ParsedResult, limits: ResultLimits, trust: Trust, server: str, result_store: ResultStore
+) -> ParsedResult:
     """The view in which such media are kept, and the text says what they are and under which handle. They
     stay among the blocks, for pages and programs. Raises what the store raises."""
-    if limits.characters >= Limits.WHOLE or not any(_is_apart(block, limits) for block in view.blocks):
-        return view
-    parts: list[Part] = []
-    for part in view.parts:
+    if limits.characters >= ResultLimits.UNLIMITED_CHARACTERS or not any(
+        _needs_separate_storage(block, limits) for block in parsed.blocks
+    ):
+        return parsed
+    parts: list[ParsedBlock] = []
+    for part in parsed.parts:
         media = part.block
-        if isinstance(media, Media) and _is_apart(media, limits):
-            found = await keep_one(media, trust, server, handles)
-            part = Part(found, str(found), part.warning)
+        if isinstance(media, Media) and _needs_separate_storage(media, limits):
+            found = await store_media_block(media, trust, server, result_store)
+            part = ParsedBlock(found, str(found), part.warning)
         parts.append(part)
-    return view.of(parts)
+    return parsed.with_parts(parts)
 
 
-async def keep_one(media: Media, trust: Trust, server: str, handles: Handles) -> Media:
+async def store_media_block(media: Media, trust: Trust, server: str, result_store: ResultStore) -> Media:
     """Keep its bytes; the same with its handle. Raises what the store raises."""
-    kept, found = await asyncio.to_thread(_kept, media, trust, server)
-    await handles.keep(handle_of(kept), kept)
+    kept, found = await asyncio.to_thread(_build_stored_media, media, trust, server)
+    await result_store.save(make_handle(kept), kept)
     return found
 
 
-def _is_apart(block: Block, limits: Limits) -> bool:
+def _needs_separate_storage(block: ContentBlock, limits: ResultLimits) -> bool:
     return isinstance(block, Media) and (block.kind == "file" or block.size > limits.media)
 
 
-def _kept(media: Media, trust: Trust, server: str) -> tuple[Kept, Media]:
+def _build_stored_media(media: Media, trust: Trust, server: str) -> tuple[StoredResult, Media]:
     data = decode_base64(media.data)
-    kept = Kept(data, trust, server, media.mime)
-    return kept, replace(media, handle=handle_of(kept), digest=sha256(data).hexdigest()[:_DIGEST])
+    kept = StoredResult(data, trust, server, media.mime)
+    return kept, replace(
+        media, handle=make_handle(kept), digest=sha256(data).hexdigest()[:_DIGEST_HEX_DIGITS]
+    )

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from toolyard.results.result_store import Kept
+from toolyard.results.result_store import StoredResult
 
-__all__ = ["MemoryHandles"]
+__all__ = ["MemoryResultStore"]
 
 
-class MemoryHandles:
+class MemoryResultStore:
     """Keeps the newest texts and bytes, together at most ``characters`` long; the newest one always."""
 
-    def __init__(self, characters: int = 32_000_000) -> None:
-        self._room = characters
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
-        self._length = 0
+    def __init__(self, max_chars: int = 32_000_000) -> None:
+        self._max_chars = max_chars
+        self._results: OrderedDict[str, StoredResult] = OrderedDict()
+        self._total_chars = 0
 
-    async def keep(self, handle: str, kept: Kept) -> None:
+    async def save(self, handle: str, result: StoredResult) -> None:
         """Keep it; the oldest ones make room for it."""
-        if handle in self._kept:
-            self._kept.move_to_end(handle)
+        if handle in self._results:
+            self._results.move_to_end(handle)
             return
-        self._kept[handle] = kept
-        self._length += len(kept.body)
-        while self._length > self._room and len(self._kept) > 1:
-            _, oldest = self._kept.popitem(last=False)
-            self._length -= len(oldest.body)
+        self._results[handle] = result
+        self._total_chars += len(result.body)
+        while self._total_chars > self._max_chars and len(self._results) > 1:
+            _, oldest = self._results.popitem(last=False)
+            self._total_chars -= len(oldest.body)
 
-    async def read(self, handle: str) -> Kept | None:
+    async def read(self, handle: str) -> StoredResult | None:
         """What is kept under the handle; None where nothing is, or no longer."""
-        return self._kept.get(handle)
+        return self._results.get(handle)
 
     async def has_any(self) -> bool:
         """Whether anything can be read."""
-        return bool(self._kept)
+        return bool(self._results)

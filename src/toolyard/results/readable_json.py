@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, cast
 
-__all__ = ["is_large", "readable"]
+__all__ = ["is_large", "to_readable_json"]
 
 _MANY_VALUES = 10_000
 _LONG_TEXT = 1_000_000
@@ -15,7 +15,7 @@ _TOO_DEEP = "(JSON that is nested too deeply to be shown)"
 _MAX_DEPTH = 900
 
 
-def readable(value: object) -> str:
+def to_readable_json(value: object) -> str:
     """The value as JSON on one line, unicode as it is; a text as it stands. Never raises."""
     if isinstance(value, str):
         return value

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
-from toolyard.results.serialization import pack
+from toolyard.results.serialization import pack_body
 from toolyard.types.server import Trust
 
-__all__ = ["Handles", "Kept", "handle_of"]
+__all__ = ["ResultStore", "StoredResult", "make_handle"]
 
 _PIECE = 1_000_000
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredResult:
     """A whole text, or whole bytes with their media type; and what must be known to show a part of it: an
     untrusted server's is fenced again."""
 
@@ -36,17 +36,17 @@ class Kept:
             text = self.body.decode("utf-8-sig")
         except UnicodeDecodeError:
             return None
-        return None if _CONTROL.search(text) else text
+        return None if _CONTROL_CHARACTERS.search(text) else text
 
 
-class Handles(Protocol):
+class ResultStore(Protocol):
     """The store that shaping needs. It is made for one principal: a handle is no secret."""
 
-    async def keep(self, handle: str, kept: Kept) -> None:
+    async def save(self, handle: str, result: StoredResult) -> None:
         """Keep it under a handle. The same handle always comes with the same text or bytes."""
         ...
 
-    async def read(self, handle: str) -> Kept | None:
+    async def read(self, handle: str) -> StoredResult | None:
         """What is kept under the handle; None where nothing is, or no longer."""
         ...
 
@@ -55,14 +55,14 @@ class Handles(Protocol):
         ...
 
 
-def handle_of(kept: Kept) -> str:
+def make_handle(result: StoredResult) -> str:
     """The handle that follows from what is kept, so that a repeated call reads the same in a prompt."""
-    whose = "\0".join((kept.trust.value, kept.server, "")).encode("utf-8", "surrogatepass")
+    whose = "\0".join((result.trust.value, result.server, "")).encode("utf-8", "surrogatepass")
     digest = sha256(whose)
-    if isinstance(kept.body, bytes):
-        digest.update(pack(kept.body, kept.mime))
+    if isinstance(result.body, bytes):
+        digest.update(pack_body(result.body, result.mime))
     else:
         # In pieces: a thread that hashes a long text lets others run in between.
-        for start in range(0, len(kept.body), _PIECE):
-            digest.update(pack(kept.body[start : start + _PIECE], ""))
+        for start in range(0, len(result.body), _PIECE):
+            digest.update(pack_body(result.body[start : start + _PIECE], ""))
     return f"r{digest.hexdigest()[:20]}"

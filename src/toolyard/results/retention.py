@@ -10,27 +10,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from toolyard.results.memory_store import MemoryHandles
-from toolyard.results.result_store import Handles, Kept
-from toolyard.results.serialization import pack, unpack
+from toolyard.results.memory_store import MemoryResultStore
+from toolyard.results.result_store import ResultStore, StoredResult
+from toolyard.results.serialization import pack_body, unpack_body
 from toolyard.types.principal import Principal
 from toolyard.types.server import Trust
 
-__all__ = ["Bounds", "Ledger", "Results", "Row", "kept_of", "put_within"]
+__all__ = [
+    "PrincipalResultStores",
+    "ResultRow",
+    "ResultRows",
+    "Retention",
+    "parse_stored_result",
+    "put_and_evict",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class Retention:
     """A result is kept for ``seconds`` after it was last put in. Where all together take more than ``most``
     bytes, or those of one principal more than ``share``, the oldest go; the newest always stays."""
 
     seconds: float = 86_400.0
-    most: int = 256_000_000
-    share: int = 64_000_000
+    max_total_bytes: int = 256_000_000
+    max_principal_bytes: int = 64_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ResultRow:
     """A result as it is stored; ``body`` is compressed."""
 
     principal: str
@@ -45,92 +52,94 @@ class Row:
         return len(self.body)
 
 
-class Ledger(Protocol):
+class ResultRows(Protocol):
     """What is stored, within one transaction."""
 
-    def expire(self, now: float) -> None:
+    def delete_expired(self, now: float) -> None:
         """Delete what is over."""
         ...
 
-    def put(self, row: Row) -> None:
+    def put(self, row: ResultRow) -> None:
         """Store it as the newest, in place of an earlier one of that principal and handle."""
         ...
 
-    def held(self, principal: str | None) -> int:
+    def sum_bytes(self, principal: str | None) -> int:
         """The bytes of one principal's, or of all."""
         ...
 
-    def oldest_first(self, principal: str | None) -> Sequence[tuple[str, str, int]]:
+    def list_oldest_first(self, principal: str | None) -> Sequence[tuple[str, str, int]]:
         """Principal, handle and size of one principal's, or of all."""
         ...
 
-    def drop(self, principal: str, handle: str) -> None:
+    def delete(self, principal: str, handle: str) -> None:
         """Delete it."""
         ...
 
 
-def put_within(ledger: Ledger, row: Row, bounds: Bounds, now: float) -> None:
+def put_and_evict(rows: ResultRows, row: ResultRow, retention: Retention, now: float) -> None:
     """Put a result in. What is over goes, and the oldest until the rest fits; never this one."""
-    ledger.expire(now)
-    ledger.put(row)
-    for whose, most in ((row.principal, bounds.share), (None, bounds.most)):
-        held = ledger.held(whose)
-        for principal, handle, size in ledger.oldest_first(whose) if held > most else ():
+    rows.delete_expired(now)
+    rows.put(row)
+    for whose, most in ((row.principal, retention.max_principal_bytes), (None, retention.max_total_bytes)):
+        held = rows.sum_bytes(whose)
+        for principal, handle, size in rows.list_oldest_first(whose) if held > most else ():
             if held <= most:
                 break
             if (principal, handle) != (row.principal, row.handle):
-                ledger.drop(principal, handle)
+                rows.delete(principal, handle)
                 held -= size
 
 
-def kept_of(trust: str, server: str, body: bytes) -> Kept:
+def parse_stored_result(trust: str, server: str, body: bytes) -> StoredResult:
     """What a row holds. Raises ValueError or zlib.error for one that nobody put in."""
-    found, mime = unpack(zlib.decompress(body))
-    return Kept(found, Trust(trust), server, mime)
+    found, mime = unpack_body(zlib.decompress(body))
+    return StoredResult(found, Trust(trust), server, mime)
 
 
-class Results(ABC):
+class PrincipalResultStores(ABC):
     """Gives each principal a store of their own. While the storage cannot be used, memory serves."""
 
-    def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
+    def __init__(self, retention: Retention, clock: Callable[[], float]) -> None:
         """``clock`` says what time it is, in seconds since the epoch."""
-        self.bounds = bounds
+        self.bounds = retention
         self.clock = clock
-        self._spare: dict[str, MemoryHandles] = {}
+        self._memory_fallback: dict[str, MemoryResultStore] = {}
 
-    def of(self, principal: Principal) -> Handles:
+    def for_principal(self, principal: Principal) -> ResultStore:
         """The store of one principal."""
-        return _Own(self, principal.id)
+        return _PrincipalResultStore(self, principal.id)
 
-    async def keep(self, principal: str, handle: str, kept: Kept) -> None:
+    async def save(self, principal: str, handle: str, result: StoredResult) -> None:
         """Put a result in."""
-        row = await asyncio.to_thread(self._row, principal, handle, kept)
+        row = await asyncio.to_thread(self._make_row, principal, handle, result)
         if not await self.put(row):
-            room = self.bounds.share // 16
-            await self._spare.setdefault(principal, MemoryHandles(room)).keep(handle, kept)
+            room = self.bounds.max_principal_bytes // 16
+            await self._memory_fallback.setdefault(principal, MemoryResultStore(room)).save(handle, result)
 
-    async def read(self, principal: str, handle: str) -> Kept | None:
+    async def read(self, principal: str, handle: str) -> StoredResult | None:
         """What this principal has under the handle."""
         found = await self.find(principal, handle)
         if found is not None:
             return found
-        spare = self._spare.get(principal)
+        spare = self._memory_fallback.get(principal)
         return None if spare is None else await spare.read(handle)
 
     async def has_any(self, principal: str) -> bool:
         """Whether the principal has anything to read."""
-        return principal in self._spare or await self.has_stored(principal)
+        return principal in self._memory_fallback or await self.has_stored(principal)
 
-    def _row(self, principal: str, handle: str, kept: Kept) -> Row:
-        body = zlib.compress(pack(kept.body, kept.mime), 1)
-        return Row(principal, handle, kept.trust.value, kept.server, self.clock() + self.bounds.seconds, body)
+    def _make_row(self, principal: str, handle: str, result: StoredResult) -> ResultRow:
+        body = zlib.compress(pack_body(result.body, result.mime), 1)
+        return ResultRow(
+            principal, handle, result.trust.value, result.server, self.clock() + self.bounds.seconds, body
+        )
 
     @abstractmethod
-    async def put(self, row: Row) -> bool:
+    async def put(self, row: ResultRow) -> bool:
         """Store it by ``put_within``; False where the storage cannot be used."""
 
     @abstractmethod
-    async def find(self, principal: str, handle: str) -> Kept | None:
+    async def find(self, principal: str, handle: str) -> StoredResult | None:
         """What is stored and not over."""
 
     @abstractmethod
@@ -138,18 +147,18 @@ class Results(ABC):
         """Whether anything is stored that is not over."""
 
 
-class _Own:
+class _PrincipalResultStore:
     """One principal's part."""
 
-    def __init__(self, results: Results, principal: str) -> None:
-        self._results = results
+    def __init__(self, stores: PrincipalResultStores, principal: str) -> None:
+        self._stores = stores
         self._principal = principal
 
-    async def keep(self, handle: str, kept: Kept) -> None:
-        await self._results.keep(self._principal, handle, kept)
+    async def save(self, handle: str, result: StoredResult) -> None:
+        await self._stores.save(self._principal, handle, result)
 
-    async def read(self, handle: str) -> Kept | None:
-        return await self._results.read(self._principal, handle)
+    async def read(self, handle: str) -> StoredResult | None:
+        return await self._stores.read(self._principal, handle)
 
     async def has_any(self) -> bool:
-        return await self._results.has_any(self._principal)
+        return await self._stores.has_any(self._principal)

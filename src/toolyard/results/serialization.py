@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-__all__ = ["pack", "unpack"]
+__all__ = ["pack_body", "unpack_body"]
 
-_MARK = b"\xff"
+_BYTES_MARKER = b"\xff"
 """Stands in no UTF-8: what begins with it is no packed text."""
 
 
-def pack(body: str | bytes, mime: str) -> bytes:
+def pack_body(body: str | bytes, mime: str) -> bytes:
     """The bytes. ``mime`` counts for bytes only, and has ASCII letters."""
     if isinstance(body, str):
         return body.encode("utf-8", "surrogatepass")
-    return _MARK.join((b"", mime.encode("ascii", "replace"), body))
+    return _BYTES_MARKER.join((b"", mime.encode("ascii", "replace"), body))
 
 
-def unpack(packed: bytes) -> tuple[str | bytes, str]:
+def unpack_body(packed: bytes) -> tuple[str | bytes, str]:
     """What was packed. Raises ValueError for what nobody packed."""
-    if not packed.startswith(_MARK):
+    if not packed.startswith(_BYTES_MARKER):
         return packed.decode("utf-8", "surrogatepass"), ""
-    mime, mark, body = packed[1:].partition(_MARK)
+    mime, mark, body = packed[1:].partition(_BYTES_MARKER)
     if not mark:
         raise ValueError("bytes without their media type")
     return body, mime.decode("ascii")

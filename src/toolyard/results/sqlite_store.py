@@ -13,17 +13,23 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from toolyard.results.result_store import Kept
-from toolyard.results.retention import Bounds, Results, Row, kept_of, put_within
+from toolyard.results.result_store import StoredResult
+from toolyard.results.retention import (
+    PrincipalResultStores,
+    ResultRow,
+    Retention,
+    parse_stored_result,
+    put_and_evict,
+)
 
-__all__ = ["FILE_NAME", "ResultStore"]
+__all__ = ["RESULTS_FILE_NAME", "SqliteResultStore"]
 
-FILE_NAME = "results.db"
+RESULTS_FILE_NAME = "results.db"
 """The file's name in the data directory."""
 
-_BUSY_SECONDS = 5.0
-_CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_TABLE = """
+_BUSY_TIMEOUT_SECONDS = 5.0
+_CORRUPT_FILE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_RESULT_TABLE = """
 CREATE TABLE IF NOT EXISTS result (
     principal TEXT NOT NULL,
     handle TEXT NOT NULL,
@@ -40,7 +46,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger("toolyard.content.resultstore")
 
 
-class ResultStore(Results):
+class SqliteResultStore(PrincipalResultStores):
     """Keeps them in a file that its owner alone may read, within the Bounds.
 
     Each use opens the file and closes it again: results that are too long are rare, and many processes may
@@ -50,51 +56,51 @@ class ResultStore(Results):
     def __init__(
         self,
         path: Path,
-        bounds: Bounds = Bounds(),  # noqa: B008 - frozen
+        retention: Retention = Retention(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(bounds, clock)
+        super().__init__(retention, clock)
         self._path = path
 
-    async def put(self, row: Row) -> bool:
+    async def put(self, row: ResultRow) -> bool:
         """See Results."""
 
-        def work(db: sqlite3.Connection) -> bool:
-            with _transaction(db):
-                put_within(_Rows(db), row, self.bounds, self.clock())
+        def write_row(db: sqlite3.Connection) -> bool:
+            with _write_transaction(db):
+                put_and_evict(_SqliteResultRows(db), row, self.bounds, self.clock())
             db.execute("PRAGMA incremental_vacuum")
             return True
 
-        return bool(await asyncio.to_thread(self._used, work))
+        return bool(await asyncio.to_thread(self._run_with_recovery, write_row))
 
-    async def find(self, principal: str, handle: str) -> Kept | None:
+    async def find(self, principal: str, handle: str) -> StoredResult | None:
         """See Results."""
         query = "SELECT trust, server, body FROM result WHERE principal = ? AND handle = ? AND expires > ?"
 
-        def work(db: sqlite3.Connection) -> Kept | None:
+        def read_row(db: sqlite3.Connection) -> StoredResult | None:
             row = db.execute(query, (principal, handle, self.clock())).fetchone()
-            return None if row is None else kept_of(*row)
+            return None if row is None else parse_stored_result(*row)
 
-        return await asyncio.to_thread(self._used, work)
+        return await asyncio.to_thread(self._run_with_recovery, read_row)
 
     async def has_stored(self, principal: str) -> bool:
         """See Results."""
         query = "SELECT 1 FROM result WHERE principal = ? AND expires > ? LIMIT 1"
 
-        def work(db: sqlite3.Connection) -> bool:
+        def has_row(db: sqlite3.Connection) -> bool:
             return db.execute(query, (principal, self.clock())).fetchone() is not None
 
-        return self._path.exists() and bool(await asyncio.to_thread(self._used, work))
+        return self._path.exists() and bool(await asyncio.to_thread(self._run_with_recovery, has_row))
 
-    def _used(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
+    def _run_with_recovery(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
         for again in (True, False):
             try:
-                with self._opened() as db:
+                with self._open_connection() as db:
                     return work(db)
             except (sqlite3.Error, OSError, zlib.error, ValueError) as error:
                 _log.warning("the file of results %s cannot be used: %s", self._path, error)
                 code = getattr(error, "sqlite_errorcode", None)
-                if not again or code not in _CORRUPT:
+                if not again or code not in _CORRUPT_FILE_CODES:
                     return None
                 # Nothing in it is needed for long: a broken one is begun anew.
                 with suppress(OSError):
@@ -102,46 +108,46 @@ class ResultStore(Results):
         return None
 
     @contextmanager
-    def _opened(self) -> Generator[sqlite3.Connection]:
+    def _open_connection(self) -> Generator[sqlite3.Connection]:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Made before SQLite sees it, so that it is never readable by others.
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
-        with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)) as db:
+        with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None)) as db:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")
             db.execute("PRAGMA secure_delete = ON")
-            db.execute(_TABLE)
+            db.execute(_RESULT_TABLE)
             yield db
 
 
-class _Rows:
+class _SqliteResultRows:
     """A Ledger."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
-    def expire(self, now: float) -> None:
+    def delete_expired(self, now: float) -> None:
         self._db.execute("DELETE FROM result WHERE expires <= ?", (now,))
 
-    def put(self, row: Row) -> None:
+    def put(self, row: ResultRow) -> None:
         (used,) = self._db.execute("SELECT coalesce(max(used), 0) + 1 FROM result").fetchone()
         values = (row.principal, row.handle, row.trust, row.server, row.expires_at, used, row.size, row.body)
         self._db.execute("INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
-    def held(self, principal: str | None) -> int:
+    def sum_bytes(self, principal: str | None) -> int:
         query = "SELECT coalesce(sum(size), 0) FROM result WHERE ?1 IS NULL OR principal = ?1"
         (held,) = self._db.execute(query, (principal,)).fetchone()
         return held
 
-    def oldest_first(self, principal: str | None) -> Sequence[tuple[str, str, int]]:
+    def list_oldest_first(self, principal: str | None) -> Sequence[tuple[str, str, int]]:
         query = "SELECT principal, handle, size FROM result WHERE ?1 IS NULL OR principal = ?1 ORDER BY used"
         return self._db.execute(query, (principal,)).fetchall()
 
-    def drop(self, principal: str, handle: str) -> None:
+    def delete(self, principal: str, handle: str) -> None:
         self._db.execute("DELETE FROM result WHERE principal = ? AND handle = ?", (principal, handle))
 
 
 @contextmanager
-def _transaction(db: sqlite3.Connection) -> Generator[None]:
+def _write_transaction(db: sqlite3.Connection) -> Generator[None]:
     db.execute("BEGIN IMMEDIATE")
     try:
         yield

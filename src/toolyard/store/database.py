@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 
 from toolyard.store.change_feed.signals import Signals
 from toolyard.store.errors import WrongKey
-from toolyard.store.expiry import Sweeping
-from toolyard.store.key_rotation import Rekeying
-from toolyard.store.locks.refresh_locks import Locks, locks_for
-from toolyard.store.repositories.accounts import SqlPeople
-from toolyard.store.repositories.approvals import SqlApprovals
-from toolyard.store.repositories.audit import SqlAudit
+from toolyard.store.expiry import ExpiredRowCleanup
+from toolyard.store.key_rotation import KeyRotation
+from toolyard.store.locks.refresh_locks import RefreshLocks, create_refresh_locks
+from toolyard.store.repositories.accounts import SqlAccountStorage
+from toolyard.store.repositories.approvals import SqlApprovalStore
+from toolyard.store.repositories.audit import SqlAuditLog
 from toolyard.store.repositories.chat_quota import ChatQuota
-from toolyard.store.repositories.chats import SqlChats
-from toolyard.store.repositories.listings import SqlCatalogues
-from toolyard.store.repositories.pins import SqlPins
-from toolyard.store.repositories.registry import SqlRegistry
-from toolyard.store.repositories.replica_messages import SqlLetters
-from toolyard.store.repositories.results import SqlResults
+from toolyard.store.repositories.chats import SqlChatStore
+from toolyard.store.repositories.listings import SqlCatalogueStorage
+from toolyard.store.repositories.pins import SqlPinStorage
+from toolyard.store.repositories.registry import SqlRegistryStorage
+from toolyard.store.repositories.replica_messages import SqlMailbox
+from toolyard.store.repositories.results import DatabaseResultStore
 from toolyard.store.repositories.sign_ins import SqlAuthStorage
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import Engines, TimeLimits
-from toolyard.store.sql.executor import Workshop
+from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.open import check_key, open_database
 from toolyard.store.sql.tables import config_pins
 
@@ -39,23 +39,25 @@ __all__ = ["Database"]
 class Database:
     """SQLite in the data directory, or PostgreSQL. Everything that it keeps is shared by all who open it."""
 
-    def __init__(self, workshop: Workshop, cipher: Cipher, locks: Locks, clock: Callable[[], float]) -> None:
-        self._workshop = workshop
+    def __init__(
+        self, executor: DatabaseExecutor, cipher: Cipher, locks: RefreshLocks, clock: Callable[[], float]
+    ) -> None:
+        self._executor = executor
         self.cipher = cipher
-        self.signals = Signals(workshop)
-        self.people = SqlPeople(workshop, cipher, clock, self.signals)
-        self.registry = SqlRegistry(workshop, cipher, self.signals)
-        self.pins = SqlPins(workshop, self.signals)
-        self.config_pins = SqlPins(workshop, self.signals, config_pins)
-        self.auth = SqlAuthStorage(workshop, cipher, locks)
-        self.catalogues = SqlCatalogues(workshop)
-        self.audit = SqlAudit(workshop)
-        self.chats = SqlChats(workshop, self.signals, clock)
-        self.approvals = SqlApprovals(workshop)
-        self.results = SqlResults(workshop, clock)
-        self.sweeping = Sweeping(workshop, clock)
-        self.rekeying = Rekeying(workshop, cipher)
-        self.letters = SqlLetters(workshop, cipher, self.signals, clock)
+        self.signals = Signals(executor)
+        self.accounts = SqlAccountStorage(executor, cipher, clock, self.signals)
+        self.registry = SqlRegistryStorage(executor, cipher, self.signals)
+        self.pins = SqlPinStorage(executor, self.signals)
+        self.config_pins = SqlPinStorage(executor, self.signals, config_pins)
+        self.auth = SqlAuthStorage(executor, cipher, locks)
+        self.catalogues = SqlCatalogueStorage(executor)
+        self.audit = SqlAuditLog(executor)
+        self.chats = SqlChatStore(executor, self.signals, clock)
+        self.approvals = SqlApprovalStore(executor)
+        self.results = DatabaseResultStore(executor, clock)
+        self.expiry = ExpiredRowCleanup(executor, clock)
+        self.key_rotation = KeyRotation(executor, cipher)
+        self.mailbox = SqlMailbox(executor, cipher, self.signals, clock)
 
     @classmethod
     async def open(
@@ -79,12 +81,12 @@ class Database:
         try:
             engines, cipher = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            opening.add_done_callback(_let_go)
+            opening.add_done_callback(_dispose_when_opened)
             raise
-        return cls(Workshop(engines), cipher, locks_for(engines, data_dir), clock)
+        return cls(DatabaseExecutor(engines), cipher, create_refresh_locks(engines, data_dir), clock)
 
     @classmethod
-    async def of(cls, settings: Settings, data_dir: Path) -> Database:
+    async def open_from_settings(cls, settings: Settings, data_dir: Path) -> Database:
         """Open the database that a server with these settings and this data directory uses."""
         database = await cls.open(
             data_dir,
@@ -98,14 +100,14 @@ class Database:
         )
         return database
 
-    async def ready(self) -> None:
+    async def ping(self) -> None:
         """Whether it answers, and still has our key. Raises StoreError.
 
         After ``toolyard rekey`` a process that has only the former key must not encrypt anything more with
         it: nobody could read that once the former key is unset.
         """
         try:
-            await self._workshop.read(lambda connection: check_key(connection, self.cipher))
+            await self._executor.read(lambda connection: check_key(connection, self.cipher))
         except WrongKey:
             self.cipher.retire()
             raise
@@ -115,10 +117,10 @@ class Database:
         await self.chats.close()
         await self.signals.close()
         await self.audit.close()
-        await self._workshop.close()
+        await self._executor.close()
 
 
-def _let_go(opening: asyncio.Future[tuple[Engines, Cipher]]) -> None:
+def _dispose_when_opened(future: asyncio.Future[tuple[Engines, Cipher]]) -> None:
     """Nobody waits for it any more."""
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result()[0].dispose()
+    if not future.cancelled() and future.exception() is None:
+        future.result()[0].dispose()

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from toolyard.config.settings.table import Settings
     from toolyard.store.database import Database
 
-__all__ = ["FILE_NAME", "LazyDatabase"]
+__all__ = ["DATABASE_FILE_NAME", "LazyDatabase"]
 
-FILE_NAME = "toolyard.db"
+DATABASE_FILE_NAME = "toolyard.db"
 
 
 class LazyDatabase:
@@ -24,25 +24,25 @@ class LazyDatabase:
         self._settings = settings
         self._data_dir = data_dir
         self._database: Database | None = None
-        self._opening = asyncio.Lock()
+        self._open_lock = asyncio.Lock()
 
-    async def auth(self) -> AuthStorage | None:
+    async def open_auth_storage(self) -> AuthStorage | None:
         """The sign-ins; None where there is no database. Raises StoreError."""
-        database = await self.opened()
+        database = await self.open_if_exists()
         return None if database is None else database.auth
 
-    async def opened(self) -> Database | None:
+    async def open_if_exists(self) -> Database | None:
         """The database, opened once whoever asks at the same time; None where there is none. Raises
         StoreError."""
-        async with self._opening:
+        async with self._open_lock:
             if self._database is None:
                 if self._data_dir is None:
                     return None
-                if self._settings.database_url is None and not (self._data_dir / FILE_NAME).exists():
+                if self._settings.database_url is None and not (self._data_dir / DATABASE_FILE_NAME).exists():
                     return None
                 from toolyard.store import Database  # SQLAlchemy is slow to load
 
-                self._database = await Database.of(self._settings, self._data_dir)
+                self._database = await Database.open_from_settings(self._settings, self._data_dir)
             return self._database
 
     async def close(self) -> None:

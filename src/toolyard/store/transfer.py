@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from toolyard.store.errors import DatabaseUnusable
 from toolyard.store.sql.dialects import Engines, TimeLimits
-from toolyard.store.sql.executor import unavailable
+from toolyard.store.sql.executor import unavailable_error
 from toolyard.store.sql.open import open_database
 from toolyard.store.sql.tables import (
     attempts,
@@ -23,15 +23,15 @@ from toolyard.store.sql.tables import (
     sign_ins,
 )
 
-__all__ = ["move"]
+__all__ = ["copy_sqlite_to_postgresql"]
 
-_BATCH = 500
-_PASSING = {attempts, auth_pending, catalogues, keys, letters, sign_ins}
+_BATCH_ROWS = 500
+_EXCLUDED_TABLES = {attempts, auth_pending, catalogues, keys, letters, sign_ins}
 """What is on its way, is found out again, or is each database's own."""
-_LASTING = [table for table in metadata.sorted_tables if table not in _PASSING]
+_TABLES_TO_COPY = [table for table in metadata.sorted_tables if table not in _EXCLUDED_TABLES]
 
 
-def move(
+def copy_sqlite_to_postgresql(
     data_dir: Path,
     url: str,
     secret_key: str,
@@ -45,18 +45,18 @@ def move(
     """
     with ExitStack() as closing:
         source, target = (
-            _opened(closing, data_dir, each, secret_key, former_key, limits) for each in (None, url)
+            _open_engines(closing, data_dir, each, secret_key, former_key, limits) for each in (None, url)
         )
         try:
             with source.writer.begin() as held, target.writer.begin() as taking:
-                _check(taking, target)
-                return {table.name: _copied(table, held, taking) for table in _LASTING}
+                _require_empty(taking, target)
+                return {table.name: _copy_table(table, held, taking) for table in _TABLES_TO_COPY}
         except SQLAlchemyError as error:
-            raise unavailable(target, error) from error
+            raise unavailable_error(target, error) from error
 
 
-def _opened(
-    closing: ExitStack,
+def _open_engines(
+    exit_stack: ExitStack,
     data_dir: Path,
     url: str | None,
     secret_key: str,
@@ -64,25 +64,25 @@ def _opened(
     limits: TimeLimits,
 ) -> Engines:
     engines, _ = open_database(data_dir, url, secret_key, former_key, limits)
-    closing.callback(engines.dispose)
+    exit_stack.callback(engines.dispose)
     return engines
 
 
-def _check(connection: Connection, target: Engines) -> None:
-    found = [table.name for table in _LASTING if connection.execute(select(table).limit(1)).first()]
+def _require_empty(connection: Connection, target: Engines) -> None:
+    found = [table.name for table in _TABLES_TO_COPY if connection.execute(select(table).limit(1)).first()]
     if found:
         raise DatabaseUnusable(
-            f"the database {target.where} is not empty: it has {', '.join(found)}",
+            f"the database {target.display_name} is not empty: it has {', '.join(found)}",
             hint="make another one, and do this before a server has used it",
         )
 
 
-def _copied(table: Table, source: Connection, target: Connection) -> int:
+def _copy_table(table: Table, source: Connection, target: Connection) -> int:
     # Numbers that the database gives are given anew, in the same order.
     columns = [column for column in table.columns if (table, column.name) != (audit, "id")]
     rows = source.execute(select(*columns).order_by(*table.primary_key.columns)).mappings()
     count = 0
-    for some in rows.partitions(_BATCH):
+    for some in rows.partitions(_BATCH_ROWS):
         target.execute(insert(table), [dict(row) for row in some])
         count += len(some)
     return count

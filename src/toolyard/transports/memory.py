@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from toolyard.errors import Unreachable
 from toolyard.protocol.codec import decode, encode
 from toolyard.protocol.pending import Message
-from toolyard.transports.transport import Receiver, TransportFacts
+from toolyard.transports.transport import Receiver, TransportInfo
 
 __all__ = ["MemoryServer", "MemoryTransport"]
 
@@ -19,8 +19,8 @@ MemoryServer = Callable[[Message, Callable[[Message], None]], Awaitable[None]]
 class MemoryTransport:
     """Hands each message to a coroutine function. Both sides see fresh copies, as over a wire."""
 
-    closing_cancels = False
-    uses_headers = False
+    cancels_on_disconnect = False
+    mirrors_headers = False
 
     def __init__(self, server: MemoryServer) -> None:
         self._server = server
@@ -33,25 +33,25 @@ class MemoryTransport:
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         if self._receiver is None:
             raise Unreachable("the connection is closed")
-        task = asyncio.get_running_loop().create_task(self._serve(decode(encode(message))))
+        task = asyncio.get_running_loop().create_task(self._serve_message(decode(encode(message))))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, message: Message) -> None:
-        await self._server(message, self._reply)
+    async def _serve_message(self, message: Message) -> None:
+        await self._server(message, self._deliver_reply)
 
-    def _reply(self, message: Message) -> None:
+    def _deliver_reply(self, message: Message) -> None:
         if self._receiver is not None:
             self._receiver.on_message(decode(encode(message)))
 
-    def adopt(self, version: str, *, modern: bool) -> None:
+    def set_protocol_version(self, version: str, *, modern: bool) -> None:
         pass
 
-    def listen(self) -> None:
+    def start_listening(self) -> None:
         pass
 
-    def facts(self) -> TransportFacts:
-        return TransportFacts()
+    def get_info(self) -> TransportInfo:
+        return TransportInfo()
 
     async def close(self) -> None:
         self._receiver = None

@@ -11,15 +11,27 @@ from yarl import URL
 
 from toolyard.auth import AuthProvider
 from toolyard.errors import BadAnswer, HttpStatus, OutcomeUnknown, ServerError, SessionLost, Unreachable
-from toolyard.net import Answer, Net, same_origin
-from toolyard.protocol.byte_buffer import Raw
+from toolyard.net import HttpResponse, OutboundHttp, is_same_origin
+from toolyard.protocol.byte_buffer import MessageBytes
 from toolyard.protocol.codec import encode
-from toolyard.protocol.framing import Oversize, SseEvent, SseParser
-from toolyard.protocol.id_recovery import in_place_of
-from toolyard.protocol.incremental_decoder import IN_PLACE_BYTES, decode_message
+from toolyard.protocol.framing import OversizeLine, SseEvent, SseParser
+from toolyard.protocol.id_recovery import build_error_for_unreadable
+from toolyard.protocol.incremental_decoder import MAX_ONE_STEP_BYTES, decode_message
 from toolyard.protocol.pending import Message
-from toolyard.transports.http_requests import Requests, drain, fault, refusal, tells_lost_session
-from toolyard.transports.transport import MESSAGE_LIMIT, Receiver, TransportFacts, in_one_line, unreadable
+from toolyard.transports.http_requests import (
+    ServerHttpClient,
+    drain_response,
+    is_session_lost_status,
+    read_error_response,
+    translate_request_error,
+)
+from toolyard.transports.transport import (
+    MAX_MESSAGE_BYTES,
+    Receiver,
+    TransportInfo,
+    describe_decode_error,
+    to_single_line,
+)
 from toolyard.types.server import HttpSpec
 
 __all__ = ["SseTransport"]
@@ -30,125 +42,129 @@ log = logging.getLogger("toolyard.sse")
 class SseTransport:
     """Answers come on the stream; when the stream ends, so does everything in flight."""
 
-    closing_cancels = False
-    uses_headers = False
+    cancels_on_disconnect = False
+    mirrors_headers = False
 
     def __init__(
         self,
         spec: HttpSpec,
-        net: Net,
+        net: OutboundHttp,
         auth: AuthProvider | None = None,
         *,
         guarded: bool = False,
-        limit: int = MESSAGE_LIMIT,
+        limit: int = MAX_MESSAGE_BYTES,
     ) -> None:
-        self._requests = Requests(spec, net, auth, guarded=guarded)
-        self._limit = limit
+        self._http_client = ServerHttpClient(spec, net, auth, guarded=guarded)
+        self._max_message_bytes = limit
         self._receiver: Receiver | None = None
-        self._endpoint: asyncio.Future[URL] | None = None
-        self._reader: asyncio.Task[None] | None = None
-        self._version: dict[str, str] = {}
+        self._endpoint_future: asyncio.Future[URL] | None = None
+        self._reader_task: asyncio.Task[None] | None = None
+        self._version_headers: dict[str, str] = {}
 
     async def open(self, receiver: Receiver) -> None:
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-cache"}
-        response = await self._requests.send("GET", self._requests.url, headers)
+        response = await self._http_client.send("GET", self._http_client.url, headers)
         if response.status != 200 or response.content_type != "text/event-stream":
             if response.status != 200:
-                raise await refusal(response)
+                raise await read_error_response(response)
             response.close()
             raise BadAnswer(f"answered {response.content_type} instead of an event stream")
         self._receiver = receiver
         loop = asyncio.get_running_loop()
-        self._endpoint = loop.create_future()
-        self._reader = loop.create_task(self._read(response))
+        self._endpoint_future = loop.create_future()
+        self._reader_task = loop.create_task(self._read_stream(response))
         # A task that is cancelled before its first step does nothing at all.
-        self._reader.add_done_callback(lambda _: response.close())
-        await asyncio.shield(self._endpoint)
+        self._reader_task.add_done_callback(lambda _: response.close())
+        await asyncio.shield(self._endpoint_future)
 
-    async def _read(self, response: Answer) -> None:
+    async def _read_stream(self, response: HttpResponse) -> None:
         """The owner of the stream, from its first event to its end."""
         error: ServerError = OutcomeUnknown("ended its event stream")
-        parser = SseParser(self._limit)
+        parser = SseParser(self._max_message_bytes)
         try:
             while chunk := await response.more():
-                await self._take_all(parser.feed(chunk))
+                await self._handle_events(parser.feed(chunk))
         except ServerError as broken:
             error = broken
         except (aiohttp.ClientError, OSError) as broken:
-            error = fault(broken, self._requests.url)
+            error = translate_request_error(broken, self._http_client.url)
         finally:
             response.close()
-            self._end(error)
+            self._end_stream(error)
 
-    async def _take_all(self, events: list[SseEvent]) -> None:
+    async def _handle_events(self, events: list[SseEvent]) -> None:
         # Apart from the reading, so that no event is kept while the next one is waited for.
         for event in events:
-            await self._take(event)
+            await self._handle_event(event)
 
-    async def _take(self, event: SseEvent) -> None:
-        assert self._endpoint is not None
-        if isinstance(event.data, Oversize):
-            raise BadAnswer(f"sent an event of {event.data.size} bytes, over the limit of {self._limit}")
+    async def _handle_event(self, event: SseEvent) -> None:
+        assert self._endpoint_future is not None
+        if isinstance(event.data, OversizeLine):
+            raise BadAnswer(
+                f"sent an event of {event.data.size} bytes, over the limit of {self._max_message_bytes}"
+            )
         if not event.data:
             return
         if event.event == "endpoint":
-            if not self._endpoint.done():
-                self._endpoint.set_result(self._place(event.data))
+            if not self._endpoint_future.done():
+                self._endpoint_future.set_result(self._resolve_endpoint(event.data))
             return
         receiver = self._receiver
-        if receiver is None or (len(event.data) > IN_PLACE_BYTES and not receiver.accepts(event.data)):
+        if receiver is None or (
+            len(event.data) > MAX_ONE_STEP_BYTES and not receiver.should_decode(event.data)
+        ):
             return
         try:
             message = await decode_message(event.data)
         except ValueError as error:
             log.debug("an event that cannot be decoded: %s", bytes(event.data[:200]))
-            message = in_place_of(event.data, unreadable(event.data, error))
+            message = build_error_for_unreadable(event.data, describe_decode_error(event.data, error))
         if self._receiver is not None:
             self._receiver.on_message(message, len(event.data))
 
-    def _place(self, data: Raw) -> URL:
+    def _resolve_endpoint(self, data: MessageBytes) -> URL:
         text = str(data, "utf-8", "replace").strip()
         try:
-            url = self._requests.url.join(URL(text))
-            if same_origin(url, self._requests.url):
+            url = self._http_client.url.join(URL(text))
+            if is_same_origin(url, self._http_client.url):
                 return url
         except ValueError:
-            raise BadAnswer(f"named an endpoint that is no URL: {in_one_line(text)}") from None
+            raise BadAnswer(f"named an endpoint that is no URL: {to_single_line(text)}") from None
         # The stream could otherwise send our credentials wherever it likes.
-        raise BadAnswer(f"named an endpoint on another origin: {in_one_line(str(url.with_query(None)))}")
+        raise BadAnswer(f"named an endpoint on another origin: {to_single_line(str(url.with_query(None)))}")
 
-    def _end(self, error: ServerError) -> None:
-        if self._endpoint is not None and not self._endpoint.done():
+    def _end_stream(self, error: ServerError) -> None:
+        if self._endpoint_future is not None and not self._endpoint_future.done():
             unsent = error if isinstance(error, BadAnswer) else Unreachable(error.cause, hint=error.hint)
-            self._endpoint.set_exception(unsent)
-            self._endpoint.exception()
+            self._endpoint_future.set_exception(unsent)
+            self._endpoint_future.exception()
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver.on_lost(error)
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        if self._receiver is None or self._endpoint is None:
+        if self._receiver is None or self._endpoint_future is None:
             raise Unreachable("the connection is closed")
-        own = {"Content-Type": "application/json", **self._version, **(headers or {})}
-        response = await self._requests.send("POST", self._endpoint.result(), own, encode(message))
+        own = {"Content-Type": "application/json", **self._version_headers, **(headers or {})}
+        response = await self._http_client.send("POST", self._endpoint_future.result(), own, encode(message))
         if response.status >= 300:
-            error = await refusal(response)
-            if isinstance(error, HttpStatus) and tells_lost_session(error):
+            error = await read_error_response(response)
+            if isinstance(error, HttpStatus) and is_session_lost_status(error):
                 raise SessionLost("no longer knows our session")
             raise error
-        await drain(response)
+        await drain_response(response)
 
-    def adopt(self, version: str, *, modern: bool) -> None:
-        self._version = {"MCP-Protocol-Version": version}
+    def set_protocol_version(self, version: str, *, modern: bool) -> None:
+        self._version_headers = {"MCP-Protocol-Version": version}
 
-    def listen(self) -> None:
+    def start_listening(self) -> None:
         pass
 
-    def facts(self) -> TransportFacts:
-        return TransportFacts(session=True)
+    def get_info(self) -> TransportInfo:
+        return TransportInfo(has_session=True)
 
     async def close(self) -> None:
         self._receiver = None
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.gather(self._reader, return_exceptions=True)
+        if self._reader_task is not None:
+            self._reader_task.cancel()
+            await asyncio.gather(self._reader_task, return_exceptions=True)

@@ -8,30 +8,37 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from toolyard.errors import ServerError
-from toolyard.protocol.byte_buffer import Raw
+from toolyard.protocol.byte_buffer import MessageBytes
 from toolyard.protocol.framing import Line
-from toolyard.protocol.incremental_decoder import OverLimit
+from toolyard.protocol.incremental_decoder import MessageLimitExceeded
 from toolyard.protocol.pending import Message
 
-__all__ = ["MESSAGE_LIMIT", "Receiver", "Transport", "TransportFacts", "in_one_line", "unreadable"]
+__all__ = [
+    "MAX_MESSAGE_BYTES",
+    "Receiver",
+    "Transport",
+    "TransportInfo",
+    "describe_decode_error",
+    "to_single_line",
+]
 
-MESSAGE_LIMIT = 64 * 1024 * 1024
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """The longest message, in bytes, that a transport takes in."""
 
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_ANSI_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
-def in_one_line(words: str, width: int = 200) -> str:
+def to_single_line(text: str, width: int = 200) -> str:
     """What a server said, fit to stand in a sentence of ours: one line, printable, not too long."""
-    line = " ".join(_ESCAPES.sub("", words[: width * 4]).split())
+    line = " ".join(_ANSI_ESCAPE.sub("", text[: width * 4]).split())
     return "".join(char if char.isprintable() else "\ufffd" for char in line[:width])
 
 
-def unreadable(answer: Raw, error: ValueError) -> str:
+def describe_decode_error(data: MessageBytes, error: ValueError) -> str:
     """Return what is wrong with an answer that could not be decoded, with its beginning if it is not JSON."""
-    if isinstance(error, OverLimit):
+    if isinstance(error, MessageLimitExceeded):
         return f"its answer {error}"
-    return f"its answer is no JSON: {in_one_line(str(answer[:800], 'utf-8', 'replace'))}"
+    return f"its answer is no JSON: {to_single_line(str(data[:800], 'utf-8', 'replace'))}"
 
 
 class Receiver(Protocol):
@@ -42,7 +49,7 @@ class Receiver(Protocol):
         one that could not be decoded."""
         ...
 
-    def accepts(self, undecoded: Line) -> bool:
+    def should_decode(self, undecoded: Line) -> bool:
         """Return whether to decode a large message of a stream. A refused one has been counted."""
         ...
 
@@ -52,15 +59,15 @@ class Receiver(Protocol):
 
 
 @dataclass(slots=True)
-class TransportFacts:
+class TransportInfo:
     """What a transport knows about the other end, for status records."""
 
     pid: int | None = None
     stderr: tuple[str, ...] = ()
-    noise: int = 0
+    skipped_lines: int = 0
     """Lines that were no messages."""
-    session: bool = False
-    returns: int = 0
+    has_session: bool = False
+    stream_reconnects: int = 0
     """How often the stream on which it speaks unasked was lost and came back, where no session would tell
     that it is another process since."""
 
@@ -73,12 +80,12 @@ class Transport(Protocol):
     """
 
     @property
-    def closing_cancels(self) -> bool:
+    def cancels_on_disconnect(self) -> bool:
         """Abandoning ``send`` tells the server, so that no cancellation need be sent."""
         ...
 
     @property
-    def uses_headers(self) -> bool:
+    def mirrors_headers(self) -> bool:
         """Requests mirror parts of their body into headers."""
         ...
 
@@ -91,15 +98,15 @@ class Transport(Protocol):
         Unreachable for no, OutcomeUnknown for perhaps, others for what it answered."""
         ...
 
-    def adopt(self, version: str, *, modern: bool) -> None:
+    def set_protocol_version(self, version: str, *, modern: bool) -> None:
         """The revision that both sides agreed on."""
         ...
 
-    def listen(self) -> None:
+    def start_listening(self) -> None:
         """Begin to take in what the server sends of its own accord, where that needs a stream of its own."""
         ...
 
-    def facts(self) -> TransportFacts:
+    def get_info(self) -> TransportInfo:
         """What is known about the other end right now."""
         ...
 
@@ -109,14 +116,14 @@ class Transport(Protocol):
 
 
 @dataclass(slots=True)
-class Ring:
+class LogTail:
     """The last lines of a text, each cut to a bearable length."""
 
-    limit: int = 100
-    width: int = 2000
+    max_lines: int = 100
+    max_line_chars: int = 2000
     lines: list[str] = field(default_factory=list[str])
 
     def add(self, line: str) -> None:
-        self.lines.append(line[: self.width])
-        if len(self.lines) > self.limit:
+        self.lines.append(line[: self.max_line_chars])
+        if len(self.lines) > self.max_lines:
             del self.lines[0]

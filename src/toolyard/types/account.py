@@ -7,7 +7,17 @@ from enum import StrEnum
 
 from toolyard.types.principal import Principal
 
-__all__ = ["ApiToken", "Invite", "Notice", "NoticeKind", "Right", "Role", "Session", "TokenScope", "User"]
+__all__ = [
+    "ApiToken",
+    "BrowserSession",
+    "Invite",
+    "Notice",
+    "NoticeKind",
+    "Right",
+    "Role",
+    "TokenScope",
+    "User",
+]
 
 
 class Role(StrEnum):
@@ -80,7 +90,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class BrowserSession:
     """A browser that is signed in. ``id`` is public; the cookie's value is stored as a hash only.
 
     ``network`` is the block of addresses that it was last used from, ``browser`` a name for people.

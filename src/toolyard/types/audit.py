@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from toolyard.types.tool import JsonObject
 
-__all__ = ["Audit", "AuditEntry"]
+__all__ = ["AuditEntry", "AuditLog"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class AuditEntry:
     id: int = 0
 
 
-class Audit(Protocol):
+class AuditLog(Protocol):
     """Takes entries; never makes the caller wait for long and never raises."""
 
-    def note(self, entry: AuditEntry) -> None:
+    def record(self, entry: AuditEntry) -> None:
         """Write it down soon; all that was noted is on disk after ``close``."""
         ...

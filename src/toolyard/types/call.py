@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from toolyard.types.account import TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.decision import Decision, Surface
-from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Bundle
 from toolyard.types.tool import Definition, JsonObject
 
-__all__ = ["CallRecord", "Caller", "Question"]
+__all__ = ["ApprovalRequest", "CallRecord", "Caller"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +21,7 @@ class Caller:
     What is prepared for a caller is kept under the object itself, so keep it for the next call.
     """
 
-    principal: Principal = LOCAL
+    principal: Principal = LOCAL_PRINCIPAL
     surface: Surface = Surface.OPERATOR
     agent: Agent | None = None
     bundles: tuple[Bundle, ...] = ()
@@ -34,7 +34,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ApprovalRequest:
     """A call that needs somebody's yes before it is made."""
 
     decision: Decision

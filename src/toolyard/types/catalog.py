@@ -9,10 +9,10 @@ from typing import Any
 
 from toolyard.types.tool import Definition, JsonObject
 
-__all__ = ["Catalogue", "Contents", "Listing", "Quarantined", "Remark", "Scope"]
+__all__ = ["CacheScope", "Catalogue", "QuarantinedTool", "RawListing", "ToolRemark", "ValidatedListing"]
 
 
-class Scope(StrEnum):
+class CacheScope(StrEnum):
     """Who may be shown a stored listing, in the server's own words (``cacheScope``)."""
 
     PUBLIC = "public"
@@ -22,7 +22,7 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class RawListing:
     """What a server answered when it was asked what it has: all pages, unjudged and unaltered.
 
     ``ttl`` (seconds) and ``scope`` are the server's own cache hints; None where it gave none.
@@ -37,11 +37,11 @@ class Listing:
     protocol_version: str | None = None
     instructions: str | None = None
     ttl: float | None = None
-    scope: Scope | None = None
+    scope: CacheScope | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantined:
+class QuarantinedTool:
     """A definition that cannot be used, set apart alone. ``name`` is None where it has no usable one."""
 
     server_id: str
@@ -55,7 +55,7 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class ToolRemark:
     """Something odd in a definition that is used all the same, without the odd part."""
 
     server_id: str
@@ -67,15 +67,15 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Contents:
+class ValidatedListing:
     """A listing, judged. ``definitions`` are sorted by name; ``content_hash`` names the listing's bytes."""
 
     server_id: str
     content_hash: str
-    listing: Listing
+    listing: RawListing
     definitions: tuple[Definition, ...]
-    quarantined: tuple[Quarantined, ...] = ()
-    remarks: tuple[Remark, ...] = ()
+    quarantined: tuple[QuarantinedTool, ...] = ()
+    remarks: tuple[ToolRemark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Catalogue:
     and was not asked for again; ``failure`` says why asking again did not work.
     """
 
-    contents: Contents
+    contents: ValidatedListing
     fetched_at: float
     ttl: float
     age: float = 0.0
@@ -104,7 +104,7 @@ class Catalogue:
         return self.contents.content_hash
 
     @property
-    def listing(self) -> Listing:
+    def listing(self) -> RawListing:
         """The server's answer, unaltered: prompts, resources, server info, instructions."""
         return self.contents.listing
 
@@ -114,12 +114,12 @@ class Catalogue:
         return self.contents.definitions
 
     @property
-    def quarantined(self) -> tuple[Quarantined, ...]:
+    def quarantined(self) -> tuple[QuarantinedTool, ...]:
         """The tools that cannot be used, each with its reason."""
         return self.contents.quarantined
 
     @property
-    def remarks(self) -> tuple[Remark, ...]:
+    def remarks(self) -> tuple[ToolRemark, ...]:
         """What is odd about usable tools."""
         return self.contents.remarks
 

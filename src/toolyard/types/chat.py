@@ -8,7 +8,7 @@ from typing import Any
 
 from toolyard.types.tool import JsonObject
 
-__all__ = ["PIECES", "Chat", "Ending", "Event", "Kind", "NewEvent", "TurnState"]
+__all__ = ["TRANSIENT_KINDS", "Chat", "ChatEvent", "Kind", "NewChatEvent", "TurnOutcome", "TurnState"]
 
 
 class TurnState(StrEnum):
@@ -35,7 +35,7 @@ class Kind(StrEnum):
     """A piece of what the model says. ``delta``. Part: the step, as ``step-3``."""
     REASONING = "reasoning"
     """A piece of what the model thinks. ``delta``. Part: the step."""
-    SAID = "said"
+    MODEL_MESSAGE = "said"
     """A model's whole answer, in place of its pieces. ``text``, ``reasoning``, ``model`` (the name that the
     provider gives), ``calls`` (how many follow). Kept aside: the answer as the provider wants it back."""
     CALL = "call"
@@ -44,15 +44,15 @@ class Kind(StrEnum):
     where the model sent no JSON)."""
     PROGRESS = "progress"
     """``id`` of the call, ``progress``, ``total`` (or null), ``message`` (or null). Part: the call's id."""
-    ASK = "ask"
+    APPROVAL_REQUEST = "ask"
     """A call needs an approval. ``id`` of the call, ``approval`` (its id), ``reason``."""
-    ANSWER = "answer"
+    APPROVAL_ANSWER = "answer"
     """It was answered. ``id`` of the call, ``approval``, ``yes``, ``remembered`` (words, or null)."""
     QUESTION = "question"
     """A server asks the person something in the middle of a call. ``id`` of the question, ``call`` (id of the
     call, or null), ``server``, ``kind`` (``form``, ``url`` or ``sampling``), ``message``, ``schema`` (of a
     form), ``url``, ``request`` (the text of a sampling request, for the approval)."""
-    ANSWERED = "answered"
+    QUESTION_ANSWER = "answered"
     """``id`` of the question, ``action``: ``accept``, ``decline``, ``cancel``; never the content."""
     RESULT = "result"
     """What a call came to, in place of its progress. ``id`` of the call, ``ok``, ``text`` (what a model gets,
@@ -67,7 +67,7 @@ class Kind(StrEnum):
     """The turn is over. ``why`` (an Ending), ``error`` and ``hint`` (or null), ``seconds``."""
 
 
-class Ending(StrEnum):
+class TurnOutcome(StrEnum):
     """Why a turn is over."""
 
     DONE = "done"
@@ -82,7 +82,7 @@ class Ending(StrEnum):
     """The process that worked on it is gone."""
 
 
-PIECES = frozenset({Kind.TEXT, Kind.REASONING, Kind.PROGRESS})
+TRANSIENT_KINDS = frozenset({Kind.TEXT, Kind.REASONING, Kind.PROGRESS})
 """Events that are worth something only until the event comes that stands in their place."""
 
 
@@ -110,7 +110,7 @@ class Chat:
 
 
 @dataclass(frozen=True, slots=True)
-class NewEvent:
+class NewChatEvent:
     """An event that is not in the database yet."""
 
     kind: Kind
@@ -123,7 +123,7 @@ class NewEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ChatEvent:
     """One event of a chat. ``seq`` counts up within the chat, with gaps where pieces stood."""
 
     chat_id: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Decision", "Link", "Outcome", "Surface", "Verdict", "WriteTools"]
+__all__ = ["Decision", "DecisionStep", "RuleOutcome", "Surface", "Verdict", "WriteTools"]
 
 
 class Surface(StrEnum):
@@ -45,13 +45,13 @@ class Verdict(StrEnum):
     @property
     def shown(self) -> bool:
         """Whether the caller gets to see the tool."""
-        return self in _SHOWN
+        return self in _VISIBLE_VERDICTS
 
 
-_SHOWN = frozenset({Verdict.ALLOW, Verdict.ASK})
+_VISIBLE_VERDICTS = frozenset({Verdict.ALLOW, Verdict.ASK})
 
 
-class Outcome(StrEnum):
+class RuleOutcome(StrEnum):
     """What one rule says."""
 
     PASS = "pass"
@@ -67,11 +67,11 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class DecisionStep:
     """One rule's word, in the order in which the rules are asked."""
 
     rule: str
-    outcome: Outcome
+    outcome: RuleOutcome
     reason: str
 
 
@@ -86,25 +86,25 @@ class Decision:
     tool: str
     name: str
     verdict: Verdict
-    chain: tuple[Link, ...]
+    chain: tuple[DecisionStep, ...]
 
     @classmethod
-    def of(cls, tool: str, name: str, chain: tuple[Link, ...]) -> Decision:
+    def from_chain(cls, tool: str, name: str, chain: tuple[DecisionStep, ...]) -> Decision:
         """The decision that follows from a chain."""
-        return cls(tool, name, _verdict(chain), chain)
+        return cls(tool, name, _combine_outcomes(chain), chain)
 
-    def then(self, link: Link) -> Decision:
+    def with_step(self, step: DecisionStep) -> Decision:
         """The decision with one more link: an approval, a rate or a size limit met at the call."""
-        return Decision.of(self.tool, self.name, (*self.chain, link))
+        return Decision.from_chain(self.tool, self.name, (*self.chain, step))
 
     @property
-    def decisive(self) -> Link | None:
+    def decisive(self) -> DecisionStep | None:
         """The link that made the verdict; None where nothing stood in the way."""
         if self.verdict is Verdict.ALLOW:
             return None
-        wanted = Outcome(self.verdict.value)
+        wanted = RuleOutcome(self.verdict.value)
         # What ends the matter does so at once; what still asks is the last that did.
-        chain = reversed(self.chain) if wanted is Outcome.ASK else self.chain
+        chain = reversed(self.chain) if wanted is RuleOutcome.ASK else self.chain
         return next(link for link in chain if link.outcome is wanted)
 
     def explain(self) -> str:
@@ -133,15 +133,15 @@ class Decision:
         }
 
 
-def _verdict(chain: tuple[Link, ...]) -> Verdict:
+def _combine_outcomes(chain: tuple[DecisionStep, ...]) -> Verdict:
     asked = False
     for link in chain:
-        if link.outcome is Outcome.HIDE:
+        if link.outcome is RuleOutcome.HIDE:
             return Verdict.HIDE
-        if link.outcome is Outcome.REFUSE:
+        if link.outcome is RuleOutcome.REFUSE:
             return Verdict.REFUSE
-        if link.outcome is Outcome.ASK:
+        if link.outcome is RuleOutcome.ASK:
             asked = True
-        elif link.outcome is Outcome.GRANT:
+        elif link.outcome is RuleOutcome.GRANT:
             asked = False
     return Verdict.ASK if asked else Verdict.ALLOW

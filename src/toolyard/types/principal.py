@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LOCAL", "Principal"]
+__all__ = ["LOCAL_PRINCIPAL", "Principal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,5 +16,5 @@ class Principal:
     admin: bool = False
 
 
-LOCAL = Principal("local", name="local user", admin=True)
+LOCAL_PRINCIPAL = Principal("local", name="local user", admin=True)
 """The one user of the library, of the command line and of mode ``none``."""

@@ -13,14 +13,14 @@ __all__ = [
     "AuthKind",
     "Instance",
     "InstanceState",
-    "Registration",
+    "RegistrationMethod",
     "RegistryServer",
     "grant_key",
-    "instance_of",
+    "parse_grant_key",
 ]
 
 
-_GRANT = "instance:"
+_GRANT_KEY_PREFIX = "instance:"
 
 
 class AuthKind(StrEnum):
@@ -34,7 +34,7 @@ class AuthKind(StrEnum):
     """Each user signs in, by OAuth 2.1."""
 
 
-class Registration(StrEnum):
+class RegistrationMethod(StrEnum):
     """How we get a client id at a server's authorization server."""
 
     AUTO = "auto"
@@ -57,7 +57,7 @@ class AuthChoice:
     place: Literal["header", "query"] = "header"
     key: str | None = None
     """The header's or parameter's name, for the kind header."""
-    registration: Registration = Registration.AUTO
+    registration: RegistrationMethod = RegistrationMethod.AUTO
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
     scopes: tuple[str, ...] = ()
@@ -140,9 +140,9 @@ class Instance:
 
 def grant_key(instance_id: str) -> str:
     """The key under which an instance's sign-in is kept."""
-    return f"{_GRANT}{instance_id}"
+    return f"{_GRANT_KEY_PREFIX}{instance_id}"
 
 
-def instance_of(key: str) -> str:
+def parse_grant_key(key: str) -> str:
     """The id of the instance whose sign-in is kept under a key."""
-    return key.removeprefix(_GRANT)
+    return key.removeprefix(_GRANT_KEY_PREFIX)

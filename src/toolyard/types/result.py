@@ -7,11 +7,11 @@ from typing import Literal, TypeAlias, TypedDict, cast
 
 from toolyard.types.tool import JsonObject
 
-__all__ = ["Block", "ErrorView", "Media", "Resource", "ResourceLink", "Result", "Text"]
+__all__ = ["ContentBlock", "ErrorView", "Media", "ResourceLink", "Result", "TextBlock", "TextResource"]
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextBlock:
     """A piece of text."""
 
     text: str
@@ -35,16 +35,16 @@ class Media:
     def __str__(self) -> str:
         return self.told(f'result_read with handle "{self.handle}" reads it' if self.handle else None)
 
-    def told(self, where: str | None) -> str:
+    def told(self, location_hint: str | None) -> str:
         """What it is, in one line, and where its bytes can be read, if anywhere."""
         place = f" {self.uri}" if self.uri else ""
         digest = f", sha256 {self.digest}" if self.digest else ""
-        after = f"; {where}" if where else ""
+        after = f"; {location_hint}" if location_hint else ""
         return f"[{self.kind}{place}: {self.mime}, {self.size:,} bytes{digest}{after}]"
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class TextResource:
     """An embedded resource whose contents are text."""
 
     uri: str
@@ -61,7 +61,7 @@ class ResourceLink:
     mime: str | None = None
 
 
-Block: TypeAlias = Text | Media | Resource | ResourceLink
+ContentBlock: TypeAlias = TextBlock | Media | TextResource | ResourceLink
 
 
 class ErrorView(TypedDict, total=False):
@@ -84,7 +84,7 @@ class Result:
     raw: object
     text: str
     is_error: bool = False
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[ContentBlock, ...] = ()
     warnings: tuple[str, ...] = ()
     truncated: bool = False
     handle: str | None = None

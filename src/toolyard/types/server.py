@@ -8,14 +8,14 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 
 __all__ = [
-    "NATIVE",
+    "NATIVE_SERVER_ID",
     "Bundle",
     "HttpSpec",
     "InstanceSpec",
     "OAuthSpec",
-    "Protocol",
+    "ProtocolEra",
     "Provenance",
-    "Restart",
+    "RestartPolicy",
     "Server",
     "StdioSpec",
     "Timeouts",
@@ -23,7 +23,7 @@ __all__ = [
     "Trust",
 ]
 
-NATIVE = "@native"
+NATIVE_SERVER_ID = "@native"
 """The id of our own server of read-only tools, in this process: theirs are ``@native/tool``. No entry of a
 configuration and no instance can have it."""
 
@@ -37,7 +37,7 @@ class Trust(StrEnum):
     """Everything it says is hostile: an allowlist is required and models reach it through meta mode only."""
 
 
-class Protocol(StrEnum):
+class ProtocolEra(StrEnum):
     """Which era of MCP to speak."""
 
     AUTO = "auto"
@@ -48,7 +48,7 @@ class Protocol(StrEnum):
     """2025-11-25 and older: initialize first."""
 
 
-class Restart(StrEnum):
+class RestartPolicy(StrEnum):
     """What happens after a server exits that was ready."""
 
     NEVER = "never"
@@ -172,10 +172,10 @@ class Server:
     label: str | None = None
     description: str | None = None
     shared: bool = False
-    protocol: Protocol = Protocol.AUTO
+    protocol: ProtocolEra = ProtocolEra.AUTO
     timeouts: Timeouts = Timeouts()
     stop_when_idle: float | None = None
-    restart: Restart = Restart.NEVER
+    restart: RestartPolicy = RestartPolicy.NEVER
     cache_ttl: float = 60.0
     allow_tools: tuple[str, ...] | None = None
     deny_tools: tuple[str, ...] = ()
@@ -189,7 +189,7 @@ class Server:
         if self.instance is not None and self.id != self.instance.server_id:
             raise ValueError(f"the id of an instance is '{self.instance.server_id}', not '{self.id}'")
 
-    def visible_to(self, principal_id: str) -> bool:
+    def is_visible_to(self, principal_id: str) -> bool:
         """Whether it exists at all for this principal."""
         return self.instance is None or self.instance.owner == principal_id
 

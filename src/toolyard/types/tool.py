@@ -33,15 +33,15 @@ class Definition:
     @property
     def read_only_hint(self) -> bool | None:
         """What the server claims; None where it says nothing, or nothing that is a boolean."""
-        return _flag(self.annotations, "readOnlyHint")
+        return _read_bool_annotation(self.annotations, "readOnlyHint")
 
     @property
     def idempotent_hint(self) -> bool | None:
         """What the server claims about calling twice with the same arguments."""
-        return _flag(self.annotations, "idempotentHint")
+        return _read_bool_annotation(self.annotations, "idempotentHint")
 
 
-def _flag(annotations: JsonObject, key: str) -> bool | None:
+def _read_bool_annotation(annotations: JsonObject, key: str) -> bool | None:
     value = annotations.get(key)
     return value if isinstance(value, bool) else None
 

@@ -10,12 +10,14 @@ import re
 
 __all__ = ["visible"]
 
-_IDEOGRAPHS = r"\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_SYMBOLS = r"\xa9\xae\u203c-\u3299\U0001f000-\U0001faff"
+_IDEOGRAPH_RANGES = r"\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_SYMBOL_RANGES = r"\xa9\xae\u203c-\u3299\U0001f000-\U0001faff"
 """Emoji, and symbols that have an emoji form."""
-_JOINING = r"\u0600-\u109f\u1780-\u18af\u1b00-\u1bff\ufb50-\ufdff\ufe70-\ufefc\U00011000-\U00011fff"
+_JOINING_SCRIPT_RANGES = (
+    r"\u0600-\u109f\u1780-\u18af\u1b00-\u1bff\ufb50-\ufdff\ufe70-\ufefc\U00011000-\U00011fff"
+)
 """Scripts in which a joiner between two letters changes how they look."""
-_HIDDEN = (
+_HIDDEN_CHARACTER_PATTERN = (
     # Controls (not tab and line feed), format characters, surrogates, private use, line and paragraph
     # separators, and letters and marks without a glyph.
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160"
@@ -23,16 +25,16 @@ _HIDDEN = (
     r"\uffa0\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d159"
     r"\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff\U000f0000-\U0010ffff]"
     # Joiners are visible by their effect only: between letters of some scripts, and within an emoji.
-    rf"|(?<![{_JOINING}])\u200c|\u200c(?![{_JOINING}])"
-    rf"|(?<![{_JOINING}{_SYMBOLS}\ufe0f])\u200d|\u200d(?![{_JOINING}{_SYMBOLS}])"
+    rf"|(?<![{_JOINING_SCRIPT_RANGES}])\u200c|\u200c(?![{_JOINING_SCRIPT_RANGES}])"
+    rf"|(?<![{_JOINING_SCRIPT_RANGES}{_SYMBOL_RANGES}\ufe0f])\u200d|\u200d(?![{_JOINING_SCRIPT_RANGES}{_SYMBOL_RANGES}])"
     # Variation selectors choose the form of the one character before them.
-    rf"|(?<![{_IDEOGRAPHS}])[\ufe00-\ufe0d\U000e0100-\U000e01ef]"
-    rf"|(?<![{_SYMBOLS}])[\ufe0e\ufe0f](?!(?<=[#*0-9]\ufe0f)\u20e3)"
+    rf"|(?<![{_IDEOGRAPH_RANGES}])[\ufe00-\ufe0d\U000e0100-\U000e01ef]"
+    rf"|(?<![{_SYMBOL_RANGES}])[\ufe0e\ufe0f](?!(?<=[#*0-9]\ufe0f)\u20e3)"
 )
-_SPACES = r"\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"
-_ANY_HIDDEN = re.compile(_HIDDEN)
+_LOOKALIKE_SPACE_RANGES = r"\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"
+_ANY_HIDDEN = re.compile(_HIDDEN_CHARACTER_PATTERN)
 _ASCII_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_HIDDEN_OR_SPACE = re.compile(rf"{_HIDDEN}|[{_SPACES}]")
+_HIDDEN_OR_SPACE = re.compile(rf"{_HIDDEN_CHARACTER_PATTERN}|[{_LOOKALIKE_SPACE_RANGES}]")
 
 
 def visible(text: object, *, spaces: bool = False) -> str:
@@ -42,9 +44,9 @@ def visible(text: object, *, spaces: bool = False) -> str:
     """
     plain = str(text).replace("\r\n", "\n")
     pattern = _ASCII_HIDDEN if plain.isascii() else _HIDDEN_OR_SPACE if spaces else _ANY_HIDDEN
-    return pattern.sub(_escape, plain)
+    return pattern.sub(_escape_character, plain)
 
 
-def _escape(found: re.Match[str]) -> str:
+def _escape_character(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -6,22 +6,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from toolyard.catalog.token_estimate import estimate_definition
-from toolyard.catalog.tool_listing import Roster
+from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.catalog.tool_listing import ToolListing
 from toolyard.errors import AgentsError, ConfigError, Problem, ServerError, ToolRefused
-from toolyard.meta.meta_tools import Offer
+from toolyard.meta.meta_tools import ToolOffer
 from toolyard.policy import select_bundles, unused_patterns
-from toolyard.policy.agent_patterns import patterns
-from toolyard.policy.glob import any_of
-from toolyard.policy.rules.token_scope import covers
+from toolyard.policy.agent_patterns import compile_patterns
+from toolyard.policy.glob import compile_globs
+from toolyard.policy.rules.token_scope import scope_covers_server
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.decision import Decision, Surface, Verdict
-from toolyard.types.server import NATIVE, Server
-from toolyard.web.access.dependencies import Visitor
-from toolyard.web.services import Site
+from toolyard.types.server import NATIVE_SERVER_ID, Server
+from toolyard.web.access.dependencies import RequestUser
+from toolyard.web.services import Services
 
-__all__ = ["AgentTool", "AgentTools", "Unlisted", "agent_for", "agent_problems", "agents_for", "tools_of"]
+__all__ = [
+    "AgentTool",
+    "AgentTools",
+    "ListingFailure",
+    "find_agent_problems",
+    "find_usable_agent",
+    "list_usable_agents",
+    "resolve_agent_tools",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,7 @@ class AgentTool:
 
 
 @dataclass(frozen=True, slots=True)
-class Unlisted:
+class ListingFailure:
     """A server whose tools could not be listed."""
 
     server: str
@@ -59,33 +67,33 @@ class AgentTools:
     tools: tuple[AgentTool, ...]
     because: str
     """Why there are meta tools, where there are."""
-    failures: tuple[Unlisted, ...]
+    failures: tuple[ListingFailure, ...]
     unmatched: tuple[str, ...]
     """Patterns of the agent that none of these names fits."""
 
 
-def agents_for(site: Site, visitor: Visitor) -> list[Agent]:
+def list_usable_agents(site: Services, visitor: RequestUser) -> list[Agent]:
     """The agents that this visitor may use, in the order of the file."""
-    return [agent for agent in site.agents.values() if _reaches(visitor, agent)]
+    return [agent for agent in site.agents.values() if _can_use_agent(visitor, agent)]
 
 
-def agent_for(site: Site, visitor: Visitor, agent_id: str) -> Agent:
+def find_usable_agent(site: Services, visitor: RequestUser, agent_id: str) -> Agent:
     """One of them. Raises AgentsError, the same for what there is not and for what is not theirs."""
     agent = site.agents.get(agent_id)
-    if agent is None or not _reaches(visitor, agent):
-        there = ", ".join(each.id for each in agents_for(site, visitor)) or "none"
+    if agent is None or not _can_use_agent(visitor, agent):
+        there = ", ".join(each.id for each in list_usable_agents(site, visitor)) or "none"
         raise AgentsError(
             [Problem(f"there is no agent '{agent_id}'", path="agent", hint=f"there are: {there}")]
         )
     return agent
 
 
-def _reaches(visitor: Visitor, agent: Agent) -> bool:
+def _can_use_agent(visitor: RequestUser, agent: Agent) -> bool:
     scope = visitor.scope
-    return scope is None or scope.agents is None or bool(any_of(scope.agents)(agent.id))
+    return scope is None or scope.agents is None or bool(compile_globs(scope.agents)(agent.id))
 
 
-def agent_problems(site: Site, agent: Agent) -> Sequence[Problem]:
+def find_agent_problems(site: Services, agent: Agent) -> Sequence[Problem]:
     """What keeps an agent of a good file from being used: bundles that there are not."""
     try:
         select_bundles(agent.bundles, site.configuration.bundles)
@@ -95,38 +103,52 @@ def agent_problems(site: Site, agent: Agent) -> Sequence[Problem]:
     return ()
 
 
-async def tools_of(site: Site, visitor: Visitor, agent: Agent) -> AgentTools:
+async def resolve_agent_tools(site: Services, visitor: RequestUser, agent: Agent) -> AgentTools:
     """Every tool that this visitor has, and what becomes of it with an agent. Servers that were never listed
     are asked. Raises ConfigError for an agent that cannot be used."""
-    await site.enter(visitor)
-    caller = site.as_in_chat(visitor, agent.id, Surface.MODEL_DIRECT)
-    through = site.as_in_chat(visitor, agent.id, Surface.MODEL_META)
+    await site.sync_instances(visitor)
+    caller = site.get_chat_caller(visitor, agent.id, Surface.MODEL_DIRECT)
+    through = site.get_chat_caller(visitor, agent.id, Surface.MODEL_META)
     parts = site.parts
-    roster = await parts.rosters.current(caller.principal)
-    offer = parts.meta.offer(roster, caller)
-    there = {id_: server for id_, server in _servers(site, visitor).items() if covers(caller.scope, server)}
-    found = tuple(_found(site, caller, through, roster, offer, there))
+    roster = await parts.tool_directory.refresh(caller.principal)
+    offer = parts.meta_tools.offer(roster, caller)
+    there = {
+        id_: server
+        for id_, server in _list_visible_servers(site, visitor).items()
+        if scope_covers_server(caller.scope, server)
+    }
+    found = tuple(_build_agent_tools(site, caller, through, roster, offer, there))
     failures = [
-        Unlisted(id_, _label(there[id_]), error) for id_, error in roster.failures.items() if id_ in there
+        ListingFailure(id_, _get_server_label(there[id_]), error)
+        for id_, error in roster.failures.items()
+        if id_ in there
     ]
     for failure in failures:
-        parts.calls.hush(failure.error)
+        parts.call_path.redact_error(failure.error)
     unmatched = unused_patterns(agent.tools or (), [tool.name for tool in found])
     return AgentTools(found, offer.because, tuple(failures), unmatched)
 
 
-def _servers(site: Site, visitor: Visitor) -> dict[str, Server]:
+def _list_visible_servers(site: Services, visitor: RequestUser) -> dict[str, Server]:
     """Those that exist for a visitor, with our own."""
     manager = site.parts.manager
-    native = manager.find(NATIVE, visitor.principal)
-    return {**manager.visible(visitor.principal), **({} if native is None else {NATIVE: native})}
+    native = manager.find(NATIVE_SERVER_ID, visitor.principal)
+    return {
+        **manager.visible_servers(visitor.principal),
+        **({} if native is None else {NATIVE_SERVER_ID: native}),
+    }
 
 
-def _found(
-    site: Site, caller: Caller, through: Caller, roster: Roster, offer: Offer, there: Mapping[str, Server]
+def _build_agent_tools(
+    site: Services,
+    caller: Caller,
+    through: Caller,
+    roster: ToolListing,
+    offer: ToolOffer,
+    there: Mapping[str, Server],
 ) -> Iterator[AgentTool]:
-    calls = site.parts.calls
-    may_know = patterns(None if caller.scope is None else caller.scope.tools)
+    calls = site.parts.call_path
+    may_know = compile_patterns(None if caller.scope is None else caller.scope.tools)
     for name, definition in roster.tools.items():
         server = there.get(definition.server_id)
         if server is None or not may_know.allows(name):
@@ -141,21 +163,21 @@ def _found(
             name,
             definition.id,
             server.id,
-            _label(server),
-            server.id == NATIVE,
+            _get_server_label(server),
+            server.id == NATIVE_SERVER_ID,
             definition.title,
             definition.description,
             "direct" if direct else "meta" if decision.verdict.shown and offer.meta else None,
             decision.verdict is Verdict.ASK,
-            _why(decision),
-            estimate_definition(definition),
+            _get_decisive_reason(decision),
+            estimate_definition_tokens(definition),
         )
 
 
-def _label(server: Server) -> str:
-    return "Toolyard" if server.id == NATIVE else server.label or server.id
+def _get_server_label(server: Server) -> str:
+    return "Toolyard" if server.id == NATIVE_SERVER_ID else server.label or server.id
 
 
-def _why(decision: Decision) -> str:
+def _get_decisive_reason(decision: Decision) -> str:
     decisive = decision.decisive
     return "" if decisive is None else decisive.reason

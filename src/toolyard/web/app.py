@@ -7,18 +7,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard import __version__
 from toolyard.web import api, ui
-from toolyard.web.access.dependencies import is_page
-from toolyard.web.api.openapi import document
-from toolyard.web.gateway_mount import is_gateway
-from toolyard.web.middleware.authenticate_first import KnownFirst
-from toolyard.web.middleware.request_guard import Guard
-from toolyard.web.problem_details import ProblemDetails, Unexpected, handle_problems
+from toolyard.web.access.dependencies import is_page_request
+from toolyard.web.api.openapi import build_openapi_document
+from toolyard.web.gateway_mount import is_gateway_request
+from toolyard.web.middleware.authenticate_first import AuthenticateFirst
+from toolyard.web.middleware.request_guard import RequestGuard
+from toolyard.web.problem_details import ProblemDetails, UnexpectedErrorMiddleware, add_error_handlers
 from toolyard.web.protected_resource import router as resource
 from toolyard.web.server.health import router as health
-from toolyard.web.server.metrics import Measured
-from toolyard.web.services import Site
-from toolyard.web.static_files import Static
-from toolyard.web.ui.components.error_pages import failure_page
+from toolyard.web.server.metrics import MetricsMiddleware
+from toolyard.web.services import Services
+from toolyard.web.static_files import VersionedStaticFiles
+from toolyard.web.ui.components.error_pages import render_error_page
 
 __all__ = ["make_app"]
 
@@ -29,14 +29,14 @@ class _Application(FastAPI):
     gateway: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if is_gateway(scope):
+        if is_gateway_request(scope):
             scope["app"] = self
             await self.gateway(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
 
-def make_app(site: Site) -> FastAPI:
+def make_app(site: Services) -> FastAPI:
     """The application that serves a site. The site is opened and closed by whoever made it."""
     app = _Application(
         title="Toolyard",
@@ -52,19 +52,22 @@ def make_app(site: Site) -> FastAPI:
     app.include_router(resource)
     app.include_router(api.router, prefix="/api/v1")
     app.include_router(ui.router)
-    app.mount("/static", Static())
-    app.openapi = lambda: document(app)
-    handle_problems(app, _as_page)
+    app.mount("/static", VersionedStaticFiles())
+    app.openapi = lambda: build_openapi_document(app)
+    add_error_handlers(app, _render_error_page)
     # The last one added is the first to see a request.
-    app.add_middleware(KnownFirst, bodies=site.bodies, as_page=_as_page)
-    app.add_middleware(Unexpected, as_page=_as_page)
-    app.add_middleware(Guard, site=site)
-    app.add_middleware(Measured, metrics=site.metrics)
-    app.gateway = Measured(Guard(Unexpected(site.mcp, _as_page), site, pages=False), site.metrics)
+    app.add_middleware(AuthenticateFirst, bodies=site.body_limits, as_page=_render_error_page)
+    app.add_middleware(UnexpectedErrorMiddleware, as_page=_render_error_page)
+    app.add_middleware(RequestGuard, site=site)
+    app.add_middleware(MetricsMiddleware, metrics=site.metrics)
+    app.gateway = MetricsMiddleware(
+        RequestGuard(UnexpectedErrorMiddleware(site.mcp, _render_error_page), site, serves_pages=False),
+        site.metrics,
+    )
     return app
 
 
-def _as_page(request: Request, problem: ProblemDetails) -> Response | None:
-    if not is_page(request):
+def _render_error_page(request: Request, problem: ProblemDetails) -> Response | None:
+    if not is_page_request(request):
         return None
-    return failure_page(request, problem.status, problem.detail, problem.hint)
+    return render_error_page(request, problem.status, problem.detail, problem.hint)

@@ -18,227 +18,236 @@ from toolyard.accounts.api_tokens import is_token
 from toolyard.accounts.errors import NotAllowed, NotSignedIn, ProviderFailed
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.errors import AgentsError, ConfigError
-from toolyard.gateway.callers import gateway_caller, narrowed
-from toolyard.gateway.endpoint import Front
+from toolyard.gateway.callers import gateway_caller, limit_scope_to_server
+from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
-from toolyard.gateway.http.app import HttpGateway, TurnedAway
-from toolyard.gateway.input_required.request_state import Sealer
-from toolyard.meta import Mode
-from toolyard.policy.rules.token_scope import covers
+from toolyard.gateway.http.app import HttpErrorResponse, HttpGateway
+from toolyard.gateway.input_required.request_state import RequestStateSealer
+from toolyard.meta import ToolMode
+from toolyard.policy.rules.token_scope import scope_covers_server
 from toolyard.protocol.constants import INTERNAL_ERROR
 from toolyard.store.errors import DatabaseUnavailable
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.principal import Principal
-from toolyard.web.access.dependencies import Visitor, bearer_token, needs
-from toolyard.web.access.request_context import passage_of
-from toolyard.web.middleware.refusals import refusal_response
-from toolyard.web.middleware.request_body import BodyRefused, Gone, RequestBody
+from toolyard.web.access.dependencies import RequestUser, parse_bearer_token, require_right
+from toolyard.web.access.request_context import get_request_context
+from toolyard.web.middleware.refusals import build_refusal_response
+from toolyard.web.middleware.request_body import BodyRefused, ClientDisconnected, RequestBody
 from toolyard.web.protected_resource import ResourceServer
 
 if TYPE_CHECKING:
-    from toolyard.web.services import Site
+    from toolyard.web.services import Services
 
-__all__ = ["PREFIX", "McpDoor", "is_gateway"]
+__all__ = ["GATEWAY_PREFIX", "GatewayMount", "is_gateway_request"]
 
-PREFIX = "/mcp"
-_FRONTS = 1024
-_ADMITTED = 4096
-_SHORT = 8_192
+GATEWAY_PREFIX = "/mcp"
+_ENDPOINT_CACHE_ENTRIES = 1024
+_ADMISSION_CACHE_ENTRIES = 4096
+_MAX_CACHE_KEY_CHARACTERS = 8_192
 """Characters of a token and an address that are remembered; whoever sends more is looked up each time."""
-_FRESH = 1.0
+_ADMISSION_CACHE_SECONDS = 1.0
 """Seconds for which a token that was just looked up needs no second look, nor its owner's instances."""
-_CREDENTIALS = (b"authorization", b"cookie")
-UNAVAILABLE = "Toolyard's database is not available. Try again later."
+_CREDENTIAL_HEADERS = (b"authorization", b"cookie")
+DATABASE_UNAVAILABLE_MESSAGE = "Toolyard's database is not available. Try again later."
 """Sent to callers who are not known yet: the details are in the log."""
 log = logging.getLogger("toolyard.web")
-_calling = needs(Right.CALL)
-_MODES: tuple[Mode, ...] = ("direct", "meta")
+_require_call_right = require_right(Right.CALL)
+_TOOL_MODES: tuple[ToolMode, ...] = ("direct", "meta")
 
 
 @dataclass(frozen=True, slots=True)
-class _Route:
+class _GatewayRoute:
     path: str
 
 
-_ROUTES = {
-    "all": _Route(PREFIX),
-    **{kind: _Route(f"{PREFIX}/{kind}/{{name}}") for kind in ("agents", "bundles", "servers", "instances")},
+_ROUTES_BY_KIND = {
+    "all": _GatewayRoute(GATEWAY_PREFIX),
+    **{
+        kind: _GatewayRoute(f"{GATEWAY_PREFIX}/{kind}/{{name}}")
+        for kind in ("agents", "bundles", "servers", "instances")
+    },
 }
 
 
-class McpDoor:
+class GatewayMount:
     """Gives each caller their front, and keeps it for the next request."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, site: Services) -> None:
+        self._services = site
         self.resource = ResourceServer(site)
-        sealer = Sealer(site.database.cipher.derive("gateway requestState 1"))
-        self.gateway = Gateway(site.parts, sealer, site.approvals, site.database.letters)
-        self.app = HttpGateway(self.admit)
-        self._fronts: OrderedDict[tuple[object, ...], Front] = OrderedDict()
-        self._admitted: OrderedDict[tuple[object, ...], tuple[float, Visitor, Front]] = OrderedDict()
-        self._forgotten = 0
+        sealer = RequestStateSealer(site.database.cipher.derive_key("gateway requestState 1"))
+        self.gateway = Gateway(site.parts, sealer, site.approvals, site.database.mailbox)
+        self.http_gateway = HttpGateway(self.admit)
+        self._endpoints: OrderedDict[tuple[object, ...], Endpoint] = OrderedDict()
+        self._admissions: OrderedDict[tuple[object, ...], tuple[float, RequestUser, Endpoint]] = OrderedDict()
+        self._invalidation_count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # For those who count requests by route.
-        scope["route"] = _ROUTES.get(scope["path"][len(PREFIX) + 1 :].partition("/")[0] or "all")
+        scope["route"] = _ROUTES_BY_KIND.get(
+            scope["path"][len(GATEWAY_PREFIX) + 1 :].partition("/")[0] or "all"
+        )
         if scope["method"] != "POST":
-            await self.app(scope, receive, send)
+            await self.http_gateway(scope, receive, send)
             return
         # Read when the gateway asks for it, which it does once ``admit`` has let the caller in.
-        body = RequestBody(self._site.bodies, scope, receive)
+        body = RequestBody(self._services.body_limits, scope, receive)
         try:
-            await self.app(scope, body.receive, send)
+            await self.http_gateway(scope, body.receive, send)
         except BodyRefused as refused:
-            await refusal_response(refused.refusal, scope, refused.headers)(scope, receive, send)
-        except Gone:
+            await build_refusal_response(refused.refusal, scope, refused.headers)(scope, receive, send)
+        except ClientDisconnected:
             pass
         finally:
             body.release()
 
-    async def admit(self, scope: Any) -> Front:
+    async def admit(self, scope: Any) -> Endpoint:
         """The front for a request. Raises TurnedAway."""
         try:
-            return await self._admit(scope)
+            return await self._admit_request(scope)
         except DatabaseUnavailable as error:
             log.warning("a request to the gateway is refused: %s", error.cause)
             headers = {"Retry-After": f"{error.retry_after:.0f}"}
-            raise TurnedAway(503, UNAVAILABLE, headers, INTERNAL_ERROR) from None
+            raise HttpErrorResponse(503, DATABASE_UNAVAILABLE_MESSAGE, headers, INTERNAL_ERROR) from None
 
-    async def _admit(self, scope: Any) -> Front:
-        key = self._key(scope)
-        known = None if key is None else self._admitted.get(key)
+    async def _admit_request(self, scope: Any) -> Endpoint:
+        key = self._build_admission_key(scope)
+        known = None if key is None else self._admissions.get(key)
         if known is not None and known[0] > time.monotonic():
-            self._enter(scope, known[1])
+            self._set_current_user(scope, known[1])
             return known[2]
-        forgotten = self._forgotten
-        visitor = await self._visitor(scope)
-        await self._site.enter(visitor)
-        self._enter(scope, visitor)
-        front = self._kept(visitor, *_address(scope), _mode(scope))
+        forgotten = self._invalidation_count
+        visitor = await self._authenticate_request(scope)
+        await self._services.sync_instances(visitor)
+        self._set_current_user(scope, visitor)
+        front = self._get_endpoint(visitor, *_parse_gateway_path(scope), _parse_mode(scope))
         # What was looked up before something changed may be out of date by now.
-        if key is not None and forgotten == self._forgotten:
-            self._admitted[key] = (time.monotonic() + _FRESH, visitor, front)
-            self._admitted.move_to_end(key)
-            if len(self._admitted) > _ADMITTED:
-                self._admitted.popitem(last=False)
+        if key is not None and forgotten == self._invalidation_count:
+            self._admissions[key] = (time.monotonic() + _ADMISSION_CACHE_SECONDS, visitor, front)
+            self._admissions.move_to_end(key)
+            if len(self._admissions) > _ADMISSION_CACHE_ENTRIES:
+                self._admissions.popitem(last=False)
         return front
 
-    def _enter(self, scope: Any, visitor: Visitor) -> None:
-        passage_of(scope).owner = visitor.user.id
-        self._site.visiting(visitor)
+    def _set_current_user(self, scope: Any, visitor: RequestUser) -> None:
+        get_request_context(scope).user_id = visitor.user.id
+        self._services.set_current_user(visitor)
 
-    def forget(self) -> None:
+    def clear_admissions(self) -> None:
         """Whoever comes next is looked up."""
-        self._forgotten += 1
-        self._admitted.clear()
+        self._invalidation_count += 1
+        self._admissions.clear()
 
-    def _key(self, scope: Any) -> tuple[object, ...] | None:
+    def _build_admission_key(self, scope: Any) -> tuple[object, ...] | None:
         """Return the cache key of a request, or None if its admission must not be cached.
 
         A key has to hold everything that decides who the caller is. An API token of ours decides that alone,
         and so does the mode ``none`` without credentials. Cookies, a proxy's header and access tokens, whose
         audience depends on the Host header, are looked up for every request.
         """
-        credentials = [value for name, value in scope["headers"] if name in _CREDENTIALS]
+        credentials = [value for name, value in scope["headers"] if name in _CREDENTIAL_HEADERS]
         if credentials:
             (first, *more) = credentials
-            token = bearer_token(first.decode("latin-1"))
+            token = parse_bearer_token(first.decode("latin-1"))
             if more or token is None or not is_token(token):
                 return None
-        elif self._site.settings.people_mode is not PeopleMode.NONE:
+        elif self._services.settings.people_mode is not PeopleMode.NONE:
             return None
         said = (*credentials, scope["path"], scope["query_string"])
-        if sum(map(len, said)) > _SHORT:
+        if sum(map(len, said)) > _MAX_CACHE_KEY_CHARACTERS:
             return None
-        return (*said, passage_of(scope).address, self._site.edition)
+        return (*said, get_request_context(scope).address, self._services.revision)
 
-    async def _visitor(self, scope: Any) -> Visitor:
+    async def _authenticate_request(self, scope: Any) -> RequestUser:
         # What was found out for a request is kept with it, and one that listens is asked about again.
         request = Request({**scope, "state": {}})
         try:
-            known = await self.resource.visitor(request) if self.resource.is_one else None
-            return known or await _calling(request)
+            known = await self.resource.authenticate(request) if self.resource.is_enabled else None
+            return known or await _require_call_right(request)
         except NotSignedIn as error:
-            raise TurnedAway(401, str(error), self.resource.challenge(scope, error.cause)) from None
+            raise HttpErrorResponse(
+                401, str(error), self.resource.build_challenge(scope, error.cause)
+            ) from None
         except ProviderFailed as error:
-            raise TurnedAway(503, str(error)) from None
+            raise HttpErrorResponse(503, str(error)) from None
         except NotAllowed as error:
-            raise TurnedAway(403, str(error)) from None
+            raise HttpErrorResponse(403, str(error)) from None
         except HTTPException as error:
-            raise TurnedAway(error.status_code, str(error.detail)) from None
+            raise HttpErrorResponse(error.status_code, str(error.detail)) from None
 
-    def _kept(self, visitor: Visitor, kind: str, name: str, mode: Mode | None) -> Front:
-        key = (visitor.principal, visitor.scope, kind, name, mode, self._site.edition)
-        front = self._fronts.get(key)
+    def _get_endpoint(self, visitor: RequestUser, kind: str, name: str, mode: ToolMode | None) -> Endpoint:
+        key = (visitor.principal, visitor.scope, kind, name, mode, self._services.revision)
+        front = self._endpoints.get(key)
         if front is None:
-            front = self._fronts[key] = self._front(visitor.principal, visitor.scope, kind, name, mode)
-            if len(self._fronts) > _FRONTS:
-                self._fronts.popitem(last=False)
+            front = self._endpoints[key] = self._create_endpoint(
+                visitor.principal, visitor.scope, kind, name, mode
+            )
+            if len(self._endpoints) > _ENDPOINT_CACHE_ENTRIES:
+                self._endpoints.popitem(last=False)
         return front
 
-    def _front(
-        self, principal: Principal, scope: TokenScope | None, kind: str, name: str, mode: Mode | None
-    ) -> Front:
+    def _create_endpoint(
+        self, principal: Principal, scope: TokenScope | None, kind: str, name: str, mode: ToolMode | None
+    ) -> Endpoint:
         only = None
         if kind in ("servers", "instances"):
             only = name if kind == "servers" else f"@{principal.id}/{name}"
-            server = self._site.parts.manager.visible(principal).get(only)
-            if server is None or not covers(scope, server):
-                raise _nothing_here()
-            scope = narrowed(scope, server)
+            server = self._services.parts.manager.visible_servers(principal).get(only)
+            if server is None or not scope_covers_server(scope, server):
+                raise _build_not_found_error()
+            scope = limit_scope_to_server(scope, server)
         try:
             caller = gateway_caller(
-                self._site.agents,
-                self._site.configuration.bundles,
+                self._services.agents,
+                self._services.configuration.bundles,
                 principal=principal,
                 scope=scope,
                 agent=name if kind == "agents" else None,
                 bundles=(name,) if kind == "bundles" else (),
             )
         except (AgentsError, ConfigError):
-            raise _nothing_here() from None
-        return Front(self.gateway, caller, only, mode)
+            raise _build_not_found_error() from None
+        return Endpoint(self.gateway, caller, only, mode)
 
     def stop(self) -> None:
         """Streams that only listen end now."""
-        self.gateway.closing.set()
-        self.app.stop()
+        self.gateway.shutdown.set()
+        self.http_gateway.end_listen_streams()
 
     async def close(self) -> None:
         """End what waits, before the connections close."""
         await self.gateway.close()
-        await self.app.close()
+        await self.http_gateway.close()
 
 
-def is_gateway(scope: Scope) -> bool:
+def is_gateway_request(scope: Scope) -> bool:
     """Whether a request goes to the gateway."""
     path: str = scope.get("path", "")
-    return scope["type"] == "http" and (path == PREFIX or path.startswith(f"{PREFIX}/"))
+    return scope["type"] == "http" and (path == GATEWAY_PREFIX or path.startswith(f"{GATEWAY_PREFIX}/"))
 
 
-def _address(scope: Mapping[str, Any]) -> tuple[str, str]:
+def _parse_gateway_path(scope: Mapping[str, Any]) -> tuple[str, str]:
     """What an address is of: everything, or one agent, bundle, server or instance. Raises TurnedAway."""
-    path = scope["path"].removeprefix(PREFIX).strip("/")
+    path = scope["path"].removeprefix(GATEWAY_PREFIX).strip("/")
     if not path:
         return "all", ""
     kind, _, name = path.partition("/")
     if kind not in ("agents", "bundles", "servers", "instances") or not name or "/" in name:
-        raise _nothing_here()
+        raise _build_not_found_error()
     return kind, name
 
 
-def _mode(scope: Mapping[str, Any]) -> Mode | None:
+def _parse_mode(scope: Mapping[str, Any]) -> ToolMode | None:
     """What ``?mode=`` says. Raises TurnedAway for anything else than the two that there are."""
     given = parse_qs(scope["query_string"].decode("latin-1")).get("mode")
     if given is None:
         return None
-    for mode in _MODES:
+    for mode in _TOOL_MODES:
         if given == [mode]:
             return mode
-    raise TurnedAway(400, "there is no such mode: direct and meta there are")
+    raise HttpErrorResponse(400, "there is no such mode: direct and meta there are")
 
 
-def _nothing_here() -> TurnedAway:
+def _build_not_found_error() -> HttpErrorResponse:
     """The same for what there is not and for what this caller may not use."""
-    return TurnedAway(404, "there is nothing at this address")
+    return HttpErrorResponse(404, "there is nothing at this address")

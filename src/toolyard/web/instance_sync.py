@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from toolyard.auth.storage import AuthStorage
 from toolyard.core.composition import Parts
-from toolyard.policy.rules.token_scope import covers
+from toolyard.policy.rules.token_scope import scope_covers_server
 from toolyard.registry import Registry
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import TokenScope
@@ -17,54 +17,62 @@ from toolyard.types.registry import Instance, InstanceState, RegistryServer
 from toolyard.types.server import Server
 from toolyard.types.status import State
 
-__all__ = ["Holdings", "Own"]
+__all__ = ["InstanceSync", "InstanceWithServer"]
 
-Own: TypeAlias = tuple[Instance, RegistryServer]
+InstanceWithServer: TypeAlias = tuple[Instance, RegistryServer]
 """An instance, and the server that it is of."""
 
-_TELLING = frozenset({State.READY, State.FAILED, State.NEEDS_AUTH})
+_STORED_STATES = frozenset({State.READY, State.FAILED, State.NEEDS_AUTH})
 """States of a connection that say something about its instance."""
-_MOST = 20_000
+_MAX_REMEMBERED_INSTANCES = 20_000
 
 
-class Holdings:
+class InstanceSync:
     """Every replica has its own; what they have in common is the database."""
 
     def __init__(
         self,
         registry: Registry,
         parts: Parts,
-        sign_ins: AuthStorage | None = None,
-        changed: Callable[[Principal, Collection[str]], None] | None = None,
+        auth_storage: AuthStorage | None = None,
+        on_servers_changed: Callable[[Principal, Collection[str]], None] | None = None,
     ) -> None:
         """``sign_ins`` is where those of instances are kept. ``changed`` is told which of somebody's
         instances the core knows otherwise than before."""
         self._registry = registry
         self._parts = parts
-        self._sign_ins = sign_ins
-        self._changed = changed
-        self._reads = itertools.count(1)
-        self._known: dict[str, int] = {}
+        self._auth_storage = auth_storage
+        self._on_servers_changed = on_servers_changed
+        self._read_numbers = itertools.count(1)
+        self._synced_read_by_user: dict[str, int] = {}
         """By user, the read that the core knows of."""
-        self._learned: dict[str, float] = {}
+        self._stored_since_by_server: dict[str, float] = {}
         """By instance, named as in the core: since when its connection has been in the state that was stored
         last."""
 
-    async def of(self, principal: Principal) -> Sequence[Own]:
+    async def sync(self, principal: Principal) -> Sequence[InstanceWithServer]:
         """All instances that somebody has now; the core knows them after this."""
-        found = await self._read(principal)
-        return await self._read(principal) if await self._learn(found, principal) else found
+        found = await self._read_instances(principal)
+        return (
+            await self._read_instances(principal)
+            if await self._store_connection_states(found, principal)
+            else found
+        )
 
-    async def covered(self, principal: Principal, scope: TokenScope | None) -> Sequence[Own]:
+    async def sync_covered(
+        self, principal: Principal, scope: TokenScope | None
+    ) -> Sequence[InstanceWithServer]:
         """Those that a token reaches."""
-        found = await self.of(principal)
+        found = await self.sync(principal)
         if scope is None or scope.servers is None:
             return found
-        return [each for each in found if covers(scope, self.server(*each))]
+        return [each for each in found if scope_covers_server(scope, self.server(*each))]
 
-    async def one(self, principal: Principal, scope: TokenScope | None, instance_id: str) -> Own:
+    async def find(
+        self, principal: Principal, scope: TokenScope | None, instance_id: str
+    ) -> InstanceWithServer:
         """One of them. Raises NotFound."""
-        for each in await self.covered(principal, scope):
+        for each in await self.sync_covered(principal, scope):
             if each[0].id == instance_id:
                 return each
         raise NotFound("there is no such instance", hint="it may have been deleted")
@@ -72,44 +80,48 @@ class Holdings:
     def server(self, instance: Instance, registered: RegistryServer) -> Server:
         """An instance as the core knows it."""
         known = self._parts.manager.servers.get(instance.core_id)
-        return known or self._registry.core_server(instance, registered)
+        return known or self._registry.build_instance_server(instance, registered)
 
-    async def _read(self, principal: Principal) -> Sequence[Own]:
+    async def _read_instances(self, principal: Principal) -> Sequence[InstanceWithServer]:
         """Of several reads at once, the one that began last knows best: an older one must not undo it."""
-        number = next(self._reads)
+        number = next(self._read_numbers)
         found = await self._registry.instances(principal.id)
-        if number > self._known.get(principal.id, 0):
-            self._known[principal.id] = number
-            servers = [self._registry.core_server(*each) for each in found]
-            touched = await self._parts.sync(principal.id, servers)
+        if number > self._synced_read_by_user.get(principal.id, 0):
+            self._synced_read_by_user[principal.id] = number
+            servers = [self._registry.build_instance_server(*each) for each in found]
+            touched = await self._parts.sync_instances(principal.id, servers)
             for gone in touched - {server.id for server in servers}:
-                self._learned.pop(gone, None)
-            if touched and self._changed is not None:
-                self._changed(principal, touched)
+                self._stored_since_by_server.pop(gone, None)
+            if touched and self._on_servers_changed is not None:
+                self._on_servers_changed(principal, touched)
         return found
 
-    async def _learn(self, found: Iterable[Own], principal: Principal) -> bool:
+    async def _store_connection_states(
+        self, found: Iterable[InstanceWithServer], principal: Principal
+    ) -> bool:
         """Store what connections here found out about instances, once for each time that they did: another
         replica may know better by now."""
         manager, learned = self._parts.manager, False
-        if len(self._learned) > _MOST:
-            self._learned.clear()
+        if len(self._stored_since_by_server) > _MAX_REMEMBERED_INSTANCES:
+            self._stored_since_by_server.clear()
         for instance, _ in found:
-            if manager.state(instance.core_id, principal) not in _TELLING:
+            if manager.state(instance.core_id, principal) not in _STORED_STATES:
                 continue
-            status = self._parts.calls.hushed(manager.status(instance.core_id, principal=principal))
-            if self._learned.get(instance.core_id) != status.since:
-                self._learned[instance.core_id] = status.since
+            status = self._parts.call_path.redact_status(
+                manager.status(instance.core_id, principal=principal)
+            )
+            if self._stored_since_by_server.get(instance.core_id) != status.since:
+                self._stored_since_by_server[instance.core_id] = status.since
                 if status.state is State.READY and await self._lacks_scopes(instance):
                     continue
-                await self._registry.note(instance.id, status)
+                await self._registry.record_status(instance.id, status)
                 learned = True
         return learned
 
     async def _lacks_scopes(self, instance: Instance) -> bool:
         """Whether one that must be signed in to again is so for want of scopes: then some tools work, and it
         is not ready all the same."""
-        if self._sign_ins is None or instance.state is not InstanceState.NEEDS_REAUTH:
+        if self._auth_storage is None or instance.state is not InstanceState.NEEDS_REAUTH:
             return False
-        kept = await self._sign_ins.grant(instance.grant_key)
+        kept = await self._auth_storage.grant(instance.grant_key)
         return kept is not None and kept.lacks_scopes

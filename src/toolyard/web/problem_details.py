@@ -21,19 +21,19 @@ from toolyard.accounts.errors import Invalid as InvalidPerson
 from toolyard.accounts.errors import NameTaken
 from toolyard.errors import AgentsError, ApprovalNeeded, ConfigError, RpcError, ServerError, ToolyardError
 from toolyard.registry.errors import Invalid, Taken
-from toolyard.results.readable_json import readable
-from toolyard.web.error_table import PREFIX, kind_of
+from toolyard.results.readable_json import to_readable_json
+from toolyard.web.error_table import PROBLEM_TYPE_PREFIX, find_problem_kind
 
 __all__ = [
     "PROBLEM_JSON",
-    "AsPage",
+    "ErrorPageFor",
     "FieldProblem",
     "ProblemDetails",
-    "Unexpected",
-    "describe",
-    "expected_response",
-    "handle_problems",
-    "respond",
+    "UnexpectedErrorMiddleware",
+    "add_error_handlers",
+    "build_error_response",
+    "build_problem_response",
+    "describe_error",
 ]
 
 log = logging.getLogger("toolyard.web")
@@ -69,51 +69,51 @@ class ProblemDetails(BaseModel):
     id: str | None = Field(default=None, description="Where to find an unexpected error in the log.")
 
 
-def describe(error: Exception) -> tuple[ProblemDetails, dict[str, str]]:
+def describe_error(error: Exception) -> tuple[ProblemDetails, dict[str, str]]:
     """An expected error as a problem, and the headers that go with it."""
     if isinstance(error, ToolyardError):
-        return _of_ours(error)
+        return _describe_toolyard_error(error)
     if isinstance(error, RequestValidationError):
-        return _of_validation(error), {}
+        return _describe_validation_error(error), {}
     if isinstance(error, HTTPException):
-        return _of_status(error), dict(error.headers or {})
+        return _describe_http_exception(error), dict(error.headers or {})
     raise TypeError(f"{type(error).__name__} is not expected") from error
 
 
-def respond(problem: ProblemDetails, headers: Mapping[str, str] | None = None) -> Response:
+def build_problem_response(problem: ProblemDetails, headers: Mapping[str, str] | None = None) -> Response:
     """The problem as a response."""
     body = orjson.dumps(problem.model_dump(exclude_none=True))
     return Response(body, problem.status, headers, media_type=PROBLEM_JSON)
 
 
-AsPage: TypeAlias = Callable[[Request, ProblemDetails], Response | None]
+ErrorPageFor: TypeAlias = Callable[[Request, ProblemDetails], Response | None]
 """Makes a page of a problem where a person in a browser asked; None where it was a program."""
 
 
-def handle_problems(app: FastAPI, as_page: AsPage) -> None:
+def add_error_handlers(app: FastAPI, as_page: ErrorPageFor) -> None:
     """Answer every expected error of the application as a problem, or as a page."""
 
-    async def handle(request: Request, error: Exception) -> Response:
-        response = expected_response(request, error, as_page)
+    async def handle_error(request: Request, error: Exception) -> Response:
+        response = build_error_response(request, error, as_page)
         if response.status_code == 405:
-            response.headers["Allow"] = ", ".join(_methods(app, request.scope["path"]))
+            response.headers["Allow"] = ", ".join(_list_allowed_methods(app, request.scope["path"]))
         return response
 
     for expected in (ToolyardError, RequestValidationError, HTTPException):
-        app.add_exception_handler(expected, handle)
+        app.add_exception_handler(expected, handle_error)
 
 
-def expected_response(request: Request, error: Exception, as_page: AsPage) -> Response:
+def build_error_response(request: Request, error: Exception, as_page: ErrorPageFor) -> Response:
     """Return the response that an expected error stands for: a redirect, a problem, or a page."""
     if isinstance(error, HTTPException) and error.status_code < 400:
         return Response(status_code=error.status_code, headers=error.headers)
-    problem, headers = describe(error)
+    problem, headers = describe_error(error)
     if problem.status >= 500:
         log.warning("%s %s: %s", request.method, request.url.path, problem.detail)
-    return answer(request, problem, as_page, headers)
+    return build_page_or_problem(request, problem, as_page, headers)
 
 
-def _methods(app: FastAPI, path: str) -> list[str]:
+def _list_allowed_methods(app: FastAPI, path: str) -> list[str]:
     """What can be done with a path. Each method is a route of its own, and one alone knows only itself."""
     fitting = [
         each for each in iter_route_contexts(app.routes) if each.methods and each.path_regex.match(path)
@@ -123,21 +123,21 @@ def _methods(app: FastAPI, path: str) -> list[str]:
     return sorted(set[str]().union(*found))
 
 
-def answer(
-    request: Request, problem: ProblemDetails, as_page: AsPage, headers: Mapping[str, str] | None = None
+def build_page_or_problem(
+    request: Request, problem: ProblemDetails, as_page: ErrorPageFor, headers: Mapping[str, str] | None = None
 ) -> Response:
     """The problem, in the form that whoever asked can use."""
     page = as_page(request, problem)
     if page is None:
-        return respond(problem, headers)
+        return build_problem_response(problem, headers)
     page.headers.update(headers or {})
     return page
 
 
-class Unexpected:
+class UnexpectedErrorMiddleware:
     """Catches what nobody expected: the log gets the trace, the caller an id to find it by."""
 
-    def __init__(self, app: ASGIApp, as_page: AsPage) -> None:
+    def __init__(self, app: ASGIApp, as_page: ErrorPageFor) -> None:
         self._app = app
         self._as_page = as_page
 
@@ -147,27 +147,27 @@ class Unexpected:
             return
         begun = False
 
-        async def watched(message: Message) -> None:
+        async def send_and_note_start(message: Message) -> None:
             nonlocal begun
             begun = begun or message["type"] == "http.response.start"
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send_and_note_start)
         except Exception as error:
-            problem = unexpected(error, f"{scope['method']} {scope['path']}")
+            problem = log_unexpected_error(error, f"{scope['method']} {scope['path']}")
             if begun:
                 # Half an answer must not look like a whole one: the server breaks the connection off.
                 raise
-            await answer(Request(scope), problem, self._as_page)(scope, receive, send)
+            await build_page_or_problem(Request(scope), problem, self._as_page)(scope, receive, send)
 
 
-def unexpected(error: Exception, where: str) -> ProblemDetails:
+def log_unexpected_error(error: Exception, location: str) -> ProblemDetails:
     """Log an error that is a mistake of ours; what the caller may know of it."""
     id_ = secrets.token_hex(6)
-    log.error("unexpected error %s at %s", id_, where, exc_info=error)
+    log.error("unexpected error %s at %s", id_, location, exc_info=error)
     return ProblemDetails(
-        type=f"{PREFIX}unexpected",
+        type=f"{PROBLEM_TYPE_PREFIX}unexpected",
         title="Unexpected error",
         status=500,
         detail="something went wrong inside Toolyard",
@@ -179,18 +179,18 @@ def unexpected(error: Exception, where: str) -> ProblemDetails:
 # What each error says.
 
 
-def _of_ours(error: ToolyardError) -> tuple[ProblemDetails, dict[str, str]]:
-    kind, fields = kind_of(error), _fields(error)
+def _describe_toolyard_error(error: ToolyardError) -> tuple[ProblemDetails, dict[str, str]]:
+    kind, fields = find_problem_kind(error), _list_field_problems(error)
     problem = ProblemDetails(
-        type=PREFIX + kind.word,
+        type=PROBLEM_TYPE_PREFIX + kind.type_suffix,
         title=kind.title,
         status=kind.status,
-        detail=_detail(error),
+        detail=_format_detail(error),
         hint=error.hint or next((each.hint for each in fields if each.hint), None),
         errors=fields,
         server=(error.server or None) if isinstance(error, ServerError) else None,
         code=error.code if isinstance(error, RpcError) else None,
-        data=readable(error.data) if isinstance(error, RpcError) and error.data is not None else None,
+        data=to_readable_json(error.data) if isinstance(error, RpcError) and error.data is not None else None,
         approval=error.link if isinstance(error, ApprovalNeeded) else None,
     )
     headers: dict[str, str] = {}
@@ -201,7 +201,7 @@ def _of_ours(error: ToolyardError) -> tuple[ProblemDetails, dict[str, str]]:
     return problem, headers
 
 
-def _detail(error: ToolyardError) -> str:
+def _format_detail(error: ToolyardError) -> str:
     """What happened, in one line: what is wrong with each field stands with the field."""
     if isinstance(error, Invalid | InvalidPerson | ConfigError | AgentsError):
         return "; ".join(
@@ -210,7 +210,7 @@ def _detail(error: ToolyardError) -> str:
     return error.cause
 
 
-def _fields(error: ToolyardError) -> list[FieldProblem]:
+def _list_field_problems(error: ToolyardError) -> list[FieldProblem]:
     if isinstance(error, Invalid | InvalidPerson | ConfigError | AgentsError):
         return [
             FieldProblem(field=each.path, message=each.message, hint=each.hint) for each in error.problems
@@ -222,11 +222,11 @@ def _fields(error: ToolyardError) -> list[FieldProblem]:
     return []
 
 
-def _of_validation(error: RequestValidationError) -> ProblemDetails:
-    found = [_field(each) for each in cast("Sequence[dict[str, Any]]", error.errors())]
+def _describe_validation_error(error: RequestValidationError) -> ProblemDetails:
+    found = [_create_field_problem(each) for each in cast("Sequence[dict[str, Any]]", error.errors())]
     places = ", ".join(each.field for each in found if each.field)
     return ProblemDetails(
-        type=f"{PREFIX}invalid",
+        type=f"{PROBLEM_TYPE_PREFIX}invalid",
         title="A field cannot be used",
         status=422,
         detail=f"what was sent cannot be used: {places}" if places else "what was sent cannot be used",
@@ -234,7 +234,7 @@ def _of_validation(error: RequestValidationError) -> ProblemDetails:
     )
 
 
-def _field(error: Mapping[str, Any]) -> FieldProblem:
+def _create_field_problem(error: Mapping[str, Any]) -> FieldProblem:
     """Never with what was sent: it may be a secret."""
     place = [str(step) for step in error["loc"]]
     if error["type"] == "json_invalid":
@@ -242,18 +242,18 @@ def _field(error: Mapping[str, Any]) -> FieldProblem:
     return FieldProblem(field=".".join(place[1:] or place), message=str(error["msg"]))
 
 
-_HINTS = {
+_HINTS_BY_STATUS = {
     405: "the OpenAPI document lists what each address takes: /api/v1/openapi.json",
     404: "the OpenAPI document lists what there is: /api/v1/openapi.json",
 }
 
 
-def _of_status(error: HTTPException) -> ProblemDetails:
+def _describe_http_exception(error: HTTPException) -> ProblemDetails:
     phrase = http.HTTPStatus(error.status_code).phrase
     return ProblemDetails(
         type="about:blank",
         title=phrase,
         status=error.status_code,
         detail=str(error.detail) or phrase,
-        hint=_HINTS.get(error.status_code),
+        hint=_HINTS_BY_STATUS.get(error.status_code),
     )

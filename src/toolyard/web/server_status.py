@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from toolyard.catalog.token_estimate import estimate_definition
-from toolyard.policy.rules.token_scope import covers
+from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.policy.rules.token_scope import scope_covers_server
 from toolyard.types.call import Caller
 from toolyard.types.catalog import Catalogue
 from toolyard.types.registry import Instance, InstanceState, RegistryServer
@@ -14,11 +14,17 @@ from toolyard.types.server import Server
 from toolyard.types.status import State, Status
 
 if TYPE_CHECKING:
-    from toolyard.web.services import Site
+    from toolyard.web.services import Services
 
-__all__ = ["Costs", "ServerRecord", "config_record", "instance_record", "records_of"]
+__all__ = [
+    "ServerRecord",
+    "TokenCostCache",
+    "build_config_record",
+    "build_instance_record",
+    "list_server_records",
+]
 
-_LAST_WORDS = 5
+_MAX_STDERR_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,60 +65,62 @@ class ServerRecord:
     admins: it tells what others do."""
 
 
-class Costs:
+class TokenCostCache:
     """What the definitions of a catalogue cost a model, estimated once for each content."""
 
     def __init__(self) -> None:
-        self._known: dict[str, int] = {}
+        self._cost_by_content_hash: dict[str, int] = {}
 
-    def of(self, catalogue: Catalogue) -> int:
+    def get(self, catalogue: Catalogue) -> int:
         """In tokens."""
-        cost = self._known.get(catalogue.content_hash)
+        cost = self._cost_by_content_hash.get(catalogue.content_hash)
         if cost is None:
-            if len(self._known) > 4096:
-                self._known.clear()
-            cost = sum(map(estimate_definition, catalogue.definitions))
-            self._known[catalogue.content_hash] = cost
+            if len(self._cost_by_content_hash) > 4096:
+                self._cost_by_content_hash.clear()
+            cost = sum(map(estimate_definition_tokens, catalogue.definitions))
+            self._cost_by_content_hash[catalogue.content_hash] = cost
         return cost
 
 
-async def records_of(site: Site, caller: Caller) -> list[ServerRecord]:
+async def list_server_records(site: Services, caller: Caller) -> list[ServerRecord]:
     """All servers of the configuration, then the caller's instances, as far as their token reaches."""
-    found = await site.holdings.covered(caller.principal, caller.scope)
-    visible = site.parts.manager.visible(caller.principal).values()
+    found = await site.instance_sync.sync_covered(caller.principal, caller.scope)
+    visible = site.parts.manager.visible_servers(caller.principal).values()
     return [
         *(
-            config_record(site, caller, server)
+            build_config_record(site, caller, server)
             for server in visible
-            if server.instance is None and covers(caller.scope, server)
+            if server.instance is None and scope_covers_server(caller.scope, server)
         ),
-        *(instance_record(site, caller, *each) for each in found),
+        *(build_instance_record(site, caller, *each) for each in found),
     ]
 
 
-def config_record(site: Site, caller: Caller, server: Server) -> ServerRecord:
+def build_config_record(site: Services, caller: Caller, server: Server) -> ServerRecord:
     """One server of the configuration. Where it comes from, and what it prints, is for admins."""
     status = site.status(server, caller.principal)
-    state, why = _state(site, caller, server, status)
+    state, why = _resolve_state(site, caller, server, status)
     if not caller.principal.admin:
-        return _record(site, caller, server, status, state, why, provenance=server.provenance.source)
-    lines = status.stderr[-_LAST_WORDS:] if state is State.FAILED else ()
+        return _build_record(site, caller, server, status, state, why, provenance=server.provenance.source)
+    lines = status.stderr[-_MAX_STDERR_LINES:] if state is State.FAILED else ()
     origin = str(server.provenance)
-    return _record(site, caller, server, status, state, why, provenance=origin, pid=status.pid, stderr=lines)
+    return _build_record(
+        site, caller, server, status, state, why, provenance=origin, pid=status.pid, stderr=lines
+    )
 
 
-def instance_record(
-    site: Site, caller: Caller, instance: Instance, registered: RegistryServer
+def build_instance_record(
+    site: Services, caller: Caller, instance: Instance, registered: RegistryServer
 ) -> ServerRecord:
     """One instance, which the core knows. Its state is the stored one, which all replicas share."""
-    server = site.holdings.server(instance, registered)
+    server = site.instance_sync.server(instance, registered)
     status = site.status(server, caller.principal)
-    return _record(
+    return _build_record(
         site,
         caller,
         server,
         status,
-        *_stored_state(instance, registered, server, status),
+        *_resolve_stored_state(instance, registered, server, status),
         kind="instance",
         id=instance.id,
         label=instance.name,
@@ -122,7 +130,7 @@ def instance_record(
     )
 
 
-class _Why(NamedTuple):
+class _StateReason(NamedTuple):
     """Why a state is what it is: a stable word, a sentence, what to do."""
 
     reason: str | None = None
@@ -130,38 +138,42 @@ class _Why(NamedTuple):
     hint: str | None = None
 
 
-def _state(site: Site, caller: Caller, server: Server, status: Status) -> tuple[State, _Why]:
-    failure = site.parts.rosters.known(caller.principal).failures.get(server.id)
+def _resolve_state(
+    site: Services, caller: Caller, server: Server, status: Status
+) -> tuple[State, _StateReason]:
+    failure = site.parts.tool_directory.known_listing(caller.principal).failures.get(server.id)
     if failure is not None and status.state is State.READY:
         # One that answers, but cannot tell its tools, has failed for whoever wants them.
-        return State.FAILED, _Why(failure.kind, failure.cause, failure.hint)
-    return status.state, _Why(status.reason, status.cause, status.hint)
+        return State.FAILED, _StateReason(failure.kind, failure.cause, failure.hint)
+    return status.state, _StateReason(status.reason, status.cause, status.hint)
 
 
-def _stored_state(
+def _resolve_stored_state(
     instance: Instance, registered: RegistryServer, server: Server, status: Status
-) -> tuple[str, _Why]:
+) -> tuple[str, _StateReason]:
     cause = server.disabled_reason or instance.reason
     if not instance.enabled or not registered.enabled:
-        return "disabled", _Why("disabled", cause)
+        return "disabled", _StateReason("disabled", cause)
     if instance.state is InstanceState.READY:
-        return "ready", _Why()
+        return "ready", _StateReason()
     if status.cause == cause and status.reason is not None:
-        return instance.state.value, _Why(status.reason, cause, status.hint or _HINTS[instance.state])
-    return instance.state.value, _Why(instance.state.value, cause, _HINTS[instance.state])
+        return instance.state.value, _StateReason(
+            status.reason, cause, status.hint or _HINTS_BY_STATE[instance.state]
+        )
+    return instance.state.value, _StateReason(instance.state.value, cause, _HINTS_BY_STATE[instance.state])
 
 
-_HINTS = {
+_HINTS_BY_STATE = {
     InstanceState.PENDING: "connect it: sign in, or enter the value",
     InstanceState.NEEDS_REAUTH: "reconnect it: sign in again, or enter the value anew",
     InstanceState.FAILED: "test it again; the next use tries again, too",
 }
 
 
-def _record(
-    site: Site, caller: Caller, server: Server, status: Status, state: str, why: _Why, **more: Any
+def _build_record(
+    site: Services, caller: Caller, server: Server, status: Status, state: str, why: _StateReason, **more: Any
 ) -> ServerRecord:
-    catalogue = site.parts.rosters.known(caller.principal).catalogues.get(server.id)
+    catalogue = site.parts.tool_directory.known_listing(caller.principal).catalogues.get(server.id)
     listed = None if catalogue is None else catalogue.listing
     info = status.server_info or ({} if listed is None else listed.server_info)
     told: dict[str, Any] = {"kind": "config", "id": server.id, "label": server.label or server.id, **more}
@@ -175,12 +187,12 @@ def _record(
         cause=why.cause,
         hint=why.hint,
         # A connection that was never used has no beginning.
-        since=status.since if status.connects or status.state not in _AT_REST else None,
+        since=status.since if status.connects or status.state not in _UNCONNECTED_STATES else None,
         protocol_version=status.protocol_version or (listed and listed.protocol_version),
-        server_name=_word(info.get("title")) or _word(info.get("name")),
-        server_version=_word(info.get("version")),
+        server_name=_get_nonempty_text(info.get("title")) or _get_nonempty_text(info.get("name")),
+        server_version=_get_nonempty_text(info.get("version")),
         tool_count=None if catalogue is None else len(catalogue.definitions),
-        token_cost=None if catalogue is None else site.costs.of(catalogue),
+        token_cost=None if catalogue is None else site.token_costs.get(catalogue),
         shared=server.shared,
         restarts=status.restarts,
         next_retry=status.next_retry,
@@ -189,8 +201,8 @@ def _record(
     )
 
 
-_AT_REST = (State.IDLE, State.DISABLED)
+_UNCONNECTED_STATES = (State.IDLE, State.DISABLED)
 
 
-def _word(value: object) -> str | None:
+def _get_nonempty_text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None

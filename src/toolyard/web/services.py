@@ -12,28 +12,28 @@ from typing import Any
 
 from starlette.requests import Request
 
-from toolyard.accounts import People
-from toolyard.agents.chat.chat_settings import ChatRules
-from toolyard.agents.chat.chats import Chats
-from toolyard.agents.definitions.watch import AgentsNow
+from toolyard.accounts import AccountService
+from toolyard.agents.chat.chat_settings import ChatLimits
+from toolyard.agents.chat.chats import ChatService
+from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.agents.models.available_models import Models
-from toolyard.auth.sign_in_flow import Flow
-from toolyard.auth.sign_in_target import Ourselves
-from toolyard.clients.connection import unused
+from toolyard.auth.sign_in_flow import SignInFlow
+from toolyard.auth.sign_in_target import ClientIdentity
+from toolyard.clients.connection import initial_status
 from toolyard.config.settings.choices import AuditMode, PeopleMode, Registration
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, asked_in_chats, build
-from toolyard.gateway.input_required.approvals import Approvals
-from toolyard.net import Guard, Net
-from toolyard.policy import refused
+from toolyard.core.composition import Parts, build_core, make_chat_callbacks
+from toolyard.gateway.input_required.approvals import CallApprovals
+from toolyard.net import AddressGuard, OutboundHttp
+from toolyard.policy import build_refusal
 from toolyard.registry import Registry
 from toolyard.registry.config_sign_ins import ConfigSignIns
-from toolyard.registry.credentials import Credentials
+from toolyard.registry.credentials import AuthProviderFactory
 from toolyard.registry.errors import NotFound
 from toolyard.registry.issuer_confirmation import IssuerConfirmation
-from toolyard.registry.sign_in import SignIns
+from toolyard.registry.sign_in import InstanceSignIns
 from toolyard.registry.sign_out import SignOuts
-from toolyard.results.retention import Bounds
+from toolyard.results.retention import Retention
 from toolyard.store import Database
 from toolyard.store.errors import StoreError
 from toolyard.types.agent import Agent
@@ -41,40 +41,45 @@ from toolyard.types.audit import AuditEntry
 from toolyard.types.call import Caller, CallRecord
 from toolyard.types.config import Configuration
 from toolyard.types.decision import Surface
-from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.registry import Instance, RegistryServer
 from toolyard.types.result import Result
 from toolyard.types.server import Server
 from toolyard.types.status import Status
 from toolyard.types.tool import Definition
-from toolyard.web.access.callers import Callers
-from toolyard.web.access.dependencies import Visitor
-from toolyard.web.access.request_context import passage_of
-from toolyard.web.chat_backend import Chatting
-from toolyard.web.gateway_mount import McpDoor
-from toolyard.web.instance_sync import Holdings, Own
-from toolyard.web.live.notices import Watchers
-from toolyard.web.live.updates import Live
-from toolyard.web.middleware.request_body import RequestBodies
+from toolyard.web.access.callers import CallerCache
+from toolyard.web.access.dependencies import RequestUser
+from toolyard.web.access.request_context import get_request_context
+from toolyard.web.chat_backend import WebChatBackend
+from toolyard.web.gateway_mount import GatewayMount
+from toolyard.web.instance_sync import InstanceSync, InstanceWithServer
+from toolyard.web.live.notices import GatewayNotices
+from toolyard.web.live.updates import LiveUpdates
+from toolyard.web.middleware.request_body import RequestBodyLimits
 from toolyard.web.rendering.renderer import MarkdownRenderer
-from toolyard.web.server.invalidation import hear_credentials, hear_servers, hear_tokens, mind_expiry
+from toolyard.web.server.invalidation import (
+    handle_credential_changes,
+    handle_server_changes,
+    handle_token_changes,
+    recheck_listeners_periodically,
+)
 from toolyard.web.server.metrics import Metrics
-from toolyard.web.server_status import Costs, ServerRecord, records_of
-from toolyard.web.tool_acceptance import changes_page
+from toolyard.web.server_status import ServerRecord, TokenCostCache, list_server_records
+from toolyard.web.tool_acceptance import build_changes_path
 
-__all__ = ["CALLBACK", "DOCUMENT", "Site"]
+__all__ = ["CLIENT_DOCUMENT_PATH", "OAUTH_CALLBACK_PATH", "Services"]
 
 log = logging.getLogger("toolyard.web")
 
-CALLBACK = "/ui/auth/mcp/callback"
+OAUTH_CALLBACK_PATH = "/ui/auth/mcp/callback"
 """Where authorization servers send people back to."""
-DOCUMENT = "/oauth/client.json"
+CLIENT_DOCUMENT_PATH = "/oauth/client.json"
 """Where our client id metadata document stands."""
-_CONNECTING = 10.0
+_CONNECT_WAIT_SECONDS = 10.0
 """Seconds that somebody waits for a server to connect."""
 
 
-class Site:
+class Services:
     """One process's rooms. ``await Site.open(...)``, and ``close`` at the end."""
 
     def __init__(
@@ -95,46 +100,48 @@ class Site:
         self.address = address
         """Where this process is reached without a public address."""
         self.clock = time.time
-        self.stopping = False
-        self.stopped = asyncio.Event()
+        self.is_stopping = False
+        self.stop_event = asyncio.Event()
         """Set once nobody shall come any more, for streams to end."""
-        self.edition = 0
+        self.revision = 0
         """Counts the configurations and agents that were in force: what is prepared for one is of its own."""
-        self.agents_now = AgentsNow(settings.agents_path or data_dir / "AGENTS.md", tuple(agents))
+        self.loaded_agents = LoadedAgents(settings.agents_path or data_dir / "AGENTS.md", tuple(agents))
         """The agents in force, and what is wrong with the file as it is now."""
         self.config_problem: str | None = None
         """Why the last edit of the configuration is not in force; None where it is."""
-        self.net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
-        self.people = People(database.people, settings, clock=time.time)
+        self.net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
+        self.people = AccountService(database.accounts, settings, clock=time.time)
         self.registry = Registry(database.registry, settings, clock=time.time)
-        flow = Flow(self.net, database.auth, self.ourselves(settings.public_url or address))
-        self.sign_ins = SignIns(flow, self.registry, database.auth)
+        flow = SignInFlow(self.net, database.auth, self.build_client_identity(settings.public_url or address))
+        self.sign_ins = InstanceSignIns(flow, self.registry, database.auth)
         self.config_sign_ins = ConfigSignIns(flow, database.auth)
         self.issuers = IssuerConfirmation(flow, self.registry, database.auth)
         self.sign_outs = SignOuts(database.auth, self.net, self.spawn)
         self.page_url = (settings.public_url or address).rstrip("/")
         """Where pages are, for links that are not followed from a page."""
-        self.approvals = Approvals(database.approvals, f"{self.page_url}/ui/approvals", clock=time.time)
-        self.chats = Chats(
+        self.approvals = CallApprovals(database.approvals, f"{self.page_url}/ui/approvals", clock=time.time)
+        self.chats = ChatService(
             database.chats,
             database.approvals,
-            Models.of(settings),
-            Chatting(self),
-            ChatRules.of(settings),
+            Models.from_settings(settings),
+            WebChatBackend(self),
+            ChatLimits.from_settings(settings),
         )
-        self.parts = self._build()
-        self.bodies = RequestBodies(settings)
-        self.mcp = McpDoor(self)
+        self.parts = self._build_parts()
+        self.body_limits = RequestBodyLimits(settings)
+        self.mcp = GatewayMount(self)
         self.metrics = Metrics(self.parts.manager.statuses)
-        self.watchers = Watchers(self)
-        self.holdings = Holdings(self.registry, self.parts, database.auth, self.watchers.changed)
-        self._callers = Callers(agents, configuration.bundles)
+        self.gateway_notices = GatewayNotices(self)
+        self.instance_sync = InstanceSync(
+            self.registry, self.parts, database.auth, self.gateway_notices.changed
+        )
+        self._caller_cache = CallerCache(agents, configuration.bundles)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._ending: asyncio.Task[None] | None = None
-        self._visiting: ContextVar[Visitor | None] = ContextVar("visiting", default=None)
-        self.costs = Costs()
-        self.markdown = MarkdownRenderer()
-        self.live: Live[Caller, ServerRecord] = Live(self._look)
+        self._end_work_task: asyncio.Task[None] | None = None
+        self._current_user: ContextVar[RequestUser | None] = ContextVar("visiting", default=None)
+        self.token_costs = TokenCostCache()
+        self.markdown_renderer = MarkdownRenderer()
+        self.live_updates: LiveUpdates[Caller, ServerRecord] = LiveUpdates(self._fetch_records)
 
     @classmethod
     async def open(
@@ -145,61 +152,66 @@ class Site:
         agents: Sequence[Agent] = (),
         *,
         address: str = "",
-    ) -> Site:
+    ) -> Services:
         """Open the database and build the rest; nothing is connected yet. Raises ToolyardError."""
-        database = await Database.of(settings, data_dir)
+        database = await Database.open_from_settings(settings, data_dir)
         site = cls(configuration, settings, data_dir, agents, database=database, address=address)
-        await site.chats.open(everybodys=True)
-        for hear in (hear_tokens, hear_credentials, hear_servers, mind_expiry):
+        await site.chats.open(resume_any_chat=True)
+        for hear in (
+            handle_token_changes,
+            handle_credential_changes,
+            handle_server_changes,
+            recheck_listeners_periodically,
+        ):
             site.spawn(hear(site))
-        for run in (site.watchers.run, site.mcp.gateway.handing.run):
+        for run in (site.gateway_notices.run, site.mcp.gateway.remote_calls.run):
             site.spawn(run())
         return site
 
-    def _build(self) -> Parts:
-        credentials = Credentials(self.registry, self.database.auth, self.net)
+    def _build_parts(self) -> Parts:
+        credentials = AuthProviderFactory(self.registry, self.database.auth, self.net)
         sampling = bool(self.chats.models.choices)
-        return build(
+        return build_core(
             self.configuration,
             self.settings,
             data_dir=self.data_dir,
-            auth_for=credentials.auth_for,
+            auth_provider_for=credentials.auth_provider_for,
             net=self.net,
-            handles=self.database.results.within(
-                Bounds(self.settings.result_keep, self.settings.result_store_limit)
-            ).of,
-            storage=self.database.catalogues,
-            pins=self.database.pins,
+            result_store_for=self.database.results.within(
+                Retention(self.settings.result_keep, self.settings.result_store_limit)
+            ).for_principal,
+            catalogue_storage=self.database.catalogues,
+            registry_pins=self.database.pins,
             config_pins=self.database.config_pins,
-            accept_at=lambda server: self.page_url + changes_page(server),
+            accept_url_for=lambda server: self.page_url + build_changes_path(server),
             approve=self.approvals,
-            record=self._called,
-            before=self._before_call,
-            callbacks_for=asked_in_chats(lambda: self.chats.questions, sampling=sampling),
-            on_list_changed=self._list_changed,
-            native=True,
+            record=self._record_call,
+            before_call=self._before_call,
+            callbacks_for=make_chat_callbacks(lambda: self.chats.questions, sampling=sampling),
+            on_list_changed=self._on_list_changed,
+            with_native_tools=True,
         )
 
     async def close(self) -> None:
         """Close connections, end children, write down what was noted. Bounded; may be called twice."""
-        self.stopping = True
+        self.is_stopping = True
         await self.end_work()
         await self.net.close()
         await self.database.close()
 
     def stop(self) -> None:
         """Nobody shall come any more: streams end, and whoever asks hears that we are not ready."""
-        self.stopping = True
-        self.stopped.set()
-        self.live.close()
+        self.is_stopping = True
+        self.stop_event.set()
+        self.live_updates.close()
         self.mcp.stop()
 
     async def end_work(self) -> None:
         """End what runs by itself and what open requests wait for: connections and children. Once: who asks
         again waits for the same end."""
-        if self._ending is None:
-            self._ending = asyncio.get_running_loop().create_task(self._end_work())
-        await asyncio.shield(self._ending)
+        if self._end_work_task is None:
+            self._end_work_task = asyncio.get_running_loop().create_task(self._end_work())
+        await asyncio.shield(self._end_work_task)
 
     async def _end_work(self) -> None:
         for task in list(self._tasks):
@@ -209,74 +221,82 @@ class Site:
         await self.mcp.close()
         await self.parts.close()
         await self.chats.models.close()
-        await self.markdown.close()
+        await self.markdown_renderer.close()
 
     # Who calls, what they have, and who we are.
 
     @property
     def agents(self) -> Mapping[str, Agent]:
         """By id."""
-        return self._callers.agents
+        return self._caller_cache.agents
 
-    def caller(self, visitor: Visitor, *, agent: str | None = None, bundles: Iterable[str] = ()) -> Caller:
+    def get_caller(
+        self, visitor: RequestUser, *, agent: str | None = None, bundles: Iterable[str] = ()
+    ) -> Caller:
         """Who calls, kept for the next time. Raises AgentsError or ConfigError for what there is not."""
-        return self._callers.of(visitor, agent, bundles)
+        return self._caller_cache.get(visitor, agent, bundles)
 
-    def as_in_chat(self, visitor: Visitor, agent: str, surface: Surface) -> Caller:
+    def get_chat_caller(self, visitor: RequestUser, agent: str, surface: Surface) -> Caller:
         """As the model of a chat of this visitor's, with this agent, would see things by this way. Nothing is
         called in its name. Raises AgentsError or ConfigError for what there is not."""
-        return self._callers.of(visitor, agent, (), in_chat=surface)
+        return self._caller_cache.get(visitor, agent, (), chat_surface=surface)
 
-    def take_agents(self, now: AgentsNow) -> None:
+    def apply_agents(self, loaded: LoadedAgents) -> None:
         """Other agents are in force, or something else is wrong with their file: at once, for everyone."""
-        self.agents_now = now
-        if now.agents == tuple(self.agents.values()):
+        self.loaded_agents = loaded
+        if loaded.agents == tuple(self.agents.values()):
             return
-        self.edition += 1
-        self._callers.change_agents(now.agents)
-        self.mcp.gateway.hub.tools_changed()
+        self.revision += 1
+        self._caller_cache.set_agents(loaded.agents)
+        self.mcp.gateway.client_subscriptions.notify_tools_changed()
 
-    async def enter(self, visitor: Visitor) -> None:
+    async def sync_instances(self, visitor: RequestUser) -> None:
         """Let the core know the instances that this user has now. Cheap where nothing changed."""
-        await self.holdings.of(visitor.principal)
+        await self.instance_sync.sync(visitor.principal)
 
-    async def instances(self, principal: Principal) -> Sequence[Own]:
+    async def instances(self, principal: Principal) -> Sequence[InstanceWithServer]:
         """The instances that somebody has now, each with its server; the core knows them after this."""
-        return await self.holdings.of(principal)
+        return await self.instance_sync.sync(principal)
 
-    async def instances_for(self, visitor: Visitor) -> Sequence[Own]:
+    async def list_visible_instances(self, visitor: RequestUser) -> Sequence[InstanceWithServer]:
         """The visitor's instances, as far as their token reaches."""
-        return await self.holdings.covered(visitor.principal, visitor.scope)
+        return await self.instance_sync.sync_covered(visitor.principal, visitor.scope)
 
-    async def instance(self, visitor: Visitor, instance_id: str) -> Own:
+    async def instance(self, visitor: RequestUser, instance_id: str) -> InstanceWithServer:
         """One of the visitor's, as far as their token reaches. Raises NotFound."""
-        return await self.holdings.one(visitor.principal, visitor.scope, instance_id)
+        return await self.instance_sync.find(visitor.principal, visitor.scope, instance_id)
 
-    async def test(self, visitor: Visitor, instance: Instance, registered: RegistryServer) -> None:
+    async def reconnect_instance(
+        self, visitor: RequestUser, instance: Instance, registered: RegistryServer
+    ) -> None:
         """Connect an instance anew and list its tools; its state tells afterwards what came of it."""
-        server = self.holdings.server(instance, registered)
+        server = self.instance_sync.server(instance, registered)
         if server.enabled:
             await self.parts.reconnect(server.id, visitor.principal)
-            await self.parts.rosters.current(visitor.principal, fresh=True, only=[server.id])
-            await self.enter(visitor)
+            await self.parts.tool_directory.refresh(visitor.principal, fresh=True, only=[server.id])
+            await self.sync_instances(visitor)
 
     def status(self, server: Server, principal: Principal) -> Status:
         """How a server is for somebody, without its secrets."""
         manager = self.parts.manager
         if manager.find(server.id, principal) is None:
-            return unused(server, principal)
-        return self.parts.calls.hushed(manager.status(server.id, principal=principal))
+            return initial_status(server, principal)
+        return self.parts.call_path.redact_status(manager.status(server.id, principal=principal))
 
     def base_url(self, request: Request) -> str:
         """Under which address people reach us, without a slash at the end."""
-        return (self.settings.public_url or passage_of(request.scope).origin).rstrip("/")
+        return (self.settings.public_url or get_request_context(request.scope).origin).rstrip("/")
 
-    def ourselves(self, base_url: str) -> Ourselves:
+    def build_client_identity(self, base_url: str) -> ClientIdentity:
         """Who we are to authorization servers, for somebody who reached us under this address."""
         public = self.settings.public_url
-        document = f"{public.rstrip('/')}{DOCUMENT}" if public and public.startswith("https://") else None
-        return Ourselves(
-            redirect_uri=base_url + CALLBACK,
+        document = (
+            f"{public.rstrip('/')}{CLIENT_DOCUMENT_PATH}"
+            if public and public.startswith("https://")
+            else None
+        )
+        return ClientIdentity(
+            redirect_uri=base_url + OAUTH_CALLBACK_PATH,
             client_uri=public,
             document_url=document,
             dynamic_first=self.settings.oauth_registration is Registration.DYNAMIC,
@@ -284,7 +304,7 @@ class Site:
 
     # Servers of the configuration.
 
-    async def warm(self, server_ids: Iterable[str] | None = None) -> None:
+    async def connect_shared_servers(self, server_ids: Iterable[str] | None = None) -> None:
         """Connect those that would be the same connection for everyone, and list their tools."""
         alone = self.settings.people_mode is PeopleMode.NONE
         servers = self.configuration.servers
@@ -295,9 +315,9 @@ class Site:
         ]
         if wanted:
             await self.parts.manager.connect(wanted)
-            await self.parts.rosters.current(LOCAL, only=wanted)
+            await self.parts.tool_directory.refresh(LOCAL_PRINCIPAL, only=wanted)
 
-    async def restart(self, visitor: Visitor, server_id: str) -> None:
+    async def restart_server(self, visitor: RequestUser, server_id: str) -> None:
         """Close all connections of a server of the configuration and forget why it failed. Where there is one
         for all, it is connected again; whoever waits does so for some seconds. Raises NotFound."""
         if server_id not in self.configuration.servers:
@@ -305,58 +325,60 @@ class Site:
             raise NotFound(f"there is no server '{server_id}' in the configuration", hint=hint)
         await self.parts.manager.restart(server_id)
         await self.changed(visitor, "server.restart", server_id)
-        await asyncio.wait([self.spawn(self.warm([server_id]))], timeout=_CONNECTING)
+        await asyncio.wait(
+            [self.spawn(self.connect_shared_servers([server_id]))], timeout=_CONNECT_WAIT_SECONDS
+        )
 
     async def reconfigure(self, configuration: Configuration) -> None:
         """Take over a changed configuration: only servers whose entry changed are touched."""
         self.configuration = configuration
-        self.edition += 1
-        self._callers.change(configuration.bundles)
-        touched = await self.parts.update(configuration)
-        self.watchers.changed(None, touched)
+        self.revision += 1
+        self._caller_cache.change(configuration.bundles)
+        touched = await self.parts.update_configuration(configuration)
+        self.gateway_notices.changed(None, touched)
         if self.settings.warm:
-            self.spawn(self.warm(touched))
+            self.spawn(self.connect_shared_servers(touched))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something beside everything else; it ends with the site."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("something that runs by itself failed", exc_info=error)
 
-    def _list_changed(self, server_id: str) -> None:
-        if not self.stopping:
-            self.spawn(self.parts.list_changed(server_id))
+    def _on_list_changed(self, server_id: str) -> None:
+        if not self.is_stopping:
+            self.spawn(self.parts.handle_list_changed(server_id))
 
-    async def _look(self, caller: Caller) -> dict[str, ServerRecord]:
-        return {f"{each.kind}:{each.id}": each for each in await records_of(self, caller)}
+    async def _fetch_records(self, caller: Caller) -> dict[str, ServerRecord]:
+        return {f"{each.kind}:{each.id}": each for each in await list_server_records(self, caller)}
 
     # What is done, and written down.
 
-    async def find(self, caller: Caller, name: str) -> Definition:
+    async def find_tool(self, caller: Caller, name: str) -> Definition:
         """One tool that this caller gets to see, by its exposed name; lists no more servers than that takes.
 
         Raises what ``call`` raises before it calls.
         """
-        calls, rosters = self.parts.calls, self.parts.rosters
-        if await rosters.locate(name, caller.principal) is None:
-            for server_id, failure in rosters.known(caller.principal).failures.items():
-                if calls.may_see(server_id, name, caller):
-                    calls.hush(failure)
+        calls, rosters = self.parts.call_path, self.parts.tool_directory
+        if await rosters.locate_tool(name, caller.principal) is None:
+            for server_id, failure in rosters.known_listing(caller.principal).failures.items():
+                if calls.can_see_unknown_tool(server_id, name, caller):
+                    calls.redact_error(failure)
                     raise failure
-        shown = calls.shown(rosters.known(caller.principal), caller)
+        shown = calls.shown(rosters.known_listing(caller.principal), caller)
         if name not in shown:
-            raise refused(name, shown)
+            raise build_refusal(name, shown)
         return shown[name]
 
-    async def call(
+    async def call_tool(
         self,
-        visitor: Visitor,
+        visitor: RequestUser,
         name: str,
         arguments: Mapping[str, Any],
         *,
@@ -364,47 +386,51 @@ class Site:
         bundles: Iterable[str] = (),
     ) -> Result:
         """Call a tool for a visitor. Raises ToolRefused or a ServerError."""
-        caller = self.caller(visitor, agent=agent, bundles=bundles)
-        await self.enter(visitor)
-        visiting = self._visiting.set(visitor)
+        caller = self.get_caller(visitor, agent=agent, bundles=bundles)
+        await self.sync_instances(visitor)
+        visiting = self._current_user.set(visitor)
         try:
-            return await self.parts.calls.call(name, arguments, caller)
+            return await self.parts.call_path.call(name, arguments, caller)
         finally:
-            self._visiting.reset(visiting)
+            self._current_user.reset(visiting)
 
-    def visiting(self, visitor: Visitor) -> None:
+    def set_current_user(self, visitor: RequestUser) -> None:
         """Whom the calls are for that the running task makes from now on."""
-        self._visiting.set(visitor)
+        self._current_user.set(visitor)
 
     @property
-    def audit_failing(self) -> bool:
+    def is_audit_failing(self) -> bool:
         """Whether calls are refused because the audit log cannot be written."""
-        return self._audited and self.audit.failing
+        return self._is_audited and self.audit.is_failing
 
     @property
-    def _audited(self) -> bool:
+    def _is_audited(self) -> bool:
         """With one local user nobody but them would read the log."""
         return self.settings.people_mode is not PeopleMode.NONE
 
     async def _before_call(self, tool: str, name: str, caller: Caller) -> None:
-        if not self._audited:
+        if not self._is_audited:
             return
         if self.settings.audit is AuditMode.BATCHED:
             self.audit.check()
             return
         agent = caller.agent.id if caller.agent is not None else None
         details = {"name": name, "agent": agent}
-        await self.audit.require(self._entry("tool.call.start", caller.principal.id, tool, "", details))
+        await self.audit.require(
+            self._create_audit_entry("tool.call.start", caller.principal.id, tool, "", details)
+        )
 
-    def _called(self, record: CallRecord) -> None:
-        self.metrics.called(record)
+    def _record_call(self, record: CallRecord) -> None:
+        self.metrics.record_call(record)
         details = {"name": record.name, "agent": record.agent, "seconds": round(record.seconds, 3)}
-        self.audit.note(self._entry("tool.call", record.principal, record.tool, record.outcome, details))
+        self.audit.record(
+            self._create_audit_entry("tool.call", record.principal, record.tool, record.outcome, details)
+        )
 
-    def _entry(
+    def _create_audit_entry(
         self, action: str, actor: str, target: str, outcome: str, details: dict[str, Any]
     ) -> AuditEntry:
-        visitor = self._visiting.get()
+        visitor = self._current_user.get()
         return AuditEntry(
             at=time.time(),
             action=action,
@@ -416,7 +442,7 @@ class Site:
             details=details,
         )
 
-    async def changed(self, visitor: Visitor, action: str, target: str, **details: object) -> None:
+    async def changed(self, visitor: RequestUser, action: str, target: str, **details: object) -> None:
         """Write down that somebody changed something; at once, or as soon as the database takes it: what was
         done is done, and whoever did it must not be told otherwise."""
         entry = AuditEntry(
@@ -431,4 +457,4 @@ class Site:
         try:
             await self.audit.write(entry)
         except StoreError:
-            self.audit.note(entry)
+            self.audit.record(entry)

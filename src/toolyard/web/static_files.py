@@ -8,16 +8,16 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from toolyard.web.ui.components.assets import STATIC, static_url
+from toolyard.web.ui.components.assets import STATIC_FOLDER, static_url
 
-__all__ = ["Static"]
+__all__ = ["VersionedStaticFiles"]
 
 
-class Static(StaticFiles):
+class VersionedStaticFiles(StaticFiles):
     """The folder of the pages' files."""
 
     def __init__(self) -> None:
-        super().__init__(directory=STATIC)
+        super().__init__(directory=STATIC_FOLDER)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)

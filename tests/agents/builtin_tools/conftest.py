@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from toolyard.agents.builtin_tools.bounded_thread import Leash
+from toolyard.agents.builtin_tools.bounded_thread import CancellationToken
 from toolyard.agents.builtin_tools.workspace import Workspace
 
 CANARY = "CANARY-7f3a"
@@ -109,8 +109,8 @@ def lasting_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 @pytest.fixture
-def leash() -> Leash:
-    return Leash(60)
+def leash() -> CancellationToken:
+    return CancellationToken(60)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from toolyard.agents.builtin_tools.tool_definitions import NATIVE_TOOLS
-from toolyard.catalog.exposed_names import RESERVED
+from toolyard.catalog.exposed_names import RESERVED_NAMES
 from toolyard.config import load_settings
 
 PAGE = Path(__file__).parents[3] / "docs/chat.md"
@@ -29,5 +29,5 @@ def test_the_setting_of_the_page_is_one(tmp_path: Path) -> None:
 
 def test_every_native_tool_is_on_the_page_and_its_name_is_reserved() -> None:
     assert list(NATIVE_TOOLS) == sorted(NATIVE_TOOLS)
-    assert set(NATIVE_TOOLS) <= RESERVED
+    assert set(NATIVE_TOOLS) <= RESERVED_NAMES
     assert [name for name in NATIVE_TOOLS if f"| `{name}` |" not in section()] == []

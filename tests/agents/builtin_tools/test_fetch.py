@@ -19,9 +19,9 @@ import pytest
 from aiohttp import web
 from tests.resolving import Names
 
-from toolyard.agents.builtin_tools.tool_error import NativeFailure
-from toolyard.agents.builtin_tools.web_fetch import Fetching
-from toolyard.net import Guard, Net, is_private
+from toolyard.agents.builtin_tools.tool_error import NativeToolError
+from toolyard.agents.builtin_tools.web_fetch import PageFetcher
+from toolyard.net import AddressGuard, OutboundHttp, is_private
 
 pytestmark = pytest.mark.usefixtures("leaks")
 
@@ -57,7 +57,7 @@ LITERALS = [
 class World:
     """A small internet: what is dialled, where it really ends, and what the pages say."""
 
-    fetching: Fetching
+    fetching: PageFetcher
     names: Names
     dialled: list[str] = field(default_factory=list)
     requests: list[web.Request] = field(default_factory=list)
@@ -117,8 +117,8 @@ async def world(leaks: None) -> AsyncIterator[World]:
         return Recording(family, kind, proto)
 
     names = Names(PUBLIC)
-    net = Net(Guard(make_socket=dial), resolver=names)
-    made = World(Fetching(net, seconds=20), names)
+    net = OutboundHttp(AddressGuard(socket_factory=dial), resolver=names)
+    made = World(PageFetcher(net, seconds=20), names)
     yield made
     made.over.set()
     await net.close()
@@ -183,7 +183,7 @@ async def test_a_long_text_is_read_in_parts(world: World) -> None:
     assert len(told) < 3000
     assert told.endswith("(8,000 characters of text in all; offset 2000 shows what follows)")
     assert "0000250 " in await world.fetch(offset=2000, room=3000)
-    with pytest.raises(NativeFailure, match="has 8,000 characters of text, so none there"):
+    with pytest.raises(NativeToolError, match="has 8,000 characters of text, so none there"):
         await world.fetch(offset=8000)
 
 
@@ -214,8 +214,8 @@ async def test_a_page_without_end_is_cut(world: World) -> None:
 
 async def test_a_page_that_is_made_to_keep_a_reader_busy_ends(world: World) -> None:
     world.answer("<!" * 1_000_000 + "<a " * 300_000)
-    world.fetching = Fetching(world.fetching._net, seconds=3)
-    with contextlib.suppress(NativeFailure):
+    world.fetching = PageFetcher(world.fetching._net, seconds=3)
+    with contextlib.suppress(NativeToolError):
         await world.fetch()
 
 
@@ -241,14 +241,14 @@ async def test_a_page_that_is_made_to_keep_a_reader_busy_ends(world: World) -> N
     ],
 )
 async def test_an_address_that_is_none_is_refused(world: World, address: str, words: str) -> None:
-    with pytest.raises(NativeFailure, match=words):
+    with pytest.raises(NativeToolError, match=words):
         await world.fetch(address)
     assert world.dialled == []
 
 
 @pytest.mark.parametrize("host", LITERALS)
 async def test_a_private_address_is_not_dialled(world: World, host: str) -> None:
-    with pytest.raises(NativeFailure, match=r"private or denied address|cannot be resolved|is no address"):
+    with pytest.raises(NativeToolError, match=r"private or denied address|cannot be resolved|is no address"):
         await world.fetch(f"http://{host}/latest/meta-data/")
     assert world.dialled == []
 
@@ -256,7 +256,7 @@ async def test_a_private_address_is_not_dialled(world: World, host: str) -> None
 @pytest.mark.parametrize("address", PRIVATE)
 async def test_a_name_that_leads_to_a_private_address_is_not_dialled(world: World, address: str) -> None:
     world.names.table[EVIL] = [address]
-    with pytest.raises(NativeFailure, match="private or denied address"):
+    with pytest.raises(NativeToolError, match="private or denied address"):
         await world.fetch(f"http://{EVIL}/")
     assert world.dialled == []
 
@@ -265,7 +265,7 @@ async def test_a_name_that_leads_to_a_private_address_is_not_dialled(world: Worl
 @pytest.mark.parametrize("status", [301, 303, 308])
 async def test_no_redirect_leads_to_a_private_address(world: World, host: str, status: int) -> None:
     world.redirect(f"http://{host}/", status=status)
-    with pytest.raises(NativeFailure, match=r"private or denied address|cannot be resolved|is no address"):
+    with pytest.raises(NativeToolError, match=r"private or denied address|cannot be resolved|is no address"):
         await world.fetch()
     assert world.dialled == [PUBLIC[PAGES]]
 
@@ -273,7 +273,7 @@ async def test_no_redirect_leads_to_a_private_address(world: World, host: str, s
 async def test_a_redirect_to_a_name_that_turns_private_is_not_followed(world: World) -> None:
     world.names.table[EVIL] = ["127.0.0.1"]
     world.redirect(f"http://{OTHER}/", f"http://{EVIL}/")
-    with pytest.raises(NativeFailure, match="private or denied address"):
+    with pytest.raises(NativeToolError, match="private or denied address"):
         await world.fetch()
     assert world.dialled == list(PUBLIC.values())
     assert not any(map(is_private, world.dialled))
@@ -284,7 +284,7 @@ async def test_a_redirect_to_a_name_that_turns_private_is_not_followed(world: Wo
 )
 async def test_a_redirect_to_what_is_no_page_is_refused(world: World, location: str) -> None:
     world.redirect(location)
-    with pytest.raises(NativeFailure, match=r"the address that http://pages\.example\.org/ redirects to"):
+    with pytest.raises(NativeToolError, match=r"the address that http://pages\.example\.org/ redirects to"):
         await world.fetch()
 
 
@@ -297,7 +297,7 @@ async def test_redirects_are_followed_from_host_to_host_and_the_last_address_is_
 
 async def test_redirects_end(world: World) -> None:
     world.redirect(*["/again"] * 20)
-    with pytest.raises(NativeFailure, match="redirects more than 5 times"):
+    with pytest.raises(NativeToolError, match="redirects more than 5 times"):
         await world.fetch()
     assert len(world.requests) == 6
 
@@ -308,21 +308,21 @@ async def test_a_status_that_says_no_is_told(world: World, status: int) -> None:
         return web.Response(status=status)
 
     world.say = say
-    with pytest.raises(NativeFailure, match=f"answered HTTP {status}"):
+    with pytest.raises(NativeToolError, match=f"answered HTTP {status}"):
         await world.fetch()
 
 
 @pytest.mark.parametrize("kind", ["image/png", "application/pdf", "application/octet-stream", "video/mp4"])
 async def test_what_is_no_text_is_refused_with_its_kind(world: World, kind: str) -> None:
     world.answer(b"\0\1\2", kind)
-    with pytest.raises(NativeFailure, match=f"is {kind}, which is no text"):
+    with pytest.raises(NativeToolError, match=f"is {kind}, which is no text"):
         await world.fetch()
 
 
 @pytest.mark.parametrize("packing", ["br", "nonsense"])
 async def test_a_packing_that_was_not_asked_for_is_refused(world: World, packing: str) -> None:
     world.answer(b"xxx", "text/plain", **{"Content-Encoding": packing})
-    with pytest.raises(NativeFailure, match=f"is packed as {packing}"):
+    with pytest.raises(NativeToolError, match=f"is packed as {packing}"):
         await world.fetch()
 
 
@@ -346,14 +346,14 @@ async def test_a_failure_has_no_words_of_the_page(world: World, status: int, hea
         return web.Response()
 
     world.say = say
-    with pytest.raises(NativeFailure) as failure:
+    with pytest.raises(NativeToolError) as failure:
         await world.fetch()
     assert "instructions" not in str(failure.value)
 
 
 async def test_a_broken_packing_is_told(world: World) -> None:
     world.answer(b"this is no gzip", "text/plain", **{"Content-Encoding": "gzip"})
-    with pytest.raises(NativeFailure, match="did not send its page"):
+    with pytest.raises(NativeToolError, match="did not send its page"):
         await world.fetch()
 
 
@@ -363,6 +363,6 @@ async def test_a_server_that_does_not_answer_is_left(world: World) -> None:
         return web.Response()
 
     world.say = say
-    world.fetching = Fetching(world.fetching._net, seconds=0.3)
-    with pytest.raises(NativeFailure, match=r"did not answer within 0\.3 s"):
+    world.fetching = PageFetcher(world.fetching._net, seconds=0.3)
+    with pytest.raises(NativeToolError, match=r"did not answer within 0\.3 s"):
         await world.fetch()

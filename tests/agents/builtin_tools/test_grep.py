@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolyard.agents.builtin_tools.bounded_thread import Threads
-from toolyard.agents.builtin_tools.grep import Engine, Search, grep
-from toolyard.agents.builtin_tools.grep_fallback import OwnEngine
-from toolyard.agents.builtin_tools.path_globs import glob
-from toolyard.agents.builtin_tools.ripgrep import Ripgrep
-from toolyard.agents.builtin_tools.tool_error import NativeFailure
+from toolyard.agents.builtin_tools.bounded_thread import BoundedThreadPool
+from toolyard.agents.builtin_tools.grep import GrepEngine, GrepQuery, grep
+from toolyard.agents.builtin_tools.grep_fallback import FallbackGrepEngine
+from toolyard.agents.builtin_tools.path_globs import compile_glob
+from toolyard.agents.builtin_tools.ripgrep import RipgrepEngine
+from toolyard.agents.builtin_tools.tool_error import NativeToolError
 from toolyard.agents.builtin_tools.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 Grep = Callable[..., Awaitable[list[str]]]
 
 
-def engine(program: str, workspace: Workspace, threads: Threads) -> Engine:
-    own = OwnEngine(workspace, threads)
-    return Ripgrep(program, workspace, threads, own) if program else own
+def engine(program: str, workspace: Workspace, threads: BoundedThreadPool) -> GrepEngine:
+    own = FallbackGrepEngine(workspace, threads)
+    return RipgrepEngine(program, workspace, threads, own) if program else own
 
 
 @pytest.fixture
-async def threads() -> AsyncIterator[Threads]:
-    made = Threads()
+async def threads() -> AsyncIterator[BoundedThreadPool]:
+    made = BoundedThreadPool()
     yield made
     made.close()
 
 
 @pytest.fixture
-def looked(leaks: None, tree: Tree, threads: Threads, program: str) -> Grep:
+def looked(leaks: None, tree: Tree, threads: BoundedThreadPool, program: str) -> Grep:
     """``await looked(pattern, path)``: the lines of an answer."""
 
     async def look(
@@ -54,7 +54,7 @@ def looked(leaks: None, tree: Tree, threads: Threads, program: str) -> Grep:
         seconds: float = 60.0,
     ) -> list[str]:
         workspace = tree.workspace
-        search = Search(pattern, path, None if only is None else glob(only), ignore_case)
+        search = GrepQuery(pattern, path, None if only is None else compile_glob(only), ignore_case)
         made = engine(program, workspace, threads)
         return (await grep(made, workspace, threads, search, most, room, seconds)).split("\n")
 
@@ -91,7 +91,7 @@ async def test_nothing_outside_or_hidden_is_found(looked: Grep, tree: Tree) -> N
     for path in (".", "src", "inside-folder"):
         assert await looked(tree.canary, path) == [f"no line below {path} matches"]
     for path in ("to-folder", "to-file", "..", "state", "/etc", "sideways/secret.txt"):
-        with pytest.raises(NativeFailure, match=r"out of the workspace|outside the|not part of the"):
+        with pytest.raises(NativeToolError, match=r"out of the workspace|outside the|not part of the"):
             await looked("a", path)
 
 
@@ -131,7 +131,7 @@ async def test_names_of_odd_bytes_are_shown_in_one_line(looked: Grep, tree: Tree
     "pattern", ["(", "[[:alpha:]]", "a{2,1}", "*x", r"\p{L}", "", "x" * 2000, "(?P<a>x)(?P<a>y)"]
 )
 async def test_what_is_no_pattern_is_refused_in_words(looked: Grep, pattern: str) -> None:
-    with pytest.raises(NativeFailure, match="pattern"):
+    with pytest.raises(NativeToolError, match="pattern"):
         await looked(pattern)
 
 
@@ -209,10 +209,10 @@ def test_both_engines_find_the_same_lines(
     rg: str, tmp_path: Path, pattern: str, lines: list[str], ignore_case: bool, end: str
 ) -> None:
     (tmp_path / "a.txt").write_bytes("".join(line + end for line in lines).encode())
-    workspace, search = Workspace(tmp_path, None), Search(pattern, ".", None, ignore_case)
+    workspace, search = Workspace(tmp_path, None), GrepQuery(pattern, ".", None, ignore_case)
 
     async def both() -> list[str]:
-        threads = Threads()
+        threads = BoundedThreadPool()
         try:
             return [
                 await grep(engine(program, workspace, threads), workspace, threads, search, 100, 10_000, 60)

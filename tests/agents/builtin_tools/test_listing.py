@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.agents.builtin_tools.bounded_thread import Leash
-from toolyard.agents.builtin_tools.list_files import find, list_folder
-from toolyard.agents.builtin_tools.path_globs import glob
-from toolyard.agents.builtin_tools.tool_error import NativeFailure
+from toolyard.agents.builtin_tools.bounded_thread import CancellationToken
+from toolyard.agents.builtin_tools.list_files import find_files, list_folder
+from toolyard.agents.builtin_tools.path_globs import compile_glob
+from toolyard.agents.builtin_tools.tool_error import NativeToolError
 
 if TYPE_CHECKING:
     from tests.agents.builtin_tools.conftest import Tree
@@ -20,19 +20,19 @@ ROOM = 10_000
 
 
 def found(tree: Any, pattern: str, path: str = ".", most: int = 100, room: int = ROOM) -> list[str]:
-    return find(tree.workspace, pattern, path, most, room, Leash(60)).split("\n")
+    return find_files(tree.workspace, pattern, path, most, room, CancellationToken(60)).split("\n")
 
 
 # One folder.
 
 
 def test_a_folder_is_listed_by_name_with_kinds_and_sizes(tree: Tree) -> None:
-    lines = list_folder(tree.workspace, "src", 100, ROOM, Leash(60)).split("\n")
+    lines = list_folder(tree.workspace, "src", 100, ROOM, CancellationToken(60)).split("\n")
     assert lines == ["app.py  42 bytes", "chain  -> out/deep", "out  -> ../../outside", "sub/"]
 
 
 def test_the_root_leaves_out_git_and_the_data_directory(tree: Tree) -> None:
-    lines = list_folder(tree.workspace, ".", 100, ROOM, Leash(60)).split("\n")
+    lines = list_folder(tree.workspace, ".", 100, ROOM, CancellationToken(60)).split("\n")
     assert "pipe  (a named pipe)" in lines
     assert "socket  (a socket)" in lines
     assert not [line for line in lines if line.startswith((".git", "state"))]
@@ -41,21 +41,21 @@ def test_the_root_leaves_out_git_and_the_data_directory(tree: Tree) -> None:
 def test_a_folder_with_more_than_fits_says_how_many_are_left(tree: Tree) -> None:
     for number in range(20):
         tree.write(f"many/{number:02}.txt", "x")
-    lines = list_folder(tree.workspace, "many", 5, ROOM, Leash(60)).split("\n")
+    lines = list_folder(tree.workspace, "many", 5, ROOM, CancellationToken(60)).split("\n")
     assert lines == [
         *(f"{number:02}.txt  1 bytes" for number in range(5)),
         "(15 more are not shown; ask for less at once)",
     ]
-    short = list_folder(tree.workspace, "many", 100, 60, Leash(60))
+    short = list_folder(tree.workspace, "many", 100, 60, CancellationToken(60))
     assert "more are not shown" in short
     assert len(short) < 150
 
 
 def test_an_empty_folder_and_a_file_are_told_apart(tree: Tree) -> None:
     (tree.root / "empty").mkdir()
-    assert list_folder(tree.workspace, "empty", 5, ROOM, Leash(60)) == "empty is empty"
-    with pytest.raises(NativeFailure, match="is a file, not a folder"):
-        list_folder(tree.workspace, "README.md", 5, ROOM, Leash(60))
+    assert list_folder(tree.workspace, "empty", 5, ROOM, CancellationToken(60)) == "empty is empty"
+    with pytest.raises(NativeToolError, match="is a file, not a folder"):
+        list_folder(tree.workspace, "README.md", 5, ROOM, CancellationToken(60))
 
 
 # Finding.
@@ -92,9 +92,9 @@ def test_a_very_deep_tree_ends(tree: Tree) -> None:
 
 
 def test_a_walk_that_nobody_waits_for_ends(tree: Tree) -> None:
-    leash = Leash(60)
-    leash.drop()
-    assert "not everything" in find(tree.workspace, "*", ".", 10, ROOM, leash)
+    leash = CancellationToken(60)
+    leash.cancel()
+    assert "not everything" in find_files(tree.workspace, "*", ".", 10, ROOM, leash)
 
 
 # Globs.
@@ -122,24 +122,24 @@ def test_a_walk_that_nobody_waits_for_ends(tree: Tree) -> None:
     ],
 )
 def test_a_glob_fits_what_it_says(pattern: str, fitting: list[str], unfitting: list[str]) -> None:
-    fits = glob(pattern)
+    fits = compile_glob(pattern)
     assert [path for path in fitting if not fits(path)] == []
     assert [path for path in unfitting if fits(path)] == []
 
 
 @pytest.mark.parametrize("pattern", ["", "x" * 2000, "{a,b}" * 20])
 def test_a_glob_that_is_too_much_is_refused(pattern: str) -> None:
-    with pytest.raises(NativeFailure, match="a glob"):
-        glob(pattern)
+    with pytest.raises(NativeToolError, match="a glob"):
+        compile_glob(pattern)
 
 
 def test_no_glob_takes_long() -> None:
-    assert not glob("a*" * 400 + "b")("a" * 10_000)
-    assert not glob("**/" * 300 + "b")("/".join(["a"] * 300))
+    assert not compile_glob("a*" * 400 + "b")("a" * 10_000)
+    assert not compile_glob("**/" * 300 + "b")("/".join(["a"] * 300))
 
 
 @settings(max_examples=300)
 @given(st.text("ab*?[]!-{},/.\\^$(|+", max_size=12), st.text("ab/.", max_size=8))
 def test_every_text_is_a_glob_that_answers(pattern: str, path: str) -> None:
     if pattern:
-        assert glob(pattern)(path) in (True, False)
+        assert compile_glob(pattern)(path) in (True, False)

@@ -15,14 +15,14 @@ import pytest
 
 from toolyard.config import load_config
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, build
+from toolyard.core.composition import Parts, build_core
 from toolyard.errors import OutcomeUnknown, ToolRefused
 from toolyard.types.account import Right, TokenScope
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller, CallRecord
-from toolyard.types.decision import Outcome, Surface, Verdict
-from toolyard.types.principal import LOCAL, Principal
-from toolyard.types.server import NATIVE, Bundle
+from toolyard.types.decision import RuleOutcome, Surface, Verdict
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
+from toolyard.types.server import NATIVE_SERVER_ID, Bundle
 
 if TYPE_CHECKING:
     from tests.agents.builtin_tools.conftest import Tree
@@ -48,13 +48,15 @@ async def parts(leaks: None, tree: Tree, records: list[CallRecord]) -> AsyncIter
         overrides={"mcpServers": {"web": ENTRY}}, env={}, cwd=tree.outside, data_dir=tree.data
     )
     settings = Settings(workspace_root=tree.root)
-    made = build(configuration, settings, data_dir=tree.data, native=True, record=records.append)
+    made = build_core(
+        configuration, settings, data_dir=tree.data, with_native_tools=True, record=records.append
+    )
     yield made
     await made.close()
 
 
 async def shown(parts: Parts, caller: Caller) -> list[str]:
-    return list(parts.calls.shown(await parts.rosters.current(caller.principal), caller))
+    return list(parts.call_path.shown(await parts.tool_directory.refresh(caller.principal), caller))
 
 
 # Who sees them.
@@ -71,37 +73,39 @@ async def test_nobody_else_has_them(parts: Parts) -> None:
     caller = Caller()
     assert not set(ALL) & set(await shown(parts, caller))
     with pytest.raises(ToolRefused, match="there is no tool 'view_file' here"):
-        await parts.calls.call("view_file", {"path": "README.md"}, caller)
-    roster = await parts.rosters.current(LOCAL)
-    assert "view_file" not in parts.meta.search(roster, "view a file", caller, 10)
-    assert "view_file" in parts.meta.search(roster, "view a file", in_chat(), 10)
-    told = await parts.meta.answer("tools_call", {"name": "grep", "arguments": {"pattern": "x"}}, caller)
+        await parts.call_path.call("view_file", {"path": "README.md"}, caller)
+    roster = await parts.tool_directory.refresh(LOCAL_PRINCIPAL)
+    assert "view_file" not in parts.meta_tools.search(roster, "view a file", caller, 10)
+    assert "view_file" in parts.meta_tools.search(roster, "view a file", in_chat(), 10)
+    told = await parts.meta_tools.answer(
+        "tools_call", {"name": "grep", "arguments": {"pattern": "x"}}, caller
+    )
     assert told["ok"] is False
 
 
 async def test_why_says_that_they_are_for_chats(parts: Parts) -> None:
-    decision = parts.calls.explain("view_file", Caller())
+    decision = parts.call_path.explain("view_file", Caller())
     assert (decision.tool, decision.verdict) == ("@native/view_file", Verdict.HIDE)
     assert decision.decisive is not None
     assert decision.decisive.reason == "a native tool, which only chats have"
-    in_one = parts.calls.explain("@native/view_file", in_chat())
+    in_one = parts.call_path.explain("@native/view_file", in_chat())
     assert in_one.verdict is Verdict.ALLOW
-    assert {link.rule: link.outcome for link in in_one.chain}["native"] is Outcome.PASS
+    assert {link.rule: link.outcome for link in in_one.chain}["native"] is RuleOutcome.PASS
 
 
 async def test_no_list_status_or_door_speaks_of_their_server(parts: Parts) -> None:
-    await parts.calls.call("list_dir", {}, in_chat())
+    await parts.call_path.call("list_dir", {}, in_chat())
     manager = parts.manager
     assert list(manager.servers) == ["web"]
-    assert list(manager.visible(LOCAL)) == ["web"]
+    assert list(manager.visible_servers(LOCAL_PRINCIPAL)) == ["web"]
     assert [status.server for status in manager.statuses()] == ["web"]
-    assert [status.server for status in manager.statuses(LOCAL)] == ["web"]
+    assert [status.server for status in manager.statuses(LOCAL_PRINCIPAL)] == ["web"]
     assert [status.server for status in await manager.connect()] == ["web"]
 
 
 async def test_nothing_of_them_is_stored(parts: Parts, tree: Tree) -> None:
     await shown(parts, in_chat())
-    await parts.calls.call("list_dir", {}, in_chat())
+    await parts.call_path.call("list_dir", {}, in_chat())
     await parts.close()
     kept = [file.name for file in tree.data.rglob("*") if file.is_file() and b"@native" in file.read_bytes()]
     assert kept == []
@@ -114,22 +118,22 @@ async def test_a_lock_does_not_concern_them(parts: Parts, tree: Tree) -> None:
 
 
 async def test_without_a_workspace_root_only_pages_are_fetched(leaks: None, tmp_path: Path) -> None:
-    made = build(
+    made = build_core(
         load_config(overrides={}, env={}, cwd=tmp_path, data_dir=tmp_path),
         Settings(),
         data_dir=tmp_path,
-        native=True,
+        with_native_tools=True,
     )
     try:
         assert await shown(made, in_chat()) == ["web_fetch"]
         with pytest.raises(ToolRefused):
-            await made.calls.call("view_file", {"path": "x"}, in_chat())
+            await made.call_path.call("view_file", {"path": "x"}, in_chat())
     finally:
         await made.close()
 
 
 async def test_doors_without_a_chat_have_none(leaks: None, tmp_path: Path) -> None:
-    made = build(
+    made = build_core(
         load_config(overrides={}, env={}, cwd=tmp_path, data_dir=tmp_path), Settings(), data_dir=tmp_path
     )
     try:
@@ -166,7 +170,7 @@ async def test_every_rule_of_the_chain_counts_for_them(
 
 
 async def test_a_call_goes_the_one_way_and_is_recorded(parts: Parts, records: list[CallRecord]) -> None:
-    result = await parts.calls.call(
+    result = await parts.call_path.call(
         "view_file", {"path": "README.md", "offset": 2, "limit": "1"}, in_chat(principal=ANN)
     )
     assert result.text == "README.md, lines 2 to 2; more follow: offset 3\n2\tfirst line"
@@ -181,15 +185,15 @@ async def test_a_call_goes_the_one_way_and_is_recorded(parts: Parts, records: li
 
 async def test_all_callers_share_one_connection(parts: Parts) -> None:
     await asyncio.gather(
-        *(parts.calls.call("list_dir", {}, in_chat(principal=Principal(f"p{n}"))) for n in range(20))
+        *(parts.call_path.call("list_dir", {}, in_chat(principal=Principal(f"p{n}"))) for n in range(20))
     )
-    assert parts.manager.connection(NATIVE).status().connects == 1
-    assert parts.manager.lanes("c1") == []
+    assert parts.manager.connection(NATIVE_SERVER_ID).status().connects == 1
+    assert parts.manager.list_dedicated_connections("c1") == []
 
 
 async def test_each_tool_answers(parts: Parts) -> None:
     async def told(name: str, **arguments: Any) -> str:
-        result = await parts.calls.call(name, arguments, in_chat())
+        result = await parts.call_path.call(name, arguments, in_chat())
         assert not result.is_error
         return result.text
 
@@ -203,7 +207,7 @@ async def test_each_tool_answers(parts: Parts) -> None:
 
 async def test_a_picture_reaches_the_caller_as_media(parts: Parts, tree: Tree) -> None:
     tree.write("pic.png", tree.png)
-    result = await parts.calls.call("view_file", {"path": "pic.png"}, in_chat())
+    result = await parts.call_path.call("view_file", {"path": "pic.png"}, in_chat())
     [media] = result.media
     assert (media.kind, media.mime, base64.b64decode(media.data)) == ("image", "image/png", tree.png)
 
@@ -228,7 +232,7 @@ async def test_a_picture_reaches_the_caller_as_media(parts: Parts, tree: Tree) -
 async def test_what_cannot_be_done_is_an_error_result_in_words(
     parts: Parts, records: list[CallRecord], name: str, arguments: dict[str, Any], words: str
 ) -> None:
-    result = await parts.calls.call(name, arguments, in_chat())
+    result = await parts.call_path.call(name, arguments, in_chat())
     assert result.is_error
     assert words in result.text
     assert records[-1].outcome == "tool error"
@@ -237,18 +241,18 @@ async def test_what_cannot_be_done_is_an_error_result_in_words(
 async def test_a_result_never_needs_a_handle(leaks: None, tree: Tree) -> None:
     tree.write("long.txt", "".join(f"line {number}\n" for number in range(5000)))
     settings = Settings(workspace_root=tree.root, result_limit=2000)
-    made = build(
+    made = build_core(
         load_config(overrides={}, env={}, cwd=tree.outside, data_dir=tree.data),
         settings,
         data_dir=tree.data,
-        native=True,
+        with_native_tools=True,
     )
     try:
         for name, arguments in (
             ("view_file", {"path": "long.txt"}),
             ("grep", {"pattern": "line", "limit": 500}),
         ):
-            result = await made.calls.call(name, arguments, in_chat())
+            result = await made.call_path.call(name, arguments, in_chat())
             assert (result.truncated, result.handle, result.is_error) == (False, None, False)
             assert 1000 < len(result.text) <= 2000
     finally:
@@ -259,21 +263,21 @@ async def test_a_cancelled_call_ends_its_work_and_the_next_is_answered(
     parts: Parts, tree: Tree, matchers: Callable[[], int], until: Callable[..., Awaitable[None]]
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
-    task = asyncio.create_task(parts.calls.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))
+    task = asyncio.create_task(parts.call_path.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))
     await until(lambda: matchers() == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     await until(lambda: matchers() == 0)
-    assert "README.md" in (await parts.calls.call("list_dir", {}, in_chat())).text
+    assert "README.md" in (await parts.call_path.call("list_dir", {}, in_chat())).text
 
 
 async def test_closing_in_the_middle_ends_everything(
     parts: Parts, tree: Tree, until: Callable[..., Awaitable[None]]
 ) -> None:
     tree.write("bad.txt", "a" * 64 + "\n")
-    task = asyncio.create_task(parts.calls.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))
-    await until(lambda: parts.manager.connection(NATIVE).status().in_flight == 1)
+    task = asyncio.create_task(parts.call_path.call("grep", {"pattern": "(?=(a+)+b)x"}, in_chat()))
+    await until(lambda: parts.manager.connection(NATIVE_SERVER_ID).status().in_flight == 1)
     await parts.close()
     with pytest.raises(OutcomeUnknown):
         await task
@@ -283,13 +287,13 @@ async def test_closing_in_the_middle_ends_everything(
 
 
 async def test_a_servers_tool_that_wants_a_reserved_name_gets_the_hash(parts: Parts) -> None:
-    roster = await parts.rosters.current(LOCAL)
-    [renamed] = roster.names.renamed
+    roster = await parts.tool_directory.refresh(LOCAL_PRINCIPAL)
+    [renamed] = roster.names.renamed_tools
     assert (
         str(renamed) == f"web/fetch is exposed as '{renamed.name}': 'web_fetch' is a tool of Toolyard's own"
     )
     assert roster.tools["web_fetch"].id == "@native/web_fetch"
-    result = await parts.calls.call(renamed.name, {}, in_chat())
+    result = await parts.call_path.call(renamed.name, {}, in_chat())
     assert result.text == "from the server"
 
 

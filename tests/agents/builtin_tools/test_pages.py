@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.agents.builtin_tools.html_charset import decoded
-from toolyard.agents.builtin_tools.html_text_worker import page_text
+from toolyard.agents.builtin_tools.html_charset import decode_body
+from toolyard.agents.builtin_tools.html_text_worker import extract_page_text
 
 HERE = "https://example.org/docs/"
 
@@ -42,21 +42,21 @@ HERE = "https://example.org/docs/"
     ],
 )
 def test_a_page_reads_as_it_is_seen(page: str, text: str) -> None:
-    assert page_text(page, HERE)[1] == text
+    assert extract_page_text(page, HERE)[1] == text
 
 
 def test_the_title_is_told_apart() -> None:
-    assert page_text("<title>One\n &amp; two</title><p>x", HERE) == ("One & two", "x")
+    assert extract_page_text("<title>One\n &amp; two</title><p>x", HERE) == ("One & two", "x")
 
 
 @given(st.text("<>/!-=\"'abp h1&;#x[]\n", max_size=60))
 def test_no_page_is_too_broken(page: str) -> None:
-    page_text(page, HERE)
+    extract_page_text(page, HERE)
 
 
 def test_a_page_of_a_million_tags_keeps_its_text() -> None:
-    assert page_text("<div>" * 100_000 + "seen", HERE)[1] == "seen"
-    assert len(page_text("x " * 3_000_000, HERE)[1]) < 2_100_000 * 3
+    assert extract_page_text("<div>" * 100_000 + "seen", HERE)[1] == "seen"
+    assert len(extract_page_text("x " * 3_000_000, HERE)[1]) < 2_100_000 * 3
 
 
 @pytest.mark.parametrize(
@@ -91,4 +91,4 @@ def test_a_page_of_a_million_tags_keeps_its_text() -> None:
     ],
 )
 def test_bytes_are_read_in_the_encoding_that_somebody_says(body: bytes, said: str | None, text: str) -> None:
-    assert decoded(body, said) == text
+    assert decode_body(body, said) == text

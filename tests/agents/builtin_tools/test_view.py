@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from toolyard.agents.builtin_tools.bounded_thread import Leash
+from toolyard.agents.builtin_tools.bounded_thread import CancellationToken
 from toolyard.agents.builtin_tools.list_files import list_folder
-from toolyard.agents.builtin_tools.tool_error import NativeFailure
-from toolyard.agents.builtin_tools.view_file import view
+from toolyard.agents.builtin_tools.tool_error import NativeToolError
+from toolyard.agents.builtin_tools.view_file import view_file
 
 if TYPE_CHECKING:
     from tests.agents.builtin_tools.conftest import Tree
@@ -21,7 +21,7 @@ ROOM = 10_000
 
 
 def seen(tree: Any, path: str, first: int = 1, most: int = 100, room: int = ROOM) -> str:
-    [block] = view(tree.workspace, path, first, most, room, Leash(60))
+    [block] = view_file(tree.workspace, path, first, most, room, CancellationToken(60))
     return block["text"]
 
 
@@ -34,7 +34,7 @@ def test_lines_are_numbered_and_the_range_is_told(tree: Tree) -> None:
 
 
 def test_lines_beyond_the_end_are_an_error_that_says_how_many_there_are(tree: Tree) -> None:
-    with pytest.raises(NativeFailure, match="has 3 lines, so none from 4 on"):
+    with pytest.raises(NativeToolError, match="has 3 lines, so none from 4 on"):
         seen(tree, "README.md", 4)
 
 
@@ -82,13 +82,13 @@ def test_a_huge_file_is_viewed_by_range_without_reading_all_of_it(tree: Tree) ->
         file.write(b"begin\n" + b"some text\n" * 1000)
         file.truncate(1 << 40)
     assert seen(tree, "huge", 1, 1) == "huge, lines 1 to 1; more follow: offset 2\n1\tbegin"
-    with pytest.raises(NativeFailure, match=r"took longer than 0\.2 s"):
-        view(tree.workspace, "huge", 2000, 10, ROOM, Leash(0.2))
+    with pytest.raises(NativeToolError, match=r"took longer than 0\.2 s"):
+        view_file(tree.workspace, "huge", 2000, 10, ROOM, CancellationToken(0.2))
 
 
 def test_a_picture_comes_as_media(tree: Tree) -> None:
     tree.write("pic.txt", tree.png)
-    text, image = view(tree.workspace, "pic.txt", 1, 10, ROOM, Leash(60))
+    text, image = view_file(tree.workspace, "pic.txt", 1, 10, ROOM, CancellationToken(60))
     assert text["text"] == f"pic.txt: a PNG picture, {len(tree.png)} bytes"
     assert image == {
         "type": "image",
@@ -100,7 +100,7 @@ def test_a_picture_comes_as_media(tree: Tree) -> None:
 def test_a_picture_that_is_too_large_is_refused_with_its_size(tree: Tree) -> None:
     with open(tree.write("pic.png", tree.png), "r+b") as file:
         file.truncate(5_000_000)
-    with pytest.raises(NativeFailure, match="a PNG picture of 5,000,000 bytes"):
+    with pytest.raises(NativeToolError, match="a PNG picture of 5,000,000 bytes"):
         seen(tree, "pic.png")
 
 
@@ -118,7 +118,7 @@ def test_a_picture_that_is_too_large_is_refused_with_its_size(tree: Tree) -> Non
 )
 def test_what_is_no_text_is_refused_with_its_kind(tree: Tree, head: bytes, words: str) -> None:
     tree.write("thing", head)
-    with pytest.raises(NativeFailure, match=rf"is {words}.* \({len(head)} bytes\), which cannot be shown"):
+    with pytest.raises(NativeToolError, match=rf"is {words}.* \({len(head)} bytes\), which cannot be shown"):
         seen(tree, "thing")
 
 
@@ -133,7 +133,7 @@ def test_a_text_that_begins_like_something_else_is_a_text(tree: Tree, text: str)
 )
 def test_a_name_of_odd_bytes_is_shown_so_that_it_can_be_given_back(tree: Tree, name: bytes) -> None:
     Path(os.fsdecode(os.fsencode(tree.root) + b"/" + name)).write_text("odd\n")
-    listed = list_folder(tree.workspace, ".", 100, ROOM, Leash(60)).split("\n")
+    listed = list_folder(tree.workspace, ".", 100, ROOM, CancellationToken(60)).split("\n")
     [mine] = [line.partition("  ")[0] for line in listed if line.endswith("  4 bytes")]
     assert mine.isprintable()
     mine.encode()

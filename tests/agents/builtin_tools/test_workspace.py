@@ -12,12 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolyard.agents.builtin_tools.bounded_thread import Leash
-from toolyard.agents.builtin_tools.directory_walk import Walk
-from toolyard.agents.builtin_tools.grep import Hits, lines_of
-from toolyard.agents.builtin_tools.list_files import find, list_folder
-from toolyard.agents.builtin_tools.tool_error import NativeFailure
-from toolyard.agents.builtin_tools.view_file import view
+from toolyard.agents.builtin_tools.bounded_thread import CancellationToken
+from toolyard.agents.builtin_tools.directory_walk import DirectoryWalk
+from toolyard.agents.builtin_tools.grep import FileMatches, format_matches
+from toolyard.agents.builtin_tools.list_files import find_files, list_folder
+from toolyard.agents.builtin_tools.tool_error import NativeToolError
+from toolyard.agents.builtin_tools.view_file import view_file
 from toolyard.agents.builtin_tools.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -76,16 +76,16 @@ def everything(workspace: Workspace, path: str) -> str:
     def said(work: Any, *arguments: Any) -> str:
         try:
             return str(work(workspace, *arguments))
-        except NativeFailure as failure:
+        except NativeToolError as failure:
             return str(failure)
 
-    leash = Leash(60)
+    leash = CancellationToken(60)
     return "\n".join(
         (
-            said(view, path, 1, 100, 10_000, leash),
+            said(view_file, path, 1, 100, 10_000, leash),
             said(list_folder, path, 100, 10_000, leash),
-            said(find, "**", path, 1000, 100_000, leash),
-            said(lines_of, Hits(path, [1, 2, 3])),
+            said(find_files, "**", path, 1000, 100_000, leash),
+            said(format_matches, FileMatches(path, [1, 2, 3])),
         )
     )
 
@@ -152,7 +152,7 @@ def test_the_canary_would_be_seen(tree: Tree) -> None:
     ],
 )
 def test_a_path_that_cannot_be_read_says_why(tree: Tree, path: str, words: str) -> None:
-    with pytest.raises(NativeFailure, match=words.replace("(", r"\(")), tree.workspace.open(path):
+    with pytest.raises(NativeToolError, match=words.replace("(", r"\(")), tree.workspace.open(path):
         pass
 
 
@@ -184,7 +184,7 @@ def test_a_root_behind_a_link_is_entered(tree: Tree) -> None:
 
 def test_a_root_that_is_the_data_directory_is_not_read(tree: Tree) -> None:
     with (
-        pytest.raises(NativeFailure, match="its root is the data directory"),
+        pytest.raises(NativeToolError, match="its root is the data directory"),
         Workspace(tree.data, tree.data).open("."),
     ):
         pass
@@ -197,7 +197,7 @@ def test_a_root_inside_the_data_directory_is_read(tree: Tree) -> None:
 
 def test_a_root_that_is_gone_says_so(tmp_path: Path) -> None:
     with (
-        pytest.raises(NativeFailure, match="its root does not exist"),
+        pytest.raises(NativeToolError, match="its root does not exist"),
         Workspace(tmp_path / "no", None).open("."),
     ):
         pass
@@ -206,9 +206,9 @@ def test_a_root_that_is_gone_says_so(tmp_path: Path) -> None:
 def test_the_whole_machine_as_a_root_leaves_out_what_tells_of_processes() -> None:
     workspace = Workspace(Path("/"), None)
     for path in ("proc/self/environ", "proc/1/status", "sys/kernel", "/proc/self/cmdline"):
-        with pytest.raises(NativeFailure, match="is not part of the workspace"), workspace.open(path):
+        with pytest.raises(NativeToolError, match="is not part of the workspace"), workspace.open(path):
             pass
-    said = find(workspace, "proc/self/*", ".", 10, 1000, Leash(0.5))
+    said = find_files(workspace, "proc/self/*", ".", 10, 1000, CancellationToken(0.5))
     assert "proc/self" not in said.replace("'proc/self/*'", "")
 
 
@@ -271,8 +271,8 @@ def test_a_file_that_is_swapped_for_a_link_leads_nowhere(tree: Tree, monkeypatch
         return result
 
     monkeypatch.setattr(os, "stat", swapping)
-    with pytest.raises(NativeFailure, match="was replaced while it was read"):
-        view(tree.workspace, "swap.txt", 1, 10, 1000, Leash(60))
+    with pytest.raises(NativeToolError, match="was replaced while it was read"):
+        view_file(tree.workspace, "swap.txt", 1, 10, 1000, CancellationToken(60))
 
 
 def test_a_file_that_is_swapped_for_a_pipe_keeps_nobody_waiting(
@@ -289,16 +289,16 @@ def test_a_file_that_is_swapped_for_a_pipe_keeps_nobody_waiting(
         return result
 
     monkeypatch.setattr(os, "stat", swapping)
-    with pytest.raises(NativeFailure, match="is a named pipe, not a file"):
-        view(tree.workspace, "swap.txt", 1, 10, 1000, Leash(60))
+    with pytest.raises(NativeToolError, match="is a named pipe, not a file"):
+        view_file(tree.workspace, "swap.txt", 1, 10, 1000, CancellationToken(60))
 
 
 def test_a_folder_that_is_swapped_under_a_walk_is_not_entered(tree: Tree) -> None:
     tree.write("a/first.txt", "x")
     tree.write("b/secret.txt", "x")
-    with tree.workspace.folder(".") as start:
+    with tree.workspace.open_folder(".") as start:
         seen: list[str] = []
-        for entry in Walk(tree.workspace, start, Leash(60)):
+        for entry in DirectoryWalk(tree.workspace, start, CancellationToken(60)):
             seen.append(entry.path)
             if entry.path == "a/first.txt":
                 (tree.root / "b").rename(tree.root / "spare")
@@ -342,9 +342,9 @@ def test_a_huge_sparse_file_is_read_within_its_time(tree: Tree) -> None:
     file = tree.write("huge.txt", "first line\n" * 20_000)
     with file.open("r+b") as stream:
         stream.truncate(1 << 40)
-    assert "first line" in str(view(tree.workspace, "huge.txt", 1, 1, 1000, Leash(60)))
-    with pytest.raises(NativeFailure):
-        view(tree.workspace, "huge.txt", 30_000, 10, 1000, Leash(0.2))
+    assert "first line" in str(view_file(tree.workspace, "huge.txt", 1, 1, 1000, CancellationToken(60)))
+    with pytest.raises(NativeToolError):
+        view_file(tree.workspace, "huge.txt", 30_000, 10, 1000, CancellationToken(0.2))
 
 
 @pytest.mark.parametrize("name", ["secret.key", "toolyard.db"])
@@ -355,9 +355,9 @@ def test_a_hard_link_to_a_file_of_the_data_directory_is_not_read(tmp_path: Path,
     (data / name).write_text("the key\n")
     os.link(data / name, root / "notes.txt")
     workspace = Workspace(root, data)
-    with pytest.raises(NativeFailure, match="is not part of the workspace"):
-        view(workspace, "notes.txt", 1, 10, 1000, Leash(60))
-    assert lines_of(workspace, Hits("notes.txt", [1])) == []
+    with pytest.raises(NativeToolError, match="is not part of the workspace"):
+        view_file(workspace, "notes.txt", 1, 10, 1000, CancellationToken(60))
+    assert format_matches(workspace, FileMatches("notes.txt", [1])) == []
 
 
 def test_other_hard_links_are_read(tmp_path: Path) -> None:
@@ -368,4 +368,4 @@ def test_other_hard_links_are_read(tmp_path: Path) -> None:
     (data / "secret.key").write_text("the key\n")
     (root / "one.txt").write_text("shared\n")
     os.link(root / "one.txt", root / "two.txt")
-    assert lines_of(Workspace(root, data), Hits("two.txt", [1])) == ["two.txt:1: shared"]
+    assert format_matches(Workspace(root, data), FileMatches("two.txt", [1])) == ["two.txt:1: shared"]

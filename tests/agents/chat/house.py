@@ -14,25 +14,25 @@ from typing import Any
 from tests.sqlite import with_tables
 
 from toolyard.agents.chat.approval_grants import Approver
-from toolyard.agents.chat.chat_settings import ChatRules
-from toolyard.agents.chat.chats import Chats
+from toolyard.agents.chat.chat_settings import ChatLimits
+from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import ChatRefused
-from toolyard.agents.chat.tool_set import Toolbox
+from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.agents.models.available_models import Models
 from toolyard.clients import Callbacks
 from toolyard.config import load_settings, parse_config
-from toolyard.core.composition import Parts, build
+from toolyard.core.composition import Parts, build_core
 from toolyard.policy import select_bundles
 from toolyard.store import Database
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
-from toolyard.types.chat import PIECES, Chat, Event, Kind, TurnState
+from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent, Kind, TurnState
 from toolyard.types.decision import Surface
-from toolyard.types.principal import LOCAL, Principal
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 
 SERVERS = Path(__file__).parents[2] / "servers"
 KEY = "a key for tests, long enough"
-ME = LOCAL.id
+ME = LOCAL_PRINCIPAL.id
 
 
 # The model.
@@ -73,13 +73,13 @@ class Yard:
     left: list[str] = field(default_factory=list[str])
     callers: dict[object, Caller] = field(default_factory=dict[object, Caller])
 
-    async def toolbox(self, chat: Chat) -> Toolbox:
+    async def load_tool_set(self, chat: Chat) -> ToolSet:
         if chat.owner in self.gone:
             raise ChatRefused("the owner of this chat has no account any more")
         agent = None
         if chat.agent is not None and (agent := self.agents.get(chat.agent)) is None:
             raise ChatRefused(f"there is no agent '{chat.agent}' here")
-        principal = LOCAL if chat.owner == ME else Principal(chat.owner)
+        principal = LOCAL_PRINCIPAL if chat.owner == ME else Principal(chat.owner)
         bundles = select_bundles(() if agent is None else agent.bundles, self.bundles)
         choice = None if chat.choice is None else frozenset(chat.choice)
         key = (principal, chat.agent, choice, chat.id)
@@ -87,11 +87,13 @@ class Yard:
             made = Caller(principal, Surface.MODEL_DIRECT, agent, bundles, choice, chat=chat.id)
             self.callers[key] = made
         parts = self.parts
-        return Toolbox(parts.manager, parts.rosters, parts.calls, parts.meta, self.callers[key])
+        return ToolSet(
+            parts.manager, parts.tool_directory, parts.call_path, parts.meta_tools, self.callers[key]
+        )
 
-    async def leave(self, chat_id: str) -> None:
+    async def release_chat(self, chat_id: str) -> None:
         self.left.append(chat_id)
-        await self.parts.manager.end_lanes(chat_id)
+        await self.parts.manager.close_dedicated_connections(chat_id)
 
 
 @dataclass
@@ -102,7 +104,7 @@ class House:
     parts: Parts
     models: Models
     yard: Yard
-    chats: Chats
+    chats: ChatService
     journal: Path
 
     def calls(self) -> list[str]:
@@ -112,33 +114,35 @@ class House:
     async def chat(self, **options: Any) -> Chat:
         return await self.chats.create(ME, **options)
 
-    async def say(self, chat: Chat, *lines: str) -> list[Event]:
+    async def say(self, chat: Chat, *lines: str) -> list[ChatEvent]:
         """Send a script for the model, and wait for the end of the turn."""
         return await self.over(chat, await self.chats.send(ME, chat.id, "\n".join(lines)))
 
-    async def run(self, chat: Chat, name: str, **arguments: Any) -> list[Event]:
-        return await self.over(chat, await self.chats.run(ME, chat.id, name, arguments))
+    async def run(self, chat: Chat, name: str, **arguments: Any) -> list[ChatEvent]:
+        return await self.over(chat, await self.chats.run_tool(ME, chat.id, name, arguments))
 
-    async def over(self, chat: Chat, turn: int) -> list[Event]:
+    async def over(self, chat: Chat, turn: int) -> list[ChatEvent]:
         """The events of a turn, once it is over."""
         return await self.until(chat, turn, lambda events: events[-1].kind is Kind.END)
 
-    async def waits(self, chat: Chat, turn: int) -> list[Event]:
+    async def waits(self, chat: Chat, turn: int) -> list[ChatEvent]:
         """The events of a turn, once it waits for approvals."""
-        await self.until(chat, turn, lambda events: any(each.kind is Kind.ASK for each in events))
+        await self.until(
+            chat, turn, lambda events: any(each.kind is Kind.APPROVAL_REQUEST for each in events)
+        )
         async with asyncio.timeout(30):
             while (await self.chats.get(chat.owner, chat.id)).state is not TurnState.WAITING:
                 await asyncio.sleep(0.01)
-        return list(await self.chats.events(chat.owner, chat.id, after=turn - 1))
+        return list(await self.chats.list_events(chat.owner, chat.id, after=turn - 1))
 
-    async def until(self, chat: Chat, turn: int, enough: Callable[[list[Event]], Any]) -> list[Event]:
+    async def until(self, chat: Chat, turn: int, enough: Callable[[list[ChatEvent]], Any]) -> list[ChatEvent]:
         """The events from a turn on, once there are enough."""
         async with asyncio.timeout(30):
-            found: list[Event] = []
+            found: list[ChatEvent] = []
             while not found or not enough(found):
                 after = found[-1].seq if found else turn - 1
-                found += await self.database.chats.wait(chat.id, after, 30)
-        return list(await self.chats.events(chat.owner, chat.id, after=turn - 1, limit=10_000))
+                found += await self.database.chats.wait_for_events(chat.id, after, 30)
+        return list(await self.chats.list_events(chat.owner, chat.id, after=turn - 1, limit=10_000))
 
     async def close(self) -> None:
         await self.chats.close()
@@ -176,26 +180,28 @@ async def open_house(
     if url is None:
         with_tables(data)
     database = await Database.open(data, url=url, secret_key=KEY)
-    chosen, made = Models.of(known), list[Chats]()
+    chosen, made = Models.from_settings(known), list[ChatService]()
 
     def callbacks(principal: Principal, chat: str | None) -> Callbacks:
         questions = made[0].questions
 
         async def elicit(server_id: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-            return await questions.elicit(principal.id, server_id, params, chat=chat)
+            return await questions.elicit(principal.id, server_id, params, chat_id=chat)
 
         async def sample(server_id: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-            return await questions.sample(principal.id, server_id, params, chat=chat)
+            return await questions.sample(principal.id, server_id, params, chat_id=chat)
 
         return Callbacks(elicit, elicitation_urls=True, sampling=sample)
 
     approve = Approver(database.approvals)
-    parts = build(config, known, data_dir=data, approve=approve, callbacks_for=callbacks, native=True)
+    parts = build_core(
+        config, known, data_dir=data, approve=approve, callbacks_for=callbacks, with_native_tools=True
+    )
     yard = Yard(parts, config.bundles, {agent.id: agent for agent in agents})
-    bounds = replace(ChatRules.of(known), **(rules or {}))
-    made.append(Chats(database.chats, database.approvals, chosen, yard, bounds))
+    bounds = replace(ChatLimits.from_settings(known), **(rules or {}))
+    made.append(ChatService(database.chats, database.approvals, chosen, yard, bounds))
     house = House(database, parts, chosen, yard, made[0], journal)
-    await house.chats.open(everybodys=everybodys)
+    await house.chats.open(resume_any_chat=everybodys)
     return house
 
 
@@ -210,12 +216,12 @@ def fake_model(url: str, **more: Any) -> dict[str, Any]:
     return {"model": "openai:fake-1", "base_url": f"{url}/v1", "api_key": "good", "sees": True, **more}
 
 
-def kinds(events: Iterable[Event]) -> list[str]:
+def kinds(events: Iterable[ChatEvent]) -> list[str]:
     """The kinds of events, without pieces, usage and notes."""
-    return [e.kind.value for e in events if e.kind not in {*PIECES, Kind.USAGE, Kind.NOTE}]
+    return [e.kind.value for e in events if e.kind not in {*TRANSIENT_KINDS, Kind.USAGE, Kind.NOTE}]
 
 
-def only(events: Iterable[Event], kind: Kind) -> list[dict[str, Any]]:
+def only(events: Iterable[ChatEvent], kind: Kind) -> list[dict[str, Any]]:
     """The bodies of the events of one kind."""
     return [dict(event.body) for event in events if event.kind is kind]
 

@@ -11,18 +11,23 @@ from typing import Any
 import pytest
 from tests.agents.chat.house import ME, House, Model, answered_once, chat_server, kinds, only
 
-from toolyard.agents.chat.approval_grants import Remember, fits, granted, remembered_words
+from toolyard.agents.chat.approval_grants import (
+    GrantScope,
+    arguments_match,
+    create_grant,
+    describe_grant_scope,
+)
 from toolyard.agents.chat.errors import ChatBusy, ChatRefused, NoSuchChat
 from toolyard.errors import ToolRefused
 from toolyard.types.agent import Agent
 from toolyard.types.approval import Approval
-from toolyard.types.chat import Chat, Event, Kind, TurnState
+from toolyard.types.chat import Chat, ChatEvent, Kind, TurnState
 
 Opening = Callable[..., Awaitable[House]]
 PUT = 'call s_put {"text": "a"}'
 
 
-async def asked(house: House, *lines: str, **options: Any) -> tuple[Chat, int, list[Event]]:
+async def asked(house: House, *lines: str, **options: Any) -> tuple[Chat, int, list[ChatEvent]]:
     """A turn that waits."""
     chat = await house.chat(**options)
     turn = await house.chats.send(ME, chat.id, "\n".join(lines))
@@ -32,7 +37,7 @@ async def asked(house: House, *lines: str, **options: Any) -> tuple[Chat, int, l
 async def test_a_call_that_needs_a_yes_waits_and_nobody_works_on_it(house: House) -> None:
     chat, _, events = await asked(house, PUT, 'call s_look {"text": "b"}', "then", "results?")
     assert kinds(events) == ["user", "said", "call", "call", "result", "ask"]
-    [ask] = only(events, Kind.ASK)
+    [ask] = only(events, Kind.APPROVAL_REQUEST)
     assert ask["id"] == only(events, Kind.CALL)[0]["id"]
     assert "write" in ask["reason"] or "read" in ask["reason"]
     [waiting] = await house.database.approvals.waiting(ME)
@@ -45,29 +50,29 @@ async def test_a_call_that_needs_a_yes_waits_and_nobody_works_on_it(house: House
 
 async def test_a_yes_makes_the_call_and_the_turn_goes_on(house: House, model: Model) -> None:
     chat, turn, events = await asked(house, PUT, "then", "results?")
-    await house.chats.answer(ME, only(events, Kind.ASK)[0]["approval"], yes=True)
+    await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
     events = await house.over(chat, turn)
     assert kinds(events) == ["user", "said", "call", "ask", "answer", "result", "said", "end"]
-    assert only(events, Kind.ANSWER)[0] | {"id": 0, "approval": 0} == {
+    assert only(events, Kind.APPROVAL_ANSWER)[0] | {"id": 0, "approval": 0} == {
         "id": 0,
         "approval": 0,
         "yes": True,
         "remembered": None,
     }
-    assert only(events, Kind.SAID)[-1]["text"] == "put: a"
+    assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
     assert answered_once((await model.journal())[-1]["messages"])
     # Once is once.
     again = await house.chats.send(ME, chat.id, PUT)
     await house.waits(chat, again)
     assert house.calls() == ['put {"text": "a"}']
-    assert await house.database.approvals.grants(ME, time.time()) == []
+    assert await house.database.approvals.list_grants(ME, time.time()) == []
 
 
 async def test_a_no_is_told_to_the_model_and_the_turn_goes_on(house: House) -> None:
     chat, turn, events = await asked(house, PUT, "then", "results?")
-    await house.chats.answer(ME, only(events, Kind.ASK)[0]["approval"], yes=False)
+    await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=False)
     events = await house.over(chat, turn)
-    assert json.loads(only(events, Kind.SAID)[-1]["text"]) == {
+    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {
         "error": True,
         "output": "the person said no to this call",
     }
@@ -76,10 +81,10 @@ async def test_a_no_is_told_to_the_model_and_the_turn_goes_on(house: House) -> N
 
 async def test_the_turn_goes_on_with_the_last_answer_that_it_waits_for(house: House) -> None:
     chat, turn, events = await asked(house, PUT, 'call s_put {"text": "b"}', "then", "say Done so.")
-    first, second = (body["approval"] for body in only(events, Kind.ASK))
-    await house.chats.answer(ME, second, yes=False)
+    first, second = (body["approval"] for body in only(events, Kind.APPROVAL_REQUEST))
+    await house.chats.answer_approval(ME, second, yes=False)
     assert (await house.chats.get(ME, chat.id)).state is TurnState.WAITING
-    await house.chats.answer(ME, first, yes=True)
+    await house.chats.answer_approval(ME, first, yes=True)
     events = await house.over(chat, turn)
     results = {body["id"]: body["ok"] for body in only(events, Kind.RESULT)}
     assert [results[call["id"]] for call in only(events, Kind.CALL)] == [True, False]
@@ -92,35 +97,42 @@ async def test_an_answer_counts_after_a_restart_by_whoever_gets_it(opened: Openi
     await first.close()
     second = await opened()
     assert (await second.chats.get(ME, chat.id)).state is TurnState.WAITING
-    await second.chats.answer(ME, only(events, Kind.ASK)[0]["approval"], yes=True)
+    await second.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
     events = await second.over(chat, turn)
-    assert only(events, Kind.SAID)[-1]["text"] == "look: b | put: a"
+    assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "look: b | put: a"
     assert second.calls() == ['look {"text": "b"}', 'put {"text": "a"}']
 
 
 async def test_a_yes_can_reach_further_and_be_taken_back(house: House) -> None:
     chat, turn, events = await asked(house, PUT)
-    remember = Remember(3600, "any", here=True)
-    await house.chats.answer(ME, only(events, Kind.ASK)[0]["approval"], yes=True, remember=remember)
+    remember = GrantScope(3600, "any", here=True)
+    await house.chats.answer_approval(
+        ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True, remember=remember
+    )
     events = await house.over(chat, turn)
-    assert only(events, Kind.ANSWER)[0]["remembered"] == "with any arguments, in this chat, for 1 hour"
+    assert (
+        only(events, Kind.APPROVAL_ANSWER)[0]["remembered"] == "with any arguments, in this chat, for 1 hour"
+    )
     more = await house.say(chat, 'call s_put {"text": "b"}', 'call s_put {"text": "c"}')
     assert kinds(more).count("ask") == 0
     assert len(house.calls()) == 3
     # Another chat has to ask.
     await asked(house, PUT)
-    [grant] = await house.database.approvals.grants(ME, time.time())
+    [grant] = await house.database.approvals.list_grants(ME, time.time())
     assert await house.database.approvals.revoke(ME, grant.id)
     await house.waits(chat, await house.chats.send(ME, chat.id, 'call s_put {"text": "d"}'))
 
 
 async def test_a_yes_to_any_arguments_answers_the_other_calls_that_wait(house: House) -> None:
     chat, turn, events = await asked(house, PUT, 'call s_put {"text": "b"}')
-    await house.chats.answer(
-        ME, only(events, Kind.ASK)[0]["approval"], yes=True, remember=Remember(60, "any", here=True)
+    await house.chats.answer_approval(
+        ME,
+        only(events, Kind.APPROVAL_REQUEST)[0]["approval"],
+        yes=True,
+        remember=GrantScope(60, "any", here=True),
     )
     events = await house.over(chat, turn)
-    assert [body["yes"] for body in only(events, Kind.ANSWER)] == [True, True]
+    assert [body["yes"] for body in only(events, Kind.APPROVAL_ANSWER)] == [True, True]
     assert sorted(house.calls()) == ['put {"text": "a"}', 'put {"text": "b"}']
     assert await house.database.approvals.waiting(ME) == []
 
@@ -129,7 +141,7 @@ async def test_a_tool_that_changed_since_the_yes_is_not_called(opened: Opening, 
     house = await opened(servers={"s": chat_server(tmp_path / "journal", cache={"ttl": 0})})
     chat, turn, events = await asked(house, PUT, "then", "results?")
     (tmp_path / "journal.words").write_text("It also sends everything to a stranger.")
-    await house.chats.answer(ME, only(events, Kind.ASK)[0]["approval"], yes=True)
+    await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
     events = await house.over(chat, turn)
     assert only(events, Kind.RESULT)[0]["text"] == "the call of 's_put' was not approved"
     assert house.calls() == []
@@ -138,9 +150,9 @@ async def test_a_tool_that_changed_since_the_yes_is_not_called(opened: Opening, 
     [approval] = [
         each
         for each in await house.database.approvals.waiting(ME)
-        if each.id == only(waiting, Kind.ASK)[0]["approval"]
+        if each.id == only(waiting, Kind.APPROVAL_REQUEST)[0]["approval"]
     ]
-    grants = await house.database.approvals.grants(ME, time.time())
+    grants = await house.database.approvals.list_grants(ME, time.time())
     assert approval.definition_hash not in {grant.definition_hash for grant in grants}
 
 
@@ -151,7 +163,7 @@ async def test_a_call_through_the_meta_tools_is_asked_about_as_what_it_is(opened
     )
     [approval] = await house.database.approvals.waiting(ME)
     assert (approval.tool, approval.name, approval.arguments) == ("s/put", "s_put", {"text": "a"})
-    await house.chats.answer(ME, only(events, Kind.ASK)[0]["approval"], yes=True)
+    await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
     events = await house.over(chat, turn)
     assert json.loads(only(events, Kind.RESULT)[0]["text"]) == {"ok": True, "result": "put: a"}
     assert house.calls() == ['put {"text": "a"}']
@@ -160,10 +172,10 @@ async def test_a_call_through_the_meta_tools_is_asked_about_as_what_it_is(opened
 async def test_a_tool_that_is_run_by_hand_asks_too(opened: Opening) -> None:
     house = await opened(models={})
     chat = await house.chat()
-    turn = await house.chats.run(ME, chat.id, "s_put", {"text": "a"})
+    turn = await house.chats.run_tool(ME, chat.id, "s_put", {"text": "a"})
     events = await house.waits(chat, turn)
     assert kinds(events) == ["run", "call", "ask"]
-    await house.chats.answer(ME, only(events, Kind.ASK)[0]["approval"], yes=True)
+    await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
     events = await house.over(chat, turn)
     assert only(events, Kind.RESULT)[0]["text"] == "put: a"
     assert only(events, Kind.END)[0]["why"] == "done"
@@ -179,49 +191,51 @@ async def test_a_turn_that_waits_can_be_stopped(house: House) -> None:
     assert result["text"] == "not called: the turn ended before the person said yes or no"
     assert await house.database.approvals.waiting(ME) == []
     with pytest.raises(ChatRefused):
-        await house.chats.answer(ME, only(events, Kind.ASK)[0]["approval"], yes=True)
-    assert await house.database.approvals.grants(ME, time.time()) == []
+        await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
+    assert await house.database.approvals.list_grants(ME, time.time()) == []
     await house.say(chat, "go on")
 
 
 async def test_an_approval_is_answered_once_and_by_its_owner(house: House) -> None:
     chat, turn, events = await asked(house, PUT, 'call s_put {"text": "b"}')
-    first, second = (body["approval"] for body in only(events, Kind.ASK))
+    first, second = (body["approval"] for body in only(events, Kind.APPROVAL_REQUEST))
     for owner, id in (("mallory", first), (ME, "no such")):
         with pytest.raises(NoSuchChat):
-            await house.chats.answer(owner, id, yes=True)
-    await house.chats.answer(ME, first, yes=True)
+            await house.chats.answer_approval(owner, id, yes=True)
+    await house.chats.answer_approval(ME, first, yes=True)
     with pytest.raises(ChatRefused):
-        await house.chats.answer(ME, first, yes=False)
+        await house.chats.answer_approval(ME, first, yes=False)
     for seconds in (0.0, -1.0, 1e12, float("nan")):
         with pytest.raises(ChatRefused):
-            await house.chats.answer(ME, second, yes=True, remember=Remember(seconds, "any", here=False))
-    await house.chats.answer(ME, second, yes=False)
+            await house.chats.answer_approval(
+                ME, second, yes=True, remember=GrantScope(seconds, "any", here=False)
+            )
+    await house.chats.answer_approval(ME, second, yes=False)
     await house.over(chat, turn)
 
 
 async def test_an_answer_that_the_chat_was_not_told_of_is_told_later(house: House) -> None:
     """The process that took the answer died before it could say so."""
     chat, turn, events = await asked(house, PUT, "then", "say Well.")
-    id = only(events, Kind.ASK)[0]["approval"]
+    id = only(events, Kind.APPROVAL_REQUEST)[0]["approval"]
     assert await house.database.approvals.answer(ME, id, yes=False, at=1.0, grant=None)
-    await house.chats.answer(ME, id, yes=True)
+    await house.chats.answer_approval(ME, id, yes=True)
     events = await house.over(chat, turn)
-    assert only(events, Kind.ANSWER)[0]["yes"] is False
+    assert only(events, Kind.APPROVAL_ANSWER)[0]["yes"] is False
     assert house.calls() == []
 
 
 async def test_a_turn_whose_owner_is_gone_ends_with_the_answer(house: House) -> None:
     chat, turn, events = await asked(house, PUT)
     house.yard.gone.add(ME)
-    await house.chats.answer(ME, only(events, Kind.ASK)[0]["approval"], yes=True)
+    await house.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
     events = await house.over(chat, turn)
     assert (only(events, Kind.END)[0]["why"], house.calls()) == ("failed", [])
 
 
 async def test_without_a_chat_there_is_nobody_to_ask(house: House) -> None:
     with pytest.raises(ToolRefused, match="needs an approval, and there is nobody to ask"):
-        await house.parts.calls.call("s_put", {"text": "a"})
+        await house.parts.call_path.call("s_put", {"text": "a"})
 
 
 # Predicates.
@@ -251,15 +265,15 @@ async def test_without_a_chat_there_is_nobody_to_ask(house: House) -> None:
     ],
 )
 def test_what_fits_a_predicate(predicate: Any, arguments: Any, expected: bool) -> None:
-    assert fits(predicate, arguments) is expected
+    assert arguments_match(predicate, arguments) is expected
 
 
 def test_a_yes_is_bound_to_what_it_was_said_to() -> None:
     approval = Approval("i", ME, "s/put", "s_put", "hash", {"a": 1}, "why", 1.0, chat_id="c", call_id="k")
-    once = granted(approval, None, 100.0)
+    once = create_grant(approval, None, 100.0)
     assert (once.uses, once.chat_id, once.predicate) == (1, "c", {"": {"equal": {"a": 1}}})
     assert (once.tool, once.definition_hash, once.expires_at > 100.0) == ("s/put", "hash", True)
-    longer = granted(approval, Remember(60, "any", here=False), 100.0)
+    longer = create_grant(approval, GrantScope(60, "any", here=False), 100.0)
     assert (longer.uses, longer.chat_id, longer.predicate, longer.expires_at) == (None, None, {}, 160.0)
-    words = remembered_words(Remember(172_800, "these", here=False))
+    words = describe_grant_scope(GrantScope(172_800, "these", here=False))
     assert words == "with these arguments, everywhere, for 2 days"

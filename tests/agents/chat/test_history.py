@@ -27,61 +27,72 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from toolyard.agents.chat.model_history import Senses, joined, messages_of, said_event, sendable, usage_event
-from toolyard.agents.chat.result_event import failure_event, read_kept, result_event
-from toolyard.agents.chat.turn_end import Ended, closing
-from toolyard.agents.chat.turn_snapshot import Standing
-from toolyard.types.chat import Ending, Event, Kind, NewEvent
+from toolyard.agents.chat.model_history import (
+    InputModalities,
+    build_messages,
+    merge_messages,
+    model_message_event,
+    normalize_response,
+    usage_event,
+)
+from toolyard.agents.chat.result_event import failure_event, read_full_result, result_event
+from toolyard.agents.chat.turn_end import TurnEnd, build_closing_events
+from toolyard.agents.chat.turn_snapshot import TurnSnapshot
+from toolyard.types.chat import ChatEvent, Kind, NewChatEvent, TurnOutcome
 from toolyard.types.result import Media, Result
 
 IDS = st.sampled_from(["a", "b", "c", "d"])
 TEXTS = st.text(max_size=8)
 
 
-def written(news: Iterable[NewEvent]) -> tuple[list[Event], dict[int, bytes]]:
+def written(news: Iterable[NewChatEvent]) -> tuple[list[ChatEvent], dict[int, bytes]]:
     """Events as a store would number them, and what was kept aside."""
-    events: list[Event] = []
+    events: list[ChatEvent] = []
     kept: dict[int, bytes] = {}
     turn = 0
     for seq, new in enumerate(news, 1):
         turn = seq if new.kind in (Kind.USER, Kind.RUN) or not turn else turn
-        events.append(Event("c", seq, turn, new.kind, float(seq), new.body, new.part, bool(new.kept)))
+        events.append(ChatEvent("c", seq, turn, new.kind, float(seq), new.body, new.part, bool(new.kept)))
         if new.kept:
             kept[seq] = new.kept
     return events, kept
 
 
-def said(text: str, *calls: ToolCallPart, part: str = "step-1") -> NewEvent:
-    return said_event(ModelResponse([TextPart(text), *calls] if text else list(calls)), part)
+def said(text: str, *calls: ToolCallPart, part: str = "step-1") -> NewChatEvent:
+    return model_message_event(ModelResponse([TextPart(text), *calls] if text else list(calls)), part)
 
 
-def call(id: str, name: str = "s_look") -> NewEvent:
-    return NewEvent(Kind.CALL, {"id": id, "name": name, "tool": "s/look", "arguments": {}})
+def call(id: str, name: str = "s_look") -> NewChatEvent:
+    return NewChatEvent(Kind.CALL, {"id": id, "name": name, "tool": "s/look", "arguments": {}})
 
 
-def user(text: str, again: int | None = None) -> NewEvent:
-    return NewEvent(Kind.USER, {"text": text, "model": None, "agent": None, "again": again})
+def user(text: str, again: int | None = None) -> NewChatEvent:
+    return NewChatEvent(Kind.USER, {"text": text, "model": None, "agent": None, "again": again})
 
 
 NEWS = st.lists(
     st.one_of(
         st.builds(user, TEXTS, st.none() | st.integers(1, 12)),
-        st.builds(lambda: NewEvent(Kind.RUN, {"name": "x", "arguments": {}})),
+        st.builds(lambda: NewChatEvent(Kind.RUN, {"name": "x", "arguments": {}})),
         st.builds(
             lambda text, ids: said(text, *(ToolCallPart("s_look", "{}", id) for id in ids)),
             TEXTS,
             st.lists(IDS, max_size=4),
         ),
-        st.builds(lambda text: NewEvent(Kind.SAID, {"text": text, "calls": 0}), TEXTS),
-        st.builds(lambda text: NewEvent(Kind.SAID, {"text": text}, kept=b"[broken"), TEXTS),
+        st.builds(lambda text: NewChatEvent(Kind.MODEL_MESSAGE, {"text": text, "calls": 0}), TEXTS),
+        st.builds(lambda text: NewChatEvent(Kind.MODEL_MESSAGE, {"text": text}, kept=b"[broken"), TEXTS),
         st.builds(call, IDS),
         st.builds(failure_event, IDS, TEXTS),
-        st.builds(lambda id: NewEvent(Kind.ASK, {"id": id, "approval": id}), IDS),
-        st.builds(lambda id, yes: NewEvent(Kind.ANSWER, {"approval": id, "yes": yes}), IDS, st.booleans()),
-        st.builds(lambda id: NewEvent(Kind.QUESTION, {"id": id}), IDS),
-        st.builds(lambda text: NewEvent(Kind.TEXT, {"delta": text}, "step-1"), TEXTS),
-        st.builds(lambda: NewEvent(Kind.NOTE, {"text": "x"})),
-        st.builds(lambda: NewEvent(Kind.END, {"why": "done"})),
+        st.builds(lambda id: NewChatEvent(Kind.APPROVAL_REQUEST, {"id": id, "approval": id}), IDS),
+        st.builds(
+            lambda id, yes: NewChatEvent(Kind.APPROVAL_ANSWER, {"approval": id, "yes": yes}),
+            IDS,
+            st.booleans(),
+        ),
+        st.builds(lambda id: NewChatEvent(Kind.QUESTION, {"id": id}), IDS),
+        st.builds(lambda text: NewChatEvent(Kind.TEXT, {"delta": text}, "step-1"), TEXTS),
+        st.builds(lambda: NewChatEvent(Kind.NOTE, {"text": "x"})),
+        st.builds(lambda: NewChatEvent(Kind.END, {"why": "done"})),
     ),
     max_size=30,
 )
@@ -106,67 +117,78 @@ def check(messages: Sequence[ModelMessage]) -> None:
 
 
 @given(NEWS)
-def test_whatever_happened_every_call_has_exactly_one_result(news: list[NewEvent]) -> None:
+def test_whatever_happened_every_call_has_exactly_one_result(news: list[NewChatEvent]) -> None:
     events, kept = written(news)
-    messages = messages_of(events, kept)
+    messages = build_messages(events, kept)
     check(messages)
     # A turn that goes on is added to those before it.
     last = events[-1].turn if events else 0
-    before = messages_of([e for e in events if e.turn != last], kept)
-    check(joined(before, messages_of([e for e in events if e.turn == last], {})))
+    before = build_messages([e for e in events if e.turn != last], kept)
+    check(merge_messages(before, build_messages([e for e in events if e.turn == last], {})))
 
 
-@given(NEWS, st.sampled_from(list(Ending)))
-def test_a_turn_that_is_closed_lacks_nothing(news: list[NewEvent], why: Ending) -> None:
+@given(NEWS, st.sampled_from(list(TurnOutcome)))
+def test_a_turn_that_is_closed_lacks_nothing(news: list[NewChatEvent], why: TurnOutcome) -> None:
     events, _ = written(news)
     for turn in {event.turn for event in events}:
         mine = [event for event in events if event.turn == turn]
-        more = closing(mine, Ended(why, "error", "hint"), 99.0)
+        more = build_closing_events(mine, TurnEnd(why, "error", "hint"), 99.0)
         if any(event.kind is Kind.END for event in mine):
             assert more == []
             continue
         assert more[-1].kind is Kind.END
         assert [each.kind for each in more].count(Kind.END) == 1
-        after, _ = written([NewEvent(e.kind, dict(e.body), e.part) for e in mine] + more)
-        standing = Standing.of(Event("c", e.seq, turn, e.kind, e.at, e.body, e.part) for e in after)
-        assert (standing.calls, standing.questions, dict(standing.pieces)) == ((), (), {})
-        assert standing.ended
+        after, _ = written([NewChatEvent(e.kind, dict(e.body), e.part) for e in mine] + more)
+        standing = TurnSnapshot.from_events(
+            ChatEvent("c", e.seq, turn, e.kind, e.at, e.body, e.part) for e in after
+        )
+        assert (standing.open_calls, standing.open_question_ids, dict(standing.partial_answers)) == (
+            (),
+            (),
+            {},
+        )
+        assert standing.is_ended
 
 
 def test_a_turn_that_was_run_again_is_told_once() -> None:
     events, kept = written([user("a"), said("one"), user("a", again=1), said("two"), user("b")])
-    assert [part.content for m in messages_of(events, kept) for part in m.parts] == ["a", "two", "b"]
+    assert [part.content for m in build_messages(events, kept) for part in m.parts] == ["a", "two", "b"]
     events, kept = written([user("a"), said("one"), user("a", again=1), said("two"), user("a", again=3)])
-    assert [part.content for m in messages_of(events, kept) for part in m.parts] == ["a"]
-    assert messages_of(events[:2], kept, again=1) == []
+    assert [part.content for m in build_messages(events, kept) for part in m.parts] == ["a"]
+    assert build_messages(events[:2], kept, repeated_turn=1) == []
 
 
 def test_tools_that_the_person_ran_are_not_told() -> None:
-    run = NewEvent(Kind.RUN, {"name": "s_look", "arguments": {}})
+    run = NewChatEvent(Kind.RUN, {"name": "s_look", "arguments": {}})
     events, kept = written([run, call("x"), failure_event("x", "no"), user("a")])
-    assert [part.content for m in messages_of(events, kept) for part in m.parts] == ["a"]
+    assert [part.content for m in build_messages(events, kept) for part in m.parts] == ["a"]
 
 
 def picture(size: int = 3, mime: str = "image/png") -> Media:
     return Media("image", mime, base64.b64encode(b"png").decode(), size)
 
 
-def returned(result: Result, *, ok: bool = True, senses: Senses = Senses(), name: str = "s_look") -> Any:  # noqa: B008
+TEXT_ONLY = InputModalities()
+
+
+def returned(
+    result: Result, *, ok: bool = True, senses: InputModalities = TEXT_ONLY, name: str = "s_look"
+) -> Any:
     """What a model gets of a result."""
     tool = {"id": "x", "name": name, "tool": f"toolyard/{name}", "arguments": {}}
     events, kept = written(
         [
             user("a"),
             said("", ToolCallPart(name, "{}", "x")),
-            NewEvent(Kind.CALL, tool),
+            NewChatEvent(Kind.CALL, tool),
             result_event("x", result, ok=ok, seconds=1.0),
         ]
     )
-    return messages_of(events, kept, senses)[-1].parts[0].content
+    return build_messages(events, kept, senses)[-1].parts[0].content
 
 
 def test_what_a_model_gets_of_a_result() -> None:
-    sees = Senses(sees=True)
+    sees = InputModalities(images=True)
     assert returned(Result(None, "text")) == "text"
     assert returned(Result(None, "x" * 9_000)) == "x" * 9_000
     assert returned(Result(None, "no", is_error=True), ok=False) == {"error": True, "output": "no"}
@@ -181,7 +203,7 @@ def test_what_a_model_gets_of_a_result() -> None:
     seen = returned(Result(None, "here", blocks=(picture(),)), senses=sees)
     assert seen == ["here", BinaryContent(b"png", media_type="image/png")]
     for media, senses in (
-        (picture(), Senses()),
+        (picture(), InputModalities()),
         (picture(6_000_000), sees),
         (picture(mime="image/tiff"), sees),
     ):
@@ -202,16 +224,16 @@ def test_an_answer_comes_back_as_the_provider_wants_it() -> None:
         provider_name="anthropic",
         usage=RequestUsage(input_tokens=7, output_tokens=3, cache_read_tokens=2),
     )
-    event = said_event(response, "step-1")
+    event = model_message_event(response, "step-1")
     assert event.body == {"text": "Look:", "reasoning": "hm", "model": "m-1", "calls": 1}
     assert ModelMessagesTypeAdapter.validate_json(event.kept) == [response]
     events, kept = written([user("a"), event])
-    assert messages_of(events, kept)[1] == response
+    assert build_messages(events, kept)[1] == response
     # Of an answer that is text alone, the text says it all.
     plain = ModelResponse([TextPart("a"), TextPart("b")])
-    events, kept = written([user("a"), said_event(plain, "step-1")])
+    events, kept = written([user("a"), model_message_event(plain, "step-1")])
     assert kept == {}
-    assert messages_of(events, kept)[1].parts == [TextPart(plain.text or "")]
+    assert build_messages(events, kept)[1].parts == [TextPart(plain.text or "")]
     assert usage_event(response, Decimal("0.5")).body == {"input": 7, "output": 3, "cached": 2, "cost": 0.5}
 
 
@@ -219,18 +241,18 @@ def test_every_call_gets_an_id_of_its_own() -> None:
     calls = [
         ToolCallPart("t", "{}", id) for id in ("a", "a", "", "used", '"><script>', "x" * 200, "fine|fc_1")
     ]
-    made = [part.tool_call_id for part in sendable(ModelResponse(calls), {"used"}, 100).tool_calls]
+    made = [part.tool_call_id for part in normalize_response(ModelResponse(calls), {"used"}, 100).tool_calls]
     assert (made[0], made[-1]) == ("a", "fine|fc_1")
     assert len(set(made)) == 7
     assert all(each.startswith("call_") for each in made[1:6])
-    assert len(sendable(ModelResponse(calls), set(), 3).tool_calls) == 3
+    assert len(normalize_response(ModelResponse(calls), set(), 3).tool_calls) == 3
 
 
 def test_answers_that_cannot_be_stored_are_made_fit() -> None:
-    response = sendable(
+    response = normalize_response(
         ModelResponse([TextPart("a\0\ud800"), ToolCallPart("t\0", '{"a": "\ud800"}', "x")]), (), 9
     )
-    event = said_event(response, "p")
+    event = model_message_event(response, "p")
     assert event.body["text"] == "a\ufffd?"
     orjson.dumps(event.body)
     assert ModelMessagesTypeAdapter.validate_json(event.kept)
@@ -240,15 +262,15 @@ def test_answers_that_cannot_be_stored_are_made_fit() -> None:
     "arguments", [{"a": "\ud800"}, {"a": 10**30}, [1], 5], ids=["half", "huge", "list", "5"]
 )
 def test_a_call_is_kept_whatever_a_server_sends_as_its_arguments(arguments: Any) -> None:
-    response = sendable(ModelResponse([ToolCallPart("t", arguments, "x")]), (), 9)
-    events, kept = written([user("a"), said_event(response, "p")])
-    [call] = messages_of(events, kept)[1].parts
+    response = normalize_response(ModelResponse([ToolCallPart("t", arguments, "x")]), (), 9)
+    events, kept = written([user("a"), model_message_event(response, "p")])
+    [call] = build_messages(events, kept)[1].parts
     assert (type(call), call.part_kind) == (ToolCallPart, "tool-call")
 
 
 def test_names_and_ids_may_be_of_any_type() -> None:
     number: Any = 5
-    [call] = sendable(ModelResponse([ToolCallPart(number, "{}", number)]), (), 9).tool_calls
+    [call] = normalize_response(ModelResponse([ToolCallPart(number, "{}", number)]), (), 9).tool_calls
     assert (call.tool_name, call.tool_call_id) == ("5", "5")
 
 
@@ -263,12 +285,12 @@ def test_a_result_that_is_short_is_kept_in_its_event_alone() -> None:
     long = result_event("x", Result(None, "y" * 5_000, blocks=(picture(),)), ok=True, seconds=1)
     assert (len(long.body["text"]), long.body["length"]) == (4_000, 5_000)
     assert long.body["media"] == [{"kind": "image", "mime": "image/png", "size": 3}]
-    whole = read_kept(long.body, long.kept)
+    whole = read_full_result(long.body, long.kept)
     assert (whole.text, whole.media) == ("y" * 5_000, (picture(),))
 
 
 def test_a_message_of_the_person_is_told_as_it_is() -> None:
     events, kept = written([user("  a\n")])
-    [message] = messages_of(events, kept)
+    [message] = build_messages(events, kept)
     assert [type(part) for part in message.parts] == [UserPromptPart]
     assert message.parts[0].content == "  a\n"

@@ -15,19 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.agents.chat.house import KEY, ME
 
-from toolyard.agents.chat.chat_settings import ChatRules
+from toolyard.agents.chat.chat_settings import ChatLimits
 from toolyard.agents.chat.errors import NotHeld
-from toolyard.agents.chat.event_writer import Scribe
+from toolyard.agents.chat.event_writer import EventWriter
 from toolyard.agents.chat.result_event import failure_event
-from toolyard.agents.chat.sanitize import as_object, clean, fits_in_json
-from toolyard.agents.chat.turn_limits import may_ask, refusals, repeated
-from toolyard.agents.chat.turn_log import read_chat
-from toolyard.agents.chat.turn_snapshot import OpenCall, Standing, call_key
+from toolyard.agents.chat.sanitize import is_storable_json, parse_tool_arguments, sanitize_text
+from toolyard.agents.chat.turn_limits import find_reached_limit, find_refused_calls, find_repeated_call
+from toolyard.agents.chat.turn_log import read_chat_events
+from toolyard.agents.chat.turn_snapshot import OpenCall, TurnSnapshot, call_key
 from toolyard.config import load_settings
 from toolyard.store import Database
-from toolyard.types.chat import Chat, Event, Kind, NewEvent, TurnState
+from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState
 
-RULES = ChatRules()
+RULES = ChatLimits()
 
 # Guards.
 
@@ -37,39 +37,42 @@ def calls(*arguments: Any) -> list[OpenCall]:
 
 
 def test_the_model_may_be_asked_until_a_limit_is_reached() -> None:
-    rules = ChatRules(max_steps=3, token_budget=100)
-    assert may_ask(Standing(steps=2, tokens=99), rules, None) is None
-    assert may_ask(Standing(steps=3), rules, None) is not None
-    assert may_ask(Standing(steps=3), rules, 4) is None
-    assert may_ask(Standing(steps=1), rules, 1) is not None
-    assert may_ask(Standing(tokens=100), rules, None) is not None
+    rules = ChatLimits(max_steps=3, token_budget=100)
+    assert find_reached_limit(TurnSnapshot(steps=2, tokens=99), rules, None) is None
+    assert find_reached_limit(TurnSnapshot(steps=3), rules, None) is not None
+    assert find_reached_limit(TurnSnapshot(steps=3), rules, 4) is None
+    assert find_reached_limit(TurnSnapshot(steps=1), rules, 1) is not None
+    assert find_reached_limit(TurnSnapshot(tokens=100), rules, None) is not None
 
 
 def test_the_third_time_is_refused_whether_in_one_answer_or_in_three() -> None:
     made = Counter({call_key("t", {"a": 1}): 2})
-    assert list(refusals(calls({"a": 1}, {"a": 2}), made, RULES)) == ["c0"]
-    assert list(refusals(calls(*[{"a": 1, "b": 2}] * 5), Counter(), RULES)) == ["c2", "c3", "c4"]
-    assert list(refusals(calls({"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1, "b": 2}), Counter(), RULES)) == [
-        "c2"
-    ]
-    assert refusals(calls({"a": 1}, {"a": True}, {"a": "1"}), Counter(), RULES) == {}
+    assert list(find_refused_calls(calls({"a": 1}, {"a": 2}), made, RULES)) == ["c0"]
+    assert list(find_refused_calls(calls(*[{"a": 1, "b": 2}] * 5), Counter(), RULES)) == ["c2", "c3", "c4"]
+    assert list(
+        find_refused_calls(calls({"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1, "b": 2}), Counter(), RULES)
+    ) == ["c2"]
+    assert find_refused_calls(calls({"a": 1}, {"a": True}, {"a": "1"}), Counter(), RULES) == {}
 
 
 def test_who_asks_again_after_being_refused_has_reached_a_limit() -> None:
     key = call_key("t", {"a": 1})
-    assert repeated(Standing(calls=tuple(calls({"a": 1})), made=Counter({key: 2}))) is None
-    assert repeated(Standing(calls=tuple(calls({"a": 2})), made=Counter({key: 3}))) is None
-    assert repeated(Standing(calls=tuple(calls({"a": 1})), made=Counter({key: 3}))) is not None
+    assert find_repeated_call(TurnSnapshot(open_calls=tuple(calls({"a": 1})), made=Counter({key: 2}))) is None
+    assert find_repeated_call(TurnSnapshot(open_calls=tuple(calls({"a": 2})), made=Counter({key: 3}))) is None
+    assert (
+        find_repeated_call(TurnSnapshot(open_calls=tuple(calls({"a": 1})), made=Counter({key: 3})))
+        is not None
+    )
     # It was looked at before the person was asked.
     asked = replace(calls({"a": 1})[0], approval="x", yes=True)
-    assert repeated(Standing(calls=(asked,), made=Counter({key: 3}))) is None
+    assert find_repeated_call(TurnSnapshot(open_calls=(asked,), made=Counter({key: 3}))) is None
 
 
 def test_the_rules_come_from_the_settings(tmp_path: Path) -> None:
     settings = load_settings(tmp_path, env={}, overrides={"max_steps": 7, "turn_token_budget": 5_000})
-    rules = ChatRules.of(settings)
+    rules = ChatLimits.from_settings(settings)
     assert (rules.max_steps, rules.token_budget) == (7, 5_000)
-    assert ChatRules.of(load_settings(tmp_path, env={})).token_budget == 1_000_000
+    assert ChatLimits.from_settings(load_settings(tmp_path, env={})).token_budget == 1_000_000
 
 
 # What can be stored.
@@ -95,15 +98,15 @@ def test_the_rules_come_from_the_settings(tmp_path: Path) -> None:
     ],
 )
 def test_arguments_of_a_model(arguments: object, expected: object) -> None:
-    assert as_object(arguments) == expected
+    assert parse_tool_arguments(arguments) == expected
 
 
 @given(st.text())
 def test_clean_texts_can_be_stored_and_are_left_alone(text: str) -> None:
-    made = clean(text)
+    made = sanitize_text(text)
     made.encode()
     assert "\0" not in made
-    assert clean(made) == made
+    assert sanitize_text(made) == made
     assert len(made) == len(text)
     if "\0" not in text:
         assert made == text or not text.isascii()
@@ -111,44 +114,49 @@ def test_clean_texts_can_be_stored_and_are_left_alone(text: str) -> None:
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=20))
 def test_what_fits_in_json_can_be_written(value: object) -> None:
-    if fits_in_json(value):
+    if is_storable_json(value):
         json.dumps(value)
 
 
 # How far a turn is.
 
 
-def event(seq: int, kind: Kind, part: str = "", **body: Any) -> Event:
-    return Event("c", seq, 1, kind, float(seq), body, part)
+def event(seq: int, kind: Kind, part: str = "", **body: Any) -> ChatEvent:
+    return ChatEvent("c", seq, 1, kind, float(seq), body, part)
 
 
 def test_how_far_a_turn_is_stands_in_its_events() -> None:
     events = [
         event(1, Kind.USER, text="a"),
-        event(2, Kind.SAID, text="b", calls=3),
+        event(2, Kind.MODEL_MESSAGE, text="b", calls=3),
         event(3, Kind.USAGE, input=10, output=5, cached=2),
         event(4, Kind.CALL, id="x", name="t", arguments={"a": 1}),
         event(5, Kind.CALL, id="y", name="t", arguments="broken"),
         event(6, Kind.CALL, id="z", name="t", arguments={}),
         event(7, Kind.RESULT, id="x"),
-        event(8, Kind.ASK, id="y", approval="p"),
-        event(9, Kind.ASK, id="z", approval="q"),
-        event(10, Kind.ANSWER, approval="p", yes=True),
-        event(11, Kind.ANSWER, approval="p", yes=False),
+        event(8, Kind.APPROVAL_REQUEST, id="y", approval="p"),
+        event(9, Kind.APPROVAL_REQUEST, id="z", approval="q"),
+        event(10, Kind.APPROVAL_ANSWER, approval="p", yes=True),
+        event(11, Kind.APPROVAL_ANSWER, approval="p", yes=False),
         event(12, Kind.QUESTION, id="w"),
         event(13, Kind.TEXT, "step-2", delta="He"),
         event(14, Kind.REASONING, "step-2", delta="hm"),
         event(15, Kind.TEXT, "step-2", delta="y"),
     ]
-    standing = Standing.of(events)
-    assert (standing.steps, standing.tokens, standing.by_hand, standing.ended) == (1, 15, False, False)
-    assert standing.calls == (OpenCall("y", "t", "broken", "p", True), OpenCall("z", "t", {}, "q", None))
-    assert standing.unanswered == ("q",)
-    assert standing.questions == ("w",)
+    standing = TurnSnapshot.from_events(events)
+    assert (standing.steps, standing.tokens, standing.by_hand, standing.is_ended) == (1, 15, False, False)
+    assert standing.open_calls == (OpenCall("y", "t", "broken", "p", True), OpenCall("z", "t", {}, "q", None))
+    assert standing.pending_approval_ids == ("q",)
+    assert standing.open_question_ids == ("w",)
     assert standing.made == {call_key("t", {"a": 1}): 1}
-    [(part, piece)] = standing.pieces.items()
+    [(part, piece)] = standing.partial_answers.items()
     assert (part, piece.text, piece.reasoning) == ("step-2", "Hey", "hm")
-    assert Standing.of([*events, event(16, Kind.SAID, "step-2", text="Hey")]).pieces == {}
+    assert (
+        TurnSnapshot.from_events(
+            [*events, event(16, Kind.MODEL_MESSAGE, "step-2", text="Hey")]
+        ).partial_answers
+        == {}
+    )
 
 
 # How it is written down.
@@ -162,37 +170,42 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def scribe(database: Database) -> Scribe:
+async def scribe(database: Database) -> EventWriter:
     chat = Chat("c", ME, "", 1.0, 1.0)
     await database.chats.create(chat)
-    begun = [NewEvent(Kind.USER, {"text": "a"})]
+    begun = [NewChatEvent(Kind.USER, {"text": "a"})]
     assert await database.chats.claim("c", "me", TurnState.IDLE, begun, new_turn=True)
-    return Scribe(database.chats, "c", "me")
+    return EventWriter(database.chats, "c", "me")
 
 
-async def test_pieces_are_gathered_and_give_way_to_the_whole(database: Database, scribe: Scribe) -> None:
+async def test_pieces_are_gathered_and_give_way_to_the_whole(database: Database, scribe: EventWriter) -> None:
     words = [f"w{n} " for n in range(200)]
     for word in words:
-        scribe.piece(Kind.TEXT, "step-1", word)
-    found = list(await database.chats.wait("c", 1, 10))
+        scribe.add_piece(Kind.TEXT, "step-1", word)
+    found = list(await database.chats.wait_for_events("c", 1, 10))
     assert len(found) < 10
     while "".join(each.body["delta"] for each in found) != "".join(words):
-        found += await database.chats.wait("c", found[-1].seq, 10)
-    scribe.piece(Kind.TEXT, "step-1", "never written")
-    [said] = await scribe.append([NewEvent(Kind.SAID, {"text": "all"}, "step-1")])
-    assert said.kind is Kind.SAID
-    await scribe.settle()
-    assert [each.kind for each in await read_chat(database.chats, "c")] == [Kind.USER, Kind.SAID]
+        found += await database.chats.wait_for_events("c", found[-1].seq, 10)
+    scribe.add_piece(Kind.TEXT, "step-1", "never written")
+    [said] = await scribe.append([NewChatEvent(Kind.MODEL_MESSAGE, {"text": "all"}, "step-1")])
+    assert said.kind is Kind.MODEL_MESSAGE
+    await scribe.finish()
+    assert [each.kind for each in await read_chat_events(database.chats, "c")] == [
+        Kind.USER,
+        Kind.MODEL_MESSAGE,
+    ]
 
 
-async def test_what_was_gathered_is_written_before_what_follows(database: Database, scribe: Scribe) -> None:
-    scribe.piece(Kind.REASONING, "step-1", "hm")
-    scribe.piece(Kind.TEXT, "step-1", "a\0")
-    scribe.piece(Kind.TEXT, "step-1", "b")
-    written = await scribe.append([NewEvent(Kind.NOTE, {"text": "n", "hint": None})])
+async def test_what_was_gathered_is_written_before_what_follows(
+    database: Database, scribe: EventWriter
+) -> None:
+    scribe.add_piece(Kind.REASONING, "step-1", "hm")
+    scribe.add_piece(Kind.TEXT, "step-1", "a\0")
+    scribe.add_piece(Kind.TEXT, "step-1", "b")
+    written = await scribe.append([NewChatEvent(Kind.NOTE, {"text": "n", "hint": None})])
     assert [each.kind for each in written] == [Kind.NOTE]
-    await scribe.settle()
-    found = await read_chat(database.chats, "c", after=1)
+    await scribe.finish()
+    found = await read_chat_events(database.chats, "c", after=1)
     assert [(each.kind, each.body.get("delta")) for each in found] == [
         (Kind.REASONING, "hm"),
         (Kind.TEXT, "a\ufffdb"),
@@ -200,65 +213,67 @@ async def test_what_was_gathered_is_written_before_what_follows(database: Databa
     ]
 
 
-async def test_progress_is_told_rarely_and_the_newest_stays(database: Database, scribe: Scribe) -> None:
+async def test_progress_is_told_rarely_and_the_newest_stays(database: Database, scribe: EventWriter) -> None:
     for n in range(1, 101):
         scribe.progress("x", {"progress": n, "total": 100, "message": "m" * 900})
-    found: list[Event] = []
+    found: list[ChatEvent] = []
     while not found or found[-1].body["progress"] != 100:
-        found += await database.chats.wait("c", found[-1].seq if found else 1, 10)
+        found += await database.chats.wait_for_events("c", found[-1].seq if found else 1, 10)
     assert len(found) <= 3
     assert (found[-1].part, len(found[-1].body["message"])) == ("x", 500)
     scribe.progress("x", {"progress": float("nan"), "total": True, "message": 7})
     await scribe.append([failure_event("x", "over")])
-    await scribe.settle()
-    assert [each.kind for each in await read_chat(database.chats, "c", after=1)] == [Kind.RESULT]
+    await scribe.finish()
+    assert [each.kind for each in await read_chat_events(database.chats, "c", after=1)] == [Kind.RESULT]
 
 
-async def test_a_write_that_began_is_seen_through(database: Database, scribe: Scribe) -> None:
+async def test_a_write_that_began_is_seen_through(database: Database, scribe: EventWriter) -> None:
     for n in range(20):
-        writing = asyncio.ensure_future(scribe.append([NewEvent(Kind.NOTE, {"text": str(n)})]))
+        writing = asyncio.ensure_future(scribe.append([NewChatEvent(Kind.NOTE, {"text": str(n)})]))
         await asyncio.sleep(0)
         writing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await writing
-    await scribe.settle()
-    found = await read_chat(database.chats, "c", after=1)
+    await scribe.finish()
+    found = await read_chat_events(database.chats, "c", after=1)
     assert [each.body["text"] for each in found] == [str(n) for n in range(20)]
 
 
-async def test_once_it_has_settled_nothing_more_is_written(database: Database, scribe: Scribe) -> None:
+async def test_once_it_has_settled_nothing_more_is_written(database: Database, scribe: EventWriter) -> None:
     """Whoever ends the turn reads what there is and adds what is missing: nothing may come in between."""
-    began = asyncio.ensure_future(scribe.append([NewEvent(Kind.NOTE, {"text": "began"})]))
+    began = asyncio.ensure_future(scribe.append([NewChatEvent(Kind.NOTE, {"text": "began"})]))
     await asyncio.sleep(0)
-    settled = asyncio.ensure_future(scribe.settle())
+    settled = asyncio.ensure_future(scribe.finish())
     await asyncio.sleep(0)
     with pytest.raises(NotHeld):
-        await scribe.append([NewEvent(Kind.NOTE, {"text": "late"})])
+        await scribe.append([NewChatEvent(Kind.NOTE, {"text": "late"})])
     await asyncio.gather(began, settled)
-    found = await read_chat(database.chats, "c", after=1)
+    found = await read_chat_events(database.chats, "c", after=1)
     assert [each.body["text"] for each in found] == ["began"]
 
 
-async def test_who_does_not_hold_the_chat_any_more_hears_of_it(database: Database, scribe: Scribe) -> None:
+async def test_who_does_not_hold_the_chat_any_more_hears_of_it(
+    database: Database, scribe: EventWriter
+) -> None:
     assert await database.chats.take_over("c", "another", "me")
-    scribe.piece(Kind.TEXT, "step-1", "a")
+    scribe.add_piece(Kind.TEXT, "step-1", "a")
     async with asyncio.timeout(30):
         while True:
             try:
-                scribe.piece(Kind.TEXT, "step-1", "b")
+                scribe.add_piece(Kind.TEXT, "step-1", "b")
             except NotHeld:
                 break
             await asyncio.sleep(0.01)
     with pytest.raises(NotHeld):
-        await scribe.append([NewEvent(Kind.NOTE, {})])
+        await scribe.append([NewChatEvent(Kind.NOTE, {})])
     with pytest.raises(NotHeld):
-        await scribe.settle()
-    assert await read_chat(database.chats, "c", after=1) == []
+        await scribe.finish()
+    assert await read_chat_events(database.chats, "c", after=1) == []
 
 
-async def test_a_chat_is_read_page_by_page(database: Database, scribe: Scribe) -> None:
-    await scribe.append([NewEvent(Kind.NOTE, {"n": n}) for n in range(2_500)])
-    found = await read_chat(database.chats, "c")
+async def test_a_chat_is_read_page_by_page(database: Database, scribe: EventWriter) -> None:
+    await scribe.append([NewChatEvent(Kind.NOTE, {"n": n}) for n in range(2_500)])
+    found = await read_chat_events(database.chats, "c")
     assert [each.seq for each in found] == list(range(1, 2_502))
-    some = await read_chat(database.chats, "c", after=100, before=1_200)
+    some = await read_chat_events(database.chats, "c", after=100, before=1_200)
     assert [each.seq for each in some] == list(range(101, 1_200))

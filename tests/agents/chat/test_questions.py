@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 from tests.agents.chat.house import ME, SERVERS, House, Model, kinds, only
 
-from toolyard.agents.chat.elicitation_request import LONGEST_REQUEST, Sampling, elicitation
+from toolyard.agents.chat.elicitation_request import (
+    MAX_SAMPLING_REQUEST_CHARACTERS,
+    SamplingRequest,
+    parse_elicitation,
+)
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
-from toolyard.types.chat import Chat, Event, Kind
+from toolyard.types.chat import Chat, ChatEvent, Kind
 
 Opening = Callable[..., Awaitable[House]]
 
 
-async def asking(house: House, *lines: str) -> tuple[Chat, int, list[Event]]:
+async def asking(house: House, *lines: str) -> tuple[Chat, int, list[ChatEvent]]:
     """A turn in which a server asks something."""
     chat = await house.chat()
     turn = await house.chats.send(ME, chat.id, "\n".join(lines))
@@ -31,19 +35,24 @@ async def test_a_form_is_put_to_the_person_and_the_server_gets_what_they_say(hou
     assert (question["kind"], question["message"], question["server"]) == ("form", "Who are you?", "s")
     assert question["schema"]["required"] == ["name"]
     assert question["call"] == only(events, Kind.CALL)[0]["id"]
-    await house.chats.respond(ME, chat.id, question["id"], "accept", {"name": "Ann"})
+    await house.chats.answer_question(ME, chat.id, question["id"], "accept", {"name": "Ann"})
     events = await house.over(chat, turn)
-    assert json.loads(only(events, Kind.SAID)[-1]["text"]) == {"action": "accept", "content": {"name": "Ann"}}
+    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {
+        "action": "accept",
+        "content": {"name": "Ann"},
+    }
     # The page learns that it was answered, and not what.
-    assert only(events, Kind.ANSWERED) == [{"id": question["id"], "action": "accept"}]
+    assert only(events, Kind.QUESTION_ANSWER) == [{"id": question["id"], "action": "accept"}]
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 async def test_a_form_can_be_declined(house: House, action: str) -> None:
     chat, turn, events = await asking(house, "call s_ask {}", "then", "results?")
-    await house.chats.respond(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], action, {"name": "Ann"})
+    await house.chats.answer_question(
+        ME, chat.id, only(events, Kind.QUESTION)[0]["id"], action, {"name": "Ann"}
+    )
     events = await house.over(chat, turn)
-    assert json.loads(only(events, Kind.SAID)[-1]["text"]) == {"action": action}
+    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": action}
 
 
 async def test_a_person_can_be_sent_to_a_page_and_nowhere_else(house: House) -> None:
@@ -52,28 +61,30 @@ async def test_a_person_can_be_sent_to_a_page_and_nowhere_else(house: House) -> 
     )
     [question] = only(events, Kind.QUESTION)
     assert (question["kind"], question["url"]) == ("url", "https://example.com/x")
-    await house.chats.respond(ME, chat.id, question["id"], "accept", None)
+    await house.chats.answer_question(ME, chat.id, question["id"], "accept", None)
     events = await house.over(chat, turn)
-    assert json.loads(only(events, Kind.SAID)[-1]["text"]) == {"action": "accept"}
+    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "accept"}
     events = await house.say(chat, 'call s_ask {"url": "javascript:alert(1)"}', "then", "results?")
-    assert json.loads(only(events, Kind.SAID)[-1]["text"]) == {"action": "cancel"}
+    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "cancel"}
     assert not only(events, Kind.QUESTION)
 
 
 async def test_an_answer_given_elsewhere_arrives(opened: Opening) -> None:
     here, there = await opened(), await opened()
     chat, turn, events = await asking(here, "call s_ask {}", "then", "results?")
-    await there.chats.respond(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", {"name": "Bo"})
+    await there.chats.answer_question(
+        ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", {"name": "Bo"}
+    )
     events = await here.over(chat, turn)
-    assert '"Bo"' in only(events, Kind.SAID)[-1]["text"]
+    assert '"Bo"' in only(events, Kind.MODEL_MESSAGE)[-1]["text"]
 
 
 async def test_a_question_that_nobody_answers_is_cancelled(opened: Opening) -> None:
     house = await opened(rules={"question_seconds": 0.2})
     chat, turn, _ = await asking(house, "call s_ask {}", "then", "results?")
     events = await house.over(chat, turn)
-    assert json.loads(only(events, Kind.SAID)[-1]["text"]) == {"action": "cancel"}
-    assert only(events, Kind.ANSWERED)[0]["action"] == "cancel"
+    assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "cancel"}
+    assert only(events, Kind.QUESTION_ANSWER)[0]["action"] == "cancel"
 
 
 async def test_a_question_ends_with_its_turn(house: House) -> None:
@@ -82,11 +93,11 @@ async def test_a_question_ends_with_its_turn(house: House) -> None:
     events = await house.over(chat, turn)
     assert kinds(events) == ["user", "said", "call", "question", "answered", "result", "end"]
     with pytest.raises(NoSuchChat):
-        await house.chats.respond(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", {})
+        await house.chats.answer_question(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", {})
 
 
 async def test_a_question_of_a_call_without_a_chat_is_cancelled(house: House) -> None:
-    result = await house.parts.calls.call("s_ask", {})
+    result = await house.parts.call_path.call("s_ask", {})
     assert json.loads(result.text) == {"action": "cancel"}
 
 
@@ -94,15 +105,15 @@ async def test_answers_are_checked(house: House) -> None:
     chat, turn, events = await asking(house, "call s_ask {}")
     id = only(events, Kind.QUESTION)[0]["id"]
     with pytest.raises(ChatRefused):
-        await house.chats.respond(ME, chat.id, id, "perhaps", {})
+        await house.chats.answer_question(ME, chat.id, id, "perhaps", {})
     with pytest.raises(ChatRefused):
-        await house.chats.respond(ME, chat.id, id, "accept", {"name": "x" * 70_000})
+        await house.chats.answer_question(ME, chat.id, id, "accept", {"name": "x" * 70_000})
     with pytest.raises(NoSuchChat):
-        await house.chats.respond(ME, chat.id, "another", "accept", {})
-    await house.chats.respond(ME, chat.id, id, "accept", {"name": "Ann"})
+        await house.chats.answer_question(ME, chat.id, "another", "accept", {})
+    await house.chats.answer_question(ME, chat.id, id, "accept", {"name": "Ann"})
     await house.over(chat, turn)
     with pytest.raises(NoSuchChat):
-        await house.chats.respond(ME, chat.id, id, "accept", {"name": "Eve"})
+        await house.chats.answer_question(ME, chat.id, id, "accept", {"name": "Eve"})
 
 
 async def test_a_server_of_the_modern_era_asks_in_rounds_of_the_call_it_is_about(opened: Opening) -> None:
@@ -115,9 +126,9 @@ async def test_a_server_of_the_modern_era_asks_in_rounds_of_the_call_it_is_about
     calls = [body["id"] for body in only(events, Kind.CALL)]
     assert sorted(questions) == sorted(calls)
     for call, name in zip(calls, ("Ann", "Bo"), strict=True):
-        await house.chats.respond(ME, chat.id, questions[call], "accept", {"name": name})
+        await house.chats.answer_question(ME, chat.id, questions[call], "accept", {"name": name})
     events = await house.over(chat, turn)
-    said = only(events, Kind.SAID)[-1]["text"]
+    said = only(events, Kind.MODEL_MESSAGE)[-1]["text"]
     assert said == "hello Ann after round-one | hello Bo after round-one"
 
 
@@ -130,7 +141,7 @@ async def test_a_model_answers_a_server_if_the_person_allows_it(house: House, mo
     assert question["kind"] == "sampling"
     assert question["request"] == "instructions: Be brief.\n\nserver: call s_put {}"
     before = len(await model.journal())
-    await house.chats.respond(ME, chat.id, question["id"], "accept", None)
+    await house.chats.answer_question(ME, chat.id, question["id"], "accept", None)
     events = await house.over(chat, turn)
     asked = (await model.journal())[before]
     assert asked["tools"] == []
@@ -142,7 +153,7 @@ async def test_a_model_answers_a_server_if_the_person_allows_it(house: House, mo
 
 async def test_what_the_model_said_reaches_the_server(house: House) -> None:
     chat, turn, events = await asking(house, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
-    await house.chats.respond(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", None)
+    await house.chats.answer_question(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", None)
     events = await house.over(chat, turn)
     answer = json.loads(only(events, Kind.RESULT)[0]["text"])
     assert answer["content"] == {"type": "text", "text": "You said: Hello?"}
@@ -153,7 +164,7 @@ async def test_what_the_model_said_reaches_the_server(house: House) -> None:
 async def test_a_model_that_the_person_does_not_allow_is_not_asked(house: House, model: Model) -> None:
     chat, turn, events = await asking(house, 'call s_think {"text": "Hello?"}', "then", "say Ok.")
     before = len(await model.journal())
-    await house.chats.respond(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "decline", None)
+    await house.chats.answer_question(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "decline", None)
     events = await house.over(chat, turn)
     assert "did not let the model answer" in only(events, Kind.RESULT)[0]["text"]
     assert len(await model.journal()) == before + 1
@@ -177,11 +188,11 @@ async def test_a_model_that_the_person_does_not_allow_is_not_asked(house: House,
     ],
 )
 def test_questions_that_nobody_could_be_shown(params: dict[str, Any]) -> None:
-    assert elicitation(params) is None
+    assert parse_elicitation(params) is None
 
 
 async def test_nobody_allows_more_than_they_are_shown(house: House, model: Model) -> None:
-    words = json.dumps({"text": "Hello? " + "x" * LONGEST_REQUEST + " and what nobody saw"})
+    words = json.dumps({"text": "Hello? " + "x" * MAX_SAMPLING_REQUEST_CHARACTERS + " and what nobody saw"})
     before = len(await model.journal())
     chat = await house.chat()
     events = await house.say(chat, f"call s_think {words}", "then", "say Ok.")
@@ -191,7 +202,7 @@ async def test_nobody_allows_more_than_they_are_shown(house: House, model: Model
 
 
 def test_whatever_a_server_wants_sampled_is_read_as_texts() -> None:
-    request = Sampling.of(
+    request = SamplingRequest.from_params(
         {
             "systemPrompt": 7,
             "temperature": float("nan"),
@@ -213,8 +224,8 @@ def test_whatever_a_server_wants_sampled_is_read_as_texts() -> None:
         (False, "(nothing)"),
         (False, "(nothing)"),
     )
-    assert (request.system, request.temperature) == (None, None)
-    assert Sampling.of({"messages": "nonsense"}).messages == ()
+    assert (request.system_prompt, request.temperature) == (None, None)
+    assert SamplingRequest.from_params({"messages": "nonsense"}).messages == ()
 
 
 FLOOD = {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "flood_server.py")]}
@@ -225,7 +236,9 @@ async def test_a_server_that_asks_many_questions_at_once_gets_few_of_them_shown(
     chat = await house.chat()
     events = await house.say(chat, 'call s_flood {"times": 40, "at_once": true}', "then", "results?")
     assert len(only(events, Kind.QUESTION)) == 4
-    assert only(events, Kind.SAID)[-1]["text"] == "40", "the others were cancelled, not left without answer"
+    assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "40", (
+        "the others were cancelled, not left without answer"
+    )
 
 
 async def test_a_server_that_asks_again_and_again_is_ignored_after_a_while(opened: Opening) -> None:
@@ -248,11 +261,11 @@ async def test_a_server_that_asks_again_and_again_is_ignored_after_a_while(opene
     ],
 )
 def test_nobody_is_sent_to_an_address_that_reads_like_another(url: str) -> None:
-    assert elicitation({"mode": "url", "message": "Sign in", "url": url}) is None
+    assert parse_elicitation({"mode": "url", "message": "Sign in", "url": url}) is None
 
 
 def test_letters_of_another_alphabet_in_a_host_are_shown_encoded() -> None:
-    shown = elicitation(
+    shown = parse_elicitation(
         {"mode": "url", "message": "Sign in", "url": "https://p\u0430ypal.example:8443/x?y=\u00e9"}
     )
     assert shown is not None

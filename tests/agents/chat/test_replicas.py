@@ -30,19 +30,21 @@ async def test_a_turn_is_seen_and_answered_from_both(
     with pytest.raises(ChatBusy):
         await there.chats.send(ME, chat.id, "and I?")
     await model.release()
-    assert only(await there.over(chat, turn), Kind.SAID)[0]["text"] == "One two three"
+    assert only(await there.over(chat, turn), Kind.MODEL_MESSAGE)[0]["text"] == "One two three"
 
     # An approval that is asked for here is given there, and the turn goes on there.
     turn = await here.chats.send(ME, chat.id, 'call s_put {"text": "a"}\nthen\nresults?')
     events = await there.waits(chat, turn)
-    await there.chats.answer(ME, only(events, Kind.ASK)[0]["approval"], yes=True)
-    assert only(await here.over(chat, turn), Kind.SAID)[-1]["text"] == "put: a"
+    await there.chats.answer_approval(ME, only(events, Kind.APPROVAL_REQUEST)[0]["approval"], yes=True)
+    assert only(await here.over(chat, turn), Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
 
     # A question that is asked here is answered there.
     turn = await here.chats.send(ME, chat.id, "call s_ask {}\nthen\nresults?")
     events = await there.until(chat, turn, lambda found: only(found, Kind.QUESTION))
-    await there.chats.respond(ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", {"name": "Ann"})
-    assert '"Ann"' in only(await here.over(chat, turn), Kind.SAID)[-1]["text"]
+    await there.chats.answer_question(
+        ME, chat.id, only(events, Kind.QUESTION)[0]["id"], "accept", {"name": "Ann"}
+    )
+    assert '"Ann"' in only(await here.over(chat, turn), Kind.MODEL_MESSAGE)[-1]["text"]
 
     # What runs here is stopped there.
     turn = await here.chats.send(ME, chat.id, "call s_wait {}")

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.agents.chat.house import ME, House, kinds, only
 
-from toolyard.agents.chat.approval_grants import granted
-from toolyard.types.chat import Chat, Kind, NewEvent, TurnState
+from toolyard.agents.chat.approval_grants import create_grant
+from toolyard.types.chat import Chat, Kind, NewChatEvent, TurnState
 
 Opening = Callable[..., Awaitable[House]]
 SCRIPT = ('call s_put {"text": "a"}', "then", "results?")
@@ -19,7 +19,7 @@ async def waiting(house: House) -> tuple[Chat, int, str]:
     """A chat whose turn waits, the turn, and the approval."""
     chat = await house.chat()
     turn = await house.chats.send(ME, chat.id, "\n".join(SCRIPT))
-    [ask] = only(await house.waits(chat, turn), Kind.ASK)
+    [ask] = only(await house.waits(chat, turn), Kind.APPROVAL_REQUEST)
     return chat, turn, ask["approval"]
 
 
@@ -27,7 +27,7 @@ async def stored(house: House, approval: str) -> None:
     """A yes of a minute ago."""
     asked, now = await house.database.approvals.find(ME, approval), time.time()
     assert asked is not None
-    grant = granted(asked, None, now)
+    grant = create_grant(asked, None, now)
     assert await house.database.approvals.answer(ME, approval, yes=True, at=now - 60, grant=grant)
 
 
@@ -35,7 +35,7 @@ async def told(house: House, chat: Chat, approval: str) -> None:
     asked = await house.database.approvals.find(ME, approval)
     assert asked is not None
     body = {"id": asked.call_id, "approval": approval, "yes": True, "remembered": None}
-    await house.database.chats.remark(chat.id, [NewEvent(Kind.ANSWER, body)])
+    await house.database.chats.append_without_claim(chat.id, [NewChatEvent(Kind.APPROVAL_ANSWER, body)])
 
 
 @pytest.mark.parametrize("how_far", ["the chat was told", "the answer was stored"])
@@ -51,16 +51,16 @@ async def test_a_turn_goes_on_whose_last_answer_nobody_acted_on(
     second = await opened(url=database_url, everybodys=True)
     events = await second.over(chat, turn)
     assert kinds(events) == ["user", "said", "call", "ask", "answer", "result", "said", "end"]
-    assert only(events, Kind.SAID)[-1]["text"] == "put: a"
+    assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"
 
 
 async def test_a_turn_that_waits_for_a_person_waits_on(opened: Opening) -> None:
     chat, turn, approval = await waiting(await opened())
     house = await opened(everybodys=True)
     assert (await house.chats.get(ME, chat.id)).state is TurnState.WAITING
-    await house.chats.take_up(ME, chat.id)
+    await house.chats.resume_if_answered(ME, chat.id)
     assert (await house.chats.get(ME, chat.id)).state is TurnState.WAITING
-    await house.chats.answer(ME, approval, yes=False)
+    await house.chats.answer_approval(ME, approval, yes=False)
     assert only(await house.over(chat, turn), Kind.END)[0]["why"] == "done"
 
 
@@ -70,5 +70,5 @@ async def test_a_terminal_leaves_the_chats_of_others_alone_and_takes_up_its_own(
     await stored(first, approval)
     house = await opened()
     assert (await house.chats.get(ME, chat.id)).state is TurnState.WAITING
-    await house.chats.take_up(ME, chat.id)
-    assert only(await house.over(chat, turn), Kind.SAID)[-1]["text"] == "put: a"
+    await house.chats.resume_if_answered(ME, chat.id)
+    assert only(await house.over(chat, turn), Kind.MODEL_MESSAGE)[-1]["text"] == "put: a"

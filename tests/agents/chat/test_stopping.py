@@ -16,10 +16,10 @@ from tests.agents.chat.house import KEY, ME, House, Model, answered_once, kinds,
 
 from toolyard.agents.chat import heartbeat
 from toolyard.agents.chat.errors import NoSuchChat
-from toolyard.agents.chat.heartbeat import Housekeeping
-from toolyard.agents.chat.runner_id import is_gone, runner_id
+from toolyard.agents.chat.heartbeat import RunnerHeartbeat
+from toolyard.agents.chat.runner_id import create_runner_id, is_runner_gone
 from toolyard.store import Database
-from toolyard.types.chat import Event, Kind, NewEvent, TurnState
+from toolyard.types.chat import ChatEvent, Kind, NewChatEvent, TurnState
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,7 @@ Until = Callable[..., Awaitable[None]]
 VICTIM = Path(__file__).parent / "victim.py"
 
 
-def said(found: list[Event], words: str) -> bool:
+def said(found: list[ChatEvent], words: str) -> bool:
     return words in "".join(event.body["delta"] for event in found if event.kind is Kind.TEXT)
 
 
@@ -41,14 +41,14 @@ async def test_stop_ends_the_models_answer_and_keeps_what_came(
     await house.chats.stop(ME, chat.id)
     events = await house.over(chat, turn)
     assert kinds(events) == ["user", "said", "end"]
-    assert only(events, Kind.SAID)[0]["text"] == "One two"
+    assert only(events, Kind.MODEL_MESSAGE)[0]["text"] == "One two"
     assert only(events, Kind.END)[0]["why"] == "stopped"
     # The provider is told by the connection's end.
     async with asyncio.timeout(30):
         while (await model.journal())[-1]["ended"] != "aborted":
             await asyncio.sleep(0.01)
     again = await house.say(chat, "go on")
-    assert only(again, Kind.SAID)[0]["text"] == "You said: go on"
+    assert only(again, Kind.MODEL_MESSAGE)[0]["text"] == "You said: go on"
     sent = (await model.journal())[-1]["messages"]
     assert [message["role"] for message in sent] == ["user", "assistant", "user"]
 
@@ -87,9 +87,9 @@ async def test_a_turn_that_runs_elsewhere_is_stopped_too(opened: Opening, until:
 async def test_stopping_what_does_not_run_changes_nothing(house: House) -> None:
     chat = await house.chat()
     await house.say(chat, "hello")
-    before = await house.chats.events(ME, chat.id)
+    before = await house.chats.list_events(ME, chat.id)
     await house.chats.stop(ME, chat.id)
-    assert await house.chats.events(ME, chat.id) == before
+    assert await house.chats.list_events(ME, chat.id) == before
 
 
 async def test_a_chat_that_is_deleted_stops(house: House, until: Until) -> None:
@@ -121,7 +121,7 @@ async def test_a_turn_that_failed_is_run_again_as_if_for_the_first_time(house: H
     assert answered_once(sent)
     # What it came to the first time is still there for the person.
     assert [event.seq for event in failed] == [
-        event.seq for event in await house.chats.events(ME, chat.id) if event.turn == failed[0].seq
+        event.seq for event in await house.chats.list_events(ME, chat.id) if event.turn == failed[0].seq
     ]
     await house.say(chat, "after")
     assert [m["content"] for m in (await model.journal())[-1]["messages"] if m["role"] == "user"] == [
@@ -160,7 +160,7 @@ async def test_a_turn_is_interrupted_when_its_process_closes(opened: Opening) ->
     second = await opened()
     events = await second.over(chat, turn)
     assert kinds(events) == ["user", "said", "end"]
-    assert only(events, Kind.SAID)[0]["text"] == "One two"
+    assert only(events, Kind.MODEL_MESSAGE)[0]["text"] == "One two"
     [end] = only(events, Kind.END)
     assert (end["why"], "retry" in end["hint"]) == ("interrupted", True)
 
@@ -174,7 +174,7 @@ async def test_a_turn_whose_process_was_killed_is_ended_on_the_next_start(
     house = await opened()
     chat = await house.chats.get(ME, chat_id)
     assert chat.state is TurnState.IDLE
-    events = list(await house.chats.events(ME, chat_id))
+    events = list(await house.chats.list_events(ME, chat_id))
     assert kinds(events) == ["user", "said", "call", "result", "said", "call", "result", "end"]
     assert only(events, Kind.RESULT)[-1]["text"] == "interrupted; the outcome is unknown"
     assert only(events, Kind.END)[0]["why"] == "interrupted"
@@ -189,18 +189,18 @@ async def test_what_had_arrived_of_an_answer_is_kept_when_its_process_is_killed(
 ) -> None:
     async def arrived(chat_id: str) -> bool:
         watching = await opened()
-        found = await watching.chats.events(ME, chat_id)
+        found = await watching.chats.list_events(ME, chat_id)
         await watching.close()
         return said(list(found), "Half of it")
 
     chat_id = await _killed(tmp_path, model, "think Hm\nsay Half of it\nhold", lambda _: True, until, arrived)
     house = await opened()
-    events = list(await house.chats.events(ME, chat_id))
+    events = list(await house.chats.list_events(ME, chat_id))
     assert kinds(events) == ["user", "said", "end"]
-    [body] = only(events, Kind.SAID)
+    [body] = only(events, Kind.MODEL_MESSAGE)
     assert (body["text"], body["reasoning"], body["calls"]) == ("Half of it", "Hm", 0)
     again = await house.say(await house.chats.get(ME, chat_id), "go on")
-    assert only(again, Kind.SAID)[0]["text"] == "You said: go on"
+    assert only(again, Kind.MODEL_MESSAGE)[0]["text"] == "You said: go on"
     assert [m["role"] for m in (await model.journal())[-1]["messages"]] == ["user", "assistant", "user"]
 
 
@@ -245,13 +245,13 @@ async def test_a_turn_that_another_living_process_works_on_is_left_alone(
 
 async def test_a_turn_whose_end_could_not_be_written_is_ended_later(house: House) -> None:
     chat = await house.chat()
-    runner = house.chats._running._desk.runner
+    runner = house.chats._turn_runner._context.runner
     claimed = await house.database.chats.claim(
-        chat.id, runner, TurnState.IDLE, [NewEvent(Kind.USER, {"text": "hello"})], new_turn=True
+        chat.id, runner, TurnState.IDLE, [NewChatEvent(Kind.USER, {"text": "hello"})], new_turn=True
     )
     assert claimed
-    await house.chats._running._house.recover()
-    events = await house.chats.events(ME, chat.id)
+    await house.chats._turn_runner._heartbeat.end_abandoned_turns()
+    events = await house.chats.list_events(ME, chat.id)
     assert kinds(events) == ["user", "end"]
     assert (await house.chats.get(ME, chat.id)).state is TurnState.IDLE
 
@@ -259,28 +259,28 @@ async def test_a_turn_whose_end_could_not_be_written_is_ended_later(house: House
 async def test_after_the_database_was_away_others_have_time_to_say_that_they_live(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "_EVERY", 0.0)
+    monkeypatch.setattr(heartbeat, "_HEARTBEAT_INTERVAL_SECONDS", 0.0)
     alive, silent = await house.chat(), await house.chat()
     for chat in (alive, silent):
-        hello = [NewEvent(Kind.USER, {"text": "hello"})]
+        hello = [NewChatEvent(Kind.USER, {"text": "hello"})]
         runner = f"elsewhere:1:1:{chat.id}"
         assert await house.database.chats.claim(chat.id, runner, TurnState.IDLE, hello, new_turn=True)
     clock = [time.time()]
     database = await Database.open(tmp_path / "data", url=None, secret_key=KEY, clock=lambda: clock[0])
     desk = replace(
-        house.chats._running._desk, store=database.chats, runner="here:1:1:x", clock=lambda: clock[0]
+        house.chats._turn_runner._context, store=database.chats, runner="here:1:1:x", clock=lambda: clock[0]
     )
-    keeping = Housekeeping(desk, lambda _: False, lambda _: None)
+    keeping = RunnerHeartbeat(desk, lambda _: False, lambda _: None)
 
     async def states(seconds: float) -> tuple[TurnState, TurnState]:
         clock[0] += seconds
-        await keeping._beat()
+        await keeping._send_heartbeat()
         return (await house.chats.get(ME, alive.id)).state, (await house.chats.get(ME, silent.id)).state
 
     try:
         # Nobody could beat for a minute; then one of the two does.
         assert await states(60.0) == (TurnState.RUNNING, TurnState.RUNNING)
-        await database.chats.beat(f"elsewhere:1:1:{alive.id}")
+        await database.chats.record_heartbeat(f"elsewhere:1:1:{alive.id}")
         assert await states(10.0) == (TurnState.RUNNING, TurnState.RUNNING)
         assert await states(10.0) == (TurnState.RUNNING, TurnState.IDLE)
         # The one that went silent while the database was there is not waited for.
@@ -290,13 +290,13 @@ async def test_after_the_database_was_away_others_have_time_to_say_that_they_liv
 
 
 def test_a_runner_is_gone_when_its_process_is_or_when_it_is_silent() -> None:
-    me = runner_id()
+    me = create_runner_id()
     host, pid, start, _ = me.split(":")
-    assert not is_gone(me, 5.0)
-    assert is_gone(me, 31.0)
-    assert is_gone(f"{host}:{pid}:{int(start) + 1}:x", 0.0)
-    assert is_gone(f"{host}:4194303:{start}:x", 0.0)
-    assert not is_gone(f"elsewhere:{pid}:1:x", 29.0)
-    assert is_gone(f"elsewhere:{pid}:1:x", 31.0)
-    assert not is_gone("nonsense", 1.0)
-    assert runner_id() != me
+    assert not is_runner_gone(me, 5.0)
+    assert is_runner_gone(me, 31.0)
+    assert is_runner_gone(f"{host}:{pid}:{int(start) + 1}:x", 0.0)
+    assert is_runner_gone(f"{host}:4194303:{start}:x", 0.0)
+    assert not is_runner_gone(f"elsewhere:{pid}:1:x", 29.0)
+    assert is_runner_gone(f"elsewhere:{pid}:1:x", 31.0)
+    assert not is_runner_gone("nonsense", 1.0)
+    assert create_runner_id() != me

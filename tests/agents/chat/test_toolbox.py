@@ -74,7 +74,7 @@ async def with_instance(house: House, guarded: Guarded) -> None:
         instance=spec,
         private_addresses=True,
     )
-    await house.parts.sync(ME, [server])
+    await house.parts.sync_instances(ME, [server])
 
 
 @pytest.mark.parametrize("agent", [None, "far"])
@@ -106,10 +106,10 @@ async def test_a_chat_has_connections_of_its_own_to_instances(opened: Opening, g
     for chat in (one, two):
         events = await house.say(chat, "call mcp_work__read {}", "then")
         assert only(events, Kind.RESULT)[0]["text"] == "read it"
-    assert len(house.parts.manager.lanes(one.id)) == 1
+    assert len(house.parts.manager.list_dedicated_connections(one.id)) == 1
     await house.chats.delete(ME, one.id)
-    assert house.parts.manager.lanes(one.id) == []
-    assert len(house.parts.manager.lanes(two.id)) == 1
+    assert house.parts.manager.list_dedicated_connections(one.id) == []
+    assert len(house.parts.manager.list_dedicated_connections(two.id)) == 1
 
 
 async def test_our_own_tools_are_called_like_all_others(opened: Opening, tmp_path: Any) -> None:
@@ -122,7 +122,7 @@ async def test_our_own_tools_are_called_like_all_others(opened: Opening, tmp_pat
     assert (call["tool"], call["native"], call["server"]) == ("@native/view_file", True, "Toolyard")
     [result] = only(events, Kind.RESULT)
     assert (result["ok"], "hello" in result["text"]) == (True, True)
-    names = only(events, Kind.SAID)[-1]["text"].split()
+    names = only(events, Kind.MODEL_MESSAGE)[-1]["text"].split()
     assert names == sorted(names)
     assert {"view_file", "s_look"} <= set(names)
 
@@ -130,7 +130,7 @@ async def test_our_own_tools_are_called_like_all_others(opened: Opening, tmp_pat
 async def test_a_dead_server_is_not_waited_for_in_every_turn(
     opened: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deferred_listings, "PATIENCE", 0.2)
+    monkeypatch.setattr(deferred_listings, "LIST_DEADLINE_SECONDS", 0.2)
     came: list[asyncio.StreamWriter] = []
     dead = asyncio.Event()
 
@@ -151,7 +151,7 @@ async def test_a_dead_server_is_not_waited_for_in_every_turn(
             before = len(came)
             for _ in range(2):
                 events = await house.say(chat, "hello")
-                assert only(events, Kind.SAID)
+                assert only(events, Kind.MODEL_MESSAGE)
             assert len(came) > before
         for writer in came:
             writer.close()

@@ -20,10 +20,10 @@ from pydantic_ai.messages import (
 )
 from tests.agents.chat.house import House, Model, answered_once, fake_model, only
 
-from toolyard.agents.chat.context_window import Window, tokens_of
-from toolyard.agents.chat.model_history import joined
-from toolyard.agents.models.model_ref import Access, Asked
-from toolyard.agents.models.provider_errors import failure
+from toolyard.agents.chat.context_window import ContextWindow, estimate_message_tokens
+from toolyard.agents.chat.model_history import merge_messages
+from toolyard.agents.models.model_ref import ModelRef, ProviderAccess
+from toolyard.agents.models.provider_errors import translate_error
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Kind
 
@@ -58,64 +58,64 @@ def results(messages: Sequence[ModelMessage]) -> list[str]:
 
 def test_what_fits_is_sent_as_it_is() -> None:
     one, two, now = turn_of(1, WORDS), turn_of(2), asked(3)
-    window = Window([one, two], 100_000)
-    assert window.of(now) == joined(one, two, now)
-    assert (window.left_out, window.shortened) == (0, 0)
+    window = ContextWindow([one, two], 100_000)
+    assert window.fit_messages(now) == merge_messages(one, two, now)
+    assert (window.omitted_turns, window.shortened_results) == (0, 0)
 
 
 def test_results_of_earlier_turns_are_shortened_before_a_turn_is_left_out() -> None:
     turns = [turn_of(1, WORDS * 5), turn_of(2), turn_of(3, WORDS)]
-    window = Window(turns, 1_000)
-    sent = window.of(asked(4))
+    window = ContextWindow(turns, 1_000)
+    sent = window.fit_messages(asked(4))
     assert questions(sent) == ["question 1", "question 2", "question 3", "question 4"]
     assert results(sent)[0].endswith("more characters do not fit here; call again to see them]")
     assert results(sent)[1] == WORDS, "the turn before this one keeps what it has"
-    assert (window.left_out, window.shortened) == (0, 1)
+    assert (window.omitted_turns, window.shortened_results) == (0, 1)
 
 
 def test_the_oldest_turns_are_left_out_whole_and_the_last_one_stays() -> None:
-    window = Window([turn_of(number, "short " * 200) for number in range(1, 9)], 1_500)
-    sent = window.of(asked(9))
+    window = ContextWindow([turn_of(number, "short " * 200) for number in range(1, 9)], 1_500)
+    sent = window.fit_messages(asked(9))
     assert questions(sent)[-2:] == ["question 8", "question 9"]
-    assert window.left_out == 9 - len(questions(sent))
-    assert 0 < window.left_out < 8
+    assert window.omitted_turns == 9 - len(questions(sent))
+    assert 0 < window.omitted_turns < 8
     first = sent[0].parts[0]
     assert isinstance(first, UserPromptPart)
     assert "left out" in str(first.content)
 
 
 def test_a_long_turn_keeps_what_the_model_has_not_seen_yet() -> None:
-    window = Window([], 2_000)
-    sent = window.of(asked(1, WORDS * 3, WORDS * 3, "last: " + WORDS * 3))
+    window = ContextWindow([], 2_000)
+    sent = window.fit_messages(asked(1, WORDS * 3, WORDS * 3, "last: " + WORDS * 3))
     assert [len(each) < 2_000 for each in results(sent)] == [True, True, False]
 
 
 def test_results_that_do_not_fit_even_alone_are_cut_to_the_room() -> None:
-    window = Window([turn_of(1)], 2_000)
+    window = ContextWindow([turn_of(1)], 2_000)
     both = [ToolReturnPart("look", f"{name}: {WORDS * 30}", name) for name in ("a", "b")]
     calls = ModelResponse([ToolCallPart("look", "{}", name) for name in ("a", "b")])
-    sent = window.of([ModelRequest([UserPromptPart("question 2")]), calls, ModelRequest(both)])
-    assert tokens_of(sent) <= 2_100
+    sent = window.fit_messages([ModelRequest([UserPromptPart("question 2")]), calls, ModelRequest(both)])
+    assert estimate_message_tokens(sent) <= 2_100
     first, second = results(sent)
     assert first.startswith("a: several words")
     assert second.startswith("b: several words")
     assert min(len(first), len(second)) > 3_000
     assert first.endswith("more characters do not fit here; ask for less at a time]")
-    assert window.shortened == 2
+    assert window.shortened_results == 2
 
 
 def test_what_was_left_out_stays_out_for_the_rest_of_the_turn() -> None:
-    window = Window([turn_of(number, "short " * 200) for number in range(1, 9)], 1_500)
+    window = ContextWindow([turn_of(number, "short " * 200) for number in range(1, 9)], 1_500)
     now = asked(9, "a little more")
-    first, again = window.of(now[:1]), window.of(now)
-    assert window.left_out > 0
+    first, again = window.fit_messages(now[:1]), window.fit_messages(now)
+    assert window.omitted_turns > 0
     assert again[1 : len(first)] == first[1:]
 
 
 def test_pictures_go_with_the_results_that_are_shortened() -> None:
     picture = ["a picture", BinaryContent(b"x" * 50_000, media_type="image/png")]
-    window = Window([turn_of(1, picture), turn_of(2)], 1_000)
-    assert results(window.of(asked(3))) == ["a picture\n[a picture or a sound does not fit here]"]
+    window = ContextWindow([turn_of(1, picture), turn_of(2)], 1_000)
+    assert results(window.fit_messages(asked(3))) == ["a picture\n[a picture or a sound does not fit here]"]
 
 
 SIZES = st.lists(st.lists(st.integers(0, 6_000), max_size=3), max_size=6)
@@ -127,19 +127,23 @@ def test_whatever_the_room_the_order_stays_and_every_call_has_its_result(
 ) -> None:
     turns = [turn_of(number, *("x" * size for size in sizes)) for number, sizes in enumerate(earlier)]
     current = asked(99, *("x" * size for size in now))
-    window = Window(turns, room)
-    sent = window.of(current)
-    assert questions(sent) == [f"question {number}" for number in range(window.left_out, len(earlier))] + [
-        "question 99"
-    ]
+    window = ContextWindow(turns, room)
+    sent = window.fit_messages(current)
+    assert questions(sent) == [
+        f"question {number}" for number in range(window.omitted_turns, len(earlier))
+    ] + ["question 99"]
     if sent[-1].parts[-1] != current[-1].parts[-1]:
-        whole = tokens_of(sent) - tokens_of(sent[-1:]) + tokens_of(current[-1:])
+        whole = (
+            estimate_message_tokens(sent)
+            - estimate_message_tokens(sent[-1:])
+            + estimate_message_tokens(current[-1:])
+        )
         assert whole > room, "what the model has not seen yet is cut only where it does not fit"
     calls = [part.tool_call_id for each in sent for part in each.parts if isinstance(part, ToolCallPart)]
     given = [part.tool_call_id for each in sent for part in each.parts if isinstance(part, ToolReturnPart)]
     assert calls == given
-    if tokens_of(sent) > room + 100:
-        assert window.left_out == len(earlier), "nothing more could be left out"
+    if estimate_message_tokens(sent) > room + 100:
+        assert window.omitted_turns == len(earlier), "nothing more could be left out"
 
 
 # In a chat.
@@ -178,13 +182,13 @@ async def test_a_chat_that_is_too_long_goes_on_and_says_so_once(opened: Opening,
         "this chat is longer than the model takes at once (2,000 tokens): its first "
     )
     assert "context" in note["hint"]
-    assert only(last, Kind.SAID)[-1]["text"] == "look: moon"
+    assert only(last, Kind.MODEL_MESSAGE)[-1]["text"] == "look: moon"
     sent = (await model.journal())[-1]["messages"]
     assert (sent[0]["role"], sent[0]["content"]) == ("system", "Be brief.")
     assert "note 0:" not in str(sent)
     assert answered_once(sent)
     # What is stored is whole.
-    stored = await house.chats.events(chat.owner, chat.id, limit=1_000)
+    stored = await house.chats.list_events(chat.owner, chat.id, limit=1_000)
     assert len(only(stored, Kind.USER)) == 5
 
 
@@ -199,7 +203,9 @@ async def test_a_chat_that_is_too_long_goes_on_and_says_so_once(opened: Opening,
 )
 def test_a_provider_that_finds_it_too_long_is_told_with_what_to_do(words: str) -> None:
     error = ModelHTTPError(400, "one", {"error": {"message": words, "type": "some_error"}})
-    told = failure(error, Asked(Access("openai", "http://127.0.0.1:1/v1"), "one"), begun=False)
+    told = translate_error(
+        error, ModelRef(ProviderAccess("openai", "http://127.0.0.1:1/v1"), "one"), answer_started=False
+    )
     assert told.cause.startswith("this chat is too long for one: ")
     assert told.hint is not None
     assert told.hint.startswith("set context of the model")

@@ -22,7 +22,7 @@ async def test_a_message_is_answered(house: House) -> None:
     chat = await house.chat()
     events = await house.say(chat, "hello there")
     assert kinds(events) == ["user", "said", "end"]
-    [said], [end], [used] = (only(events, kind) for kind in (Kind.SAID, Kind.END, Kind.USAGE))
+    [said], [end], [used] = (only(events, kind) for kind in (Kind.MODEL_MESSAGE, Kind.END, Kind.USAGE))
     assert (said["text"], said["calls"], said["model"]) == ("You said: hello there", 0, "fake-1")
     assert (end["why"], end["error"], end["hint"]) == ("done", None, None)
     assert used["input"] > 0
@@ -47,7 +47,7 @@ async def test_a_turn_of_two_steps_calls_a_tool_and_tells_the_model(house: House
     }
     assert (result["id"], result["ok"], result["text"]) == (call["id"], True, "look: moon")
     assert (result["length"], result["media"], result["handle"], result["cause"]) == (10, [], None, None)
-    assert [said["text"] for said in only(events, Kind.SAID)] == ["Looking.", "look: moon"]
+    assert [said["text"] for said in only(events, Kind.MODEL_MESSAGE)] == ["Looking.", "look: moon"]
     assert house.calls() == ['look {"text": "moon"}']
 
 
@@ -79,7 +79,7 @@ async def test_pieces_come_as_they_are_said_and_go_when_all_is_said(house: House
     await model.release()
     events = await house.over(chat, turn)
     assert not [event for event in events if event.kind in (Kind.TEXT, Kind.REASONING)]
-    [said] = only(events, Kind.SAID)
+    [said] = only(events, Kind.MODEL_MESSAGE)
     assert (said["text"], said["reasoning"]) == ("One two three", "Well well")
 
 
@@ -88,14 +88,14 @@ async def test_a_picture_reaches_a_model_that_sees(house: House) -> None:
     events = await house.say(chat, "call s_picture {}", "then", "image?")
     [result] = only(events, Kind.RESULT)
     assert [each["kind"] for each in result["media"]] == ["image"]
-    assert only(events, Kind.SAID)[-1]["text"] == "image: yes"
+    assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "image: yes"
     [seq] = [event.seq for event in events if event.kind is Kind.RESULT]
     kept = await house.chats.result(ME, chat.id, seq)
     assert kept is not None
     assert (kept.text, [each.mime for each in kept.media]) == ("a picture", ["image/png"])
     # Once more, in the next turn: what was seen stays seen.
     again = await house.say(chat, "image?")
-    assert only(again, Kind.SAID)[-1]["text"] == "image: no"
+    assert only(again, Kind.MODEL_MESSAGE)[-1]["text"] == "image: no"
 
 
 @pytest.mark.parametrize("tool", ["picture", "sound"])
@@ -106,13 +106,13 @@ async def test_a_model_that_neither_sees_nor_hears_is_told_what_there_is(
     chat = await house.chat()
     events = await house.say(chat, f"call s_{tool} {{}}", "then", "results?")
     kind = {"picture": "[image: image/png, ", "sound": "[audio: audio/wav, "}[tool]
-    assert kind in only(events, Kind.SAID)[-1]["text"]
+    assert kind in only(events, Kind.MODEL_MESSAGE)[-1]["text"]
 
 
 async def test_a_sound_reaches_a_model_that_hears(opened: Opening, model: Model) -> None:
     house = await opened(models={"fake": fake_model(model.url, hears=True)})
     events = await house.say(await house.chat(), "call s_sound {}", "then", "audio?")
-    assert only(events, Kind.SAID)[-1]["text"] == "audio: yes"
+    assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "audio: yes"
 
 
 async def test_a_long_result_is_kept_whole_and_can_be_read_on(house: House) -> None:
@@ -123,7 +123,7 @@ async def test_a_long_result_is_kept_whole_and_can_be_read_on(house: House) -> N
     kept = await house.chats.result(ME, chat.id, result.seq)
     assert kept is not None
     assert len(kept.text) == result.body["length"] > 60_000
-    assert "result_read" in only(events, Kind.SAID)[-1]["text"].split()
+    assert "result_read" in only(events, Kind.MODEL_MESSAGE)[-1]["text"].split()
     handle = result.body["handle"]
     read = await house.say(chat, f'call result_read {{"handle": "{handle}", "offset": 99990}}', "then")
     assert json.loads(only(read, Kind.RESULT)[0]["text"])["text"] == "x" * 10
@@ -192,10 +192,10 @@ async def test_a_model_that_fails_ends_the_turn_in_words_and_the_chat_goes_on(
     assert end["error"]
     assert len(only(events, Kind.RESULT)) == 1
     if fault == "die":
-        assert only(events, Kind.SAID)[-1]["text"] == "Half an ans"
+        assert only(events, Kind.MODEL_MESSAGE)[-1]["text"] == "Half an ans"
     assert not [event for event in events if event.kind is Kind.TEXT]
     again = await house.say(chat, "still there?")
-    assert only(again, Kind.SAID)[-1]["text"] == "You said: still there?"
+    assert only(again, Kind.MODEL_MESSAGE)[-1]["text"] == "You said: still there?"
     assert answered_once((await model.journal())[-1]["messages"])
 
 
@@ -203,7 +203,7 @@ async def test_a_fault_in_the_middle_of_a_call_makes_no_call(house: House, model
     chat = await house.chat()
     events = await house.say(chat, "say Well,", 'call s_look {"text": "a"}', "fault die")
     assert kinds(events) == ["user", "said", "end"]
-    assert only(events, Kind.SAID)[0]["calls"] == 0
+    assert only(events, Kind.MODEL_MESSAGE)[0]["calls"] == 0
     assert house.calls() == []
     await house.say(chat, "go on")
     assert answered_once((await model.journal())[-1]["messages"])
@@ -251,7 +251,7 @@ async def test_a_turn_has_so_many_steps_and_an_agent_may_set_them(opened: Openin
         events = await house.say(chat, *script)
         [end] = only(events, Kind.END)
         assert (end["why"], f"asked {steps} times" in end["error"]) == ("limit", True)
-        assert len(only(events, Kind.SAID)) == steps
+        assert len(only(events, Kind.MODEL_MESSAGE)) == steps
         assert len(only(events, Kind.RESULT)) == steps
 
 
@@ -271,7 +271,7 @@ async def test_an_agent_has_its_prompt_its_warmth_and_its_tools(opened: Opening,
     agent = Agent("careful", "Careful", prompt="Be careful.", temperature=0.25, tools=("s_l*",))
     house = await opened(agents=[agent])
     events = await house.say(await house.chat(agent="careful"), "tools?")
-    assert only(events, Kind.SAID)[0]["text"] == "s_look"
+    assert only(events, Kind.MODEL_MESSAGE)[0]["text"] == "s_look"
     body = (await model.journal())[-1]["body"]
     assert body["temperature"] == 0.25
     assert body["messages"][0]["content"] == "Be careful."
@@ -290,7 +290,7 @@ async def test_an_agent_in_meta_mode_reaches_tools_through_the_meta_tools(
         "then",
         "say Ok.",
     )
-    said = only(events, Kind.SAID)[0]["text"]
+    said = only(events, Kind.MODEL_MESSAGE)[0]["text"]
     assert said == "result_read tools_call tools_describe tools_list tools_search"
     notes = only(events, Kind.NOTE)
     assert [note["text"] for note in notes] == [
@@ -309,7 +309,7 @@ async def test_an_agent_in_meta_mode_reaches_tools_through_the_meta_tools(
 async def test_what_the_person_ticked_is_all_that_the_model_gets(house: House) -> None:
     chat = await house.chat(choice=["s/look", "s/fail"])
     events = await house.say(chat, "tools?", "call s_big {}", "then")
-    assert only(events, Kind.SAID)[0]["text"] == "s_fail s_look"
+    assert only(events, Kind.MODEL_MESSAGE)[0]["text"] == "s_fail s_look"
     assert only(events, Kind.RESULT)[0]["text"].startswith("there is no tool 's_big' here")
 
 
@@ -372,7 +372,7 @@ async def test_without_a_model_tools_are_run_by_hand(opened: Opening) -> None:
 async def test_progress_is_told_while_a_tool_works(opened: Opening) -> None:
     house = await opened(models={})
     chat = await house.chat()
-    turn = await house.chats.run(ME, chat.id, "s_count", {"to": 20, "pause": 0.05})
+    turn = await house.chats.run_tool(ME, chat.id, "s_count", {"to": 20, "pause": 0.05})
     seen: list[dict[str, object]] = []
 
     def enough(found: list[object]) -> bool:
@@ -411,7 +411,7 @@ async def test_one_turn_at_a_time(house: House, model: Model) -> None:
     for attempt in (
         house.chats.send(ME, chat.id, "more"),
         house.chats.retry(ME, chat.id),
-        house.chats.run(ME, chat.id, "s_look", {}),
+        house.chats.run_tool(ME, chat.id, "s_look", {}),
     ):
         with pytest.raises(ChatBusy):
             await attempt
@@ -429,13 +429,13 @@ async def test_a_chat_is_its_owners_alone(house: House) -> None:
         chats.change("mallory", chat.id, title="mine"),
         chats.delete("mallory", chat.id),
         chats.send("mallory", chat.id, "hello"),
-        chats.run("mallory", chat.id, "s_look", {}),
+        chats.run_tool("mallory", chat.id, "s_look", {}),
         chats.retry("mallory", chat.id),
         chats.stop("mallory", chat.id),
-        chats.respond("mallory", chat.id, "x", "accept", {}),
-        chats.events("mallory", chat.id),
-        chats.latest("mallory", chat.id),
-        chats.wait("mallory", chat.id, 0, 0.01),
+        chats.answer_question("mallory", chat.id, "x", "accept", {}),
+        chats.list_events("mallory", chat.id),
+        chats.list_latest_events("mallory", chat.id),
+        chats.wait_for_events("mallory", chat.id, 0, 0.01),
         chats.result("mallory", chat.id, 1),
         chats.tools("mallory", chat.id),
     ):
@@ -453,13 +453,13 @@ async def test_what_cannot_be_said_is_refused(house: House) -> None:
     with pytest.raises(ChatRefused):
         await house.chats.retry(ME, chat.id)
     with pytest.raises(ChatRefused):
-        await house.chats.run(ME, chat.id, "s_look", {"n": 2**70})
-    assert await house.chats.events(ME, chat.id) == []
+        await house.chats.run_tool(ME, chat.id, "s_look", {"n": 2**70})
+    assert await house.chats.list_events(ME, chat.id) == []
 
 
 async def test_texts_that_no_database_takes_are_said_all_the_same(house: House) -> None:
     events = await house.say(await house.chat(), "a\0b \ud83d c")
-    assert only(events, Kind.SAID)[0]["text"] == "You said: a\ufffdb ? c"
+    assert only(events, Kind.MODEL_MESSAGE)[0]["text"] == "You said: a\ufffdb ? c"
 
 
 async def test_the_owner_of_a_chat_must_still_be_there(house: House) -> None:
@@ -481,6 +481,6 @@ async def test_fifty_turns_at_once_lose_nothing_and_keep_their_order(house: Hous
         events = await house.over(chat, turn)
         assert kinds(events) == ["user", "said", "call", "result", "said", "end"]
         assert [event.seq for event in events] == sorted({event.seq for event in events})
-        first, last = (body["text"] for body in only(events, Kind.SAID))
+        first, last = (body["text"] for body in only(events, Kind.MODEL_MESSAGE))
         assert (first, last) == (f"{n} one two three", f"look: {n} end {n}")
         assert only(events, Kind.END)[0]["why"] == "done"

@@ -113,7 +113,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
     made: list[Models] = []
 
     def one(**settings: object) -> Models:
-        made.append(Models.of(load_settings(tmp_path, env={}, overrides=settings)))
+        made.append(Models.from_settings(load_settings(tmp_path, env={}, overrides=settings)))
         return made[-1]
 
     yield one

@@ -13,13 +13,13 @@ import pytest
 
 from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import ModelFailed
-from toolyard.agents.models.library_loader import Loading
+from toolyard.agents.models.library_loader import LibraryLoader
 
 PROGRAM = """
 import sys, threading
-from toolyard.agents.models.model_ref import Access, Asked
-from toolyard.agents.models.library_loader import Loading
-from toolyard.agents.models.providers import Clients
+from toolyard.agents.models.model_ref import ProviderAccess, ModelRef
+from toolyard.agents.models.library_loader import LibraryLoader
+from toolyard.agents.models.providers import ProviderClients
 
 wrong = []
 
@@ -29,11 +29,11 @@ def noted(work, *given):
     except BaseException as error:
         wrong.append(repr(error))
 
-asked = Asked(Access("openai", "http://127.0.0.1:1/v1", "key"), "some-model")
+asked = ModelRef(ProviderAccess("openai", "http://127.0.0.1:1/v1", "key"), "some-model")
 threads = [
-    threading.Thread(target=noted, args=(Loading().load, "toolyard.agents.chat.model_conversation")),
-    threading.Thread(target=noted, args=(Loading().load, "toolyard.agents.chat.sampling")),
-    threading.Thread(target=noted, args=(Clients(1.0, Loading())._make, asked)),
+    threading.Thread(target=noted, args=(LibraryLoader().load, "toolyard.agents.chat.model_conversation")),
+    threading.Thread(target=noted, args=(LibraryLoader().load, "toolyard.agents.chat.sampling")),
+    threading.Thread(target=noted, args=(ProviderClients(1.0, LibraryLoader())._make, asked)),
 ]
 for each in threads:
     each.start()
@@ -68,7 +68,7 @@ def test_whoever_stops_it_waits_for_no_more_than_one_module(library: Callable[..
         slow_second="",
         slow_third="",
     )
-    loading, before, said = Loading(), list(sys.meta_path), list[str]()
+    loading, before, said = LibraryLoader(), list(sys.meta_path), list[str]()
     pace = sys.getswitchinterval()
 
     def load() -> None:
@@ -93,40 +93,40 @@ def test_whoever_stops_it_waits_for_no_more_than_one_module(library: Callable[..
     assert "slow_third" not in sys.modules
     assert (sys.meta_path, sys.getswitchinterval()) == (before, pace)
     # Another owner is not stopped by it.
-    Loading().load("slow_third")
+    LibraryLoader().load("slow_third")
     assert "slow_third" in sys.modules
 
 
 def test_a_library_that_is_missing_is_named(library: Callable[..., None]) -> None:
     library(wants_more="import no_such_library_at_all")
     with pytest.raises(ModelFailed, match="there is no no_such_library_at_all") as failed:
-        Loading().load("wants_more")
+        LibraryLoader().load("wants_more")
     assert failed.value.hint == "pip install 'toolyard[chat]'"
 
 
 async def test_what_cannot_be_warmed_is_told_when_it_is_asked(make: Callable[..., Models]) -> None:
-    await make(model="openai:gpt-5").warm()
-    await make().warm("no such model")
-    await make().warm()
+    await make(model="openai:gpt-5").preload()
+    await make().preload("no such model")
+    await make().preload()
 
 
 WARMING = """
 import asyncio, sys
 from pathlib import Path
-from toolyard.agents.chat.chats import Chats
-from toolyard.agents.chat.chat_settings import ChatRules
+from toolyard.agents.chat.chats import ChatService
+from toolyard.agents.chat.chat_settings import ChatLimits
 from toolyard.agents.models.available_models import Models
 from toolyard.config import load_settings
 
 async def main():
     given = dict(word.split("=", 1) for word in sys.argv[1:])
-    models = Models.of(load_settings(Path("/"), env={}, overrides=given))
-    chats = Chats(None, None, models, None, ChatRules())
-    await chats.warm()
+    models = Models.from_settings(load_settings(Path("/"), env={}, overrides=given))
+    chats = ChatService(None, None, models, None, ChatLimits())
+    await chats.preload()
     await models.close()
     print(*sorted({"pydantic_ai", "openai", "anthropic"} & sys.modules.keys()))
 
-asyncio.run(main())
+asyncio.run_tool(main())
 """
 
 

@@ -67,7 +67,7 @@ async def test_installed_weights_are_found_and_nothing_of_their_package_is_impor
 ) -> None:
     assert make().choices == ()
     monkeypatch.syspath_prepend(str(folder))
-    assert local_model.weights() == gguf
+    assert local_model.find_packaged_weights() == gguf
     models = make(models={"a": {"model": "openai:x"}})
     assert [choice.id for choice in models.choices] == ["a", "local"]
     assert (models.default, make().default) == ("a", "local")
@@ -116,7 +116,7 @@ async def test_leaving_in_the_middle_and_a_server_that_died_are_no_end(
     assert models._local is not None
     server = server_of(models._local)
     server.kill()
-    await until(lambda: models._local is not None and not models._local._running)
+    await until(lambda: models._local is not None and not models._local._is_running)
     asking = models.pick(None).stream(
         [ModelRequest.user_text_prompt("Count again.")], [], instructions=None, temperature=None
     )
@@ -130,8 +130,8 @@ async def test_leaving_in_the_middle_and_a_server_that_died_are_no_end(
 
 async def test_first_users_share_one_server_and_one_who_leaves_takes_it_from_nobody(gguf: Path) -> None:
     model = LocalModel(gguf)
-    impatient = asyncio.create_task(model.access())
-    others = [asyncio.create_task(model.access()) for _ in range(3)]
+    impatient = asyncio.create_task(model.ensure_running())
+    others = [asyncio.create_task(model.ensure_running()) for _ in range(3)]
     await asyncio.sleep(0)
     impatient.cancel()
     found = await asyncio.gather(*others)
@@ -142,7 +142,7 @@ async def test_first_users_share_one_server_and_one_who_leaves_takes_it_from_nob
 
 async def test_closing_while_it_starts_leaves_nothing(gguf: Path) -> None:
     model = LocalModel(gguf)
-    task = asyncio.create_task(model.access())
+    task = asyncio.create_task(model.ensure_running())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     await model.close()
@@ -165,7 +165,7 @@ async def test_only_who_has_the_key_is_answered(gguf: Path) -> None:
     import aiohttp
 
     model = LocalModel(gguf)
-    access = await model.access()
+    access = await model.ensure_running()
     async with aiohttp.ClientSession() as session, session.get(f"{access.url}/models") as answer:
         assert answer.status == 401
     assert str(access.api_key) not in repr(access)

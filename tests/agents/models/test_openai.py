@@ -28,7 +28,7 @@ from toolyard.agents.models.errors import (
     NoSuchModel,
     RateLimited,
 )
-from toolyard.agents.models.model_ref import Access, Asked
+from toolyard.agents.models.model_ref import ModelRef, ProviderAccess
 
 pytestmark = pytest.mark.usefixtures("leaks")
 
@@ -137,7 +137,7 @@ async def test_one_client_is_kept_open_for_all_models_of_an_address(make: Make, 
     for name in ("a", "b", "a"):
         assert (await ask(models, "say x", wanted=name)).error is None
     assert [came["model"] for came in openai_fake.journal] == ["fake-1", "fake-2", "fake-1"]
-    assert len(models._clients._clients) == 1
+    assert len(models._provider_clients._clients) == 1
 
 
 # Leaving early.
@@ -261,7 +261,7 @@ def test_of_what_a_provider_says_no_more_is_looked_at_than_is_shown(monkeypatch:
         return text
 
     monkeypatch.setattr("toolyard.agents.models.model_ref.redact", redact)
-    said = Asked(Access("openai", "http://127.0.0.1/v1", "key"), "m").words("word " * 1_000_000)
+    said = ModelRef(ProviderAccess("openai", "http://127.0.0.1/v1", "key"), "m").words("word " * 1_000_000)
     assert said.startswith("word word")
     assert len(looked[0]) < 100_000
 
@@ -300,7 +300,7 @@ async def test_silence_ends(make: Make, openai_fake: Fake, script: str) -> None:
 async def test_an_answer_without_end_is_ended(
     models: Models, openai_fake: Fake, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(response_stream, "_LONGEST", 1_000)
+    monkeypatch.setattr(response_stream, "_MAX_ANSWER_CHARACTERS", 1_000)
     heard = await ask(models, f"{order} {'and on ' * 300}\nhold", tools=[WEATHER])
     assert isinstance(heard.error, ModelFailed)
     assert "was ended after 1,000 characters" in heard.error.cause

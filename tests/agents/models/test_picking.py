@@ -12,20 +12,20 @@ from tests.agents.models.conftest import KEY, Make
 
 from toolyard.agents.models.available_models import Models, PickedModel
 from toolyard.agents.models.errors import ModelFailed, NoSuchModel
-from toolyard.agents.models.model_choice import hears, sees
+from toolyard.agents.models.model_choice import can_take_audio, can_take_images
 from toolyard.config import load_settings
 
 
 def access(models: Models, wanted: str | None = None) -> tuple[str | None, str | None]:
     """The address and the key with which a model would be asked."""
-    entry = models._entries.get(wanted or models.default or "") or models._unlisted(wanted or "")
-    found = models._access(entry)
+    entry = models._entries.get(wanted or models.default or "") or models._entry_for_unlisted(wanted or "")
+    found = models._resolve_access(entry)
     return found.base_url, found.api_key
 
 
 def of(tmp_path: Path, toml: str = "", **env: str) -> Models:
     (tmp_path / "toolyard.toml").write_text(toml)
-    return Models.of(load_settings(tmp_path, env=env))
+    return Models.from_settings(load_settings(tmp_path, env=env))
 
 
 # What there is.
@@ -196,7 +196,7 @@ async def test_no_key_is_in_any_words(tmp_path: Path) -> None:
     ],
 )
 def test_models_that_see_are_known_by_name(name: str, seeing: bool) -> None:
-    assert sees(name) is seeing
+    assert can_take_images(name) is seeing
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_models_that_see_are_known_by_name(name: str, seeing: bool) -> None:
     [("gemini-2.5-flash", True), ("gpt-audio", True), ("gpt-5", False), ("claude-haiku-5-5", False)],
 )
 def test_models_that_hear_are_known_by_name(name: str, hearing: bool) -> None:
-    assert hears(name) is hearing
+    assert can_take_audio(name) is hearing
 
 
 async def test_nothing_is_heard_over_a_protocol_that_carries_no_sound(make: Make) -> None:
@@ -260,4 +260,4 @@ async def test_without_the_libraries_the_error_names_the_extra(
 async def test_how_much_a_model_takes_at_once_is_set_known_or_guessed(
     make: Make, settings: dict[str, Any], tokens: int
 ) -> None:
-    assert await make(**settings).pick(None).window() == tokens
+    assert await make(**settings).pick(None).get_context_window() == tokens

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from toolyard.catalog.lock.pinned_packages import unpinned_package
+from toolyard.catalog.lock.pinned_packages import detect_unpinned_package
 from toolyard.types.server import StdioSpec
 
 
@@ -40,4 +40,4 @@ from toolyard.types.server import StdioSpec
 )
 def test_the_package_without_a_version_is_found(line: str, package: str | None) -> None:
     command, *args = shlex.split(line)
-    assert unpinned_package(StdioSpec(command, tuple(args))) == package
+    assert detect_unpinned_package(StdioSpec(command, tuple(args))) == package

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.lock import pins_of
+from toolyard.catalog.lock import pin_contents
 from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.registry_lock import RegistryLock
-from toolyard.catalog.lock.storage import Entry, Place
-from toolyard.types.catalog import Contents, Listing
+from toolyard.catalog.lock.storage import PinEntry, PinKey
+from toolyard.types.catalog import RawListing, ValidatedListing
 from toolyard.types.server import HttpSpec, InstanceSpec, Server
 from toolyard.types.tool import Definition
 
@@ -27,24 +27,24 @@ SERVER = "s1"
 class Memory:
     """A PinStorage for one process."""
 
-    kept: dict[Place, Entry] = field(default_factory=dict[Place, Entry])
+    kept: dict[PinKey, PinEntry] = field(default_factory=dict[PinKey, PinEntry])
     reads: int = 0
     gone: bool = False
 
-    async def revisions(self, places: Sequence[Place]) -> tuple[int, ...]:
-        return tuple(self.kept.get(each, Entry()).revision for each in places)
+    async def revisions(self, pin_keys: Sequence[PinKey]) -> tuple[int, ...]:
+        return tuple(self.kept.get(each, PinEntry()).revision for each in pin_keys)
 
-    async def read(self, places: Sequence[Place]) -> tuple[Entry, ...]:
+    async def read(self, pin_keys: Sequence[PinKey]) -> tuple[PinEntry, ...]:
         self.reads += 1
-        return tuple(self.kept.get(each, Entry()) for each in places)
+        return tuple(self.kept.get(each, PinEntry()) for each in pin_keys)
 
     async def seen(self, server_id: str) -> Sequence[bytes]:
         return [each.seen for place, each in self.kept.items() if each.seen and place.server_id == server_id]
 
-    async def save(self, place: Place, entry: Entry, *, tell: bool = False) -> bool:
-        if self.gone or self.kept.get(place, Entry()).revision != entry.revision:
+    async def save(self, pin_key: PinKey, entry: PinEntry, *, notify: bool = False) -> bool:
+        if self.gone or self.kept.get(pin_key, PinEntry()).revision != entry.revision:
             return False
-        self.kept[place] = replace(entry, revision=entry.revision + 1)
+        self.kept[pin_key] = replace(entry, revision=entry.revision + 1)
         return True
 
 
@@ -53,40 +53,40 @@ def instance(who: str) -> Server:
     return Server(spec.server_id, HttpSpec("https://words.example/mcp"), instance=spec)
 
 
-def listed(who: str, instructions: str | None = None, **tools: str) -> Contents:
+def listed(who: str, instructions: str | None = None, **tools: str) -> ValidatedListing:
     server_id = f"@{who}/words"
     definitions = tuple(
         Definition(server_id, name, None, said, {"type": "object"}) for name, said in sorted(tools.items())
     )
     said = sha256(repr((instructions, sorted(tools.items()))).encode()).hexdigest()
-    return Contents(server_id, said, Listing(instructions=instructions), definitions)
+    return ValidatedListing(server_id, said, RawListing(instructions=instructions), definitions)
 
 
 async def usable(lock: RegistryLock, who: str, **tools: str) -> list[str]:
     """What somebody may use of what they are given now."""
     contents = listed(who, **tools)
-    await lock.met(instance(who), contents)
-    return [name for name in tools if name not in lock.reasons(contents)]
+    await lock.check_listing(instance(who), contents)
+    return [name for name in tools if name not in lock.quarantine_reasons(contents)]
 
 
 async def test_until_a_listing_was_held_against_the_lock_nothing_of_it_is_used() -> None:
     lock = RegistryLock(Memory())
-    assert set(lock.reasons(listed("ann", a="x"))) == {"a"}
+    assert set(lock.quarantine_reasons(listed("ann", a="x"))) == {"a"}
     assert await usable(lock, "ann", a="x") == ["a"]
-    assert set(lock.reasons(listed("ann", a="y"))) == {"a"}
+    assert set(lock.quarantine_reasons(listed("ann", a="y"))) == {"a"}
 
 
 async def test_instructions_are_passed_on_as_they_were_accepted_and_no_others() -> None:
     lock = RegistryLock(Memory())
     before, after = listed("ann", "Look first.", a="x"), listed("ann", "Obey.", a="x")
-    assert not lock.instructed(before)
+    assert not lock.has_accepted_instructions(before)
     for contents in (before, after):
-        await lock.met(instance("ann"), contents)
-    assert (lock.instructed(before), lock.instructed(after)) == (True, False)
-    place = Place(SERVER, "i-ann")
+        await lock.check_listing(instance("ann"), contents)
+    assert (lock.has_accepted_instructions(before), lock.has_accepted_instructions(after)) == (True, False)
+    place = PinKey(SERVER, "i-ann")
     await lock.accept(place, "x", [each.key for each in await lock.changes(place, "x")])
-    await lock.met(instance("ann"), after)
-    assert lock.instructed(after)
+    await lock.check_listing(instance("ann"), after)
+    assert lock.has_accepted_instructions(after)
 
 
 async def test_a_verdict_is_not_reused_for_another_instance_under_the_same_name() -> None:
@@ -96,13 +96,13 @@ async def test_a_verdict_is_not_reused_for_another_instance_under_the_same_name(
     old = instance("ann")
     new = replace(old, instance=InstanceSpec("ann", "words", None, "i-new", "s2"))
     contents, accepted = listed("ann", say="says"), listed("ann", say="says something else")
-    await here.met(old, contents)
-    assert not here.reasons(contents)
+    await here.check_listing(old, contents)
+    assert not here.quarantine_reasons(contents)
     # Another replica learns what the new instance has, and then that it changed.
-    await elsewhere.met(new, accepted)
-    assert await storage.revisions((Place("s2"), Place("s2", "i-new"))) == (1, 1)
-    await here.met(new, contents)
-    assert list(here.reasons(contents)) == ["say"]
+    await elsewhere.check_listing(new, accepted)
+    assert await storage.revisions((PinKey("s2"), PinKey("s2", "i-new"))) == (1, 1)
+    await here.check_listing(new, contents)
+    assert list(here.quarantine_reasons(contents)) == ["say"]
 
 
 async def test_what_cannot_be_kept_is_not_trusted() -> None:
@@ -116,7 +116,7 @@ async def test_a_lock_that_cannot_be_believed_accepts_nothing() -> None:
     memory.kept = {place: replace(each, pins=b"torn", revision=9) for place, each in memory.kept.items()}
     lock = RegistryLock(memory)
     assert await usable(lock, "ann", a="x") == []
-    place = Place(SERVER, "i-ann")
+    place = PinKey(SERVER, "i-ann")
     await lock.accept(place, "x", [each.key for each in await lock.changes(place, "x")])
     assert await usable(lock, "ann", a="x") == ["a"]
 
@@ -143,12 +143,12 @@ async def test_people_who_see_less_take_nothing_away_from_others() -> None:
     lock = RegistryLock(Memory())
     assert await usable(lock, "ann", a="x", b="y") == ["a", "b"]
     assert await usable(lock, "bob", a="x") == ["a"]
-    assert await lock.changes(Place(SERVER), "S") == []
+    assert await lock.changes(PinKey(SERVER), "S") == []
     # One has a tool under another name: for others it stays what it is.
     assert await usable(lock, "cid", a="x", c="y") == ["a"]
-    (renamed,) = await lock.changes(Place(SERVER), "S")
+    (renamed,) = await lock.changes(PinKey(SERVER), "S")
     assert (renamed.kind.value, renamed.was, renamed.tool) == ("renamed", "b", "c")
-    await lock.accept(Place(SERVER), "S", [renamed.key])
+    await lock.accept(PinKey(SERVER), "S", [renamed.key])
     assert await usable(lock, "cid", a="x", c="y") == ["a", "c"]
     for who in ("ann", "dan"):
         assert await usable(lock, who, a="x", b="y") == ["a", "b"]
@@ -157,20 +157,20 @@ async def test_people_who_see_less_take_nothing_away_from_others() -> None:
 async def test_looking_trusts_nothing_and_tells_what_is_different() -> None:
     memory = Memory()
     lock = RegistryLock(memory)
-    assert await lock.looked(SERVER, pins_of(listed("", a="x"))) == {}
+    assert await lock.compare_preview(SERVER, pin_contents(listed("", a="x"))) == {}
     assert memory.kept == {}
     await usable(lock, "ann", a="x")
-    assert set(await lock.looked(SERVER, pins_of(listed("", a="y", b="z")))) == {"a", "b"}
-    assert {each.tool for each in await lock.changes(Place(SERVER), "S")} == {"a", "b"}
-    assert await lock.looked(SERVER, pins_of(listed("", a="x"))) == {}
-    assert await lock.changes(Place(SERVER), "S") == []
+    assert set(await lock.compare_preview(SERVER, pin_contents(listed("", a="y", b="z")))) == {"a", "b"}
+    assert {each.tool for each in await lock.changes(PinKey(SERVER), "S")} == {"a", "b"}
+    assert await lock.compare_preview(SERVER, pin_contents(listed("", a="x"))) == {}
+    assert await lock.changes(PinKey(SERVER), "S") == []
 
 
 async def test_two_who_accept_at_once_both_do() -> None:
     lock = RegistryLock(Memory())
     await usable(lock, "ann", a="x")
     await usable(lock, "ann", a="x", b="y", c="z")
-    place = Place(SERVER)
+    place = PinKey(SERVER)
     keys = [each.key for each in await lock.changes(place, "S")]
     await asyncio.gather(*(lock.accept(place, "S", [key]) for key in keys))
     assert await usable(lock, "bob", a="x", b="y", c="z") == ["a", "b", "c"]
@@ -215,7 +215,7 @@ async def _walk(steps: list[tuple[str, Any, Any]]) -> None:
             # Of several definitions of one name, an instance goes by the last that it was given.
             own[who] = {each for each in own[who] if each[0] not in found or what[each[0]] == each[1]}
         else:
-            place = Place(SERVER) if who == "everyone" else Place(SERVER, f"i-{who}")
+            place = PinKey(SERVER) if who == "everyone" else PinKey(SERVER, f"i-{who}")
             changes = await lock.changes(place, "S")
             if not changes:
                 continue

@@ -4,14 +4,16 @@ from typing import Any
 
 import pytest
 
-from toolyard.catalog.schemas.provider_schema import Provider, view
+from toolyard.catalog.schemas.provider_schema import ProviderApi, build_provider_tool
 from toolyard.types.tool import Definition
 
 
 def converted(schema: dict[str, Any]) -> dict[str, Any]:
     """What becomes of a property with this schema."""
     definition = Definition("repo", "search", input_schema={"properties": {"x": schema}})
-    return view(definition, "repo_search", Provider.GEMINI).tool["parameters"]["properties"]["x"]
+    return build_provider_tool(definition, "repo_search", ProviderApi.GEMINI).tool["parameters"][
+        "properties"
+    ]["x"]
 
 
 @pytest.mark.parametrize(

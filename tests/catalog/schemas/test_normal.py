@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from toolyard.catalog.schemas.normalize import normal
+from toolyard.catalog.schemas.normalize import normalize_schema
 
 
 def plain(schema: dict[str, Any]) -> dict[str, Any]:
     before = copy.deepcopy(schema)
-    result, _ = normal(schema)
+    result, _ = normalize_schema(schema)
     assert schema == before
     return result
 
@@ -23,7 +23,7 @@ def nested_list(levels: int) -> list[Any]:
 
 
 def notes(schema: dict[str, Any]) -> list[str]:
-    return normal(schema)[1]
+    return normalize_schema(schema)[1]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_references_that_double_each_other_do_not_fill_the_memory() -> None:
     for level in range(1, 60):
         pair = {"$ref": f"#/$defs/d{level - 1}"}
         bomb[f"d{level}"] = {"type": "object", "properties": {"l": pair, "r": pair}}
-    result, told = normal({"properties": {"x": {"$ref": "#/$defs/d59"}}, "$defs": bomb})
+    result, told = normalize_schema({"properties": {"x": {"$ref": "#/$defs/d59"}}, "$defs": bomb})
     assert "the schema is too large when its references are expanded; it was cut" in told
     assert len(repr(result)) < 5_000_000
 
@@ -131,14 +131,16 @@ def test_references_that_double_each_other_do_not_fill_the_memory() -> None:
 @pytest.mark.parametrize("heavy", [{"enum": list(range(9000))}, {"description": "x" * 500_000}])
 def test_references_to_something_heavy_do_not_fill_the_memory(heavy: dict[str, Any]) -> None:
     properties = {f"p{number}": {"$ref": "#/$defs/heavy"} for number in range(500)}
-    result, told = normal({"properties": properties, "$defs": {"heavy": heavy}})
+    result, told = normalize_schema({"properties": properties, "$defs": {"heavy": heavy}})
     assert told
     assert len(repr(result)) < 5_000_000
 
 
 @pytest.mark.parametrize("data", [list(range(20_000)), nested_list(40), {"a": nested_list(200)}])
 def test_data_that_is_too_large_or_too_deep_is_left_out_alone(data: Any) -> None:
-    result, told = normal({"properties": {"x": {"type": "string", "default": data}, "y": {"type": "number"}}})
+    result, told = normalize_schema(
+        {"properties": {"x": {"type": "string", "default": data}, "y": {"type": "number"}}}
+    )
     assert result["properties"] == {"x": {"type": "string"}, "y": {"type": "number"}}
     assert len(told) == 1
 
@@ -217,7 +219,7 @@ def test_true_and_false_as_schemas_are_understood() -> None:
     ],
 )
 def test_a_keyword_of_the_wrong_shape_breaks_nothing(broken: dict[str, Any]) -> None:
-    result, _ = normal(broken)
+    result, _ = normalize_schema(broken)
     assert isinstance(result, dict)
     assert "wat" not in repr(result)
 
@@ -228,7 +230,7 @@ def test_nothing_of_the_result_belongs_to_the_server() -> None:
         "required": ["x"],
     }
     before = copy.deepcopy(schema)
-    result, _ = normal(schema)
+    result, _ = normalize_schema(schema)
     result["required"].append("y")
     result["properties"]["x"]["enum"][0].append("b")
     result["properties"]["x"]["default"]["k"].append(1)

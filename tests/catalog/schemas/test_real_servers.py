@@ -13,13 +13,13 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from toolyard.catalog.cache import Catalogues
-from toolyard.catalog.exposed_names import Group, Naming
-from toolyard.catalog.schemas.provider_schema import Provider, view
-from toolyard.catalog.sqlite_storage import FILE_NAME, SqliteStorage
-from toolyard.catalog.token_estimate import estimate_definition
-from toolyard.types.catalog import Listing
-from toolyard.types.principal import LOCAL, Principal
+from toolyard.catalog.cache import CatalogueCache
+from toolyard.catalog.exposed_names import NameAssigner, ServerToolNames
+from toolyard.catalog.schemas.provider_schema import ProviderApi, build_provider_tool
+from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
+from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.types.catalog import RawListing
+from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 from toolyard.types.server import Server, StdioSpec
 
 ENVS = Path(__file__).parents[3] / ".envs"
@@ -34,31 +34,31 @@ COMMANDS = {
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real-servers")]
 
 
-async def listed(name: str) -> Listing:
+async def listed(name: str) -> RawListing:
     command, *arguments = map(str, COMMANDS[name])
     async with asyncio.timeout(60):
         async with Client(StdioServerParameters(command=command, args=arguments), mode="legacy") as client:
             result = await client.list_tools()
-    return Listing(
+    return RawListing(
         tools=tuple(tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in result.tools)
     )
 
 
 @pytest.fixture(scope="module")
-def listings() -> dict[str, Listing]:
-    async def all_of_them() -> dict[str, Listing]:
+def listings() -> dict[str, RawListing]:
+    async def all_of_them() -> dict[str, RawListing]:
         return {name: await listed(name) for name in COMMANDS}
 
     return asyncio.run(all_of_them())
 
 
 @pytest.fixture
-async def catalogues(listings: dict[str, Listing], tmp_path: Path) -> Any:
-    async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> Listing:
+async def catalogues(listings: dict[str, RawListing], tmp_path: Path) -> Any:
+    async def fetch(server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
         return listings[server_id]
 
-    storage = SqliteStorage(tmp_path / FILE_NAME)
-    yield Catalogues(fetch, storage)
+    storage = SqliteCatalogueStorage(tmp_path / CATALOGUE_FILE_NAME)
+    yield CatalogueCache(fetch, storage)
     await storage.close()
 
 
@@ -66,41 +66,41 @@ def server(name: str) -> Server:
     return Server(name, StdioSpec(str(COMMANDS[name][0])))
 
 
-async def test_their_tools_are_all_sound(catalogues: Catalogues, listings: dict[str, Listing]) -> None:
+async def test_their_tools_are_all_sound(catalogues: CatalogueCache, listings: dict[str, RawListing]) -> None:
     for name in COMMANDS:
-        found = await catalogues.get(server(name), LOCAL)
+        found = await catalogues.get(server(name), LOCAL_PRINCIPAL)
         assert len(found.definitions) == len(listings[name].tools) > 0
         assert found.quarantined == ()
         assert found.remarks == ()
 
 
-async def test_their_tools_have_plain_names(catalogues: Catalogues) -> None:
+async def test_their_tools_have_plain_names(catalogues: CatalogueCache) -> None:
     groups = []
     for name in COMMANDS:
-        found = await catalogues.get(server(name), LOCAL)
-        groups.append(Group(name, name, tuple(definition.name for definition in found.definitions)))
-    names = Naming().names(groups)
-    assert names.renamed == ()
+        found = await catalogues.get(server(name), LOCAL_PRINCIPAL)
+        groups.append(ServerToolNames(name, name, tuple(definition.name for definition in found.definitions)))
+    names = NameAssigner().names(groups)
+    assert names.renamed_tools == ()
     assert names.find("filesystem_read_text_file") == ("filesystem", "read_text_file")
 
 
-@pytest.mark.parametrize("provider", Provider)
+@pytest.mark.parametrize("provider", ProviderApi)
 async def test_their_tools_have_a_sound_view_for_every_provider(
-    catalogues: Catalogues, provider: Provider, rules: dict[str, Callable[[dict[str, Any]], None]]
+    catalogues: CatalogueCache, provider: ProviderApi, rules: dict[str, Callable[[dict[str, Any]], None]]
 ) -> None:
     for name in COMMANDS:
-        for definition in (await catalogues.get(server(name), LOCAL)).definitions:
-            found = view(definition, f"{name}_{definition.name}", provider)
+        for definition in (await catalogues.get(server(name), LOCAL_PRINCIPAL)).definitions:
+            found = build_provider_tool(definition, f"{name}_{definition.name}", provider)
             rules[provider](found.tool)
             assert found.notes == (), definition.id
-            if provider is Provider.OPENAI_STRICT:
+            if provider is ProviderApi.OPENAI_STRICT:
                 assert found.strict, definition.id
                 rules["strict"](found.tool["function"]["parameters"])
-            if provider is Provider.ANTHROPIC:
+            if provider is ProviderApi.ANTHROPIC:
                 jsonschema_rs.validator_for(found.tool["input_schema"])
 
 
-async def test_their_tools_have_a_cost(catalogues: Catalogues) -> None:
+async def test_their_tools_have_a_cost(catalogues: CatalogueCache) -> None:
     for name in COMMANDS:
-        for definition in (await catalogues.get(server(name), LOCAL)).definitions:
-            assert 15 < estimate_definition(definition) < 1500
+        for definition in (await catalogues.get(server(name), LOCAL_PRINCIPAL)).definitions:
+            assert 15 < estimate_definition_tokens(definition) < 1500

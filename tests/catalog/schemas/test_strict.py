@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.catalog.schemas.provider_schema import Provider, View, view
+from toolyard.catalog.schemas.provider_schema import ProviderApi, ProviderTool, build_provider_tool
 from toolyard.types.tool import Definition
 
 Rules = dict[str, Callable[[dict[str, Any]], None]]
 
 
-def strict(schema: dict[str, Any]) -> View:
-    return view(Definition("repo", "search", input_schema=schema), "repo_search", Provider.OPENAI_STRICT)
+def strict(schema: dict[str, Any]) -> ProviderTool:
+    return build_provider_tool(
+        Definition("repo", "search", input_schema=schema), "repo_search", ProviderApi.OPENAI_STRICT
+    )
 
 
 def parameters(schema: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +184,9 @@ def test_a_null_that_only_the_strict_form_allows_is_taken_out_of_the_arguments()
 
 
 def test_arguments_for_another_view_stay_as_they_are() -> None:
-    other = view(Definition("s", "t", input_schema={"properties": {"a": {}}}), "s_t", Provider.ANTHROPIC)
+    other = build_provider_tool(
+        Definition("s", "t", input_schema={"properties": {"a": {}}}), "s_t", ProviderApi.ANTHROPIC
+    )
     assert other.arguments({"a": None}) == {"a": None}
 
 

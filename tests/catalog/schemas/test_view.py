@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolyard.catalog.schemas.provider_schema import Provider, view
+from toolyard.catalog.schemas.provider_schema import ProviderApi, build_provider_tool
 from toolyard.types.tool import Definition
 
 Define = Callable[..., Definition]
@@ -27,14 +27,14 @@ CITY = {
 }
 
 
-def parameters(define: Define, schema: dict[str, Any], provider: Provider) -> dict[str, Any]:
-    tool = view(define(schema), "repo_search", provider).tool
+def parameters(define: Define, schema: dict[str, Any], provider: ProviderApi) -> dict[str, Any]:
+    tool = build_provider_tool(define(schema), "repo_search", provider).tool
     inner = tool.get("function", tool)
     return inner.get("parameters") or inner["input_schema"]
 
 
 def test_openai_gets_a_function(define: Define) -> None:
-    found = view(define(CITY, description="Forecast."), "repo_search", Provider.OPENAI)
+    found = build_provider_tool(define(CITY, description="Forecast."), "repo_search", ProviderApi.OPENAI)
     assert found.tool == {
         "type": "function",
         "function": {
@@ -47,19 +47,19 @@ def test_openai_gets_a_function(define: Define) -> None:
 
 
 def test_openai_responses_gets_a_flat_function_that_is_not_strict(define: Define) -> None:
-    tool = view(define(CITY), "repo_search", Provider.OPENAI_RESPONSES).tool
+    tool = build_provider_tool(define(CITY), "repo_search", ProviderApi.OPENAI_RESPONSES).tool
     assert set(tool) == {"type", "name", "description", "parameters", "strict"}
     assert tool["strict"] is False
 
 
 def test_anthropic_gets_an_input_schema(define: Define) -> None:
-    tool = view(define(CITY), "repo_search", Provider.ANTHROPIC).tool
+    tool = build_provider_tool(define(CITY), "repo_search", ProviderApi.ANTHROPIC).tool
     assert set(tool) == {"name", "description", "input_schema"}
     assert tool["input_schema"]["properties"] == CITY["properties"]
 
 
 def test_gemini_gets_a_declaration(define: Define) -> None:
-    tool = view(define(CITY, description="Forecast."), "repo_search", Provider.GEMINI).tool
+    tool = build_provider_tool(define(CITY, description="Forecast."), "repo_search", ProviderApi.GEMINI).tool
     assert tool == {
         "name": "repo_search",
         "description": "Forecast.",
@@ -75,22 +75,24 @@ def test_gemini_gets_a_declaration(define: Define) -> None:
 
 
 def test_a_title_stands_in_for_a_missing_description(define: Define) -> None:
-    tool = view(define(CITY, title="Weather"), "repo_search", Provider.ANTHROPIC).tool
+    tool = build_provider_tool(define(CITY, title="Weather"), "repo_search", ProviderApi.ANTHROPIC).tool
     assert tool["description"] == "Weather"
 
 
-@pytest.mark.parametrize("provider", Provider)
+@pytest.mark.parametrize("provider", ProviderApi)
 def test_a_tool_without_parameters_has_an_empty_object(
-    define: Define, provider: Provider, rules: Rules
+    define: Define, provider: ProviderApi, rules: Rules
 ) -> None:
     for schema in ({}, {"type": "object"}, {"type": "object", "properties": {}}):
-        found = view(define(schema), "repo_search", provider)
+        found = build_provider_tool(define(schema), "repo_search", provider)
         rules[provider](found.tool)
         assert parameters(define, schema, provider)["properties"] == {}
 
 
-@pytest.mark.parametrize("provider", [Provider.OPENAI, Provider.ANTHROPIC, Provider.GEMINI])
-def test_alternatives_at_the_root_become_one_object(define: Define, provider: Provider, rules: Rules) -> None:
+@pytest.mark.parametrize("provider", [ProviderApi.OPENAI, ProviderApi.ANTHROPIC, ProviderApi.GEMINI])
+def test_alternatives_at_the_root_become_one_object(
+    define: Define, provider: ProviderApi, rules: Rules
+) -> None:
     schema = {
         "type": "object",
         "properties": {"id": {"type": "string"}},
@@ -100,7 +102,7 @@ def test_alternatives_at_the_root_become_one_object(define: Define, provider: Pr
             {"properties": {"url": {"type": "string"}}, "required": ["url"]},
         ],
     }
-    found = view(define(schema), "repo_search", provider)
+    found = build_provider_tool(define(schema), "repo_search", provider)
     rules[provider](found.tool)
     result = parameters(define, schema, provider)
     assert set(result["properties"]) == {"id", "content", "url"}
@@ -125,7 +127,7 @@ def test_what_every_alternative_requires_stays_required_and_marks_become_an_enum
             },
         ]
     }
-    result = parameters(define, schema, Provider.OPENAI)
+    result = parameters(define, schema, ProviderApi.OPENAI)
     assert result["properties"]["kind"] == {"type": "string", "enum": ["a", "b"]}
     assert result["properties"]["x"] == {"anyOf": [{"type": "string"}, {"type": "number"}]}
     assert result["required"] == ["kind", "x"]
@@ -135,20 +137,20 @@ def test_what_every_alternative_requires_stays_required_and_marks_become_an_enum
 
 def test_an_alternative_that_is_no_object_is_left_out(define: Define) -> None:
     schema = {"anyOf": [{"type": "string"}, {"properties": {"a": {}}, "required": ["a"]}]}
-    result = parameters(define, schema, Provider.OPENAI)
+    result = parameters(define, schema, ProviderApi.OPENAI)
     assert set(result["properties"]) == {"a"}
     assert result["required"] == ["a"]
 
 
 def test_nothing_is_said_where_an_alternative_requires_nothing(define: Define) -> None:
     schema = {"properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}, {}]}
-    assert "description" not in parameters(define, schema, Provider.OPENAI)
+    assert "description" not in parameters(define, schema, ProviderApi.OPENAI)
 
 
-@pytest.mark.parametrize("provider", Provider)
-def test_a_note_repeats_nothing_that_deceives_a_terminal(define: Define, provider: Provider) -> None:
+@pytest.mark.parametrize("provider", ProviderApi)
+def test_a_note_repeats_nothing_that_deceives_a_terminal(define: Define, provider: ProviderApi) -> None:
     schema = {"properties": {"\x1b[2J": {"$ref": "\x1b[2J"}, "\u202e": {"oneOf": [{}]}}}
-    found = view(define(schema), "repo_search", provider)
+    found = build_provider_tool(define(schema), "repo_search", provider)
     assert found.notes
     assert all(note.isprintable() for note in found.notes)
 
@@ -160,15 +162,15 @@ def test_an_array_that_does_not_say_what_is_in_it_may_hold_anything(define: Defi
             "pair": {"prefixItems": [{"type": "string"}, {"type": "number"}]},
         }
     }
-    result = parameters(define, schema, Provider.OPENAI)
+    result = parameters(define, schema, ProviderApi.OPENAI)
     assert result["properties"]["list"] == {"type": "array", "items": {}}
     assert result["properties"]["pair"] == {"items": {"anyOf": [{"type": "string"}, {"type": "number"}]}}
-    assert parameters(define, schema, Provider.ANTHROPIC)["properties"] == schema["properties"]
+    assert parameters(define, schema, ProviderApi.ANTHROPIC)["properties"] == schema["properties"]
 
 
 def test_anthropic_does_not_get_arguments_whose_names_it_refuses(define: Define) -> None:
     schema = {"properties": {"ok": {}, "not ok": {}, "x" * 65: {}}, "required": ["ok", "not ok"]}
-    found = view(define(schema), "repo_search", Provider.ANTHROPIC)
+    found = build_provider_tool(define(schema), "repo_search", ProviderApi.ANTHROPIC)
     assert found.tool["input_schema"]["properties"] == {"ok": {}}
     assert found.tool["input_schema"]["required"] == ["ok"]
     assert len(found.notes) == 2
@@ -222,8 +224,8 @@ def test_every_view_of_any_schema_keeps_the_rules_and_alters_nothing(
     rules: Rules, schema: dict[str, Any]
 ) -> None:
     before = copy.deepcopy(schema)
-    for provider in Provider:
-        found = view(Definition("s", "t", input_schema=schema), "s_t", provider)
+    for provider in ProviderApi:
+        found = build_provider_tool(Definition("s", "t", input_schema=schema), "s_t", provider)
         rules[provider](found.tool)
         if found.strict:
             rules["strict"](found.tool["function"]["parameters"])
@@ -237,7 +239,7 @@ def nested(levels: int, inner: Any, wrap: Callable[[Any], Any]) -> Any:
     return inner
 
 
-@pytest.mark.parametrize("provider", Provider)
+@pytest.mark.parametrize("provider", ProviderApi)
 @pytest.mark.parametrize(
     "schema",
     [
@@ -251,9 +253,9 @@ def nested(levels: int, inner: Any, wrap: Callable[[Any], Any]) -> Any:
     ids=["properties", "items", "anyOf", "allOf", "const", "enum"],
 )
 def test_the_deepest_schema_that_is_let_in_has_a_view(
-    provider: Provider, schema: dict[str, Any], rules: Rules
+    provider: ProviderApi, schema: dict[str, Any], rules: Rules
 ) -> None:
-    found = view(Definition("s", "t", input_schema=schema), "s_t", provider)
+    found = build_provider_tool(Definition("s", "t", input_schema=schema), "s_t", provider)
     rules[provider](found.tool)
 
 
@@ -312,8 +314,8 @@ def test_a_view_that_is_not_strict_allows_all_that_the_server_allows(
     accepts = jsonschema_rs.validator_for(raw).is_valid
     definition = Definition("s", "t", input_schema=raw)
     seen = [
-        view(definition, "s_t", Provider.OPENAI).tool["function"]["parameters"],
-        view(definition, "s_t", Provider.ANTHROPIC).tool["input_schema"],
+        build_provider_tool(definition, "s_t", ProviderApi.OPENAI).tool["function"]["parameters"],
+        build_provider_tool(definition, "s_t", ProviderApi.ANTHROPIC).tool["input_schema"],
     ]
     for candidate in candidates:
         if accepts(candidate):

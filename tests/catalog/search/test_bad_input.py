@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolyard.catalog.search import SearchIndex
-from toolyard.catalog.search.fields import Reader
+from toolyard.catalog.search.fields import DocumentBuilder
 from toolyard.types.tool import Definition
 
 
@@ -98,7 +98,7 @@ def nested(depth: int) -> dict[str, Any]:
     ids=["name", "title", "description", "stops", "parameters", "depth"],
 )
 def test_a_huge_definition_is_read_up_to_a_bound(definition: Definition) -> None:
-    assert len(Reader().document(definition, {}).weights) <= 512
+    assert len(DocumentBuilder().build(definition, {}).weights) <= 512
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.search.bit_counters import add, best, bits, members
+from toolyard.catalog.search.bit_counters import add_to_counters, bitset_members, select_highest, to_bitset
 
 numbers = st.sets(st.integers(0, 200))
 steps = st.lists(st.tuples(st.integers(0, 5), numbers), max_size=5)
@@ -13,8 +13,8 @@ steps = st.lists(st.tuples(st.integers(0, 5), numbers), max_size=5)
 
 @given(numbers)
 def test_a_set_has_what_was_put_in(some: set[int]) -> None:
-    assert bits(some) == sum(1 << number for number in some)
-    assert members(bits(some)) == sorted(some)
+    assert to_bitset(some) == sum(1 << number for number in some)
+    assert bitset_members(to_bitset(some)) == sorted(some)
 
 
 @given(st.lists(steps, max_size=6), st.integers(0, 30))
@@ -24,14 +24,14 @@ def test_the_best_are_those_with_the_highest_sums(
     total = [0] * 12
     sums: dict[int, int] = {}
     for concept in concepts:
-        add(total, [(step, bits(some)) for step, some in concept])
+        add_to_counters(total, [(step, to_bitset(some)) for step, some in concept])
         for step, some in concept:
             for number in some:
                 sums[number] = sums.get(number, 0) + 2**step
     for number, expected in sums.items():
         assert sum((plane >> number & 1) << at for at, plane in enumerate(total)) == expected
-    sure, equal = best(total, most)
-    certain, border = set(members(sure)), set(members(equal))
+    sure, equal = select_highest(total, most)
+    certain, border = set(bitset_members(sure)), set(bitset_members(equal))
     assert len(certain) <= most
     assert not certain & border
     assert certain | border <= sums.keys()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.search import brief
+from toolyard.catalog.search import summarize_description
 
 
 @pytest.mark.parametrize(
@@ -20,11 +20,11 @@ from toolyard.catalog.search import brief
     ],
 )
 def test_the_first_sentence_stands_on_one_line_of_bounded_length(description: str, line: str) -> None:
-    assert brief(description, 20) == line
+    assert summarize_description(description, 20) == line
 
 
 @given(st.text(), st.integers(1, 80))
 def test_a_brief_is_never_longer_than_asked_for(description: str, length: int) -> None:
-    line = brief(description, length)
+    line = summarize_description(description, length)
     assert len(line) <= length
     assert "\n" not in line

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from toolyard.catalog.exposed_names import Naming
+from toolyard.catalog.exposed_names import NameAssigner
 from toolyard.catalog.search import SearchIndex
-from toolyard.catalog.tool_listing import Roster
-from toolyard.types.catalog import Catalogue, Contents, Listing
+from toolyard.catalog.tool_listing import ToolListing
+from toolyard.types.catalog import Catalogue, RawListing, ValidatedListing
 from toolyard.types.tool import Definition
 
 TOOLS = [
@@ -29,8 +29,8 @@ def definition(server: str, name: str, description: str = "", parameters: tuple[
 
 
 def catalogue(server: str, *definitions: Definition, instructions: str | None = None) -> Catalogue:
-    listing = Listing(instructions=instructions)
-    return Catalogue(Contents(server, "hash", listing, definitions), 0.0, 60.0)
+    listing = RawListing(instructions=instructions)
+    return Catalogue(ValidatedListing(server, "hash", listing, definitions), 0.0, 60.0)
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +93,10 @@ def test_scores_fall_and_ties_are_by_name() -> None:
 
 def test_what_a_server_says_of_itself_is_searched() -> None:
     index = SearchIndex()
-    index.put("a", {"a_x": definition("a", "x")}, about="Astronomy for everyone")
+    index.put("a", {"a_x": definition("a", "x")}, description="Astronomy for everyone")
     index.put("b", {"b_x": definition("b", "x")})
     assert [hit.name for hit in index.search("astronomy")] == ["a_x"]
-    index.put("a", {"a_x": definition("a", "x")}, about="Botany")
+    index.put("a", {"a_x": definition("a", "x")}, description="Botany")
     assert index.search("astronomy") == []
     assert [hit.name for hit in index.search("botany")] == ["a_x"]
 
@@ -129,18 +129,18 @@ def test_many_replacements_leave_nothing_behind() -> None:
     assert len(index) == 201
     assert index.search("word58 paint")[0].name == "b_paint"
     assert len(index.search("word59", 300)) == 200
-    assert index._postings.wasted < 12_000  # type: ignore[reportPrivateUsage]
+    assert index._postings.removed_count < 12_000  # type: ignore[reportPrivateUsage]
 
 
 def test_an_index_follows_a_roster() -> None:
-    naming = Naming()
+    naming = NameAssigner()
     paint, sing = definition("a", "paint", "Paint a wall"), definition("b", "sing")
     first = {"a": catalogue("a", paint, instructions="For walls"), "b": catalogue("b", sing)}
     index = SearchIndex()
-    index.follow(Roster.of(naming, first, {}))
+    index.sync(ToolListing.build(naming, first, {}))
     assert [hit.name for hit in index.search("paint")] == ["a_paint"]
     second = {"a": catalogue("a", definition("a", "paint", "Draw a house"), instructions="For walls")}
-    index.follow(Roster.of(naming, second, {}))
+    index.sync(ToolListing.build(naming, second, {}))
     assert [hit.name for hit in index.search("house")] == ["a_paint"]
     assert index.search("sing") == []
     assert [hit.name for hit in index.search("walls")] == ["a_paint"]

@@ -54,7 +54,7 @@ catalogues = st.dictionaries(st.from_regex(r"\A[a-z]{1,4}\Z"), tool(), max_size=
 def build(tools: Tools) -> SearchIndex:
     index = SearchIndex()
     for server, mine in by_server(tools).items():
-        index.put(server, mine, about=f"about {server}")
+        index.put(server, mine, description=f"about {server}")
     return index
 
 
@@ -68,7 +68,7 @@ def by_server(tools: Tools) -> dict[str, dict[str, Definition]]:
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """These catalogues are small; so that some of their words have sets that are kept, few are enough."""
-    monkeypatch.setattr(postings, "_FEW", 3)
+    monkeypatch.setattr(postings, "_MAX_LISTED_DOCUMENTS", 3)
 
 
 @given(catalogues, queries, st.randoms())
@@ -85,7 +85,7 @@ def test_an_index_that_was_changed_equals_one_made_anew(before: Tools, after: To
     for server in by_server(before).keys() - by_server(after).keys():
         index.remove(server)
     for server, mine in by_server(after).items():
-        index.put(server, mine, about=f"about {server}")
+        index.put(server, mine, description=f"about {server}")
     assert index.search(query) == build(after).search(query)
     assert len(index) == len(after)
 

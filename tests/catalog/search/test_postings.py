@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolyard.catalog.search.bit_counters import members
-from toolyard.catalog.search.fields import Document
+from toolyard.catalog.search.bit_counters import bitset_members
+from toolyard.catalog.search.fields import SearchDocument
 from toolyard.catalog.search.postings import Postings
 
 weights = st.lists(st.sampled_from([0.25, 0.5, 0.75]), min_size=12, max_size=40)
@@ -19,16 +19,18 @@ def test_settled_sets_are_those_of_the_table(rounds: list[tuple[list[float], set
     held: dict[int, float] = {}
     for came, gone, settled in rounds:
         for weight in came:
-            held[postings.add(Document({"paint": weight}, ("paint",)))] = weight
+            held[postings.add(SearchDocument({"paint": weight}, ("paint",)))] = weight
         for number in gone & held.keys():
             postings.remove(number)
             del held[number]
         if settled:
-            postings.settle()
-    postings.settle()
+            postings.flush_pending()
+    postings.flush_pending()
     tables = {number: table for number, table in enumerate(postings.documents) if table}
     assert tables == {number: {"paint": -weight} for number, weight in held.items()}
-    for posting in postings.lists.values():
+    for posting in postings.posting_by_term.values():
         assert posting.held == len(held)
-        assert members(posting.present) == sorted(held)
-        assert members(posting.much) == sorted(number for number, weight in held.items() if weight >= 0.6)
+        assert bitset_members(posting.present) == sorted(held)
+        assert bitset_members(posting.strong_documents) == sorted(
+            number for number, weight in held.items() if weight >= 0.6
+        )

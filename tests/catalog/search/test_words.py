@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from toolyard.catalog.search.stemmer import stem
-from toolyard.catalog.search.synonyms import families
-from toolyard.catalog.search.tokenizer import folded, pieces, runs, terms
+from toolyard.catalog.search.synonyms import find_synonym_groups
+from toolyard.catalog.search.tokenizer import extract_terms, fold_text, split_runs, split_words
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from toolyard.catalog.search.tokenizer import folded, pieces, runs, terms
     ],
 )
 def test_text_is_taken_apart_into_words(text: str, words: list[str]) -> None:
-    assert [piece for run in runs(folded(text)) for piece in pieces(run)] == words
+    assert [piece for run in split_runs(fold_text(text)) for piece in split_words(run)] == words
 
 
 @pytest.mark.parametrize(
@@ -72,20 +72,20 @@ def test_what_is_no_english_word_stays_as_it_is(word: str) -> None:
 
 
 def test_a_name_written_together_is_there_as_a_whole_and_in_parts() -> None:
-    assert set(terms("GitHub")) == {"git", "hub", "github"}
-    assert "base64" in terms("base64")
+    assert set(extract_terms("GitHub")) == {"git", "hub", "github"}
+    assert "base64" in extract_terms("base64")
 
 
 def test_stop_words_are_left_out() -> None:
-    assert terms("the") == ()
-    assert terms("sendToUser") == (stem("send"), stem("user"), stem("sendtouser"))
+    assert extract_terms("the") == ()
+    assert extract_terms("sendToUser") == (stem("send"), stem("user"), stem("sendtouser"))
 
 
 def test_relatives_are_mutual() -> None:
     for word in ("delete", "image", "directory", "search", "天气"):
         term = stem(word)
-        assert families(term)
-        for family in families(term):
+        assert find_synonym_groups(term)
+        for family in find_synonym_groups(term):
             assert term in family
-            assert all(family in families(other) for other in family)
-    assert families("qwertz") == ()
+            assert all(family in find_synonym_groups(other) for other in family)
+    assert find_synonym_groups("qwertz") == ()

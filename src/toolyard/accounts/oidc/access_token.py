@@ -11,21 +11,21 @@ from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
 from toolyard.accounts.errors import NotSignedIn
-from toolyard.accounts.oidc.id_token import LEEWAY, SAFE, UnknownKey
+from toolyard.accounts.oidc.id_token import CLOCK_LEEWAY_SECONDS, SAFE_ALGORITHMS, UnknownSigningKey
 
-__all__ = ["checked_access", "looks_signed"]
+__all__ = ["is_jwt_shaped", "verify_access_token"]
 
-_LONGEST = 16_384
-_KINDS = ("", "jwt", "at+jwt", "application/at+jwt")
+_MAX_TOKEN_CHARACTERS = 16_384
+_ACCEPTED_TYP_VALUES = ("", "jwt", "at+jwt", "application/at+jwt")
 """What a token's header may say that it is. Some providers say only that it is signed."""
 
 
-def looks_signed(token: str) -> bool:
+def is_jwt_shaped(token: str) -> bool:
     """Whether this could be one at all: three parts, and not longer than any of them is."""
-    return token.count(".") == 2 and len(token) <= _LONGEST
+    return token.count(".") == 2 and len(token) <= _MAX_TOKEN_CHARACTERS
 
 
-def checked_access(
+def verify_access_token(
     token: str, keys: KeySet, *, issuer: str, audiences: Collection[str], now: float
 ) -> dict[str, Any]:
     """Its claims. ``audiences`` are those of which it must name one.
@@ -33,18 +33,20 @@ def checked_access(
     Raises UnknownKey, or NotSignedIn, which says what kind of fault it has.
     """
     try:
-        read = jwt.decode(token, keys, registry=JWSRegistry(algorithms=list(SAFE), strict_check_header=False))
+        read = jwt.decode(
+            token, keys, registry=JWSRegistry(algorithms=list(SAFE_ALGORITHMS), strict_check_header=False)
+        )
     except InvalidKeyIdError as error:
-        raise UnknownKey from error
+        raise UnknownSigningKey from error
     except (JoseError, ValueError, TypeError, AttributeError, KeyError) as error:
-        raise _refused("its signature is not the identity provider's") from error
-    fault = _fault(read.header, read.claims, issuer, audiences, now)
+        raise _build_refusal("its signature is not the identity provider's") from error
+    fault = _find_claim_fault(read.header, read.claims, issuer, audiences, now)
     if fault is not None:
-        raise _refused(fault)
+        raise _build_refusal(fault)
     return dict(read.claims)
 
 
-def _fault(
+def _find_claim_fault(
     header: Mapping[str, Any],
     claims: Mapping[str, Any],
     issuer: str,
@@ -52,15 +54,15 @@ def _fault(
     now: float,
 ) -> str | None:
     sub = claims.get("sub")
-    if str(header.get("typ") or "").lower() not in _KINDS:
+    if str(header.get("typ") or "").lower() not in _ACCEPTED_TYP_VALUES:
         return "it is no access token"
     if claims.get("iss") != issuer:
         return "it is of another issuer"
-    if not set(_texts(claims.get("aud"))) & set(audiences):
+    if not set(_list_strings(claims.get("aud"))) & set(audiences):
         return "it is for another audience"
-    if not (isinstance(claims.get("exp"), int | float) and now <= claims["exp"] + LEEWAY):
+    if not (isinstance(claims.get("exp"), int | float) and now <= claims["exp"] + CLOCK_LEEWAY_SECONDS):
         return "it has run out"
-    if not _past(claims.get("nbf"), now) or not _past(claims.get("iat"), now):
+    if not _is_past(claims.get("nbf"), now) or not _is_past(claims.get("iat"), now):
         return "it is not good yet"
     if "cnf" in claims:
         return "it is bound to a key, and nobody here can check that"
@@ -69,14 +71,14 @@ def _fault(
     return None
 
 
-def _past(moment: object, now: float) -> bool:
-    return moment is None or (isinstance(moment, int | float) and moment <= now + LEEWAY)
+def _is_past(moment: object, now: float) -> bool:
+    return moment is None or (isinstance(moment, int | float) and moment <= now + CLOCK_LEEWAY_SECONDS)
 
 
-def _texts(value: object) -> list[str]:
+def _list_strings(value: object) -> list[str]:
     many = cast("list[object]", value) if isinstance(value, list) else [value]
     return [one for one in many if isinstance(one, str)]
 
 
-def _refused(fault: str) -> NotSignedIn:
+def _build_refusal(fault: str) -> NotSignedIn:
     return NotSignedIn(f"this access token is not accepted: {fault}", hint="sign in again")

@@ -7,24 +7,24 @@ from typing import Any
 
 from toolyard.accounts.account_status import Identity
 from toolyard.accounts.errors import SignInRefused
-from toolyard.accounts.user_names import LONGEST_NAME, as_name
+from toolyard.accounts.user_names import MAX_NAME_CHARACTERS, normalize_name
 
-__all__ = ["identity_of"]
+__all__ = ["parse_identity"]
 
-_LONGEST_SUB = 255
+_MAX_SUB_CHARACTERS = 255
 """OpenID Connect Core, section 2."""
 _MAX_EMAIL_CHARACTERS = 320
 
 
-def identity_of(issuer: str, claims: Mapping[str, Any]) -> Identity:
+def parse_identity(issuer: str, claims: Mapping[str, Any]) -> Identity:
     """Who it is. Raises SignInRefused where the provider does not say."""
     sub = claims.get("sub")
-    if not isinstance(sub, str) or not sub or len(sub) > _LONGEST_SUB or not sub.isprintable():
+    if not isinstance(sub, str) or not sub or len(sub) > _MAX_SUB_CHARACTERS or not sub.isprintable():
         raise SignInRefused("the identity provider does not say who you are: its 'sub' cannot be used")
     email = claims.get("email")
     verified = claims.get("email_verified") is True and _is_storable_email(email)
     named = (claims.get(key) for key in ("preferred_username", "email"))
-    fit = (as_name(name[:LONGEST_NAME]) for name in (*named, sub) if isinstance(name, str))
+    fit = (normalize_name(name[:MAX_NAME_CHARACTERS]) for name in (*named, sub) if isinstance(name, str))
     name = next((each for each in fit if each is not None), "user")
     return Identity(issuer, sub, name, email if verified else None)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from toolyard.accounts.account_status import Identity
 from toolyard.accounts.errors import NameTaken, NotAllowed
-from toolyard.accounts.storage import PeopleStorage
-from toolyard.accounts.user_names import free_names
+from toolyard.accounts.storage import AccountStorage
+from toolyard.accounts.user_names import candidate_names
 from toolyard.types.account import Role, User
 
-__all__ = ["provider_account"]
+__all__ = ["find_or_create_account"]
 
 
-async def provider_account(storage: PeopleStorage, identity: Identity, *, complete: bool) -> User:
+async def find_or_create_account(storage: AccountStorage, identity: Identity, *, complete: bool) -> User:
     """Return the account of an identity as it is stored; a new one if this is their first visit.
 
     ``complete``: the identity has everything that the provider says about the person, as after a sign-in.
@@ -19,7 +19,7 @@ async def provider_account(storage: PeopleStorage, identity: Identity, *, comple
 
     Raises NotAllowed if the account is disabled, NameTaken if no name is free.
     """
-    user = await storage.user_of_subject(identity.subject) or await _add(storage, identity)
+    user = await storage.find_user_by_subject(identity.subject) or await _create_account(storage, identity)
     if user.disabled:
         raise NotAllowed("this account is disabled", hint="ask an admin")
     email = identity.verified_email.casefold() if identity.verified_email else None
@@ -29,12 +29,12 @@ async def provider_account(storage: PeopleStorage, identity: Identity, *, comple
     return user
 
 
-async def _add(storage: PeopleStorage, identity: Identity) -> User:
-    for name in free_names(identity.name):
+async def _create_account(storage: AccountStorage, identity: Identity) -> User:
+    for name in candidate_names(identity.name):
         try:
             return await storage.add_user(name, Role.USER, subject=identity.subject)
         except NameTaken:
             # Of two concurrent first sign-ins, the other one added it.
-            if (known := await storage.user_of_subject(identity.subject)) is not None:
+            if (known := await storage.find_user_by_subject(identity.subject)) is not None:
                 return known
     raise NameTaken(f"every name like '{identity.name}' is taken")

@@ -12,35 +12,35 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from toolyard.accounts.account_status import standing
-from toolyard.accounts.attempt_limits import Limits
+from toolyard.accounts.account_status import resolve_effective_user
+from toolyard.accounts.attempt_limits import SignInLimiter
 from toolyard.accounts.errors import NeverBegun, NotAllowed, ProviderFailed, SignInRefused
-from toolyard.accounts.oidc.claims import identity_of
-from toolyard.accounts.oidc.id_token import Expected, UnknownKey, checked_claims
-from toolyard.accounts.oidc.provider import Provider, Tokens
-from toolyard.accounts.oidc.provisioning import provider_account
-from toolyard.accounts.random_secrets import digest, is_secret, new_secret
-from toolyard.accounts.storage import PeopleStorage
-from toolyard.auth.oauth_http import one_line
+from toolyard.accounts.oidc.claims import parse_identity
+from toolyard.accounts.oidc.id_token import ExpectedClaims, UnknownSigningKey, verify_id_token
+from toolyard.accounts.oidc.provider import OidcProvider, ProviderTokens
+from toolyard.accounts.oidc.provisioning import find_or_create_account
+from toolyard.accounts.random_secrets import hash_secret, is_secret, new_secret
+from toolyard.accounts.storage import AccountStorage
+from toolyard.auth.oauth_http import sanitize_error_text
 from toolyard.config.settings.table import Settings
-from toolyard.net import Net
+from toolyard.net import OutboundHttp
 from toolyard.types.account import User
 
-__all__ = ["Oidc"]
+__all__ = ["OidcSignIn"]
 
-_PATIENCE = 900.0
+_SIGN_IN_TIMEOUT_SECONDS = 900.0
 """Seconds that somebody has at the provider's pages."""
-_SCOPE = "openid profile email"
+_REQUESTED_SCOPE = "openid profile email"
 
 
-class Oidc:
+class OidcSignIn:
     """The identity provider of the settings. Nothing is kept of a sign-in that fails."""
 
     def __init__(
         self,
         settings: Settings,
-        storage: PeopleStorage,
-        net: Net,
+        storage: AccountStorage,
+        net: OutboundHttp,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -49,8 +49,8 @@ class Oidc:
         self._settings = settings
         self._storage = storage
         self._clock = clock
-        self._limits = Limits(storage, clock)
-        self._provider = Provider(
+        self._sign_in_limiter = SignInLimiter(storage, clock)
+        self._provider = OidcProvider(
             settings.oidc_issuer, settings.oidc_client_id, settings.oidc_client_secret, net, clock
         )
 
@@ -59,23 +59,23 @@ class Oidc:
 
         Raises TooManySignIns or ProviderFailed.
         """
-        await self._limits.begun(address)
-        metadata = await self._provider.metadata()
+        await self._sign_in_limiter.count_provider_sign_in(address)
+        metadata = await self._provider.get_metadata()
         state, nonce, verifier = new_secret(), new_secret(), new_secret()
         kept = {
             "nonce": nonce,
             "verifier": verifier,
             "next": next_path,
-            "browser": digest(browser),
+            "browser": hash_secret(browser),
             "redirect_uri": redirect_uri,
         }
-        await self._storage.put_sign_in(digest(state), orjson.dumps(kept), self._clock())
+        await self._storage.put_sign_in(hash_secret(state), orjson.dumps(kept), self._clock())
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=")
         query = {
             "response_type": "code",
             "client_id": self._provider.client_id,
             "redirect_uri": redirect_uri,
-            "scope": _SCOPE,
+            "scope": _REQUESTED_SCOPE,
             "state": state,
             "nonce": nonce,
             "code_challenge": challenge.decode(),
@@ -84,61 +84,66 @@ class Oidc:
         base = metadata.authorization_endpoint.partition("#")[0]
         return f"{base}{'&' if '?' in base else '?'}{urlencode(query, quote_via=quote)}"
 
-    async def finish(self, answer: Mapping[str, str], *, browser: str) -> tuple[User, str]:
+    async def finish(self, callback_params: Mapping[str, str], *, browser: str) -> tuple[User, str]:
         """Who came back, and where they wanted to go. Each state works once, and in its own browser.
 
         Raises SignInRefused, NotAllowed or ProviderFailed.
         """
-        kept = await self._begun(answer.get("state", ""), browser)
-        metadata = await self._provider.metadata()
-        named = answer.get("iss")
-        if named != metadata.issuer and (named is not None or metadata.iss_promised):
+        kept = await self._take_pending_sign_in(callback_params.get("state", ""), browser)
+        metadata = await self._provider.get_metadata()
+        named = callback_params.get("iss")
+        if named != metadata.issuer and (named is not None or metadata.sends_iss_parameter):
             raise SignInRefused(
                 "the answer does not come from our identity provider",
                 hint="do not sign in again before you know why",
             )
-        if "error" in answer:
-            raise _denied(answer)
-        if not (code := answer.get("code")):
+        if "error" in callback_params:
+            raise _build_denial_error(callback_params)
+        if not (code := callback_params.get("code")):
             raise SignInRefused("the identity provider sent back neither code nor error", hint="begin again")
-        tokens = await self._provider.exchange(code, kept["verifier"], kept["redirect_uri"])
-        claims = await self._claims(tokens, kept["nonce"])
-        more = await self._provider.userinfo(tokens, claims["sub"])
+        tokens = await self._provider.exchange_code(code, kept["verifier"], kept["redirect_uri"])
+        claims = await self._verify_tokens(tokens, kept["nonce"])
+        more = await self._provider.fetch_userinfo(tokens, claims["sub"])
         # What is signed wins.
-        identity = identity_of(metadata.issuer, {**more, **claims})
-        user = await provider_account(self._storage, identity, complete=True)
-        return standing(user, self._settings) or user, kept["next"]
+        identity = parse_identity(metadata.issuer, {**more, **claims})
+        user = await find_or_create_account(self._storage, identity, complete=True)
+        return resolve_effective_user(user, self._settings) or user, kept["next"]
 
-    async def _begun(self, state: str, browser: str) -> dict[str, str]:
+    async def _take_pending_sign_in(self, state: str, browser: str) -> dict[str, str]:
         body = None
         if is_secret(state):
-            body = await self._storage.take_sign_in(digest(state), self._clock() - _PATIENCE)
+            body = await self._storage.take_sign_in(
+                hash_secret(state), self._clock() - _SIGN_IN_TIMEOUT_SECONDS
+            )
         if body is None:
             raise NeverBegun(
                 "this sign-in is unknown, was finished before, or took too long", hint="begin again"
             )
         kept: dict[str, str] = orjson.loads(body)
-        if not browser or not hmac.compare_digest(kept["browser"], digest(browser)):
+        if not browser or not hmac.compare_digest(kept["browser"], hash_secret(browser)):
             raise NeverBegun("this sign-in was begun in another browser", hint="begin again")
         return kept
 
-    async def _claims(self, tokens: Tokens, nonce: str) -> dict[str, Any]:
-        metadata = await self._provider.metadata()
-        expected = Expected(
+    async def _verify_tokens(self, tokens: ProviderTokens, nonce: str) -> dict[str, Any]:
+        metadata = await self._provider.get_metadata()
+        expected = ExpectedClaims(
             metadata.issuer, self._provider.client_id, nonce, tokens.access_token, metadata.algorithms
         )
         for again in (False, True):
-            keys = await self._provider.keys(again=again)
+            keys = await self._provider.get_keys(refresh=again)
             try:
-                return checked_claims(tokens.id_token, keys, expected, self._clock())
-            except UnknownKey:
+                return verify_id_token(tokens.id_token, keys, expected, self._clock())
+            except UnknownSigningKey:
                 continue
         raise ProviderFailed(
             "the identity provider signed with a key that is not in its key set", hint="try again later"
         )
 
 
-def _denied(answer: Mapping[str, str]) -> SignInRefused:
-    code, words = one_line(answer.get("error"), width=60), one_line(answer.get("error_description"))
+def _build_denial_error(callback_params: Mapping[str, str]) -> SignInRefused:
+    code, words = (
+        sanitize_error_text(callback_params.get("error"), max_characters=60),
+        sanitize_error_text(callback_params.get("error_description")),
+    )
     said = f"{code} ({words})" if words else code
     return SignInRefused(f"the identity provider refused: {said}", hint="begin again")

@@ -9,56 +9,56 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from toolyard.agents.builtin_tools.tool_error import NativeFailure
+from toolyard.agents.builtin_tools.tool_error import NativeToolError
 
-__all__ = ["Leash", "Threads"]
+__all__ = ["BoundedThreadPool", "CancellationToken"]
 
 T = TypeVar("T")
 
-_MOST = 4
+_MAX_THREADS = 4
 """Threads. More tools that read at the same time wait for their turn."""
 
 
-class Leash:
+class CancellationToken:
     """Work looks at it now and then, and ends where it is told to."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._until = time.monotonic() + seconds
-        self._dropped = threading.Event()
+        self._deadline = time.monotonic() + seconds
+        self._cancelled = threading.Event()
 
     @property
-    def over(self) -> bool:
+    def should_stop(self) -> bool:
         """Whether there is no time left, or nobody waits any more."""
-        return self._dropped.is_set() or time.monotonic() > self._until
+        return self._cancelled.is_set() or time.monotonic() > self._deadline
 
-    def drop(self) -> None:
+    def cancel(self) -> None:
         """Nobody waits for the work any more. May be called from any thread."""
-        self._dropped.set()
+        self._cancelled.set()
 
     def check(self) -> None:
         """Raises NativeFailure where the work must end without a result."""
-        if self.over:
-            raise NativeFailure(f"took longer than {self._seconds:g} s; ask for less at once")
+        if self.should_stop:
+            raise NativeToolError(f"took longer than {self._seconds:g} s; ask for less at once")
 
 
-class Threads:
+class BoundedThreadPool:
     """A few threads of our own: file systems that hang must not take those of others."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 
-    async def run(self, work: Callable[[Leash], T], seconds: float) -> T:
+    async def run(self, work: Callable[[CancellationToken], T], seconds: float) -> T:
         """The result of some work. Whoever is cancelled does not wait for it, and the work ends soon."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(_MOST, thread_name_prefix="toolyard-native")
-        leash = Leash(seconds)
+            self._pool = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="toolyard-native")
+        leash = CancellationToken(seconds)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work, leash)
         finally:
-            leash.drop()
+            leash.cancel()
 
-    def later(self, work: Callable[[], None]) -> None:
+    def submit(self, work: Callable[[], None]) -> None:
         """Do something soon that nobody waits for."""
         if self._pool is not None:
             self._pool.submit(work)

@@ -7,101 +7,110 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from toolyard.agents.builtin_tools.bounded_thread import Leash
-from toolyard.agents.builtin_tools.workspace import FILE, FOLDER, Opened, Workspace
+from toolyard.agents.builtin_tools.bounded_thread import CancellationToken
+from toolyard.agents.builtin_tools.workspace import FILE_OPEN_FLAGS, FOLDER_OPEN_FLAGS, OpenedPath, Workspace
 
-__all__ = ["Entry", "Walk"]
+__all__ = ["DirectoryWalk", "WalkEntry"]
 
-SKIPPED = ".git"
-_DEPTH = 64
-_IN_ONE = 100_000
+SKIPPED_FOLDER_NAME = ".git"
+_MAX_DEPTH = 64
+_MAX_FOLDER_ENTRIES = 100_000
 """Names of one folder that are looked at. More is no folder that somebody wrote."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WalkEntry:
     """Something in a folder. Good until the walk goes on, which holds the descriptor that it stands below."""
 
     name: str
     path: str
     """From the workspace's root."""
-    below: str
+    relative_path: str
     """From where the walk began."""
-    folder: int
+    parent_fd: int
     is_folder: bool
     is_file: bool
 
-    def info(self) -> os.stat_result:
+    def read_stat(self) -> os.stat_result:
         """Of itself, where it is a link. Raises OSError."""
-        return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
+        return os.stat(self.name, dir_fd=self.parent_fd, follow_symlinks=False)
 
     def open(self) -> int:
         """The descriptor of a file, to be closed by whoever asked. Raises OSError."""
-        return os.open(self.name, FILE, dir_fd=self.folder)
+        return os.open(self.name, FILE_OPEN_FLAGS, dir_fd=self.parent_fd)
 
 
-class Walk:
+class DirectoryWalk:
     """Depth first, by the bytes of names, so that two walks of one tree agree. It stays on one file system,
     and leaves out ``.git`` and what the workspace excludes. ``cut`` says that it saw less than there is."""
 
-    def __init__(self, workspace: Workspace, start: Opened, leash: Leash, *, deep: bool = True) -> None:
-        self.cut = False
+    def __init__(
+        self,
+        workspace: Workspace,
+        start: OpenedPath,
+        cancellation: CancellationToken,
+        *,
+        recursive: bool = True,
+    ) -> None:
+        self.is_incomplete = False
         self._workspace = workspace
         self._start = start
-        self._leash = leash
-        self._deep = deep
+        self._cancellation = cancellation
+        self._recursive = recursive
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[WalkEntry]:
         start = self._start
-        return self._below(start.fd, "" if start.path == "." else f"{start.path}/", "", 0)
+        return self._walk_folder(start.fd, "" if start.path == "." else f"{start.path}/", "", 0)
 
-    def _below(self, folder: int, path: str, below: str, depth: int) -> Generator[Entry]:
-        for each in self._listed(folder):
-            if self._leash.over:
-                self.cut = True
+    def _walk_folder(self, folder_fd: int, path: str, relative_path: str, depth: int) -> Generator[WalkEntry]:
+        for each in self._list_entries(folder_fd):
+            if self._cancellation.should_stop:
+                self.is_incomplete = True
                 return
             is_folder = _is_folder(each)
-            entry = Entry(each.name, path + each.name, below + each.name, folder, is_folder, _is_file(each))
+            entry = WalkEntry(
+                each.name, path + each.name, relative_path + each.name, folder_fd, is_folder, _is_file(each)
+            )
             if not is_folder:
                 yield entry
                 continue
-            fd = self._entered(folder, each.name)
+            fd = self._open_folder(folder_fd, each.name)
             if fd is None:
                 continue
             try:
                 yield entry
-                if self._deep and depth < _DEPTH:
-                    inside = self._below(fd, f"{entry.path}/", f"{entry.below}/", depth + 1)
+                if self._recursive and depth < _MAX_DEPTH:
+                    inside = self._walk_folder(fd, f"{entry.path}/", f"{entry.relative_path}/", depth + 1)
                     with closing(inside):
                         yield from inside
-                elif self._deep:
-                    self.cut = True
+                elif self._recursive:
+                    self.is_incomplete = True
             finally:
                 os.close(fd)
 
-    def _listed(self, folder: int) -> list[os.DirEntry[str]]:
+    def _list_entries(self, folder_fd: int) -> list[os.DirEntry[str]]:
         found: list[os.DirEntry[str]] = []
         try:
-            with os.scandir(folder) as entries:
+            with os.scandir(folder_fd) as entries:
                 for each in entries:
-                    if each.name != SKIPPED:
+                    if each.name != SKIPPED_FOLDER_NAME:
                         found.append(each)
-                    if len(found) > _IN_ONE or self._leash.over:
-                        self.cut = True
+                    if len(found) > _MAX_FOLDER_ENTRIES or self._cancellation.should_stop:
+                        self.is_incomplete = True
                         break
         except OSError:
-            self.cut = True
+            self.is_incomplete = True
         return sorted(found, key=lambda each: os.fsencode(each.name))
 
-    def _entered(self, folder: int, name: str) -> int | None:
+    def _open_folder(self, parent_fd: int, name: str) -> int | None:
         """A folder's descriptor; None for one that is not to be read."""
         try:
-            fd = os.open(name, FOLDER, dir_fd=folder)
+            fd = os.open(name, FOLDER_OPEN_FLAGS, dir_fd=parent_fd)
         except OSError:
-            self.cut = True
+            self.is_incomplete = True
             return None
         info = os.fstat(fd)
-        if info.st_dev == self._start.info.st_dev and not self._workspace.excludes(info):
+        if info.st_dev == self._start.stat_result.st_dev and not self._workspace.excludes(info):
             return fd
         os.close(fd)
         return None

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from toolyard.agents.builtin_tools.bounded_thread import Threads
-from toolyard.agents.builtin_tools.grep import Engine, Search, grep
-from toolyard.agents.builtin_tools.grep_fallback import OwnEngine
-from toolyard.agents.builtin_tools.list_files import find, list_folder
-from toolyard.agents.builtin_tools.path_globs import glob
-from toolyard.agents.builtin_tools.ripgrep import Ripgrep, find_ripgrep
+from toolyard.agents.builtin_tools.bounded_thread import BoundedThreadPool
+from toolyard.agents.builtin_tools.grep import GrepEngine, GrepQuery, grep
+from toolyard.agents.builtin_tools.grep_fallback import FallbackGrepEngine
+from toolyard.agents.builtin_tools.list_files import find_files, list_folder
+from toolyard.agents.builtin_tools.path_globs import compile_glob
+from toolyard.agents.builtin_tools.ripgrep import RipgrepEngine, find_ripgrep
 from toolyard.agents.builtin_tools.tool_definitions import (
-    MOST_FOUND,
-    MOST_LINES,
-    MOST_MATCHES,
+    MAX_GREP_MATCHES,
+    MAX_LISTED_FILES,
+    MAX_VIEWED_LINES,
     NATIVE_TOOLS,
 )
-from toolyard.agents.builtin_tools.tool_error import NativeFailure
-from toolyard.agents.builtin_tools.view_file import Content, text_block, view
-from toolyard.agents.builtin_tools.web_fetch import Fetching
+from toolyard.agents.builtin_tools.tool_error import NativeToolError
+from toolyard.agents.builtin_tools.view_file import ContentBlocks, text_block, view_file
+from toolyard.agents.builtin_tools.web_fetch import PageFetcher
 from toolyard.agents.builtin_tools.workspace import Workspace
-from toolyard.meta.arguments import BadArgument, Given
+from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
 from toolyard.types.tool import Definition
 
 __all__ = ["NativeLimits", "NativeTools"]
@@ -37,10 +37,10 @@ class NativeLimits:
     """``characters`` bounds a result's text, so that nothing of it has to be kept elsewhere; the rest are
     seconds."""
 
-    characters: int = 64_000
-    reading: float = 10.0
-    searching: float = 20.0
-    fetching: float = 30.0
+    max_characters: int = 64_000
+    read_seconds: float = 10.0
+    search_seconds: float = 20.0
+    fetch_seconds: float = 30.0
 
 
 class NativeTools:
@@ -49,39 +49,41 @@ class NativeTools:
     def __init__(
         self,
         workspace: Workspace | None,
-        fetching: Fetching,
+        fetcher: PageFetcher,
         limits: NativeLimits = NativeLimits(),  # noqa: B008 - frozen
         *,
         ripgrep: str | None = None,
     ) -> None:
         """``ripgrep`` is the program; None looks for it when it is first needed."""
-        self._fetching = fetching
+        self._fetcher = fetcher
         self._limits = limits
-        self._threads = Threads()
+        self._threads = BoundedThreadPool()
         self._ripgrep = ripgrep
-        self._calls: dict[str, Callable[[Given], Awaitable[Content]]] = {"web_fetch": self._fetch}
+        self._handlers: dict[str, Callable[[ToolArguments], Awaitable[ContentBlocks]]] = {
+            "web_fetch": self._fetch_page
+        }
         if workspace is not None:
-            self._calls |= {
-                "find_files": partial(self._find, workspace),
-                "grep": partial(self._grep, workspace),
-                "list_dir": partial(self._list, workspace),
-                "view_file": partial(self._view, workspace),
+            self._handlers |= {
+                "find_files": partial(self._find_files, workspace),
+                "grep": partial(self._grep_files, workspace),
+                "list_dir": partial(self._list_folder, workspace),
+                "view_file": partial(self._view_file, workspace),
             }
         self.definitions: Mapping[str, Definition] = {
-            name: tool for name, tool in NATIVE_TOOLS.items() if name in self._calls
+            name: tool for name, tool in NATIVE_TOOLS.items() if name in self._handlers
         }
 
     async def call(self, name: str, arguments: object) -> dict[str, Any]:
         """The result of a call, as it goes over the wire. Never raises, but for cancellation."""
         try:
-            given = Given(self.definitions[name], arguments)
-            return {"content": await self._calls[name](given)}
-        except (NativeFailure, BadArgument) as error:
-            return _failed(str(error))
+            given = ToolArguments(self.definitions[name], arguments)
+            return {"content": await self._handlers[name](given)}
+        except (NativeToolError, InvalidToolArgument) as error:
+            return _error_result(str(error))
         except Exception:
             # The boundary of the promise: a model's turn goes on, and the log says what we did wrong.
             log.exception("native tool %s", name)
-            return _failed(f"{name} failed inside Toolyard; its log says why")
+            return _error_result(f"{name} failed inside Toolyard; its log says why")
 
     def close(self) -> None:
         """End the threads. Whoever still waits is cancelled before."""
@@ -89,54 +91,56 @@ class NativeTools:
 
     # The tools.
 
-    async def _view(self, workspace: Workspace, given: Given) -> Content:
+    async def _view_file(self, workspace: Workspace, given: ToolArguments) -> ContentBlocks:
         path, offset = given.text("path"), given.number("offset", 1, 1)
-        limit = given.number("limit", 1000, 1, MOST_LINES)
-        work = partial(view, workspace, path, offset, limit, self._room)
-        return await self._threads.run(work, self._limits.reading)
+        limit = given.number("limit", 1000, 1, MAX_VIEWED_LINES)
+        work = partial(view_file, workspace, path, offset, limit, self._max_body_characters)
+        return await self._threads.run(work, self._limits.read_seconds)
 
-    async def _list(self, workspace: Workspace, given: Given) -> Content:
-        path, limit = given.text_or_none("path") or ".", given.number("limit", 500, 1, MOST_FOUND)
-        work = partial(list_folder, workspace, path, limit, self._room)
-        return text_block(await self._threads.run(work, self._limits.reading))
+    async def _list_folder(self, workspace: Workspace, given: ToolArguments) -> ContentBlocks:
+        path, limit = given.get_text("path") or ".", given.number("limit", 500, 1, MAX_LISTED_FILES)
+        work = partial(list_folder, workspace, path, limit, self._max_body_characters)
+        return text_block(await self._threads.run(work, self._limits.read_seconds))
 
-    async def _find(self, workspace: Workspace, given: Given) -> Content:
-        pattern, path = given.text("pattern"), given.text_or_none("path") or "."
-        limit = given.number("limit", 200, 1, MOST_FOUND)
-        work = partial(find, workspace, pattern, path, limit, self._room)
-        return text_block(await self._threads.run(work, self._limits.searching))
+    async def _find_files(self, workspace: Workspace, given: ToolArguments) -> ContentBlocks:
+        pattern, path = given.text("pattern"), given.get_text("path") or "."
+        limit = given.number("limit", 200, 1, MAX_LISTED_FILES)
+        work = partial(find_files, workspace, pattern, path, limit, self._max_body_characters)
+        return text_block(await self._threads.run(work, self._limits.search_seconds))
 
-    async def _grep(self, workspace: Workspace, given: Given) -> Content:
-        only = given.text_or_none("glob")
-        search = Search(
+    async def _grep_files(self, workspace: Workspace, given: ToolArguments) -> ContentBlocks:
+        only = given.get_text("glob")
+        search = GrepQuery(
             given.text("pattern"),
-            given.text_or_none("path") or ".",
-            None if not only else glob(only),
-            given.flag("ignore_case"),
+            given.get_text("path") or ".",
+            None if not only else compile_glob(only),
+            given.get_bool("ignore_case"),
         )
-        limit = given.number("limit", 100, 1, MOST_MATCHES)
-        engine = self._engine(workspace)
-        seconds = self._limits.searching
-        return text_block(await grep(engine, workspace, self._threads, search, limit, self._room, seconds))
+        limit = given.number("limit", 100, 1, MAX_GREP_MATCHES)
+        engine = self._select_engine(workspace)
+        seconds = self._limits.search_seconds
+        return text_block(
+            await grep(engine, workspace, self._threads, search, limit, self._max_body_characters, seconds)
+        )
 
-    async def _fetch(self, given: Given) -> Content:
+    async def _fetch_page(self, given: ToolArguments) -> ContentBlocks:
         url, offset = given.text("url"), given.number("offset", 0, 0)
-        return text_block(await self._fetching.fetch(url, offset, self._limits.characters))
+        return text_block(await self._fetcher.fetch(url, offset, self._limits.max_characters))
 
     @property
-    def _room(self) -> int:
+    def _max_body_characters(self) -> int:
         """Characters, with room for what is said besides."""
-        return self._limits.characters - _NOTES
+        return self._limits.max_characters - _NOTE_CHARACTERS
 
-    def _engine(self, workspace: Workspace) -> Engine:
-        own = OwnEngine(workspace, self._threads)
+    def _select_engine(self, workspace: Workspace) -> GrepEngine:
+        own = FallbackGrepEngine(workspace, self._threads)
         if self._ripgrep is None:
             self._ripgrep = find_ripgrep() or ""
-        return Ripgrep(self._ripgrep, workspace, self._threads, own) if self._ripgrep else own
+        return RipgrepEngine(self._ripgrep, workspace, self._threads, own) if self._ripgrep else own
 
 
-_NOTES = 500
+_NOTE_CHARACTERS = 500
 
 
-def _failed(words: str) -> dict[str, Any]:
+def _error_result(words: str) -> dict[str, Any]:
     return {"content": text_block(words), "isError": True}

@@ -14,134 +14,149 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
-from toolyard.agents.builtin_tools.bounded_thread import Leash, Threads
-from toolyard.agents.builtin_tools.display_paths import shown
-from toolyard.agents.builtin_tools.path_globs import Glob
-from toolyard.agents.builtin_tools.tool_error import NativeFailure
-from toolyard.agents.builtin_tools.workspace import Opened, Workspace
+from toolyard.agents.builtin_tools.bounded_thread import BoundedThreadPool, CancellationToken
+from toolyard.agents.builtin_tools.display_paths import escape_path
+from toolyard.agents.builtin_tools.path_globs import PathMatcher
+from toolyard.agents.builtin_tools.tool_error import NativeToolError
+from toolyard.agents.builtin_tools.workspace import OpenedPath, Workspace
 
-__all__ = ["LARGEST", "Engine", "Hits", "Search", "SearchCut", "grep", "lines_of", "read_whole"]
+__all__ = [
+    "MAX_FILE_BYTES",
+    "FileMatches",
+    "GrepEngine",
+    "GrepQuery",
+    "IncompleteSearch",
+    "format_matches",
+    "grep",
+    "read_text_bytes",
+]
 
-LARGEST = 8 * 1024 * 1024
+MAX_FILE_BYTES = 8 * 1024 * 1024
 """Bytes of a file. Longer ones are no text that somebody reads, and are skipped."""
-_READING = 10.0
-_LINE = 400
+_READ_TIMEOUT_SECONDS = 10.0
+_MAX_LINE_CHARACTERS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class GrepQuery:
     """What is looked for, and where."""
 
     pattern: str
     path: str
-    glob: Glob | None
+    glob: PathMatcher | None
     ignore_case: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Hits:
+class FileMatches:
     """The numbers of lines of one file that match, in order. ``path`` is from the workspace's root."""
 
     path: str
     lines: Sequence[int]
 
 
-class SearchCut(Exception):
+class IncompleteSearch(Exception):
     """The engine could not look at everything; the words say why."""
 
 
-class Engine(Protocol):
+class GrepEngine(Protocol):
     """Finds lines. The files come in the order of a walk; raises NativeFailure or, at its end, SearchCut."""
 
-    def hits(self, search: Search) -> AsyncGenerator[Hits, None]: ...
+    def find_matches(self, query: GrepQuery) -> AsyncGenerator[FileMatches, None]: ...
 
 
 async def grep(
-    engine: Engine,
+    engine: GrepEngine,
     workspace: Workspace,
-    threads: Threads,
-    search: Search,
-    most: int,
-    room: int,
+    threads: BoundedThreadPool,
+    query: GrepQuery,
+    max_matches: int,
+    max_characters: int,
     seconds: float,
 ) -> str:
     """Lines as ``path:number: text``, at most ``most``, in ``room`` characters and so many seconds.
 
     Raises NativeFailure.
     """
-    page = _Page(most, room)
+    page = _MatchPage(max_matches, max_characters)
     try:
-        async with asyncio.timeout(seconds), aclosing(engine.hits(search)) as hits:
-            async for line in _read(hits, workspace, threads):
+        async with asyncio.timeout(seconds), aclosing(engine.find_matches(query)) as hits:
+            async for line in _read_matching_lines(hits, workspace, threads):
                 if not page.add(line):
                     break
     except TimeoutError:
         page.note = f"stopped after {seconds:g} s, so there may be more; narrow the path or the pattern"
-    except SearchCut as cut:
+    except IncompleteSearch as cut:
         page.note = f"{cut}, so there may be more"
-    return page.text(f"no line below {shown(search.path)} matches")
+    return page.text(f"no line below {escape_path(query.path)} matches")
 
 
-async def _read(hits: AsyncIterator[Hits], workspace: Workspace, threads: Threads) -> AsyncIterator[str]:
+async def _read_matching_lines(
+    hits: AsyncIterator[FileMatches], workspace: Workspace, threads: BoundedThreadPool
+) -> AsyncIterator[str]:
     async for each in hits:
 
-        def lines(leash: Leash, each: Hits = each) -> list[str]:
-            return lines_of(workspace, each)
+        def lines(cancellation: CancellationToken, each: FileMatches = each) -> list[str]:
+            return format_matches(workspace, each)
 
-        for line in await threads.run(lines, _READING):
+        for line in await threads.run(lines, _READ_TIMEOUT_SECONDS):
             yield line
 
 
-def lines_of(workspace: Workspace, hits: Hits) -> list[str]:
+def format_matches(workspace: Workspace, matches: FileMatches) -> list[str]:
     """The lines as they stand in the file now. What is gone, binary or outside gives none."""
     try:
-        with workspace.file(hits.path) as found:
-            data = read_whole(found)
-    except NativeFailure:
+        with workspace.file(matches.path) as found:
+            data = read_text_bytes(found)
+    except NativeToolError:
         return []
     if data is None:
         return []
     lines = data.split(b"\n")
     return [
-        f"{shown(hits.path)}:{number}: {_shortened(lines[number - 1])}"
-        for number in hits.lines
+        f"{escape_path(matches.path)}:{number}: {_truncate_line(lines[number - 1])}"
+        for number in matches.lines
         if number <= len(lines)
     ]
 
 
-def read_whole(found: Opened) -> bytes | None:
+def read_text_bytes(file: OpenedPath) -> bytes | None:
     """The bytes of a text; None for what is too long, binary or no file. Raises NativeFailure."""
-    if not stat.S_ISREG(found.info.st_mode) or found.info.st_size > LARGEST:
+    if not stat.S_ISREG(file.stat_result.st_mode) or file.stat_result.st_size > MAX_FILE_BYTES:
         return None
     try:
-        with os.fdopen(os.dup(found.fd), "rb") as stream:
-            data = stream.read(LARGEST + 1)
+        with os.fdopen(os.dup(file.fd), "rb") as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
     except OSError:
         return None
-    return None if len(data) > LARGEST or b"\0" in data else data
+    return None if len(data) > MAX_FILE_BYTES or b"\0" in data else data
 
 
-def _shortened(line: bytes) -> str:
+def _truncate_line(line: bytes) -> str:
     text = line.decode("utf-8", "replace").removeprefix("\ufeff").rstrip()
-    return text if len(text) <= _LINE else f"{text[:_LINE]} … ({len(text):,} characters in this line)"
+    return (
+        text
+        if len(text) <= _MAX_LINE_CHARACTERS
+        else f"{text[:_MAX_LINE_CHARACTERS]} … ({len(text):,} characters in this line)"
+    )
 
 
-class _Page:
-    def __init__(self, most: int, room: int) -> None:
-        self._most = most
-        self._room = room
+class _MatchPage:
+    def __init__(self, max_matches: int, max_characters: int) -> None:
+        self._max_matches = max_matches
+        self._characters_left = max_characters
         self._lines: list[str] = []
         self.note = ""
 
     def add(self, line: str) -> bool:
         """False: it does not fit any more, and nothing after it."""
-        if len(self._lines) >= self._most or len(line) + 1 > self._room:
+        if len(self._lines) >= self._max_matches or len(line) + 1 > self._characters_left:
             self.note = f"the first {len(self._lines):,} matches; there are more"
             return False
         self._lines.append(line)
-        self._room -= len(line) + 1
+        self._characters_left -= len(line) + 1
         return True
 
-    def text(self, otherwise: str) -> str:
-        lines = self._lines or [otherwise]
+    def text(self, empty_text: str) -> str:
+        lines = self._lines or [empty_text]
         return "\n".join((*lines, f"({self.note})") if self.note else lines)

@@ -7,108 +7,110 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Generator
 
-from toolyard.agents.builtin_tools.bounded_thread import Leash, Threads
-from toolyard.agents.builtin_tools.directory_walk import Entry, Walk
-from toolyard.agents.builtin_tools.grep import Hits, Search, SearchCut, read_whole
-from toolyard.agents.builtin_tools.tool_error import NativeFailure
-from toolyard.agents.builtin_tools.worker_process import Apart
-from toolyard.agents.builtin_tools.workspace import Opened, Workspace
+from toolyard.agents.builtin_tools.bounded_thread import BoundedThreadPool, CancellationToken
+from toolyard.agents.builtin_tools.directory_walk import DirectoryWalk, WalkEntry
+from toolyard.agents.builtin_tools.grep import FileMatches, GrepQuery, IncompleteSearch, read_text_bytes
+from toolyard.agents.builtin_tools.tool_error import NativeToolError
+from toolyard.agents.builtin_tools.worker_process import WorkerProcess
+from toolyard.agents.builtin_tools.workspace import OpenedPath, Workspace
 
-__all__ = ["OwnEngine", "check_pattern"]
+__all__ = ["FallbackGrepEngine", "send_pattern"]
 
-_BATCH = 1024 * 1024
-_FILES = 200
-_READING = 60.0
-_LONGEST = 1000
+_MAX_BATCH_BYTES = 1024 * 1024
+_MAX_BATCH_FILES = 200
+_READ_TIMEOUT_SECONDS = 60.0
+_MAX_PATTERN_CHARACTERS = 1000
 
 
-class OwnEngine:
+class FallbackGrepEngine:
     """Walks the tree in a thread and has each batch of files matched."""
 
-    def __init__(self, workspace: Workspace, threads: Threads) -> None:
+    def __init__(self, workspace: Workspace, threads: BoundedThreadPool) -> None:
         self._workspace = workspace
         self._threads = threads
 
-    async def hits(self, search: Search) -> AsyncGenerator[Hits, None]:
-        batches = _Batches(self._workspace, search)
+    async def find_matches(self, query: GrepQuery) -> AsyncGenerator[FileMatches, None]:
+        batches = _FileBatches(self._workspace, query)
         try:
-            async with Apart("grep_worker") as program:
-                await check_pattern(program, search)
-                while batch := await self._threads.run(batches.next, _READING):
-                    for hits in await _matched(program, batch):
+            async with WorkerProcess("grep_worker") as program:
+                await send_pattern(program, query)
+                while batch := await self._threads.run(batches.read_batch, _READ_TIMEOUT_SECONDS):
+                    for hits in await _match_batch(program, batch):
                         yield hits
         finally:
-            batches.leash.drop()
-            self._threads.later(batches.close)
-        if batches.cut:
-            raise SearchCut("not everything could be read")
+            batches.cancellation.cancel()
+            self._threads.submit(batches.close)
+        if batches.is_incomplete:
+            raise IncompleteSearch("not everything could be read")
 
 
-async def check_pattern(program: Apart, search: Search) -> None:
+async def send_pattern(worker: WorkerProcess, query: GrepQuery) -> None:
     """Tell the program what to look for. Raises NativeFailure for what is no regular expression."""
-    if not search.pattern or len(search.pattern) > _LONGEST:
-        raise NativeFailure(f"a pattern has from 1 to {_LONGEST:,} characters")
-    wanted = {"pattern": search.pattern, "ignore_case": search.ignore_case}
-    wrong = await program.ask(json.dumps(wanted).encode())
+    if not query.pattern or len(query.pattern) > _MAX_PATTERN_CHARACTERS:
+        raise NativeToolError(f"a pattern has from 1 to {_MAX_PATTERN_CHARACTERS:,} characters")
+    wanted = {"pattern": query.pattern, "ignore_case": query.ignore_case}
+    wrong = await worker.send_request(json.dumps(wanted).encode())
     if wrong:
-        raise NativeFailure(f"the pattern cannot be read: {wrong.decode('utf-8', 'replace')[:300]}")
+        raise NativeToolError(f"the pattern cannot be read: {wrong.decode('utf-8', 'replace')[:300]}")
 
 
-async def _matched(program: Apart, batch: list[tuple[str, bytes]]) -> list[Hits]:
+async def _match_batch(worker: WorkerProcess, batch: list[tuple[str, bytes]]) -> list[FileMatches]:
     head = " ".join(str(len(data)) for _, data in batch).encode()
-    answer: list[list[int]] = json.loads(await program.ask(b"\n".join((head, b"".join(d for _, d in batch)))))
-    return [Hits(path, lines) for (path, _), lines in zip(batch, answer, strict=True) if lines]
+    answer: list[list[int]] = json.loads(
+        await worker.send_request(b"\n".join((head, b"".join(d for _, d in batch))))
+    )
+    return [FileMatches(path, lines) for (path, _), lines in zip(batch, answer, strict=True) if lines]
 
 
-class _Batches:
+class _FileBatches:
     """Texts below a path, a batch at a time. Used by one thread after the other."""
 
-    def __init__(self, workspace: Workspace, search: Search) -> None:
-        self.leash = Leash(_READING)
-        self.cut = False
+    def __init__(self, workspace: Workspace, query: GrepQuery) -> None:
+        self.cancellation = CancellationToken(_READ_TIMEOUT_SECONDS)
+        self.is_incomplete = False
         self._workspace = workspace
-        self._search = search
-        self._texts = self._read()
+        self._query = query
+        self._files = self._iter_files()
         self._lock = threading.Lock()
 
-    def next(self, leash: Leash) -> list[tuple[str, bytes]]:
+    def read_batch(self, cancellation: CancellationToken) -> list[tuple[str, bytes]]:
         """The next ones; none at the end. Raises NativeFailure."""
         batch: list[tuple[str, bytes]] = []
         size = 0
         with self._lock:
-            for path, data in self._texts:
+            for path, data in self._files:
                 batch.append((path, data))
                 size += len(data)
-                if size >= _BATCH or len(batch) >= _FILES:
+                if size >= _MAX_BATCH_BYTES or len(batch) >= _MAX_BATCH_FILES:
                     break
         return batch
 
     def close(self) -> None:
         with self._lock:
-            self._texts.close()
+            self._files.close()
 
-    def _read(self) -> Generator[tuple[str, bytes], None, None]:
-        with self._workspace.open(self._search.path) as start:
+    def _iter_files(self) -> Generator[tuple[str, bytes], None, None]:
+        with self._workspace.open(self._query.path) as start:
             if not start.is_folder:
-                data = read_whole(start)
+                data = read_text_bytes(start)
                 if data is not None:
                     yield start.path, data
                 return
-            walk = Walk(self._workspace, start, self.leash)
+            walk = DirectoryWalk(self._workspace, start, self.cancellation)
             for entry in walk:
-                if entry.is_file and (self._search.glob is None or self._search.glob(entry.below)):
-                    data = self._text_of(entry)
+                if entry.is_file and (self._query.glob is None or self._query.glob(entry.relative_path)):
+                    data = self._read_entry(entry)
                     if data is not None:
                         yield entry.path, data
-            self.cut |= walk.cut
+            self.is_incomplete |= walk.is_incomplete
 
-    def _text_of(self, entry: Entry) -> bytes | None:
+    def _read_entry(self, entry: WalkEntry) -> bytes | None:
         try:
             fd = entry.open()
         except OSError:
-            self.cut = True
+            self.is_incomplete = True
             return None
         try:
-            return read_whole(Opened(fd, entry.path, os.fstat(fd)))
+            return read_text_bytes(OpenedPath(fd, entry.path, os.fstat(fd)))
         finally:
             os.close(fd)

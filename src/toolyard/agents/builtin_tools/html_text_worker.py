@@ -11,90 +11,90 @@ import re
 from html.parser import HTMLParser
 from urllib.parse import urljoin
 
-from toolyard.agents.builtin_tools.worker_protocol import serve
+from toolyard.agents.builtin_tools.worker_protocol import serve_requests
 
-__all__ = ["main", "page_text"]
+__all__ = ["extract_page_text", "main"]
 
-_NO_TEXT = "script style template noscript svg math iframe object canvas select datalist"
-_STANDING = """
+_SKIPPED_TAG_NAMES = "script style template noscript svg math iframe object canvas select datalist"
+_BLOCK_TAG_NAMES = """
 address article aside blockquote body details dialog dd div dl dt fieldset figcaption figure footer form
 header hr html li main nav ol p pre section summary table tbody tfoot thead tr ul h1 h2 h3 h4 h5 h6
 """
-_ALONE = "area base br col embed hr img input link meta source track wbr"
-_UNSEEN = frozenset(_NO_TEXT.split())
-_BLOCKS = frozenset(_STANDING.split())
-_VOID = frozenset(_ALONE.split())
-_HIDING = re.compile(r"display:none|visibility:hidden")
-_SPACES = re.compile(r"[ \t\n\r\f\v\u00a0]+")
-_LONGEST = 2_000_000
+_VOID_TAG_NAMES = "area base br col embed hr img input link meta source track wbr"
+_SKIPPED_TAGS = frozenset(_SKIPPED_TAG_NAMES.split())
+_BLOCK_TAGS = frozenset(_BLOCK_TAG_NAMES.split())
+_VOID_TAGS = frozenset(_VOID_TAG_NAMES.split())
+_HIDDEN_STYLE_PATTERN = re.compile(r"display:none|visibility:hidden")
+_WHITESPACE_PATTERN = re.compile(r"[ \t\n\r\f\v\u00a0]+")
+_MAX_TEXT_CHARACTERS = 2_000_000
 
 
-class _Enough(Exception):
+class _TextLimitReached(Exception):
     """There is more text than anybody asks for."""
 
 
-class _Reader(HTMLParser):
-    def __init__(self, address: str) -> None:
+class _PageTextParser(HTMLParser):
+    def __init__(self, url: str) -> None:
         super().__init__(convert_charrefs=True)
         self.title = ""
-        self._base = address
+        self._base_url = url
         self._parts: list[str] = []
-        self._length = 0
-        self._unseen: tuple[str, int] | None = None
+        self._text_length = 0
+        self._skipped_element: tuple[str, int] | None = None
         """The element that is left out, and how many of its name are open."""
         self._in_title = False
-        self._pre = 0
-        self._lists = 0
-        self._link: tuple[str, int] | None = None
+        self._pre_depth = 0
+        self._list_depth = 0
+        self._pending_link: tuple[str, int] | None = None
         """The address of the link that is open, and where its text begins."""
 
     # What the page says.
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._skipping(tag):
+        if self._skip_start_tag(tag):
             return
         given = {name: value or "" for name, value in attrs}
-        if tag not in _VOID and (tag in _UNSEEN or _is_hidden(given)):
-            self._unseen = (tag, 1)
+        if tag not in _VOID_TAGS and (tag in _SKIPPED_TAGS or _is_hidden(given)):
+            self._skipped_element = (tag, 1)
             return
-        if tag in _BLOCKS:
+        if tag in _BLOCK_TAGS:
             self._end_link()
-            self._break()
-        self._begin(tag, given)
+            self._break_line()
+        self._open_tag(tag, given)
 
     def handle_endtag(self, tag: str) -> None:
-        if self._unseen is not None:
-            name, depth = self._unseen
+        if self._skipped_element is not None:
+            name, depth = self._skipped_element
             if tag == name:
-                self._unseen = (name, depth - 1) if depth > 1 else None
+                self._skipped_element = (name, depth - 1) if depth > 1 else None
             return
         if tag == "title":
             self._in_title = False
         elif tag == "a":
             self._end_link()
-        elif tag == "pre" and self._pre:
-            self._pre -= 1
-            self._put("\n```\n" if not self._pre else "")
+        elif tag == "pre" and self._pre_depth:
+            self._pre_depth -= 1
+            self._append_text("\n```\n" if not self._pre_depth else "")
         elif tag in ("ul", "ol"):
-            self._lists = max(0, self._lists - 1)
-        elif tag == "code" and not self._pre:
-            self._put("`")
-        if tag in _BLOCKS:
+            self._list_depth = max(0, self._list_depth - 1)
+        elif tag == "code" and not self._pre_depth:
+            self._append_text("`")
+        if tag in _BLOCK_TAGS:
             self._end_link()
-            self._break()
+            self._break_line()
 
     def handle_data(self, data: str) -> None:
-        if self._unseen is not None:
+        if self._skipped_element is not None:
             return
         if self._in_title:
             self.title += data
-        elif self._pre:
-            self._put(data)
+        elif self._pre_depth:
+            self._append_text(data)
         else:
-            text = _SPACES.sub(" ", data)
-            if text.startswith(" ") and self._at_start():
+            text = _WHITESPACE_PATTERN.sub(" ", data)
+            if text.startswith(" ") and self._is_at_start():
                 text = text[1:]
-            self._put(text)
+            self._append_text(text)
 
     # What is made of it.
 
@@ -104,85 +104,89 @@ class _Reader(HTMLParser):
         lines = (line.rstrip() for line in "".join(self._parts).split("\n"))
         return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
 
-    def _begin(self, tag: str, given: dict[str, str]) -> None:
+    def _open_tag(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "title" and not self.title:
             self._in_title = True
-        elif tag == "base" and given.get("href"):
-            self._base = _joined(self._base, given["href"]) or self._base
+        elif tag == "base" and attributes.get("href"):
+            self._base_url = _resolve_link(self._base_url, attributes["href"]) or self._base_url
         elif tag[0] == "h" and tag[1:].isdigit():
-            self._put(f"\n{'#' * int(tag[1:])} ")
+            self._append_text(f"\n{'#' * int(tag[1:])} ")
         elif tag == "li":
-            self._put("  " * max(0, self._lists - 1) + "- ")
+            self._append_text("  " * max(0, self._list_depth - 1) + "- ")
         elif tag in ("ul", "ol"):
-            self._lists += 1
+            self._list_depth += 1
         elif tag in ("td", "th"):
-            self._put("" if self._at_start() else " | ")
+            self._append_text("" if self._is_at_start() else " | ")
         elif tag == "br":
-            self._put("\n")
+            self._append_text("\n")
         elif tag == "hr":
-            self._put("---\n")
+            self._append_text("---\n")
         elif tag == "pre":
-            self._put("```\n" if not self._pre else "")
-            self._pre += 1
+            self._append_text("```\n" if not self._pre_depth else "")
+            self._pre_depth += 1
         elif tag == "p":
-            self._put("" if self._at_start(after_list=True) else "\n")
-        elif tag == "code" and not self._pre:
-            self._put("`")
-        elif tag == "img" and given.get("alt", "").strip():
-            self._put(_SPACES.sub(" ", given["alt"]))
+            self._append_text("" if self._is_at_start(after_list=True) else "\n")
+        elif tag == "code" and not self._pre_depth:
+            self._append_text("`")
+        elif tag == "img" and attributes.get("alt", "").strip():
+            self._append_text(_WHITESPACE_PATTERN.sub(" ", attributes["alt"]))
         elif tag == "a":
-            self._begin_link(given.get("href", ""))
+            self._begin_link(attributes.get("href", ""))
 
     def _begin_link(self, href: str) -> None:
         self._end_link()
-        target = _joined(self._base, href) if href and not href.startswith("#") else None
+        target = _resolve_link(self._base_url, href) if href and not href.startswith("#") else None
         if target is not None:
-            self._link = (target, len(self._parts))
+            self._pending_link = (target, len(self._parts))
 
     def _end_link(self) -> None:
-        if self._link is None:
+        if self._pending_link is None:
             return
-        target, at = self._link
-        self._link = None
-        words = _SPACES.sub(" ", "".join(self._parts[at:])).strip()
+        target, at = self._pending_link
+        self._pending_link = None
+        words = _WHITESPACE_PATTERN.sub(" ", "".join(self._parts[at:])).strip()
         if words:
             del self._parts[at:]
-            self._put(f"[{words}]({target})")
+            self._append_text(f"[{words}]({target})")
 
-    def _skipping(self, tag: str) -> bool:
-        if self._unseen is None:
+    def _skip_start_tag(self, tag: str) -> bool:
+        if self._skipped_element is None:
             return False
-        name, depth = self._unseen
+        name, depth = self._skipped_element
         if name == tag == "p":
             # A paragraph ends where the next one begins, closed or not.
-            self._unseen = None
+            self._skipped_element = None
             return False
         if tag == name:
-            self._unseen = (name, depth + 1)
+            self._skipped_element = (name, depth + 1)
         return True
 
-    def _at_start(self, *, after_list: bool = False) -> bool:
+    def _is_at_start(self, *, after_list: bool = False) -> bool:
         last = self._parts[-1] if self._parts else "\n"
         return last.endswith(("\n", " ")) if not after_list else last.endswith("- ")
 
-    def _break(self) -> None:
+    def _break_line(self) -> None:
         if self._parts and not self._parts[-1].endswith(("\n", "- ")):
-            self._put("\n")
+            self._append_text("\n")
 
-    def _put(self, text: str) -> None:
+    def _append_text(self, text: str) -> None:
         if text:
             self._parts.append(text)
-            self._length += len(text)
-            if self._length > _LONGEST:
-                raise _Enough
+            self._text_length += len(text)
+            if self._text_length > _MAX_TEXT_CHARACTERS:
+                raise _TextLimitReached
 
 
-def _is_hidden(given: dict[str, str]) -> bool:
-    style = given.get("style", "").replace(" ", "").lower()
-    return "hidden" in given or given.get("aria-hidden") == "true" or _HIDING.search(style) is not None
+def _is_hidden(attributes: dict[str, str]) -> bool:
+    style = attributes.get("style", "").replace(" ", "").lower()
+    return (
+        "hidden" in attributes
+        or attributes.get("aria-hidden") == "true"
+        or _HIDDEN_STYLE_PATTERN.search(style) is not None
+    )
 
 
-def _joined(base: str, href: str) -> str | None:
+def _resolve_link(base: str, href: str) -> str | None:
     """Where a link leads; None where that is no page."""
     try:
         target = urljoin(base, href.strip())
@@ -192,23 +196,23 @@ def _joined(base: str, href: str) -> str | None:
     return target[:2000] if fit else None
 
 
-def page_text(page: str, address: str) -> tuple[str, str]:
+def extract_page_text(page: str, url: str) -> tuple[str, str]:
     """The title and the text of a page."""
-    reader = _Reader(address)
+    reader = _PageTextParser(url)
     try:
         reader.feed(page)
         reader.close()
-    except (_Enough, AssertionError):
+    except (_TextLimitReached, AssertionError):
         pass  # What was read so far; the library gives up on some that are no pages.
-    return _SPACES.sub(" ", reader.title).strip(), reader.text()
+    return _WHITESPACE_PATTERN.sub(" ", reader.title).strip(), reader.text()
 
 
 def main() -> None:
     """Serve whoever started the program: ``page`` and ``address`` come in, ``title`` and ``text`` go out."""
 
-    def answer(message: bytes) -> bytes:
+    def handle_message(message: bytes) -> bytes:
         given = json.loads(message)
-        title, text = page_text(given["page"], given["address"])
+        title, text = extract_page_text(given["page"], given["address"])
         return json.dumps({"title": title, "text": text}).encode()
 
-    serve(answer)
+    serve_requests(handle_message)

@@ -6,88 +6,99 @@ import os
 import stat
 from collections.abc import Iterable
 
-from toolyard.agents.builtin_tools.bounded_thread import Leash
-from toolyard.agents.builtin_tools.directory_walk import Entry, Walk
-from toolyard.agents.builtin_tools.display_paths import shown
-from toolyard.agents.builtin_tools.path_globs import glob
-from toolyard.agents.builtin_tools.workspace import KINDS, Workspace
+from toolyard.agents.builtin_tools.bounded_thread import CancellationToken
+from toolyard.agents.builtin_tools.directory_walk import DirectoryWalk, WalkEntry
+from toolyard.agents.builtin_tools.display_paths import escape_path
+from toolyard.agents.builtin_tools.path_globs import compile_glob
+from toolyard.agents.builtin_tools.workspace import SPECIAL_FILE_DESCRIPTIONS, Workspace
 
-__all__ = ["find", "list_folder"]
+__all__ = ["find_files", "list_folder"]
 
-_LOOKED = 200_000
+_MAX_OMITTED_COUNT = 200_000
 """Entries that are counted beyond those that are shown."""
 
 
-def list_folder(workspace: Workspace, path: str, most: int, room: int, leash: Leash) -> str:
+def list_folder(
+    workspace: Workspace, path: str, max_entries: int, max_characters: int, cancellation: CancellationToken
+) -> str:
     """What lies in one folder, by name: folders with a slash, files with their size. Raises NativeFailure."""
-    with workspace.folder(path) as start:
-        walk = Walk(workspace, start, leash, deep=False)
-        page = _Page(most, room)
+    with workspace.open_folder(path) as start:
+        walk = DirectoryWalk(workspace, start, cancellation, recursive=False)
+        page = _EntryPage(max_entries, max_characters)
         for entry in walk:
-            page.add(_told(entry))
-        return page.text(f"{shown(start.path)} is empty", walk.cut)
+            page.add(_describe_entry(entry))
+        return page.text(f"{escape_path(start.path)} is empty", walk.is_incomplete)
 
 
-def find(workspace: Workspace, pattern: str, path: str, most: int, room: int, leash: Leash) -> str:
+def find_files(
+    workspace: Workspace,
+    pattern: str,
+    path: str,
+    max_files: int,
+    max_characters: int,
+    cancellation: CancellationToken,
+) -> str:
     """The paths of files below a folder that fit a glob, by name. Raises NativeFailure."""
-    fits = glob(pattern)
-    with workspace.folder(path) as start:
-        walk = Walk(workspace, start, leash)
-        page = _Page(most, room)
+    fits = compile_glob(pattern)
+    with workspace.open_folder(path) as start:
+        walk = DirectoryWalk(workspace, start, cancellation)
+        page = _EntryPage(max_files, max_characters)
         for entry in walk:
-            if entry.is_file and fits(entry.below):
-                page.add(shown(entry.path))
-            if page.left_out > _LOOKED:
-                walk.cut = True
+            if entry.is_file and fits(entry.relative_path):
+                page.add(escape_path(entry.path))
+            if page.omitted_count > _MAX_OMITTED_COUNT:
+                walk.is_incomplete = True
                 break
-        return page.text(f"no file below {shown(start.path)} fits '{shown(pattern)}'", walk.cut)
+        return page.text(
+            f"no file below {escape_path(start.path)} fits '{escape_path(pattern)}'", walk.is_incomplete
+        )
 
 
-class _Page:
+class _EntryPage:
     """Lines, as many as there is room for, and how many more there would be."""
 
-    def __init__(self, most: int, room: int) -> None:
-        self._most = most
-        self._room = room
+    def __init__(self, max_lines: int, max_characters: int) -> None:
+        self._max_lines = max_lines
+        self._characters_left = max_characters
         self._lines: list[str] = []
-        self.left_out = 0
+        self.omitted_count = 0
 
     def add(self, line: str) -> None:
-        if self.left_out or len(self._lines) >= self._most or len(line) + 1 > self._room:
-            self.left_out += 1
+        if self.omitted_count or len(self._lines) >= self._max_lines or len(line) + 1 > self._characters_left:
+            self.omitted_count += 1
             return
         self._lines.append(line)
-        self._room -= len(line) + 1
+        self._characters_left -= len(line) + 1
 
-    def text(self, otherwise: str, cut: bool) -> str:
-        return "\n".join((*self._lines, *self._notes(otherwise, cut)))
+    def text(self, empty_text: str, is_incomplete: bool) -> str:
+        return "\n".join((*self._lines, *self._note_lines(empty_text, is_incomplete)))
 
-    def _notes(self, otherwise: str, cut: bool) -> Iterable[str]:
-        if not self._lines and not self.left_out:
-            yield otherwise
-        if self.left_out:
-            yield f"({self.left_out:,} more are not shown; ask for less at once)"
-        if cut:
+    def _note_lines(self, empty_text: str, is_incomplete: bool) -> Iterable[str]:
+        if not self._lines and not self.omitted_count:
+            yield empty_text
+        if self.omitted_count:
+            yield f"({self.omitted_count:,} more are not shown; ask for less at once)"
+        if is_incomplete:
             yield "(not everything could be looked at, so there may be more)"
 
 
-def _told(entry: Entry) -> str:
-    name = shown(entry.name)
+def _describe_entry(entry: WalkEntry) -> str:
+    name = escape_path(entry.name)
     if entry.is_folder:
         return f"{name}/"
     try:
-        info = entry.info()
+        info = entry.read_stat()
     except OSError:
         return f"{name}  (cannot be looked at)"
     if stat.S_ISREG(info.st_mode):
         return f"{name}  {info.st_size:,} bytes"
     if stat.S_ISLNK(info.st_mode):
-        return f"{name}  -> {shown(_target(entry))}"
-    return f"{name}  ({KINDS.get(stat.S_IFMT(info.st_mode), 'something special')})"
+        return f"{name}  -> {escape_path(_link_target(entry))}"
+    return f"{name}  ({SPECIAL_FILE_DESCRIPTIONS.get(stat.S_IFMT(info.st_mode), 'something special')})"
 
 
-def _target(entry: Entry) -> str:
+def _link_target(entry: WalkEntry) -> str:
     try:
-        return os.readlink(entry.name, dir_fd=entry.folder)
+        return os.readlink(entry.name, dir_fd=entry.parent_fd)
     except OSError:
         return "?"

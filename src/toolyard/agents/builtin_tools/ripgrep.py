@@ -20,26 +20,27 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, closing
 from typing import Any
 
-from toolyard.agents.builtin_tools.bounded_thread import Leash, Threads
-from toolyard.agents.builtin_tools.directory_walk import SKIPPED
-from toolyard.agents.builtin_tools.grep import LARGEST, Hits, Search, SearchCut
-from toolyard.agents.builtin_tools.grep_fallback import OwnEngine, check_pattern
-from toolyard.agents.builtin_tools.grep_worker import MOST
-from toolyard.agents.builtin_tools.worker_process import Apart
+from toolyard.agents.builtin_tools.bounded_thread import BoundedThreadPool, CancellationToken
+from toolyard.agents.builtin_tools.directory_walk import SKIPPED_FOLDER_NAME
+from toolyard.agents.builtin_tools.grep import MAX_FILE_BYTES, FileMatches, GrepQuery, IncompleteSearch
+from toolyard.agents.builtin_tools.grep_fallback import FallbackGrepEngine, send_pattern
+from toolyard.agents.builtin_tools.grep_worker import MAX_LINES_PER_FILE
+from toolyard.agents.builtin_tools.worker_process import WorkerProcess
 from toolyard.agents.builtin_tools.workspace import Workspace
-from toolyard.transports.stdio.supervisor import child_environment
+from toolyard.transports.stdio.supervisor import build_child_environment
 
-__all__ = ["Ripgrep", "find_ripgrep"]
+__all__ = ["RipgrepEngine", "find_ripgrep"]
 
-_READING = 60.0
-_MESSAGE = 64 * 1024 * 1024
-_OURS = re.compile(r"\\[A<>N]|\\b\{|\(\?(?!:|P<)|[*+?}]\+")
+_OPEN_TIMEOUT_SECONDS = 60.0
+_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+_UNSUPPORTED_SYNTAX_PATTERN = re.compile(r"\\[A<>N]|\\b\{|\(\?(?!:|P<)|[*+?}]\+")
 """What has another meaning there: a text's beginning, half a word boundary, flags, possessive repeats."""
-_OPTIONS = (
+_RIPGREP_OPTIONS = (
     "--json --no-config --no-ignore --hidden --no-follow --one-file-system --no-messages --sort=path --crlf"
-    f" --encoding=none --max-filesize={LARGEST} --max-count={MOST} --glob=!{SKIPPED}"
+    f" --encoding=none --max-filesize={MAX_FILE_BYTES} --max-count={MAX_LINES_PER_FILE} "
+    f"--glob=!{SKIPPED_FOLDER_NAME}"
 ).split()
-_INCOMPLETE = 2
+_INCOMPLETE_EXIT_CODE = 2
 
 
 def find_ripgrep() -> str | None:
@@ -48,34 +49,36 @@ def find_ripgrep() -> str | None:
     return found if found is not None and os.path.isabs(found) else None
 
 
-class Ripgrep:
+class RipgrepEngine:
     """Has ripgrep walk the tree; ``own`` is asked what ripgrep cannot be."""
 
-    def __init__(self, program: str, workspace: Workspace, threads: Threads, own: OwnEngine) -> None:
+    def __init__(
+        self, program: str, workspace: Workspace, threads: BoundedThreadPool, fallback: FallbackGrepEngine
+    ) -> None:
         self._program = program
         self._workspace = workspace
         self._threads = threads
-        self._own = own
+        self._fallback = fallback
 
-    async def hits(self, search: Search) -> AsyncGenerator[Hits, None]:
-        if _OURS.search(search.pattern) is None:
-            async with Apart("grep_worker") as checking:
-                await check_pattern(checking, search)
-            with closing(_Start(self._workspace, search.path)) as start:
-                await self._threads.run(start.enter, _READING)
+    async def find_matches(self, query: GrepQuery) -> AsyncGenerator[FileMatches, None]:
+        if _UNSUPPORTED_SYNTAX_PATTERN.search(query.pattern) is None:
+            async with WorkerProcess("grep_worker") as checking:
+                await send_pattern(checking, query)
+            with closing(_StartFolder(self._workspace, query.path)) as start:
+                await self._threads.run(start.open_folder, _OPEN_TIMEOUT_SECONDS)
                 if start.fd is not None:
-                    run = _Run(self._program, search, start.fd, start.path)
-                    async with aclosing(run.hits()) as hits:
+                    run = _RipgrepRun(self._program, query, start.fd, start.path)
+                    async with aclosing(run.find_matches()) as hits:
                         async for each in hits:
                             yield each
-                    if run.understood:
+                    if run.has_searched:
                         return
-        async with aclosing(self._own.hits(search)) as hits:
+        async with aclosing(self._fallback.find_matches(query)) as hits:
             async for each in hits:
                 yield each
 
 
-class _Start:
+class _StartFolder:
     """The folder to begin in, held open. ``fd`` stays None where it is a file."""
 
     def __init__(self, workspace: Workspace, path: str) -> None:
@@ -85,7 +88,7 @@ class _Start:
         self._closed = False
         self._lock = threading.Lock()
 
-    def enter(self, _: Leash) -> None:
+    def open_folder(self, _: CancellationToken) -> None:
         with self._workspace.open(self.path) as start, self._lock:
             # Whoever waited for it may be gone by now.
             if start.is_folder and not self._closed:
@@ -99,62 +102,62 @@ class _Start:
                 self.fd = None
 
 
-class _Run:
+class _RipgrepRun:
     """One run of ripgrep in one folder."""
 
-    def __init__(self, program: str, search: Search, folder: int, path: str) -> None:
+    def __init__(self, program: str, query: GrepQuery, folder_fd: int, path: str) -> None:
         self._program = program
-        self._search = search
-        self._folder = folder
-        self._before = "" if path == "." else f"{path}/"
-        self.understood = False
+        self._query = query
+        self._folder_fd = folder_fd
+        self._path_prefix = "" if path == "." else f"{path}/"
+        self.has_searched = False
         """Whether it searched at all: it tells of the end, whatever it found."""
 
-    async def hits(self) -> AsyncGenerator[Hits, None]:
-        case = "--ignore-case" if self._search.ignore_case else "--case-sensitive"
+    async def find_matches(self) -> AsyncGenerator[FileMatches, None]:
+        case = "--ignore-case" if self._query.ignore_case else "--case-sensitive"
         process = await asyncio.create_subprocess_exec(
             self._program,
-            *_OPTIONS,
+            *_RIPGREP_OPTIONS,
             case,
-            f"--regexp={self._search.pattern}",
+            f"--regexp={self._query.pattern}",
             "./",
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=DEVNULL,
             # The folder that was opened, wherever its name leads by now.
-            cwd=f"/proc/self/fd/{self._folder}",
-            env=child_environment({}),
-            limit=_MESSAGE,
+            cwd=f"/proc/self/fd/{self._folder_fd}",
+            env=build_child_environment({}),
+            limit=_MAX_MESSAGE_BYTES,
             start_new_session=True,
         )
         try:
-            async for each in self._read(process):
+            async for each in self._read_events(process):
                 yield each
-            if await process.wait() == _INCOMPLETE and self.understood:
-                raise SearchCut("not everything could be read")
+            if await process.wait() == _INCOMPLETE_EXIT_CODE and self.has_searched:
+                raise IncompleteSearch("not everything could be read")
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await asyncio.shield(process.wait())
 
-    async def _read(self, process: Process) -> AsyncIterator[Hits]:
+    async def _read_events(self, process: Process) -> AsyncIterator[FileMatches]:
         assert process.stdout is not None
         lines: list[int] = []
         while message := await process.stdout.readline():
             event = json.loads(message)
             kind, data = event["type"], event["data"]
-            self.understood = True
+            self.has_searched = True
             if kind == "begin":
                 lines = []
             elif kind == "match":
                 lines.append(data["line_number"])
             elif kind == "end" and lines:
-                below = _path(data["path"])
-                if self._search.glob is None or self._search.glob(below):
-                    yield Hits(self._before + below, lines)
+                below = _decode_path(data["path"])
+                if self._query.glob is None or self._query.glob(below):
+                    yield FileMatches(self._path_prefix + below, lines)
 
 
-def _path(told: dict[str, Any]) -> str:
+def _decode_path(path_field: dict[str, Any]) -> str:
     """A path from where it began, also one that is no Unicode."""
-    name = told["text"] if "text" in told else os.fsdecode(base64.b64decode(told["bytes"]))
+    name = path_field["text"] if "text" in path_field else os.fsdecode(base64.b64decode(path_field["bytes"]))
     return str(name).removeprefix("./")

@@ -8,15 +8,26 @@ from typing import Any, cast
 
 from toolyard import __version__
 from toolyard.agents.builtin_tools.dispatch import NativeTools
-from toolyard.agents.builtin_tools.tool_definitions import as_listed
+from toolyard.agents.builtin_tools.tool_definitions import serialize_tool
 from toolyard.protocol.constants import INVALID_PARAMS, METHOD_NOT_FOUND
-from toolyard.protocol.pending import Failure, Id, Message, error_message, result_message
-from toolyard.protocol.server import complete, discover_result, initialize_result, is_modern
+from toolyard.protocol.pending import (
+    Message,
+    RequestId,
+    RpcFailure,
+    build_error_message,
+    build_result_message,
+)
+from toolyard.protocol.server import (
+    build_complete_result,
+    build_discover_result,
+    build_initialize_result,
+    is_modern_request,
+)
 
-__all__ = ["INFO", "NativeServer"]
+__all__ = ["SERVER_INFO", "NativeServer"]
 
-INFO: Mapping[str, Any] = {"name": "toolyard-native", "title": "Native tools", "version": __version__}
-CAPABILITIES: Mapping[str, Any] = {"tools": {}}
+SERVER_INFO: Mapping[str, Any] = {"name": "toolyard-native", "title": "Native tools", "version": __version__}
+SERVER_CAPABILITIES: Mapping[str, Any] = {"tools": {}}
 
 
 class NativeServer:
@@ -24,45 +35,54 @@ class NativeServer:
 
     def __init__(self, tools: NativeTools) -> None:
         self._tools = tools
-        self._running: dict[Id, asyncio.Task[Any]] = {}
+        self._running_calls: dict[RequestId, asyncio.Task[Any]] = {}
 
     async def __call__(self, message: Message, reply: Callable[[Message], None]) -> None:
         id, params = message.get("id"), cast("dict[str, Any]", message.get("params") or {})
         if id is None:
-            self._told(message, params)
+            self._handle_notification(message, params)
             return
         method = str(message.get("method"))
-        found = await self._answer(id, method, params)
-        if isinstance(found, Failure):
-            reply(error_message(id, found.code, found.message))
+        found = await self._handle_request(id, method, params)
+        if isinstance(found, RpcFailure):
+            reply(build_error_message(id, found.code, found.message))
         else:
-            reply(result_message(id, complete(found, method, INFO) if is_modern(message) else found))
+            reply(
+                build_result_message(
+                    id,
+                    build_complete_result(found, method, SERVER_INFO)
+                    if is_modern_request(message)
+                    else found,
+                )
+            )
 
-    async def _answer(self, id: Id, method: str, params: dict[str, Any]) -> dict[str, Any] | Failure:
+    async def _handle_request(
+        self, id: RequestId, method: str, params: dict[str, Any]
+    ) -> dict[str, Any] | RpcFailure:
         if method == "tools/call":
-            return await self._called(id, params)
+            return await self._call_tool(id, params)
         if method == "tools/list":
-            return {"tools": [as_listed(tool) for tool in self._tools.definitions.values()]}
+            return {"tools": [serialize_tool(tool) for tool in self._tools.definitions.values()]}
         if method == "server/discover":
-            return discover_result(INFO, CAPABILITIES)
+            return build_discover_result(SERVER_INFO, SERVER_CAPABILITIES)
         if method == "initialize":
-            return initialize_result(params.get("protocolVersion"), INFO, CAPABILITIES)
-        return {} if method == "ping" else Failure(METHOD_NOT_FOUND, f"there is no method {method}")
+            return build_initialize_result(params.get("protocolVersion"), SERVER_INFO, SERVER_CAPABILITIES)
+        return {} if method == "ping" else RpcFailure(METHOD_NOT_FOUND, f"there is no method {method}")
 
-    async def _called(self, id: Id, params: dict[str, Any]) -> dict[str, Any] | Failure:
+    async def _call_tool(self, id: RequestId, params: dict[str, Any]) -> dict[str, Any] | RpcFailure:
         name = params.get("name")
         if not isinstance(name, str) or name not in self._tools.definitions:
-            return Failure(INVALID_PARAMS, f"there is no tool {name!r:.100}")
+            return RpcFailure(INVALID_PARAMS, f"there is no tool {name!r:.100}")
         task = asyncio.current_task()
         if task is not None:
-            self._running[id] = task
+            self._running_calls[id] = task
         try:
             return await self._tools.call(name, params.get("arguments"))
         finally:
-            self._running.pop(id, None)
+            self._running_calls.pop(id, None)
 
-    def _told(self, message: Message, params: dict[str, Any]) -> None:
+    def _handle_notification(self, message: Message, params: dict[str, Any]) -> None:
         if message.get("method") == "notifications/cancelled":
-            task = self._running.get(params.get("requestId", ""))
+            task = self._running_calls.get(params.get("requestId", ""))
             if task is not None:
                 task.cancel()

@@ -9,26 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolyard.agents.builtin_tools.dispatch import NativeLimits, NativeTools
-from toolyard.agents.builtin_tools.server import CAPABILITIES, INFO, NativeServer
-from toolyard.agents.builtin_tools.tool_definitions import as_listed
-from toolyard.agents.builtin_tools.web_fetch import Fetching
+from toolyard.agents.builtin_tools.server import SERVER_CAPABILITIES, SERVER_INFO, NativeServer
+from toolyard.agents.builtin_tools.tool_definitions import serialize_tool
+from toolyard.agents.builtin_tools.web_fetch import PageFetcher
 from toolyard.agents.builtin_tools.workspace import Workspace, can_confine
-from toolyard.catalog.listing_contents import judge_listing
-from toolyard.net import Net
-from toolyard.protocol.constants import MODERN_LATEST
+from toolyard.catalog.listing_contents import validate_listing
+from toolyard.net import OutboundHttp
+from toolyard.protocol.constants import LATEST_MODERN_VERSION
 from toolyard.transports.memory import MemoryTransport
-from toolyard.types.catalog import Catalogue, Listing
-from toolyard.types.server import NATIVE, Protocol, Server, StdioSpec, Timeouts
+from toolyard.types.catalog import Catalogue, RawListing
+from toolyard.types.server import NATIVE_SERVER_ID, ProtocolEra, Server, StdioSpec, Timeouts
 
-__all__ = ["Native", "native_server"]
+__all__ = ["NativeServerSetup", "build_native_server"]
 
 log = logging.getLogger("toolyard.native")
 
-_FOR_EVER = 10 * 365 * 86400.0
+_CATALOGUE_TTL_SECONDS = 10 * 365 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Native:
+class NativeServerSetup:
     """The definition, what the server has, which never changes, and a way to it for each connection."""
 
     server: Server
@@ -41,39 +41,41 @@ class Native:
         self.tools.close()
 
 
-def native_server(root: Path | None, data_dir: Path | None, net: Net, characters: int) -> Native:
+def build_native_server(
+    workspace_root: Path | None, data_dir: Path | None, net: OutboundHttp, max_characters: int
+) -> NativeServerSetup:
     """The server of native tools. Without a workspace root it only fetches pages. The data directory is not
     read, wherever it lies. A result has at most so many ``characters``."""
-    workspace = _workspace(root, data_dir)
-    limits = NativeLimits(characters)
-    tools = NativeTools(workspace, Fetching(net, seconds=limits.fetching), limits)
-    listing = Listing(
-        tools=tuple(as_listed(tool) for tool in tools.definitions.values()),
-        server_info=INFO,
-        capabilities=CAPABILITIES,
-        protocol_version=MODERN_LATEST,
+    workspace = _make_workspace(workspace_root, data_dir)
+    limits = NativeLimits(max_characters)
+    tools = NativeTools(workspace, PageFetcher(net, seconds=limits.fetch_seconds), limits)
+    listing = RawListing(
+        tools=tuple(serialize_tool(tool) for tool in tools.definitions.values()),
+        server_info=SERVER_INFO,
+        capabilities=SERVER_CAPABILITIES,
+        protocol_version=LATEST_MODERN_VERSION,
     )
-    contents, _ = judge_listing(NATIVE, listing, None)
-    return Native(
+    contents, _ = validate_listing(NATIVE_SERVER_ID, listing, None)
+    return NativeServerSetup(
         # It is reached in this process; the command is none that anybody could run.
         Server(
-            NATIVE,
-            StdioSpec(NATIVE),
+            NATIVE_SERVER_ID,
+            StdioSpec(NATIVE_SERVER_ID),
             label="Native tools",
             shared=True,
-            protocol=Protocol.MODERN,
+            protocol=ProtocolEra.MODERN,
             timeouts=Timeouts(connect=10.0, silence=60.0, call=60.0),
         ),
-        Catalogue(contents, time.time(), _FOR_EVER),
+        Catalogue(contents, time.time(), _CATALOGUE_TTL_SECONDS),
         lambda: MemoryTransport(NativeServer(tools)),
         tools,
     )
 
 
-def _workspace(root: Path | None, data_dir: Path | None) -> Workspace | None:
-    if root is None:
+def _make_workspace(workspace_root: Path | None, data_dir: Path | None) -> Workspace | None:
+    if workspace_root is None:
         return None
     if not can_confine():
         log.warning("workspace_root is set, but this system cannot keep tools inside a folder: they are off")
         return None
-    return Workspace(root, data_dir)
+    return Workspace(workspace_root, data_dir)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-__all__ = ["NativeFailure"]
+__all__ = ["NativeToolError"]
 
 
-class NativeFailure(Exception):
+class NativeToolError(Exception):
     """The words are for the model, which gets them as an error result and may try something else."""

@@ -15,40 +15,49 @@ from pathlib import Path
 from types import TracebackType
 
 import toolyard
-from toolyard.agents.builtin_tools.tool_error import NativeFailure
-from toolyard.transports.stdio.supervisor import child_environment
+from toolyard.agents.builtin_tools.tool_error import NativeToolError
+from toolyard.transports.stdio.supervisor import build_child_environment
 
-__all__ = ["Apart"]
+__all__ = ["WorkerProcess"]
 
-_LIFE = 120
+_LIFETIME_SECONDS = 120
 """Seconds after which the program ends itself, should we be gone."""
-_LARGEST = 64 * 1024 * 1024
-_BEGIN = (
+_MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+_BOOTSTRAP_CODE = (
     "import importlib, os, sys; sys.path[:0] = sys.argv[1].split(os.pathsep); "
     "importlib.import_module(sys.argv[2]).main()"
 )
 
 
-class Apart:
+class WorkerProcess:
     """A program, a module with ``main``, while it is used: ``async with Apart("grep_worker") as program``."""
 
-    def __init__(self, module: str, *, installed: bool = False) -> None:
+    def __init__(self, module: str, *, with_site_packages: bool = False) -> None:
         """``module`` is one of this package, or a full name. ``installed``: it uses installed packages."""
         self._module = module if "." in module else f"{__name__.rpartition('.')[0]}.{module}"
-        self._installed = installed
+        self._with_site_packages = with_site_packages
         self._process: Process | None = None
 
-    async def __aenter__(self) -> Apart:
+    async def __aenter__(self) -> WorkerProcess:
         where = str(Path(toolyard.__file__).parent.parent)
-        if self._installed:
+        if self._with_site_packages:
             where = os.pathsep.join((where, *filter(None, sys.path)))
-        command = (sys.executable, "-I", "-S", "-c", _BEGIN, where, self._module, str(_LIFE))
+        command = (
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _BOOTSTRAP_CODE,
+            where,
+            self._module,
+            str(_LIFETIME_SECONDS),
+        )
         self._process = await asyncio.create_subprocess_exec(
             *command,
             stdin=PIPE,
             stdout=PIPE,
             stderr=DEVNULL,
-            env=child_environment({}),
+            env=build_child_environment({}),
             cwd="/",
             start_new_session=True,
         )
@@ -66,7 +75,7 @@ class Apart:
             process.stdin.close()
         await asyncio.shield(process.wait())
 
-    async def ask(self, message: bytes) -> bytes:
+    async def send_request(self, message: bytes) -> bytes:
         """What it answers. Raises NativeFailure where it ended instead; whoever asks bounds the time."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
@@ -76,8 +85,8 @@ class Apart:
             process.stdin.write(message)
             await process.stdin.drain()
             length = int(await process.stdout.readuntil(b"\n"))
-            if length > _LARGEST:
+            if length > _MAX_RESPONSE_BYTES:
                 raise ValueError("too long")
             return await process.stdout.readexactly(length)
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            raise NativeFailure("was too much for the program that looks at it") from None
+            raise NativeToolError("was too much for the program that looks at it") from None

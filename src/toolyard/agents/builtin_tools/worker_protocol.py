@@ -10,37 +10,37 @@ import signal
 import sys
 from collections.abc import Callable
 
-__all__ = ["serve"]
+__all__ = ["serve_requests"]
 
-_MEMORY = 1024 * 1024 * 1024
+_MAX_MEMORY_BYTES = 1024 * 1024 * 1024
 
 
-def serve(answer: Callable[[bytes], bytes], *, files: int = 3) -> None:
+def serve_requests(handle_message: Callable[[bytes], bytes], *, max_open_files: int = 3) -> None:
     """Answer until nobody asks any more. What is stuck is ended by the system after so many seconds.
 
     ``files`` is how many can be open; by default no more than the standard streams."""
-    _bound(int(sys.argv[-1]), files)
+    _limit_resources(int(sys.argv[-1]), max_open_files)
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     while line := stdin.readline(32):
         length = int(line)
         message = stdin.read(length)
         if len(message) < length:
             return
-        said = answer(message)
+        said = handle_message(message)
         stdout.write(b"%d\n" % len(said))
         stdout.write(said)
         stdout.flush()
 
 
-def _bound(seconds: int, files: int) -> None:
+def _limit_resources(seconds: int, max_open_files: int) -> None:
     if sys.platform == "win32":
         return
     import resource  # not on every system
 
     for what, most in (
-        (resource.RLIMIT_AS, _MEMORY),
+        (resource.RLIMIT_AS, _MAX_MEMORY_BYTES),
         (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_NOFILE, files),
+        (resource.RLIMIT_NOFILE, max_open_files),
     ):
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(what, (most, most))

@@ -16,21 +16,28 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolyard.agents.builtin_tools.display_paths import as_given, shown
-from toolyard.agents.builtin_tools.tool_error import NativeFailure
-from toolyard.agents.builtin_tools.virtual_filesystems import pseudo_devices
+from toolyard.agents.builtin_tools.display_paths import candidate_paths, escape_path
+from toolyard.agents.builtin_tools.tool_error import NativeToolError
+from toolyard.agents.builtin_tools.virtual_filesystems import virtual_device_ids
 
-__all__ = ["FILE", "FOLDER", "KINDS", "Opened", "Workspace", "can_confine"]
+__all__ = [
+    "FILE_OPEN_FLAGS",
+    "FOLDER_OPEN_FLAGS",
+    "SPECIAL_FILE_DESCRIPTIONS",
+    "OpenedPath",
+    "Workspace",
+    "can_confine",
+]
 
-_LINKS = 40
-_DEPTH = 128
-_LONGEST = 4096
-_SHOWN = 200
-FOLDER = (
+_MAX_LINKS = 40
+_MAX_FOLDER_DEPTH = 128
+_MAX_PATH_CHARACTERS = 4096
+_MAX_QUOTED_CHARACTERS = 200
+FOLDER_OPEN_FLAGS = (
     os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 )
 """How a folder below another is opened."""
-FILE = (
+FILE_OPEN_FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_NOFOLLOW", 0)
@@ -39,7 +46,7 @@ FILE = (
     | getattr(os, "O_NOCTTY", 0)
 )
 """How a file below a folder is opened."""
-KINDS = {
+SPECIAL_FILE_DESCRIPTIONS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
@@ -55,74 +62,76 @@ def can_confine() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedPath:
     """A file or folder inside the workspace, open for reading."""
 
     fd: int
     path: str
     """From the root, with slashes; ``.`` is the root itself."""
-    info: os.stat_result
+    stat_result: os.stat_result
 
     @property
     def is_folder(self) -> bool:
-        return stat.S_ISDIR(self.info.st_mode)
+        return stat.S_ISDIR(self.stat_result.st_mode)
 
 
 class Workspace:
     """Opens what lies in a folder. ``hidden`` is one that is never opened, wherever it lies: the data
     directory. Its files are not opened by another name (a hard link) either."""
 
-    def __init__(self, root: Path, hidden: Path | None = None) -> None:
+    def __init__(self, root: Path, excluded_folder: Path | None = None) -> None:
         self.root = root
-        self._hidden = hidden
-        self._bases = tuple(dict.fromkeys((str(root), os.path.realpath(root))))
-        self._pseudo = pseudo_devices()
+        self._excluded_folder = excluded_folder
+        self._root_paths = tuple(dict.fromkeys((str(root), os.path.realpath(root))))
+        self._virtual_devices = virtual_device_ids()
 
     @contextmanager
-    def open(self, path: str) -> Generator[Opened]:
+    def open(self, path: str) -> Generator[OpenedPath]:
         """A file or folder by its path from the root, or from ``/`` where that leads into the workspace.
 
         Raises NativeFailure for what is not there, not inside, or neither file nor folder.
         """
-        *others, last = as_given(path)
+        *others, last = candidate_paths(path)
         for each in others:
-            walk = _Walk(self, self._parts(each))
+            walk = _PathResolver(self, self._split_path(each))
             try:
-                found = walk.walk()
-            except (NativeFailure, OSError, ValueError):
+                found = walk.resolve()
+            except (NativeToolError, OSError, ValueError):
                 walk.close()
                 continue
             with closing(walk):
                 yield found
             return
-        with closing(_Walk(self, self._parts(last))) as walk:
+        with closing(_PathResolver(self, self._split_path(last))) as walk:
             try:
-                found = walk.walk()
+                found = walk.resolve()
             except (OSError, ValueError) as error:
-                raise NativeFailure(f"'{shown(last[:_SHOWN])}' {_words(error)}") from None
+                raise NativeToolError(
+                    f"'{escape_path(last[:_MAX_QUOTED_CHARACTERS])}' {_describe_error(error)}"
+                ) from None
             yield found
 
     @contextmanager
-    def folder(self, path: str) -> Generator[Opened]:
+    def open_folder(self, path: str) -> Generator[OpenedPath]:
         """A folder. Raises NativeFailure."""
         with self.open(path) as found:
             if not found.is_folder:
-                raise NativeFailure(f"'{shown(path)}' is a file, not a folder")
+                raise NativeToolError(f"'{escape_path(path)}' is a file, not a folder")
             yield found
 
     @contextmanager
-    def file(self, path: str) -> Generator[Opened]:
+    def file(self, path: str) -> Generator[OpenedPath]:
         """A file. Raises NativeFailure."""
         with self.open(path) as found:
             if found.is_folder:
-                raise NativeFailure(f"'{shown(path)}' is a folder, not a file; list_dir lists it")
+                raise NativeToolError(f"'{escape_path(path)}' is a folder, not a file; list_dir lists it")
             yield found
 
     def excludes(self, info: os.stat_result) -> bool:
         """Whether something that lies inside must not be read all the same."""
-        if info.st_dev in self._pseudo:
+        if info.st_dev in self._virtual_devices:
             return True
-        hidden = self._hidden_id()
+        hidden = self._excluded_folder_id()
         if hidden is not None and (info.st_dev, info.st_ino) == hidden:
             return True
         return stat.S_ISREG(info.st_mode) and info.st_nlink > 1 and self._is_hidden_file(info)
@@ -130,141 +139,148 @@ class Workspace:
     def _is_hidden_file(self, info: os.stat_result) -> bool:
         """Compare with each file of the data directory. They all lie in the folder itself; links in package
         stores and worktrees lead elsewhere and can be read."""
-        if self._hidden is None:
+        if self._excluded_folder is None:
             return False
         try:
-            with os.scandir(self._hidden) as entries:
+            with os.scandir(self._excluded_folder) as entries:
                 same = [entry for entry in entries if entry.inode() == info.st_ino]
                 return any(entry.stat(follow_symlinks=False).st_dev == info.st_dev for entry in same)
         except OSError:
             return False
 
-    def _hidden_id(self) -> tuple[int, int] | None:
-        if self._hidden is None:
+    def _excluded_folder_id(self) -> tuple[int, int] | None:
+        if self._excluded_folder is None:
             return None
         try:
-            found = os.stat(self._hidden)
+            found = os.stat(self._excluded_folder)
         except OSError:
             return None
         return found.st_dev, found.st_ino
 
-    def _parts(self, path: str) -> list[str]:
-        if len(path) > _LONGEST:
-            raise NativeFailure(f"a path has at most {_LONGEST:,} characters")
-        inside = self.inside(path)
+    def _split_path(self, path: str) -> list[str]:
+        if len(path) > _MAX_PATH_CHARACTERS:
+            raise NativeToolError(f"a path has at most {_MAX_PATH_CHARACTERS:,} characters")
+        inside = self.relative_to_root(path)
         if inside is None:
-            where = shown(path[:_SHOWN])
-            raise NativeFailure(f"'{where}' is outside the workspace; give a path from its root, as src/app")
+            where = escape_path(path[:_MAX_QUOTED_CHARACTERS])
+            raise NativeToolError(
+                f"'{where}' is outside the workspace; give a path from its root, as src/app"
+            )
         return inside.split("/")
 
-    def inside(self, path: str) -> str | None:
+    def relative_to_root(self, path: str) -> str | None:
         """A path from the root; None for one from ``/`` that does not lead there."""
         if not path.startswith("/"):
             return path
-        for base in self._bases:
+        for base in self._root_paths:
             if path == base or path.startswith(base.rstrip("/") + "/"):
                 return path[len(base) :].lstrip("/")
         return None
 
-    def enter(self) -> int:
+    def open_root(self) -> int:
         """The root's descriptor. Raises NativeFailure."""
         try:
-            fd = os.open(self.root, FOLDER & ~getattr(os, "O_NOFOLLOW", 0))
+            fd = os.open(self.root, FOLDER_OPEN_FLAGS & ~getattr(os, "O_NOFOLLOW", 0))
         except OSError as error:
-            raise NativeFailure(f"the workspace cannot be read: its root {_words(error)}") from None
+            raise NativeToolError(
+                f"the workspace cannot be read: its root {_describe_error(error)}"
+            ) from None
         if self.excludes(os.fstat(fd)):
             os.close(fd)
-            raise NativeFailure("the workspace cannot be read: its root is the data directory")
+            raise NativeToolError("the workspace cannot be read: its root is the data directory")
         return fd
 
 
-class _Walk:
+class _PathResolver:
     """The way to one path: the descriptors from the root to here, and the names that are still to come."""
 
     def __init__(self, workspace: Workspace, parts: list[str]) -> None:
         self._workspace = workspace
-        self._todo = deque(parts)
+        self._pending_parts = deque(parts)
         self._names: list[str] = []
         self._fds: list[int] = []
-        self._links = 0
+        self._link_count = 0
 
     def close(self) -> None:
-        self._shorten_to(0)
+        self._close_fds_beyond(0)
 
-    def walk(self) -> Opened:
-        self._fds.append(self._workspace.enter())
-        while self._todo:
-            part = self._todo.popleft()
+    def resolve(self) -> OpenedPath:
+        self._fds.append(self._workspace.open_root())
+        while self._pending_parts:
+            part = self._pending_parts.popleft()
             if part in ("", "."):
                 continue
             if part == "..":
-                self._back()
+                self._go_to_parent()
                 continue
             info = os.stat(part, dir_fd=self._fds[-1], follow_symlinks=False)
             if stat.S_ISLNK(info.st_mode):
-                self._follow(part)
+                self._follow_link(part)
             elif stat.S_ISDIR(info.st_mode):
-                self._enter(part)
+                self._enter_folder(part)
             else:
-                return self._file(part, info)
-        return Opened(self._fds[-1], "/".join(self._names) or ".", os.fstat(self._fds[-1]))
+                return self._open_file(part, info)
+        return OpenedPath(self._fds[-1], "/".join(self._names) or ".", os.fstat(self._fds[-1]))
 
-    def _back(self) -> None:
+    def _go_to_parent(self) -> None:
         if not self._names:
-            raise _Left("leads out of the workspace")
+            raise _PathRejected("leads out of the workspace")
         self._names.pop()
-        self._shorten_to(len(self._fds) - 1)
+        self._close_fds_beyond(len(self._fds) - 1)
 
-    def _follow(self, part: str) -> None:
-        self._links += 1
-        if self._links > _LINKS:
-            raise _Left("leads through too many links")
+    def _follow_link(self, part: str) -> None:
+        self._link_count += 1
+        if self._link_count > _MAX_LINKS:
+            raise _PathRejected("leads through too many links")
         target = os.readlink(part, dir_fd=self._fds[-1])
-        inside = self._workspace.inside(target)
+        inside = self._workspace.relative_to_root(target)
         if inside is None:
-            raise _Left("is a link that leads out of the workspace")
+            raise _PathRejected("is a link that leads out of the workspace")
         if target.startswith("/"):
             del self._names[:]
-            self._shorten_to(1)
-        self._todo.extendleft(reversed(inside.split("/")))
+            self._close_fds_beyond(1)
+        self._pending_parts.extendleft(reversed(inside.split("/")))
 
-    def _enter(self, part: str) -> None:
-        if len(self._names) >= _DEPTH:
-            raise _Left(f"lies more than {_DEPTH} folders deep")
-        self._fds.append(os.open(part, FOLDER, dir_fd=self._fds[-1]))
+    def _enter_folder(self, part: str) -> None:
+        if len(self._names) >= _MAX_FOLDER_DEPTH:
+            raise _PathRejected(f"lies more than {_MAX_FOLDER_DEPTH} folders deep")
+        self._fds.append(os.open(part, FOLDER_OPEN_FLAGS, dir_fd=self._fds[-1]))
         self._names.append(part)
-        self._check(os.fstat(self._fds[-1]))
+        self._check_not_excluded(os.fstat(self._fds[-1]))
 
-    def _file(self, part: str, before: os.stat_result) -> Opened:
-        if any(each not in ("", ".") for each in self._todo):
+    def _open_file(self, part: str, before: os.stat_result) -> OpenedPath:
+        if any(each not in ("", ".") for each in self._pending_parts):
             raise NotADirectoryError(errno.ENOTDIR, "a name in the middle is no folder")
         # Devices and pipes notice when they are opened, so they are told apart before that.
-        self._check_kind(before)
-        self._fds.append(os.open(part, FILE, dir_fd=self._fds[-1]))
+        self._check_regular_file(before)
+        self._fds.append(os.open(part, FILE_OPEN_FLAGS, dir_fd=self._fds[-1]))
         info = os.fstat(self._fds[-1])
-        self._check_kind(info)
-        self._check(info)
-        return Opened(self._fds[-1], "/".join((*self._names, part)), info)
+        self._check_regular_file(info)
+        self._check_not_excluded(info)
+        return OpenedPath(self._fds[-1], "/".join((*self._names, part)), info)
 
-    def _check_kind(self, info: os.stat_result) -> None:
+    def _check_regular_file(self, info: os.stat_result) -> None:
         if not stat.S_ISREG(info.st_mode):
-            raise _Left(f"is {KINDS.get(stat.S_IFMT(info.st_mode), 'something special')}, not a file")
+            raise _PathRejected(
+                "is "
+                f"{SPECIAL_FILE_DESCRIPTIONS.get(stat.S_IFMT(info.st_mode), 'something special')}, not a file"
+            )
 
-    def _check(self, info: os.stat_result) -> None:
+    def _check_not_excluded(self, info: os.stat_result) -> None:
         if self._workspace.excludes(info):
-            raise _Left("is not part of the workspace")
+            raise _PathRejected("is not part of the workspace")
 
-    def _shorten_to(self, length: int) -> None:
+    def _close_fds_beyond(self, length: int) -> None:
         while len(self._fds) > length:
             os.close(self._fds.pop())
 
 
-class _Left(ValueError):
+class _PathRejected(ValueError):
     """Not inside, or not to be read."""
 
 
-def _words(error: OSError | ValueError) -> str:
-    if isinstance(error, _Left):
+def _describe_error(error: OSError | ValueError) -> str:
+    if isinstance(error, _PathRejected):
         return str(error)
     if isinstance(error, UnicodeError) or not isinstance(error, OSError):
         return "is no path"

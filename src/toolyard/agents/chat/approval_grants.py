@@ -14,22 +14,30 @@ from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.storage import ApprovalStore
 from toolyard.catalog.hashes import definition_hash
 from toolyard.errors import ToolRefused
-from toolyard.policy.glob import fits as glob_fits
+from toolyard.policy.glob import matches_glob as glob_fits
 from toolyard.types.approval import Approval, Grant
-from toolyard.types.call import Question
+from toolyard.types.call import ApprovalRequest
 from toolyard.types.tool import JsonObject
 
-__all__ = ["Approver", "Remember", "Wanted", "covers", "fits", "granted", "remembered_words"]
+__all__ = [
+    "Approver",
+    "GrantScope",
+    "UnapprovedCall",
+    "arguments_match",
+    "create_grant",
+    "describe_grant_scope",
+    "grant_covers",
+]
 
-_ONCE = 3_600.0
+_SINGLE_USE_SECONDS = 3_600.0
 """Seconds for which a yes to one call counts: the call follows at once, or when a client repeats it."""
-_LONGEST = 366 * 86_400.0
-_EXACTLY = ""
+_MAX_GRANT_SECONDS = 366 * 86_400.0
+_ALL_ARGUMENTS_KEY = ""
 """The key of a predicate that names all arguments at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remember:
+class GrantScope:
     """How far a yes reaches. ``arguments``: these ones only, or any. ``here``: in this chat only."""
 
     seconds: float
@@ -38,7 +46,7 @@ class Remember:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class UnapprovedCall:
     """A call that needs somebody's yes."""
 
     tool: str
@@ -49,68 +57,68 @@ class Wanted:
     reason: str
 
 
-def fits(predicate: JsonObject, arguments: JsonObject) -> bool:
+def arguments_match(predicate: JsonObject, arguments: JsonObject) -> bool:
     """Whether arguments satisfy a predicate (see ``Grant``). One that cannot be read is satisfied by none."""
     for key, wanted in predicate.items():
-        if key == _EXACTLY:
-            if not _same(_object(wanted).get("equal"), arguments):
+        if key == _ALL_ARGUMENTS_KEY:
+            if not _is_same_json(_mapping_or_empty(wanted).get("equal"), arguments):
                 return False
-        elif key not in arguments or not _value_fits(wanted, arguments[key]):
+        elif key not in arguments or not _value_matches(wanted, arguments[key]):
             return False
     return True
 
 
-def _value_fits(wanted: object, value: object) -> bool:
-    if list(_object(wanted)) != ["glob"]:
-        return _same(wanted, value)
-    glob: object = _object(wanted)["glob"]
+def _value_matches(expected: object, value: object) -> bool:
+    if list(_mapping_or_empty(expected)) != ["glob"]:
+        return _is_same_json(expected, value)
+    glob: object = _mapping_or_empty(expected)["glob"]
     if not isinstance(glob, str) or not isinstance(value, str):
         return False
     # What matches folder/* must not climb out of the folder.
     return ".." not in value.replace("\\", "/").split("/") and glob_fits(glob, value)
 
 
-def _object(value: object) -> JsonObject:
+def _mapping_or_empty(value: object) -> JsonObject:
     return cast("JsonObject", value) if isinstance(value, Mapping) else {}
 
 
-def _same(one: object, other: object) -> bool:
+def _is_same_json(one: object, other: object) -> bool:
     """Equal as JSON: true is not 1, and the order of keys does not matter."""
     try:
-        return _written(one) == _written(other)
+        return _encode_sorted_json(one) == _encode_sorted_json(other)
     except orjson.JSONEncodeError:
         return False
 
 
-def _written(value: object) -> bytes:
-    return orjson.dumps(value, default=_mapping, option=orjson.OPT_SORT_KEYS)
+def _encode_sorted_json(value: object) -> bytes:
+    return orjson.dumps(value, default=_convert_mapping, option=orjson.OPT_SORT_KEYS)
 
 
-def _mapping(value: object) -> dict[str, Any]:
+def _convert_mapping(value: object) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(cast("JsonObject", value))
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
-def covers(grant: Grant, wanted: Wanted, chat_id: str | None, now: float) -> bool:
+def grant_covers(grant: Grant, call: UnapprovedCall, chat_id: str | None, now: float) -> bool:
     """Whether a grant is a yes to this call, here and now."""
     return (
-        (grant.tool, grant.definition_hash) == (wanted.tool, wanted.definition_hash)
+        (grant.tool, grant.definition_hash) == (call.tool, call.definition_hash)
         and grant.chat_id in (None, chat_id)
         and grant.expires_at > now
         and (grant.uses is None or grant.uses > 0)
-        and fits(grant.predicate, wanted.arguments)
+        and arguments_match(grant.predicate, call.arguments)
     )
 
 
-def granted(approval: Approval, remember: Remember | None, now: float) -> Grant:
+def create_grant(approval: Approval, remember: GrantScope | None, now: float) -> Grant:
     """What follows from a yes. Without ``remember`` it is good for one call with these arguments, in the chat
     that asked. Raises ChatRefused for a time that cannot be meant."""
     if remember is None:
-        remember, uses = Remember(_ONCE, "these", here=True), 1
+        remember, uses = GrantScope(_SINGLE_USE_SECONDS, "these", here=True), 1
     else:
         uses = None
-    if not 0 < remember.seconds <= _LONGEST:
+    if not 0 < remember.seconds <= _MAX_GRANT_SECONDS:
         raise ChatRefused("an approval is remembered for some seconds, and a year at most")
     return Grant(
         id=secrets.token_hex(12),
@@ -118,7 +126,9 @@ def granted(approval: Approval, remember: Remember | None, now: float) -> Grant:
         tool=approval.tool,
         name=approval.name,
         definition_hash=approval.definition_hash,
-        predicate={} if remember.arguments == "any" else {_EXACTLY: {"equal": dict(approval.arguments)}},
+        predicate={}
+        if remember.arguments == "any"
+        else {_ALL_ARGUMENTS_KEY: {"equal": dict(approval.arguments)}},
         created_at=now,
         expires_at=now + remember.seconds,
         chat_id=approval.chat_id if remember.here else None,
@@ -126,14 +136,14 @@ def granted(approval: Approval, remember: Remember | None, now: float) -> Grant:
     )
 
 
-def remembered_words(remember: Remember) -> str:
+def describe_grant_scope(remember: GrantScope) -> str:
     """How far a yes reaches, for people."""
     what = "with any arguments" if remember.arguments == "any" else "with these arguments"
     where = "in this chat" if remember.here else "everywhere"
-    return f"{what}, {where}, for {_duration(remember.seconds)}"
+    return f"{what}, {where}, for {_format_duration(remember.seconds)}"
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     for length, word in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
         if seconds >= length:
             count = round(seconds / length)
@@ -149,22 +159,22 @@ class Approver:
         self,
         store: ApprovalStore,
         *,
-        otherwise: Callable[[Question], Awaitable[bool]] | None = None,
+        fallback: Callable[[ApprovalRequest], Awaitable[bool]] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """``otherwise`` takes a call that is part of no chat and that no grant covers."""
         self._store = store
-        self._otherwise = otherwise
+        self._fallback = fallback
         self._clock = clock
 
-    async def __call__(self, question: Question) -> bool:
+    async def __call__(self, question: ApprovalRequest) -> bool:
         """Use a grant. Raises ToolRefused where there is none and nobody to ask."""
         caller, decision = question.caller, question.decision
-        grant = await self._store.use(
+        grant = await self._store.use_grant(
             caller.principal.id,
             decision.tool,
             definition_hash(question.definition),
-            lambda predicate: fits(predicate, question.arguments),
+            lambda predicate: arguments_match(predicate, question.arguments),
             caller.chat,
             self._clock(),
         )
@@ -172,8 +182,8 @@ class Approver:
             return True
         if caller.chat is not None:
             return False
-        if self._otherwise is not None:
-            return await self._otherwise(question)
+        if self._fallback is not None:
+            return await self._fallback(question)
         raise ToolRefused(
             f"'{decision.name}' needs an approval, and there is nobody to ask",
             hint="call it from a chat, where you are asked; or set write_tools to 'allow'",

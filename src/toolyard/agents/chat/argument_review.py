@@ -10,7 +10,7 @@ from toolyard.types.visible_text import visible
 
 __all__ = ["key_summary", "review_text", "short_values_first"]
 
-LONG_VALUE = 200
+LONG_VALUE_CHARACTERS = 200
 """Characters of JSON from which on a value counts as long."""
 
 
@@ -35,40 +35,42 @@ def key_summary(arguments: object) -> str:
     if not isinstance(arguments, Mapping):
         return ""
     members = cast("Mapping[str, object]", arguments)
-    if len(members) < 2 or not any(_length(value) > LONG_VALUE for value in members.values()):
+    if len(members) < 2 or not any(
+        _count_characters(value) > LONG_VALUE_CHARACTERS for value in members.values()
+    ):
         return ""
-    return f"{len(members)} arguments: {', '.join(map(_quoted, members))}"
+    return f"{len(members)} arguments: {', '.join(map(_quote_key, members))}"
 
 
 def short_values_first(value: object) -> object:
     """Return the same JSON with the members of each object ordered: short values before long ones."""
     if isinstance(value, Mapping):
         members = cast("Mapping[str, object]", value)
-        ordered = sorted(members, key=lambda key: _length(members[key]) > LONG_VALUE)
+        ordered = sorted(members, key=lambda key: _count_characters(members[key]) > LONG_VALUE_CHARACTERS)
         return {key: short_values_first(members[key]) for key in ordered}
     if isinstance(value, list | tuple):
         return [short_values_first(each) for each in cast("list[object]", value)]
     return value
 
 
-def _length(value: object) -> int:
+def _count_characters(value: object) -> int:
     """Count the characters of a value, up to somewhat more than a long one has."""
     if isinstance(value, str):
         return len(value)
     total = 0
-    for each in _parts(value):
-        total += 2 + _length(each)
-        if total > LONG_VALUE:
+    for each in _list_child_values(value):
+        total += 2 + _count_characters(each)
+        if total > LONG_VALUE_CHARACTERS:
             break
     return max(total, 2)
 
 
-def _parts(value: object) -> list[object]:
+def _list_child_values(value: object) -> list[object]:
     if isinstance(value, Mapping):
         members = cast("Mapping[str, object]", value)
         return [part for pair in members.items() for part in pair]
     return list(cast("list[object]", value)) if isinstance(value, list | tuple) else []
 
 
-def _quoted(key: str) -> str:
+def _quote_key(key: str) -> str:
     return json.dumps(key, ensure_ascii=False)

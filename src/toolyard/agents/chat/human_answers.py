@@ -6,122 +6,150 @@ from typing import Any
 
 import orjson
 
-from toolyard.agents.chat.approval_grants import Remember, Wanted, covers, granted, remembered_words
-from toolyard.agents.chat.elicitation import answered_event
+from toolyard.agents.chat.approval_grants import (
+    GrantScope,
+    UnapprovedCall,
+    create_grant,
+    describe_grant_scope,
+    grant_covers,
+)
+from toolyard.agents.chat.elicitation import question_answer_event
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
-from toolyard.agents.chat.sanitize import fits_in_json
-from toolyard.agents.chat.turn import Desk
-from toolyard.agents.chat.turn_log import read_turn
-from toolyard.agents.chat.turn_runner import Running
-from toolyard.agents.chat.turn_snapshot import Standing
+from toolyard.agents.chat.sanitize import is_storable_json
+from toolyard.agents.chat.turn import TurnContext
+from toolyard.agents.chat.turn_log import read_turn_events
+from toolyard.agents.chat.turn_runner import TurnRunner
+from toolyard.agents.chat.turn_snapshot import TurnSnapshot
 from toolyard.types.approval import Approval, Grant
-from toolyard.types.chat import Chat, Kind, NewEvent
+from toolyard.types.chat import Chat, Kind, NewChatEvent
 from toolyard.types.clock import is_recent
 from toolyard.types.tool import JsonObject
 
-__all__ = ["Answering"]
+__all__ = ["HumanAnswers"]
 
-_ACTIONS = ("accept", "decline", "cancel")
-_CONTENT = 64_000
-_TELLING = 30.0
+_ANSWER_ACTIONS = ("accept", "decline", "cancel")
+_MAX_CONTENT_BYTES = 64_000
+_ANSWER_DELIVERY_SECONDS = 30.0
 """Seconds after which whoever stored an answer does not tell the chat any more."""
 
 
-class Answering:
+class HumanAnswers:
     """Takes answers, in whichever process the person reached."""
 
-    def __init__(self, desk: Desk, running: Running) -> None:
-        self._desk = desk
-        self._running = running
+    def __init__(self, context: TurnContext, turn_runner: TurnRunner) -> None:
+        self._context = context
+        self._turn_runner = turn_runner
 
     # Approvals.
 
-    async def answer(self, owner: str, approval_id: str, yes: bool, remember: Remember | None) -> None:
+    async def answer_approval(
+        self, owner: str, approval_id: str, yes: bool, remember: GrantScope | None
+    ) -> None:
         """See ``Chats.answer``."""
-        approval = await self._desk.approvals.find(owner, approval_id)
+        approval = await self._context.approvals.find(owner, approval_id)
         if approval is None:
             raise NoSuchChat("there is no such approval", hint="its chat may have been deleted")
         if approval.chat_id is None:
-            await self._store(approval, yes, remember)
+            await self._store_answer(approval, yes, remember)
             return
-        chat = await self._desk.store.get(owner, approval.chat_id)
-        standing = await self._standing(chat)
-        if chat is None or approval_id not in standing.unanswered:
-            await self._forget(approval)
+        chat = await self._context.store.get(owner, approval.chat_id)
+        standing = await self._read_snapshot(chat)
+        if chat is None or approval_id not in standing.pending_approval_ids:
+            await self._close_stale_approval(approval)
             raise ChatRefused("this call does not wait for an answer any more", hint="look at the chat")
         if approval.answered_at is None:
-            grant = await self._store(approval, yes, remember)
+            grant = await self._store_answer(approval, yes, remember)
         else:
             # Whoever answered could not tell the chat; what they said counts.
             yes, remember, grant = approval.yes is True, None, None
-        await self._desk.store.remark(chat.id, [_told(approval, yes, remember)])
+        await self._context.store.append_without_claim(
+            chat.id, [_approval_answer_event(approval, yes, remember)]
+        )
         if grant is not None and remember is not None:
-            await self._cover(chat, standing, approval_id, grant)
-        if not (await self._standing(chat)).unanswered:
-            await self._running.go_on(chat)
+            await self._answer_covered_calls(chat, standing, approval_id, grant)
+        if not (await self._read_snapshot(chat)).pending_approval_ids:
+            await self._turn_runner.resume(chat)
 
-    async def take_up(self, chat: Chat) -> None:
+    async def resume_if_answered(self, chat: Chat) -> None:
         """Go on with a turn that waits, if all that it waits for was answered a while ago."""
-        for id in (await self._standing(chat)).unanswered:
-            approval = await self._desk.approvals.find(chat.owner, id)
+        for id in (await self._read_snapshot(chat)).pending_approval_ids:
+            approval = await self._context.approvals.find(chat.owner, id)
             if approval is None or approval.answered_at is None:
                 return
-            if is_recent(approval.answered_at, self._desk.clock(), _TELLING):
+            if is_recent(approval.answered_at, self._context.clock(), _ANSWER_DELIVERY_SECONDS):
                 return
-            await self._desk.store.remark(chat.id, [_told(approval, approval.yes is True, None)])
-        await self._running.go_on(chat)
+            await self._context.store.append_without_claim(
+                chat.id, [_approval_answer_event(approval, approval.yes is True, None)]
+            )
+        await self._turn_runner.resume(chat)
 
-    async def _standing(self, chat: Chat | None) -> Standing:
+    async def _read_snapshot(self, chat: Chat | None) -> TurnSnapshot:
         if chat is None:
-            return Standing()
-        return Standing.of(await read_turn(self._desk.store, chat.id, chat.turn))
+            return TurnSnapshot()
+        return TurnSnapshot.from_events(await read_turn_events(self._context.store, chat.id, chat.turn))
 
-    async def _store(self, approval: Approval, yes: bool, remember: Remember | None) -> Grant | None:
-        now = self._desk.clock()
-        grant = granted(approval, remember, now) if yes else None
-        stored = await self._desk.approvals.answer(approval.owner, approval.id, yes=yes, at=now, grant=grant)
+    async def _store_answer(self, approval: Approval, yes: bool, remember: GrantScope | None) -> Grant | None:
+        now = self._context.clock()
+        grant = create_grant(approval, remember, now) if yes else None
+        stored = await self._context.approvals.answer(
+            approval.owner, approval.id, yes=yes, at=now, grant=grant
+        )
         if not stored:
             raise ChatRefused("this was answered already", hint="look at the chat")
         return grant
 
-    async def _forget(self, approval: Approval) -> None:
+    async def _close_stale_approval(self, approval: Approval) -> None:
         """What nobody waits for shall not be listed as waiting."""
-        now = self._desk.clock()
-        await self._desk.approvals.answer(approval.owner, approval.id, yes=False, at=now, grant=None)
+        now = self._context.clock()
+        await self._context.approvals.answer(approval.owner, approval.id, yes=False, at=now, grant=None)
 
-    async def _cover(self, chat: Chat, standing: Standing, answered: str, grant: Grant) -> None:
+    async def _answer_covered_calls(
+        self, chat: Chat, snapshot: TurnSnapshot, answered_approval_id: str, grant: Grant
+    ) -> None:
         """A yes that reaches further answers the other calls of the turn that it covers."""
-        now = self._desk.clock()
-        for id in standing.unanswered:
-            other = None if id == answered else await self._desk.approvals.find(chat.owner, id)
-            if other is None or not covers(grant, _wanted(other), chat.id, now):
+        now = self._context.clock()
+        for id in snapshot.pending_approval_ids:
+            other = None if id == answered_approval_id else await self._context.approvals.find(chat.owner, id)
+            if other is None or not grant_covers(grant, _to_unapproved_call(other), chat.id, now):
                 continue
-            if await self._desk.approvals.answer(chat.owner, id, yes=True, at=now, grant=None):
-                await self._desk.store.remark(chat.id, [_told(other, True, None)])
+            if await self._context.approvals.answer(chat.owner, id, yes=True, at=now, grant=None):
+                await self._context.store.append_without_claim(
+                    chat.id, [_approval_answer_event(other, True, None)]
+                )
 
     # Questions of servers.
 
-    async def respond(self, chat: Chat, question_id: str, action: str, content: JsonObject | None) -> None:
+    async def answer_question(
+        self, chat: Chat, question_id: str, action: str, content: JsonObject | None
+    ) -> None:
         """See ``Chats.respond``."""
-        if action not in _ACTIONS:
-            raise ChatRefused(f"a question is answered by {', '.join(_ACTIONS)}, not by '{action[:40]}'")
+        if action not in _ANSWER_ACTIONS:
+            raise ChatRefused(
+                f"a question is answered by {', '.join(_ANSWER_ACTIONS)}, not by '{action[:40]}'"
+            )
         given = None if content is None else dict(content)
-        if given is not None and (not fits_in_json(given) or len(orjson.dumps(given)) > _CONTENT):
+        if given is not None and (
+            not is_storable_json(given) or len(orjson.dumps(given)) > _MAX_CONTENT_BYTES
+        ):
             raise ChatRefused("the answer cannot be sent: it is too long, or no JSON")
-        if question_id not in (await self._standing(chat)).questions:
+        if question_id not in (await self._read_snapshot(chat)).open_question_ids:
             raise NoSuchChat("there is no such question, or it was answered", hint="look at the chat")
-        await self._desk.store.remark(chat.id, [answered_event(question_id, action, given)])
+        await self._context.store.append_without_claim(
+            chat.id, [question_answer_event(question_id, action, given)]
+        )
 
 
-def _told(approval: Approval, yes: bool, remember: Remember | None) -> NewEvent:
+def _approval_answer_event(approval: Approval, yes: bool, remember: GrantScope | None) -> NewChatEvent:
     body: dict[str, Any] = {
         "id": approval.call_id,
         "approval": approval.id,
         "yes": yes,
-        "remembered": remembered_words(remember) if yes and remember is not None else None,
+        "remembered": describe_grant_scope(remember) if yes and remember is not None else None,
     }
-    return NewEvent(Kind.ANSWER, body)
+    return NewChatEvent(Kind.APPROVAL_ANSWER, body)
 
 
-def _wanted(approval: Approval) -> Wanted:
-    return Wanted(approval.tool, approval.name, approval.definition_hash, approval.arguments, approval.reason)
+def _to_unapproved_call(approval: Approval) -> UnapprovedCall:
+    return UnapprovedCall(
+        approval.tool, approval.name, approval.definition_hash, approval.arguments, approval.reason
+    )

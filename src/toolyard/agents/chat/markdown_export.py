@@ -9,153 +9,161 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from toolyard.agents.chat.chats import Chats
-from toolyard.types.chat import PIECES, Chat, Event, Kind
+from toolyard.agents.chat.chats import ChatService
+from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent, Kind
 
-__all__ = ["WholeText", "file_name", "markdown"]
+__all__ = ["FullTextReader", "export_file_name", "export_markdown"]
 
-_PAGE = 200
+_EVENTS_PER_PAGE = 200
 
-WholeText: TypeAlias = Callable[[Event], Awaitable[str]]
+FullTextReader: TypeAlias = Callable[[ChatEvent], Awaitable[str]]
 """The text of a RESULT event, to its end."""
 
 
-def file_name(chat: Chat) -> str:
+def export_file_name(chat: Chat) -> str:
     """What to call the file: words of the title that every system can write."""
     words = re.sub(r"[^A-Za-z0-9]+", "-", chat.title).strip("-").lower()[:60].rstrip("-")
     return f"{words or 'chat'}.md"
 
 
-async def markdown(chats: Chats, chat: Chat, whole: WholeText | None = None) -> AsyncGenerator[str]:
+async def export_markdown(
+    chats: ChatService, chat: Chat, read_full_text: FullTextReader | None = None
+) -> AsyncGenerator[str]:
     """All of a chat, part by part. ``whole`` for doors that keep more of a long result than the chat does."""
     began = datetime.fromtimestamp(chat.created_at, UTC)
-    yield f"# {_line(chat.title) or 'Chat'}\n\n{began:%Y-%m-%d %H:%M} UTC\n"
+    yield f"# {_collapse_whitespace(chat.title) or 'Chat'}\n\n{began:%Y-%m-%d %H:%M} UTC\n"
     coming: dict[tuple[int, str], list[str]] = {}
-    async for event in _events(chats, chat):
-        if event.kind in PIECES:
+    async for event in _read_all_events(chats, chat):
+        if event.kind in TRANSIENT_KINDS:
             if event.kind is Kind.TEXT:
                 coming.setdefault((event.turn, event.part), []).append(str(event.body.get("delta", "")))
             continue
         coming.pop((event.turn, event.part), None)
-        yield await _written(chats, chat, event, whole)
+        yield await _render_event(chats, chat, event, read_full_text)
     # What a turn that runs has said so far.
     for pieces in coming.values():
-        yield _block("".join(pieces))
+        yield _format_block("".join(pieces))
 
 
-async def _events(chats: Chats, chat: Chat) -> AsyncIterator[Event]:
+async def _read_all_events(chats: ChatService, chat: Chat) -> AsyncIterator[ChatEvent]:
     """All of them, some at a time."""
     after = 0
-    while page := await chats.events(chat.owner, chat.id, after=after, limit=_PAGE):
+    while page := await chats.list_events(chat.owner, chat.id, after=after, limit=_EVENTS_PER_PAGE):
         for event in page:
             yield event
         after = page[-1].seq
 
 
-async def _written(chats: Chats, chat: Chat, event: Event, whole: WholeText | None) -> str:
+async def _render_event(
+    chats: ChatService, chat: Chat, event: ChatEvent, read_full_text: FullTextReader | None
+) -> str:
     if event.kind is not Kind.RESULT:
-        return _WRITTEN.get(event.kind, _nothing)(event.body)
-    if whole is not None:
-        return _result(event.body, await whole(event))
+        return _RENDERERS.get(event.kind, _render_nothing)(event.body)
+    if read_full_text is not None:
+        return _render_result(event.body, await read_full_text(event))
     kept = await chats.result(chat.owner, chat.id, event.seq) if event.has_kept else None
-    return _result(event.body, str(event.body.get("text", "")) if kept is None else kept.text)
+    return _render_result(event.body, str(event.body.get("text", "")) if kept is None else kept.text)
 
 
 # How each kind of event is written.
 
-_Body = Mapping[str, Any]
+_EventBody = Mapping[str, Any]
 
 
-def _user(body: _Body) -> str:
-    return f"\n## You\n{_block(body['text'])}"
+def _render_user_message(body: _EventBody) -> str:
+    return f"\n## You\n{_format_block(body['text'])}"
 
 
-def _run(body: _Body) -> str:
-    return f"\n## You ran {_code(body['name'])}\n"
+def _render_manual_call(body: _EventBody) -> str:
+    return f"\n## You ran {_format_inline_code(body['name'])}\n"
 
 
-def _said(body: _Body) -> str:
-    thought = _block("> " + body["reasoning"].replace("\n", "\n> ")) if body.get("reasoning") else ""
-    said = thought + (_block(body["text"]) if body.get("text") else "")
-    return f"\n## {_line(str(body.get('model') or 'Model'))}\n{said}" if said else ""
+def _render_model_message(body: _EventBody) -> str:
+    thought = _format_block("> " + body["reasoning"].replace("\n", "\n> ")) if body.get("reasoning") else ""
+    said = thought + (_format_block(body["text"]) if body.get("text") else "")
+    return f"\n## {_collapse_whitespace(str(body.get('model') or 'Model'))}\n{said}" if said else ""
 
 
-def _call(body: _Body) -> str:
+def _render_call(body: _EventBody) -> str:
     arguments = body["arguments"]
     shown = (
         arguments
         if isinstance(arguments, str)
         else orjson.dumps(arguments, option=orjson.OPT_INDENT_2).decode()
     )
-    where = f" ({_line(str(body['server']))})" if body.get("server") else ""
-    return f"\n### {_code(body['name'])}{where}\n{_fenced(shown, 'json')}"
+    where = f" ({_collapse_whitespace(str(body['server']))})" if body.get("server") else ""
+    return f"\n### {_format_inline_code(body['name'])}{where}\n{_format_code_fence(shown, 'json')}"
 
 
-def _result(body: _Body, text: str) -> str:
+def _render_result(body: _EventBody, text: str) -> str:
     how = "Result" if body.get("ok") else "Error"
     media = "".join(
-        f"- {each['kind']}, {_code(each['mime'])}, {each['size']:,} bytes\n"
+        f"- {each['kind']}, {_format_inline_code(each['mime'])}, {each['size']:,} bytes\n"
         for each in body.get("media") or ()
     )
-    cause = f"\n{_line(body['cause'])}\n" if body.get("cause") else ""
+    cause = f"\n{_collapse_whitespace(body['cause'])}\n" if body.get("cause") else ""
     return (
-        f"\n{how}, after {body.get('seconds', 0):.1f} s:\n{cause}{_fenced(text)}{media and chr(10) + media}"
+        f"\n{how}, after {body.get('seconds', 0):.1f} s:\n{cause}{_format_code_fence(text)}"
+        f"{media and chr(10) + media}"
     )
 
 
-def _answer(body: _Body) -> str:
+def _render_approval_answer(body: _EventBody) -> str:
     return "\nYou allowed it.\n" if body.get("yes") else "\nYou did not allow it.\n"
 
 
-def _question(body: _Body) -> str:
-    return f"\n{_line(str(body.get('server', '')))} asked:\n{_fenced(str(body.get('message', '')))}"
+def _render_question(body: _EventBody) -> str:
+    return (
+        f"\n{_collapse_whitespace(str(body.get('server', '')))} "
+        f"asked:\n{_format_code_fence(str(body.get('message', '')))}"
+    )
 
 
-def _answered(body: _Body) -> str:
-    return f"\nYou replied: {_line(str(body.get('action', '')))}.\n"
+def _render_question_answer(body: _EventBody) -> str:
+    return f"\nYou replied: {_collapse_whitespace(str(body.get('action', '')))}.\n"
 
 
-def _note(body: _Body) -> str:
-    return f"\n*{_line(str(body.get('text', '')))}*\n"
+def _render_note(body: _EventBody) -> str:
+    return f"\n*{_collapse_whitespace(str(body.get('text', '')))}*\n"
 
 
-def _end(body: _Body) -> str:
+def _render_end(body: _EventBody) -> str:
     if body.get("why") == "done":
         return ""
-    error = f": {_line(str(body['error']))}" if body.get("error") else ""
-    return f"\n*The turn ended: {_line(str(body.get('why', '')))}{error}*\n"
+    error = f": {_collapse_whitespace(str(body['error']))}" if body.get("error") else ""
+    return f"\n*The turn ended: {_collapse_whitespace(str(body.get('why', '')))}{error}*\n"
 
 
-def _nothing(body: _Body) -> str:
+def _render_nothing(body: _EventBody) -> str:
     return ""
 
 
-_WRITTEN = {
-    Kind.USER: _user,
-    Kind.RUN: _run,
-    Kind.SAID: _said,
-    Kind.CALL: _call,
-    Kind.ANSWER: _answer,
-    Kind.QUESTION: _question,
-    Kind.ANSWERED: _answered,
-    Kind.NOTE: _note,
-    Kind.END: _end,
+_RENDERERS = {
+    Kind.USER: _render_user_message,
+    Kind.RUN: _render_manual_call,
+    Kind.MODEL_MESSAGE: _render_model_message,
+    Kind.CALL: _render_call,
+    Kind.APPROVAL_ANSWER: _render_approval_answer,
+    Kind.QUESTION: _render_question,
+    Kind.QUESTION_ANSWER: _render_question_answer,
+    Kind.NOTE: _render_note,
+    Kind.END: _render_end,
 }
 
 
-def _block(text: str) -> str:
+def _format_block(text: str) -> str:
     return f"\n{text.strip(chr(10))}\n"
 
 
-def _line(text: str) -> str:
+def _collapse_whitespace(text: str) -> str:
     return " ".join(text.split())
 
 
-def _code(text: object) -> str:
-    return f"`{_line(str(text)).replace('`', chr(39))}`"
+def _format_inline_code(text: object) -> str:
+    return f"`{_collapse_whitespace(str(text)).replace('`', chr(39))}`"
 
 
-def _fenced(text: str, language: str = "") -> str:
+def _format_code_fence(text: str, language: str = "") -> str:
     """Text of others, in a fence that is longer than any inside it: it cannot end where it wants."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -8,18 +8,18 @@ from typing import Any, cast
 
 import orjson
 
-from toolyard.agents.chat.sanitize import clean
-from toolyard.types.chat import Kind, NewEvent
+from toolyard.agents.chat.sanitize import sanitize_text
+from toolyard.types.chat import Kind, NewChatEvent
 from toolyard.types.result import Media, Result
 
-__all__ = ["SHOWN", "Kept", "failure_event", "read_kept", "result_event"]
+__all__ = ["MAX_PREVIEW_CHARACTERS", "FullResult", "failure_event", "read_full_result", "result_event"]
 
-SHOWN = 4_000
+MAX_PREVIEW_CHARACTERS = 4_000
 """Characters of a result that stand in the event itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class FullResult:
     """A result as a model gets it, whole."""
 
     text: str
@@ -27,38 +27,38 @@ class Kept:
 
 
 def result_event(
-    call_id: str, result: Result, *, ok: bool, seconds: float, reconnect: str | None = None
-) -> NewEvent:
+    call_id: str, result: Result, *, ok: bool, seconds: float, reconnect_instance_id: str | None = None
+) -> NewChatEvent:
     """The event that stands for a result, in place of the call's progress."""
-    text, media = clean(result.text), result.media
+    text, media = sanitize_text(result.text), result.media
     body: dict[str, Any] = {
         "id": call_id,
         "ok": ok,
-        "text": text[:SHOWN],
+        "text": text[:MAX_PREVIEW_CHARACTERS],
         "length": len(text),
-        "cause": None if result.cause is None else clean(result.cause),
+        "cause": None if result.cause is None else sanitize_text(result.cause),
         "seconds": round(seconds, 3),
         "media": [{"kind": each.kind, "mime": each.mime, "size": each.size} for each in media],
         "handle": result.handle,
-        "reconnect": reconnect,
+        "reconnect": reconnect_instance_id,
     }
-    kept = _written(text, media) if media or len(text) > SHOWN else b""
-    return NewEvent(Kind.RESULT, body, part=call_id, kept=kept)
+    kept = _encode_full_result(text, media) if media or len(text) > MAX_PREVIEW_CHARACTERS else b""
+    return NewChatEvent(Kind.RESULT, body, part=call_id, kept=kept)
 
 
-def failure_event(call_id: str, words: str) -> NewEvent:
+def failure_event(call_id: str, message: str) -> NewChatEvent:
     """The result of a call that was not made, or whose outcome nobody knows."""
-    return result_event(call_id, Result(None, words, is_error=True), ok=False, seconds=0.0)
+    return result_event(call_id, Result(None, message, is_error=True), ok=False, seconds=0.0)
 
 
-def read_kept(body: Mapping[str, Any], kept: bytes | None) -> Kept:
+def read_full_result(body: Mapping[str, Any], kept_data: bytes | None) -> FullResult:
     """The whole result of a RESULT event, from its body and what was kept aside with it, if anything was."""
-    if not kept:
-        return Kept(str(body.get("text", "")))
-    found = cast("dict[str, Any]", orjson.loads(kept))
-    return Kept(found["text"], tuple(Media(**each) for each in found["media"]))
+    if not kept_data:
+        return FullResult(str(body.get("text", "")))
+    found = cast("dict[str, Any]", orjson.loads(kept_data))
+    return FullResult(found["text"], tuple(Media(**each) for each in found["media"]))
 
 
-def _written(text: str, media: tuple[Media, ...]) -> bytes:
+def _encode_full_result(text: str, media: tuple[Media, ...]) -> bytes:
     listed = [{key: value for key, value in asdict(each).items() if value is not None} for each in media]
     return orjson.dumps({"text": text, "media": listed})

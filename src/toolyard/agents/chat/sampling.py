@@ -10,37 +10,39 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from toolyard.agents.chat.elicitation_request import Sampling
-from toolyard.agents.chat.event_writer import Scribe
-from toolyard.agents.chat.model_history import joined, usage_event
+from toolyard.agents.chat.elicitation_request import SamplingRequest
+from toolyard.agents.chat.event_writer import EventWriter
+from toolyard.agents.chat.model_history import merge_messages, usage_event
 from toolyard.agents.models.available_models import PickedModel
 
-__all__ = ["sampled"]
+__all__ = ["answer_sampling_request"]
 
-_REASONS = {"length": "maxTokens"}
+_STOP_REASONS = {"length": "maxTokens"}
 
 
-async def sampled(request: Sampling, picked: PickedModel, scribe: Scribe) -> Mapping[str, Any]:
+async def answer_sampling_request(
+    request: SamplingRequest, picked_model: PickedModel, event_writer: EventWriter
+) -> Mapping[str, Any]:
     """The result of ``sampling/createMessage``. What it cost is written down. Raises a ModelError."""
-    asking = picked.stream(
-        _messages(request), (), instructions=request.system, temperature=request.temperature
+    asking = picked_model.stream(
+        _build_messages(request), (), instructions=request.system_prompt, temperature=request.temperature
     )
     async with asking as answer:
         async for _ in answer:
             pass
         response = answer.response()
-    await scribe.append([usage_event(response, answer.cost)])
+    await event_writer.append([usage_event(response, answer.cost)])
     return {
         "role": "assistant",
         "content": {"type": "text", "text": response.text or ""},
-        "model": response.model_name or picked.choice.id,
-        "stopReason": _REASONS.get(response.finish_reason or "", "endTurn"),
+        "model": response.model_name or picked_model.choice.id,
+        "stopReason": _STOP_REASONS.get(response.finish_reason or "", "endTurn"),
     }
 
 
-def _messages(request: Sampling) -> list[ModelMessage]:
+def _build_messages(request: SamplingRequest) -> list[ModelMessage]:
     found: list[ModelMessage] = [
         ModelResponse([TextPart(text)]) if own else ModelRequest([UserPromptPart(text)])
         for own, text in request.messages
     ]
-    return joined(found) or [ModelRequest([UserPromptPart("(nothing)")])]
+    return merge_messages(found) or [ModelRequest([UserPromptPart("(nothing)")])]

@@ -7,17 +7,17 @@ from typing import Any, NoReturn, cast
 
 import orjson
 
-__all__ = ["as_object", "clean", "fits_in_json"]
+__all__ = ["is_storable_json", "parse_tool_arguments", "sanitize_text"]
 
 
-def clean(text: str) -> str:
+def sanitize_text(text: str) -> str:
     """The same text with a mark in place of what no database takes: NUL, and half characters."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def fits_in_json(value: object) -> bool:
+def is_storable_json(value: object) -> bool:
     """Whether a value can be stored and sent as it is: no numbers over 64 bits, no half characters, and not
     nested deeper than anybody reads."""
     try:
@@ -28,7 +28,7 @@ def fits_in_json(value: object) -> bool:
     return True
 
 
-def as_object(arguments: object) -> dict[str, Any] | None:
+def parse_tool_arguments(arguments: object) -> dict[str, Any] | None:
     """The arguments that a model wrote, as an object that can be stored and sent; None where they are none.
 
     Nothing at all is an object without entries: models leave it out for tools that take nothing.
@@ -38,14 +38,14 @@ def as_object(arguments: object) -> dict[str, Any] | None:
     found: object = arguments
     if isinstance(arguments, str):
         try:
-            found = json.loads(arguments, parse_constant=_no_number)
+            found = json.loads(arguments, parse_constant=_reject_json_constant)
         except (ValueError, RecursionError):
             return None
     if not isinstance(found, dict):
         return None
     made = cast("dict[str, Any]", found)
-    return made if fits_in_json(made) else None
+    return made if is_storable_json(made) else None
 
 
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON")
+def _reject_json_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")

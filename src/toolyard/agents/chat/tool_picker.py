@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from toolyard.agents.chat.tool_set import Toolbox
-from toolyard.catalog.tool_listing import Roster
+from toolyard.agents.chat.tool_set import ToolSet
+from toolyard.catalog.tool_listing import ToolListing
 from toolyard.errors import ToolRefused
-from toolyard.types.server import NATIVE
+from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.tool import Definition, JsonObject
 
-__all__ = ["ToolView", "tool_views"]
+__all__ = ["ToolView", "list_tool_views"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,41 +33,45 @@ class ToolView:
     """Each call needs an approval."""
 
 
-async def tool_views(toolbox: Toolbox) -> list[ToolView]:
+async def list_tool_views(tool_set: ToolSet) -> list[ToolView]:
     """All tools, sorted by name. ``toolbox`` is that of a chat without a choice."""
-    roster = await toolbox.roster()
-    found = [*_known(toolbox, roster), *_set_aside(toolbox, roster)]
+    roster = await tool_set.fetch_listing()
+    found = [*_view_listed_tools(tool_set, roster), *_view_quarantined_tools(tool_set, roster)]
     return sorted(found, key=lambda each: (each.name, each.id))
 
 
-def _known(toolbox: Toolbox, roster: Roster) -> Iterator[ToolView]:
-    for name, definition in roster.tools.items():
+def _view_listed_tools(tool_set: ToolSet, listing: ToolListing) -> Iterator[ToolView]:
+    for name, definition in listing.tools.items():
         try:
-            decision = toolbox.explain(name)
+            decision = tool_set.explain(name)
         except ToolRefused:
             continue
         shown, decisive = decision.verdict.shown, decision.decisive
         why = "" if shown or decisive is None else decisive.reason
-        yield _view(toolbox, name, definition, shown=shown, why=why, asks=shown and decisive is not None)
+        yield _build_tool_view(
+            tool_set, name, definition, shown=shown, why=why, asks=shown and decisive is not None
+        )
 
 
-def _set_aside(toolbox: Toolbox, roster: Roster) -> Iterator[ToolView]:
+def _view_quarantined_tools(tool_set: ToolSet, listing: ToolListing) -> Iterator[ToolView]:
     """Definitions that cannot be used, under the only name that they have."""
-    for one in roster.quarantined():
+    for one in listing.quarantined():
         if one.name is not None:
             definition = Definition(one.server_id, one.name)
-            yield _view(toolbox, definition.id, definition, shown=False, why=one.reason, asks=False)
+            yield _build_tool_view(
+                tool_set, definition.id, definition, shown=False, why=one.reason, asks=False
+            )
 
 
-def _view(
-    toolbox: Toolbox, name: str, definition: Definition, *, shown: bool, why: str, asks: bool
+def _build_tool_view(
+    tool_set: ToolSet, name: str, definition: Definition, *, shown: bool, why: str, asks: bool
 ) -> ToolView:
     return ToolView(
         name,
         definition.id,
         definition.server_id,
-        toolbox.label(definition.server_id),
-        definition.server_id == NATIVE,
+        tool_set.label(definition.server_id),
+        definition.server_id == NATIVE_SERVER_ID,
         definition.title,
         definition.description,
         definition.input_schema,

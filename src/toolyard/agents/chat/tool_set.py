@@ -8,34 +8,34 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
-from toolyard.agents.chat.approval_grants import Wanted
+from toolyard.agents.chat.approval_grants import UnapprovedCall
 from toolyard.catalog.hashes import definition_hash
-from toolyard.catalog.tool_listing import Roster
+from toolyard.catalog.tool_listing import ToolListing
 from toolyard.clients.call_path import CallPath
-from toolyard.clients.manager import ClientManager
+from toolyard.clients.manager import ConnectionManager
 from toolyard.clients.session import OnProgress
-from toolyard.clients.tool_directory import Rosters
+from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.errors import ServerError, SignInNeeded, ToolRefused, ToolyardError
-from toolyard.meta import META_TOOLS, RESULT_READ, MetaTools
-from toolyard.meta.arguments import BadArgument, Given
-from toolyard.meta.tool_definitions import OWNER
+from toolyard.meta import META_TOOLS, RESULT_READ_TOOL, MetaTools
+from toolyard.meta.arguments import InvalidToolArgument, ToolArguments
+from toolyard.meta.tool_definitions import META_SERVER_ID
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.decision import Decision, Surface, Verdict
 from toolyard.types.result import Result
-from toolyard.types.server import NATIVE
+from toolyard.types.server import NATIVE_SERVER_ID
 from toolyard.types.status import State
 from toolyard.types.tool import Definition, JsonObject
 
-__all__ = ["Called", "Described", "Kit", "Toolbox", "Trouble"]
+__all__ = ["CallOutcome", "OfferedTools", "ToolDescription", "ToolSet", "UnavailableServer"]
 
 log = logging.getLogger("toolyard.chat")
 
-_THROUGH = "tools_call"
+_CALL_META_TOOL_NAME = "tools_call"
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class UnavailableServer:
     """A server whose tools a chat lacks, because it could not be asked."""
 
     server: str
@@ -44,17 +44,17 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Kit:
+class OfferedTools:
     """What a model is shown in one turn. ``because`` says why there are meta tools, where there are."""
 
     tools: Mapping[str, Definition]
     """By exposed name, in the order of the names."""
     because: str = ""
-    troubles: tuple[Trouble, ...] = ()
+    unavailable_servers: tuple[UnavailableServer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class ToolDescription:
     """A tool that is called, for people. Of one that there is not, only its name is known."""
 
     tool: str | None = None
@@ -66,7 +66,7 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class CallOutcome:
     """What a call came to. ``reconnect`` is the instance that must be signed in to again."""
 
     result: Result
@@ -74,172 +74,185 @@ class Called:
     reconnect: str | None = None
 
 
-class Toolbox:
+class ToolSet:
     """The tools of one chat, as its owner and its agent have them now."""
 
     def __init__(
         self,
-        manager: ClientManager,
-        rosters: Rosters,
-        calls: CallPath,
-        meta: MetaTools,
+        manager: ConnectionManager,
+        tool_directory: ToolDirectory,
+        call_path: CallPath,
+        meta_tools: MetaTools,
         caller: Caller,
         *,
-        entering: Callable[[], None] | None = None,
+        before_call: Callable[[], None] | None = None,
     ) -> None:
         """``entering`` is told before each call, in the task that makes it."""
         self.caller = caller
         self._manager = manager
-        self._rosters = rosters
-        self._calls = calls
-        self._meta = meta
-        self._through = replace(caller, surface=Surface.MODEL_META)
-        self._entering = entering
+        self._tool_directory = tool_directory
+        self._call_path = call_path
+        self._meta_tools = meta_tools
+        self._meta_caller = replace(caller, surface=Surface.MODEL_META)
+        self._before_call = before_call
 
     @property
     def agent(self) -> Agent | None:
         return self.caller.agent
 
-    def as_person(self) -> Toolbox:
+    def for_operator(self) -> ToolSet:
         """The same tools, for the person who calls one without a model."""
         caller = replace(self.caller, surface=Surface.OPERATOR)
-        return Toolbox(self._manager, self._rosters, self._calls, self._meta, caller, entering=self._entering)
+        return ToolSet(
+            self._manager,
+            self._tool_directory,
+            self._call_path,
+            self._meta_tools,
+            caller,
+            before_call=self._before_call,
+        )
 
     # Seeing.
 
-    async def roster(self) -> Roster:
+    async def fetch_listing(self) -> ToolListing:
         """Every tool that is known, after whoever has to be asked was asked."""
-        return await self._rosters.again(self.caller.principal, chat=self.caller.chat)
+        return await self._tool_directory.again(self.caller.principal, chat=self.caller.chat)
 
-    async def kit(self) -> Kit:
+    async def fetch_offered_tools(self) -> OfferedTools:
         """What to show a model, listed anew. A server that cannot be asked is left out, and named."""
-        roster = await self.roster()
-        offer = self._meta.offer(roster, self.caller)
+        roster = await self.fetch_listing()
+        offer = self._meta_tools.offer(roster, self.caller)
         meta = dict(offer.meta)
-        if not meta and await self._meta.has_results(self.caller):
-            meta = {RESULT_READ.name: RESULT_READ}
+        if not meta and await self._meta_tools.has_stored_results(self.caller):
+            meta = {RESULT_READ_TOOL.name: RESULT_READ_TOOL}
         tools = {**offer.direct, **meta}
-        troubles = tuple(self._troubles(roster))
-        return Kit({name: tools[name] for name in sorted(tools)}, offer.because, troubles)
+        troubles = tuple(self._find_unavailable_servers(roster))
+        return OfferedTools({name: tools[name] for name in sorted(tools)}, offer.because, troubles)
 
     async def locate(self, name: str) -> None:
         """Learn of one tool, asking no more servers than that takes. Whether it worked, the call tells."""
         with contextlib.suppress(ServerError):
-            await self._rosters.locate(name, self.caller.principal, self.caller.chat)
+            await self._tool_directory.locate_tool(name, self.caller.principal, self.caller.chat)
 
-    def _troubles(self, roster: Roster) -> Iterator[Trouble]:
-        for server_id, failure in sorted(roster.failures.items()):
+    def _find_unavailable_servers(self, listing: ToolListing) -> Iterator[UnavailableServer]:
+        for server_id, failure in sorted(listing.failures.items()):
             # What was listed before is still shown, and calling it tells why.
-            lacking = server_id not in roster.catalogues or isinstance(failure, SignInNeeded)
-            if lacking and self._calls.reaches(server_id, self.caller):
-                self._calls.hush(failure)
-                yield Trouble(self.label(server_id), failure.cause, failure.hint)
+            lacking = server_id not in listing.catalogues or isinstance(failure, SignInNeeded)
+            if lacking and self._call_path.can_reach(server_id, self.caller):
+                self._call_path.redact_error(failure)
+                yield UnavailableServer(self.label(server_id), failure.cause, failure.hint)
 
     def label(self, server_id: str) -> str:
         """What people call a server."""
-        if server_id in (NATIVE, OWNER):
+        if server_id in (NATIVE_SERVER_ID, META_SERVER_ID):
             return "Toolyard"
         server = self._manager.find(server_id, self.caller.principal)
         return server_id if server is None else server.label or server_id
 
-    def describe(self, name: str, arguments: JsonObject | str) -> Described:
+    def describe(self, name: str, arguments: JsonObject | str) -> ToolDescription:
         """What is known of a tool that a model named. Asks nobody."""
         if name in META_TOOLS:
-            tool, inner = META_TOOLS[name], self._inner(name, arguments)
-            definition = None if inner is None else self._definition(inner[0], self._through)
+            tool, inner = META_TOOLS[name], self._parse_meta_call(name, arguments)
+            definition = None if inner is None else self._find_definition(inner[0], self._meta_caller)
             server_id = None if definition is None else definition.server_id
-            return Described(tool.id, self.label(OWNER), native=True, server_id=server_id)
-        definition = self._definition(name, self.caller)
+            return ToolDescription(tool.id, self.label(META_SERVER_ID), native=True, server_id=server_id)
+        definition = self._find_definition(name, self.caller)
         if definition is None:
-            return Described()
-        return Described(
+            return ToolDescription()
+        return ToolDescription(
             definition.id,
             self.label(definition.server_id),
-            definition.server_id == NATIVE,
-            definition.title or _title(definition),
+            definition.server_id == NATIVE_SERVER_ID,
+            definition.title or _get_annotation_title(definition),
             definition.server_id,
         )
 
-    def _definition(self, name: str, caller: Caller) -> Definition | None:
+    def _find_definition(self, name: str, caller: Caller) -> Definition | None:
         """A tool that this caller gets to see."""
-        return self._calls.shown(self._rosters.known(caller.principal), caller).get(name)
+        return self._call_path.shown(self._tool_directory.known_listing(caller.principal), caller).get(name)
 
-    def _inner(self, name: str, arguments: JsonObject | str) -> tuple[str, JsonObject] | None:
+    def _parse_meta_call(self, name: str, arguments: JsonObject | str) -> tuple[str, JsonObject] | None:
         """The call that is made through the meta tools; None where none is, or none that can be read."""
-        if name != _THROUGH or isinstance(arguments, str):
+        if name != _CALL_META_TOOL_NAME or isinstance(arguments, str):
             return None
         try:
-            given = Given(META_TOOLS[name], arguments)
-            return given.text("name"), given.object("arguments")
-        except BadArgument:
+            given = ToolArguments(META_TOOLS[name], arguments)
+            return given.text("name"), given.get_object("arguments")
+        except InvalidToolArgument:
             return None
 
     # Asking.
 
     def explain(self, name: str) -> Decision:
         """Whether the chat has a tool that is known, and why. Raises ToolRefused where none is."""
-        return self._calls.explain(name, self.caller)
+        return self._call_path.explain(name, self.caller)
 
-    def wanted(self, name: str, arguments: JsonObject) -> Wanted | None:
+    def wanted(self, name: str, arguments: JsonObject) -> UnapprovedCall | None:
         """The approval that a call needs, whether it is made directly or through the meta tools; None where
         it needs none, or will be refused anyway."""
-        caller, inner = self.caller, self._inner(name, arguments)
+        caller, inner = self.caller, self._parse_meta_call(name, arguments)
         if inner is not None:
-            (name, arguments), caller = inner, self._through
-        definition = self._definition(name, caller)
+            (name, arguments), caller = inner, self._meta_caller
+        definition = self._find_definition(name, caller)
         if definition is None:
             return None
         try:
-            decision = self._calls.explain(name, caller)
+            decision = self._call_path.explain(name, caller)
         except ToolRefused:
             return None
         if decision.verdict is not Verdict.ASK or decision.decisive is None:
             return None
         hash = definition_hash(definition)
-        return Wanted(definition.id, name, hash, arguments, decision.decisive.reason)
+        return UnapprovedCall(definition.id, name, hash, arguments, decision.decisive.reason)
 
     # Calling.
 
-    async def call(self, name: str, arguments: JsonObject, on_progress: OnProgress) -> Called:
+    async def call(self, name: str, arguments: JsonObject, on_progress: OnProgress) -> CallOutcome:
         """Call a tool. Whatever goes wrong is a result that a model can be given."""
-        if self._entering is not None:
-            self._entering()
+        if self._before_call is not None:
+            self._before_call()
         try:
             if name in META_TOOLS and self.caller.surface is not Surface.OPERATOR:
-                return await self._call_meta(name, arguments, on_progress)
-            result = await self._calls.call(name, arguments, self.caller, on_progress=on_progress)
-            return Called(result, not result.is_error)
+                return await self._call_meta_tool(name, arguments, on_progress)
+            result = await self._call_path.call(name, arguments, self.caller, on_progress=on_progress)
+            return CallOutcome(result, not result.is_error)
         except ToolyardError as error:
-            return Called(self._calls.failed(error, self.caller), False, self._reconnect(error))
+            return CallOutcome(
+                self._call_path.build_error_result(error, self.caller),
+                False,
+                self._find_reconnect_instance(error),
+            )
         except Exception:
             # The boundary of the promise: the turn goes on, and the log says what we did wrong.
             log.exception("the call of '%s'", name[:64])
             result = Result(None, "the call failed inside Toolyard; its log says why", is_error=True)
-            return Called(result, False)
+            return CallOutcome(result, False)
 
-    async def _call_meta(self, name: str, arguments: JsonObject, on_progress: OnProgress) -> Called:
-        result = await self._meta.result(name, arguments, self.caller, on_progress=on_progress)
+    async def _call_meta_tool(self, name: str, arguments: JsonObject, on_progress: OnProgress) -> CallOutcome:
+        result = await self._meta_tools.result(name, arguments, self.caller, on_progress=on_progress)
         body: object = result.structured
         ok = isinstance(body, dict) and cast("JsonObject", body).get("ok") is True
         server_id = None if ok else self.describe(name, arguments).server_id
-        waits = server_id is not None and self._waits_for_sign_in(server_id)
-        return Called(result, ok, self._instance(server_id) if server_id is not None and waits else None)
+        waits = server_id is not None and self._needs_sign_in(server_id)
+        return CallOutcome(
+            result, ok, self._get_instance_id(server_id) if server_id is not None and waits else None
+        )
 
-    def _reconnect(self, error: ToolyardError) -> str | None:
+    def _find_reconnect_instance(self, error: ToolyardError) -> str | None:
         if not isinstance(error, ServerError):
             return None
         # One that was refused a moment ago may answer without being asked again.
-        waits = isinstance(error, SignInNeeded) or self._waits_for_sign_in(error.server)
-        return self._instance(error.server) if waits else None
+        waits = isinstance(error, SignInNeeded) or self._needs_sign_in(error.server)
+        return self._get_instance_id(error.server) if waits else None
 
-    def _waits_for_sign_in(self, server_id: str) -> bool:
+    def _needs_sign_in(self, server_id: str) -> bool:
         return self._manager.state(server_id, self.caller.principal) is State.NEEDS_AUTH
 
-    def _instance(self, server_id: str) -> str | None:
+    def _get_instance_id(self, server_id: str) -> str | None:
         server = self._manager.find(server_id, self.caller.principal)
         return None if server is None or server.instance is None else server.instance.id or None
 
 
-def _title(definition: Definition) -> str | None:
+def _get_annotation_title(definition: Definition) -> str | None:
     title = definition.annotations.get("title")
     return title if isinstance(title, str) and title else None

@@ -9,156 +9,160 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toolyard.agents.chat.approval_grants import Wanted, covers
-from toolyard.agents.chat.chat_settings import ChatRules
-from toolyard.agents.chat.elicitation import Flight, Questions, Sampler
+from toolyard.agents.chat.approval_grants import UnapprovedCall, grant_covers
+from toolyard.agents.chat.chat_settings import ChatLimits
+from toolyard.agents.chat.elicitation import ActiveCall, SamplingHandler, ServerQuestions
 from toolyard.agents.chat.result_event import failure_event, result_event
 from toolyard.agents.chat.storage import ApprovalStore
-from toolyard.agents.chat.tool_set import Toolbox
-from toolyard.agents.chat.turn_limits import refusals
-from toolyard.agents.chat.turn_log import Record
-from toolyard.agents.chat.turn_snapshot import OpenCall, Standing
+from toolyard.agents.chat.tool_set import ToolSet
+from toolyard.agents.chat.turn_limits import find_refused_calls
+from toolyard.agents.chat.turn_log import TurnLog
+from toolyard.agents.chat.turn_snapshot import OpenCall, TurnSnapshot
 from toolyard.types.approval import Approval, Grant
-from toolyard.types.chat import Kind, NewEvent, TurnState
+from toolyard.types.chat import Kind, NewChatEvent, TurnState
 
-__all__ = ["Calling", "call_event"]
+__all__ = ["TurnCallRunner", "call_event"]
 
-DENIED = "the person said no to this call"
+DENIED_MESSAGE = "the person said no to this call"
 
 
 @dataclass(slots=True)
-class _Plan:
+class _CallPlan:
     """What becomes of each open call."""
 
-    results: list[NewEvent]
+    refusal_events: list[NewChatEvent]
     """Of those that are not made."""
-    ready: list[OpenCall]
-    asking: list[tuple[OpenCall, Wanted]]
+    approved_calls: list[OpenCall]
+    unapproved_calls: list[tuple[OpenCall, UnapprovedCall]]
 
 
-class Calling:
+class TurnCallRunner:
     """Makes calls for one turn."""
 
     def __init__(
         self,
-        record: Record,
-        toolbox: Toolbox,
+        turn_log: TurnLog,
+        tool_set: ToolSet,
         approvals: ApprovalStore,
-        questions: Questions,
-        rules: ChatRules,
-        sample: Sampler | None,
+        questions: ServerQuestions,
+        limits: ChatLimits,
+        sampling_handler: SamplingHandler | None,
         clock: Callable[[], float],
     ) -> None:
-        self._record = record
-        self._toolbox = toolbox
+        self._turn_log = turn_log
+        self._tool_set = tool_set
         self._approvals = approvals
         self._questions = questions
-        self._rules = rules
-        self._sample = sample
+        self._limits = limits
+        self._sampling_handler = sampling_handler
         self._clock = clock
-        self._gate = asyncio.Semaphore(rules.parallel)
+        self._call_slots = asyncio.Semaphore(limits.max_parallel_calls)
 
-    async def answer(self, standing: Standing) -> bool:
+    async def run_open_calls(self, snapshot: TurnSnapshot) -> bool:
         """Give every open call its result. False: some need the person first, and the chat was let go, to
         wait for them. Raises NotHeld, or what the store raises."""
-        plan = await self._plan(standing)
-        if plan.results:
-            await self._record.append(plan.results)
-        await _all(self._make(call) for call in plan.ready)
-        if plan.asking:
-            await self._ask(plan.asking)
-        return not plan.asking
+        plan = await self._plan_calls(snapshot)
+        if plan.refusal_events:
+            await self._turn_log.append(plan.refusal_events)
+        await _run_concurrently(self._run_call(call) for call in plan.approved_calls)
+        if plan.unapproved_calls:
+            await self._request_approvals(plan.unapproved_calls)
+        return not plan.unapproved_calls
 
-    async def _plan(self, standing: Standing) -> _Plan:
-        fresh = [call for call in standing.calls if call.approval is None]
-        refused = refusals(fresh, standing.made, self._rules)
-        plan, wanted = _Plan([], [], []), list[tuple[OpenCall, Wanted]]()
-        for call in standing.calls:
-            why = refused.get(call.id) or _unfit(call)
+    async def _plan_calls(self, snapshot: TurnSnapshot) -> _CallPlan:
+        fresh = [call for call in snapshot.open_calls if call.approval is None]
+        refused = find_refused_calls(fresh, snapshot.made, self._limits)
+        plan, wanted = _CallPlan([], [], []), list[tuple[OpenCall, UnapprovedCall]]()
+        for call in snapshot.open_calls:
+            why = refused.get(call.id) or _find_refusal_reason(call)
             if why is not None:
-                plan.results.append(failure_event(call.id, why))
-            elif call.approval is None and (need := self._needs(call)) is not None:
+                plan.refusal_events.append(failure_event(call.id, why))
+            elif call.approval is None and (need := self._find_required_approval(call)) is not None:
                 wanted.append((call, need))
             else:
-                plan.ready.append(call)
+                plan.approved_calls.append(call)
         if wanted:
-            await self._look_up(wanted, plan)
+            await self._apply_grants(wanted, plan)
         return plan
 
-    def _needs(self, call: OpenCall) -> Wanted | None:
-        return None if isinstance(call.arguments, str) else self._toolbox.wanted(call.name, call.arguments)
+    def _find_required_approval(self, call: OpenCall) -> UnapprovedCall | None:
+        return None if isinstance(call.arguments, str) else self._tool_set.wanted(call.name, call.arguments)
 
-    async def _look_up(self, wanted: Sequence[tuple[OpenCall, Wanted]], plan: _Plan) -> None:
+    async def _apply_grants(
+        self, candidates: Sequence[tuple[OpenCall, UnapprovedCall]], plan: _CallPlan
+    ) -> None:
         """Those that were granted before need not be asked for. The call itself uses the grant up."""
-        owner, chat_id = self._toolbox.caller.principal.id, self._record.chat_id
+        owner, chat_id = self._tool_set.caller.principal.id, self._turn_log.chat_id
         now = self._clock()
-        grants = list(await self._approvals.grants(owner, now))
-        for call, need in wanted:
-            found = next((grant for grant in grants if covers(grant, need, chat_id, now)), None)
+        grants = list(await self._approvals.list_grants(owner, now))
+        for call, need in candidates:
+            found = next((grant for grant in grants if grant_covers(grant, need, chat_id, now)), None)
             if found is None:
-                plan.asking.append((call, need))
+                plan.unapproved_calls.append((call, need))
             else:
-                plan.ready.append(call)
-                grants[grants.index(found)] = _less(found)
+                plan.approved_calls.append(call)
+                grants[grants.index(found)] = _decrement_uses(found)
 
-    async def _make(self, call: OpenCall) -> None:
+    async def _run_call(self, call: OpenCall) -> None:
         assert not isinstance(call.arguments, str)
-        async with self._gate:
-            described = self._toolbox.describe(call.name, call.arguments)
+        async with self._call_slots:
+            described = self._tool_set.describe(call.name, call.arguments)
             label = described.server
             if described.server_id is not None:
-                label = self._toolbox.label(described.server_id)
-            flight = Flight(
-                self._toolbox.caller.principal.id,
+                label = self._tool_set.label(described.server_id)
+            flight = ActiveCall(
+                self._tool_set.caller.principal.id,
                 described.server_id,
                 call.id,
                 label,
-                self._record.scribe,
-                self._sample,
+                self._turn_log.event_writer,
+                self._sampling_handler,
             )
             began = time.monotonic()
-            with self._questions.during(flight):
-                called = await self._toolbox.call(
-                    call.name, call.arguments, lambda params: self._record.scribe.progress(call.id, params)
+            with self._questions.track_call(flight):
+                called = await self._tool_set.call(
+                    call.name,
+                    call.arguments,
+                    lambda params: self._turn_log.event_writer.progress(call.id, params),
                 )
             event = result_event(
                 call.id,
                 called.result,
                 ok=called.ok,
                 seconds=time.monotonic() - began,
-                reconnect=called.reconnect,
+                reconnect_instance_id=called.reconnect,
             )
-            await self._record.append([event])
+            await self._turn_log.append([event])
 
-    async def _ask(self, asking: Sequence[tuple[OpenCall, Wanted]]) -> None:
-        events: list[NewEvent] = []
-        for call, need in asking:
-            approval = self._approval(call, need)
-            await self._approvals.ask(approval)
+    async def _request_approvals(self, unapproved_calls: Sequence[tuple[OpenCall, UnapprovedCall]]) -> None:
+        events: list[NewChatEvent] = []
+        for call, need in unapproved_calls:
+            approval = self._build_approval(call, need)
+            await self._approvals.add(approval)
             body = {"id": call.id, "approval": approval.id, "reason": need.reason}
-            events.append(NewEvent(Kind.ASK, body))
-        await self._record.append(events, then=TurnState.WAITING)
+            events.append(NewChatEvent(Kind.APPROVAL_REQUEST, body))
+        await self._turn_log.append(events, next_state=TurnState.WAITING)
 
-    def _approval(self, call: OpenCall, need: Wanted) -> Approval:
+    def _build_approval(self, call: OpenCall, unapproved_call: UnapprovedCall) -> Approval:
         return Approval(
             id=secrets.token_hex(12),
-            owner=self._toolbox.caller.principal.id,
-            tool=need.tool,
-            name=need.name,
-            definition_hash=need.definition_hash,
-            arguments=need.arguments,
-            reason=need.reason,
+            owner=self._tool_set.caller.principal.id,
+            tool=unapproved_call.tool,
+            name=unapproved_call.name,
+            definition_hash=unapproved_call.definition_hash,
+            arguments=unapproved_call.arguments,
+            reason=unapproved_call.reason,
             asked_at=self._clock(),
-            chat_id=self._record.chat_id,
+            chat_id=self._turn_log.chat_id,
             call_id=call.id,
         )
 
 
-def call_event(toolbox: Toolbox, id: str, name: str, arguments: Any) -> NewEvent:
+def call_event(tool_set: ToolSet, call_id: str, name: str, arguments: Any) -> NewChatEvent:
     """The event of a call that is asked for."""
-    described = toolbox.describe(name, arguments)
+    described = tool_set.describe(name, arguments)
     body: dict[str, Any] = {
-        "id": id,
+        "id": call_id,
         "name": name,
         "tool": described.tool,
         "server": described.server,
@@ -166,21 +170,21 @@ def call_event(toolbox: Toolbox, id: str, name: str, arguments: Any) -> NewEvent
         "title": described.title,
         "arguments": arguments,
     }
-    return NewEvent(Kind.CALL, body)
+    return NewChatEvent(Kind.CALL, body)
 
 
-def _unfit(call: OpenCall) -> str | None:
+def _find_refusal_reason(call: OpenCall) -> str | None:
     """Why a call is not made, whatever the tool."""
     if isinstance(call.arguments, str):
         return "not called: the arguments are no JSON object; send them again as one"
-    return DENIED if call.yes is False else None
+    return DENIED_MESSAGE if call.yes is False else None
 
 
-def _less(grant: Grant) -> Grant:
+def _decrement_uses(grant: Grant) -> Grant:
     return grant if grant.uses is None else replace(grant, uses=grant.uses - 1)
 
 
-async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def _run_concurrently(work: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Do all of it side by side. Where one fails, or the whole is cancelled, the others are ended first."""
     tasks = [asyncio.get_running_loop().create_task(each) for each in work]
     try:

@@ -7,64 +7,70 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolyard.agents.chat.result_event import failure_event
-from toolyard.agents.chat.turn_snapshot import Standing
-from toolyard.types.chat import Ending, Event, Kind, NewEvent
+from toolyard.agents.chat.turn_snapshot import TurnSnapshot
+from toolyard.types.chat import ChatEvent, Kind, NewChatEvent, TurnOutcome
 
-__all__ = ["INTERRUPTED", "Ended", "closing", "end_event"]
+__all__ = ["INTERRUPTED_MESSAGE", "TurnEnd", "build_closing_events", "end_event"]
 
-INTERRUPTED = "interrupted; the outcome is unknown"
+INTERRUPTED_MESSAGE = "interrupted; the outcome is unknown"
 
-_RESULTS = {
-    Ending.STOPPED: "stopped by the person; what the tool did until then is not known",
-    Ending.INTERRUPTED: INTERRUPTED,
-    Ending.LIMIT: "not called: a limit ended the turn",
-    Ending.FAILED: "not finished: the turn failed",
-    Ending.DONE: "not finished: the turn is over",
+_UNFINISHED_CALL_MESSAGES = {
+    TurnOutcome.STOPPED: "stopped by the person; what the tool did until then is not known",
+    TurnOutcome.INTERRUPTED: INTERRUPTED_MESSAGE,
+    TurnOutcome.LIMIT: "not called: a limit ended the turn",
+    TurnOutcome.FAILED: "not finished: the turn failed",
+    TurnOutcome.DONE: "not finished: the turn is over",
 }
 
-_NEVER_ALLOWED = "not called: the turn ended before the person said yes or no"
+_UNAPPROVED_CALL_MESSAGE = "not called: the turn ended before the person said yes or no"
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TurnEnd:
     """Why a turn is over, in words where there is more to say."""
 
-    why: Ending
+    why: TurnOutcome
     error: str | None = None
     hint: str | None = None
 
 
-def closing(events: Iterable[Event], ended: Ended, now: float) -> list[NewEvent]:
+def build_closing_events(events: Iterable[ChatEvent], end: TurnEnd, now: float) -> list[NewChatEvent]:
     """What a turn with these events lacks: what arrived of an answer in one piece, a result for every call,
     an answer for every question, and the end. Nothing for a turn that is over."""
-    standing = Standing.of(events)
-    if standing.ended:
+    standing = TurnSnapshot.from_events(events)
+    if standing.is_ended:
         return []
-    return [*_folded(standing), *_settled(standing, ended.why), end_event(ended, standing.began, now)]
+    return [
+        *_complete_partial_answers(standing),
+        *_close_open_items(standing, end.why),
+        end_event(end, standing.first_event, now),
+    ]
 
 
-def end_event(ended: Ended, began: Event | None, now: float) -> NewEvent:
+def end_event(end: TurnEnd, first_event: ChatEvent | None, now: float) -> NewChatEvent:
     """The last event of a turn."""
-    seconds = 0.0 if began is None else max(0.0, now - began.at)
+    seconds = 0.0 if first_event is None else max(0.0, now - first_event.at)
     body: dict[str, Any] = {
-        "why": ended.why.value,
-        "error": ended.error,
-        "hint": ended.hint,
+        "why": end.why.value,
+        "error": end.error,
+        "hint": end.hint,
         "seconds": round(seconds, 3),
     }
-    return NewEvent(Kind.END, body)
+    return NewChatEvent(Kind.END, body)
 
 
-def _folded(standing: Standing) -> Iterator[NewEvent]:
-    for part, piece in standing.pieces.items():
+def _complete_partial_answers(snapshot: TurnSnapshot) -> Iterator[NewChatEvent]:
+    for part, piece in snapshot.partial_answers.items():
         # Calls that were still being written are not among the pieces: nobody made them.
         body = {"text": piece.text, "reasoning": piece.reasoning, "model": None, "calls": 0}
-        yield NewEvent(Kind.SAID, body, part=part)
+        yield NewChatEvent(Kind.MODEL_MESSAGE, body, part=part)
 
 
-def _settled(standing: Standing, why: Ending) -> Iterator[NewEvent]:
-    for question in standing.questions:
-        yield NewEvent(Kind.ANSWERED, {"id": question, "action": "cancel"})
-    for call in standing.calls:
+def _close_open_items(snapshot: TurnSnapshot, outcome: TurnOutcome) -> Iterator[NewChatEvent]:
+    for question in snapshot.open_question_ids:
+        yield NewChatEvent(Kind.QUESTION_ANSWER, {"id": question, "action": "cancel"})
+    for call in snapshot.open_calls:
         waits = call.approval is not None and call.yes is None
-        yield failure_event(call.id, _NEVER_ALLOWED if waits else _RESULTS[why])
+        yield failure_event(
+            call.id, _UNAPPROVED_CALL_MESSAGE if waits else _UNFINISHED_CALL_MESSAGES[outcome]
+        )

@@ -5,61 +5,66 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from toolyard.agents.chat.chat_settings import ChatRules
-from toolyard.agents.chat.turn_end import Ended
-from toolyard.agents.chat.turn_snapshot import OpenCall, Standing, call_key
-from toolyard.types.chat import Ending
+from toolyard.agents.chat.chat_settings import ChatLimits
+from toolyard.agents.chat.turn_end import TurnEnd
+from toolyard.agents.chat.turn_snapshot import OpenCall, TurnSnapshot, call_key
+from toolyard.types.chat import TurnOutcome
 
-__all__ = ["SAME", "may_ask", "refusals", "repeated"]
+__all__ = ["IDENTICAL_CALL_LIMIT", "find_reached_limit", "find_refused_calls", "find_repeated_call"]
 
-SAME = 3
+IDENTICAL_CALL_LIMIT = 3
 """The time at which a call with the same arguments is not made, but answered with an error."""
 
 
-def may_ask(standing: Standing, rules: ChatRules, max_steps: int | None) -> Ended | None:
+def find_reached_limit(snapshot: TurnSnapshot, limits: ChatLimits, max_steps: int | None) -> TurnEnd | None:
     """None: the model may be asked once more. Otherwise the limit that was reached."""
-    most = max_steps or rules.max_steps
-    if standing.steps >= most:
-        return Ended(
-            Ending.LIMIT,
+    most = max_steps or limits.max_steps
+    if snapshot.steps >= most:
+        return TurnEnd(
+            TurnOutcome.LIMIT,
             f"the model was asked {most} times in this turn, which is the limit",
             "send a message to let it go on; max_steps sets the limit, for all or for one agent",
         )
-    if standing.tokens >= rules.token_budget:
-        return Ended(
-            Ending.LIMIT,
-            f"this turn has used {standing.tokens:,} tokens; the limit is {rules.token_budget:,}",
+    if snapshot.tokens >= limits.token_budget:
+        return TurnEnd(
+            TurnOutcome.LIMIT,
+            f"this turn has used {snapshot.tokens:,} tokens; the limit is {limits.token_budget:,}",
             "send a message to let it go on; turn_token_budget sets the limit",
         )
     return None
 
 
-def repeated(standing: Standing) -> Ended | None:
+def find_repeated_call(snapshot: TurnSnapshot) -> TurnEnd | None:
     """The limit that is reached where the model asks again for a call that was refused as a repetition."""
-    for call in standing.calls:
+    for call in snapshot.open_calls:
         # One that waited for an approval was looked at before it was asked about.
-        if call.approval is None and standing.made[call_key(call.name, call.arguments)] >= SAME:
-            return Ended(
-                Ending.LIMIT,
+        if (
+            call.approval is None
+            and snapshot.made[call_key(call.name, call.arguments)] >= IDENTICAL_CALL_LIMIT
+        ):
+            return TurnEnd(
+                TurnOutcome.LIMIT,
                 f"the model asked for the same call of '{call.name[:64]}' again and again",
                 "tell it what to do instead",
             )
     return None
 
 
-def refusals(calls: Iterable[OpenCall], made: Counter[bytes], rules: ChatRules) -> Mapping[str, str]:
+def find_refused_calls(
+    calls: Iterable[OpenCall], call_counts: Counter[bytes], limits: ChatLimits
+) -> Mapping[str, str]:
     """The calls of one answer that are not made, by id, with the words for the model."""
-    seen = made.copy()
+    seen = call_counts.copy()
     refused: dict[str, str] = {}
     for number, call in enumerate(calls, 1):
         key = call_key(call.name, call.arguments)
         seen[key] += 1
-        if number > rules.most_calls:
+        if number > limits.max_calls_per_answer:
             refused[call.id] = (
-                f"not called: an answer may have {rules.most_calls} calls, and this one has more; "
+                f"not called: an answer may have {limits.max_calls_per_answer} calls, and this one has more; "
                 "ask for the rest in the next answer"
             )
-        elif seen[key] >= SAME:
+        elif seen[key] >= IDENTICAL_CALL_LIMIT:
             refused[call.id] = (
                 "not called: the same call with the same arguments was made before in this turn, and its "
                 "result is above; another such call ends the turn"

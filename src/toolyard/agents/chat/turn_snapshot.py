@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from toolyard.types.chat import PIECES, Event, Kind
+from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent, Kind
 
-__all__ = ["OpenCall", "Piece", "Standing", "call_key", "split_turns", "step_part"]
+__all__ = ["OpenCall", "PartialAnswer", "TurnSnapshot", "call_key", "split_turns", "step_part_id"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class OpenCall:
 
 
 @dataclass(slots=True)
-class Piece:
+class PartialAnswer:
     """What arrived of a step whose answer is not whole."""
 
     text: str = ""
@@ -35,104 +35,110 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TurnSnapshot:
     """A turn as its events tell it."""
 
-    began: Event | None = None
+    first_event: ChatEvent | None = None
     steps: int = 0
     """Answers of the model so far."""
     tokens: int = 0
-    calls: tuple[OpenCall, ...] = ()
+    open_calls: tuple[OpenCall, ...] = ()
     """Those that have no result, in their order."""
     made: Counter[bytes] = field(default_factory=Counter[bytes])
     """How often each call was asked for, by its key, those that are open left out."""
-    questions: tuple[str, ...] = ()
+    open_question_ids: tuple[str, ...] = ()
     """Ids of questions that nobody answered."""
-    pieces: Mapping[str, Piece] = field(default_factory=dict[str, Piece])
-    ended: bool = False
+    partial_answers: Mapping[str, PartialAnswer] = field(default_factory=dict[str, PartialAnswer])
+    is_ended: bool = False
 
     @property
     def by_hand(self) -> bool:
         """Whether the person called the tool, without a model."""
-        return self.began is not None and self.began.kind is Kind.RUN
+        return self.first_event is not None and self.first_event.kind is Kind.RUN
 
     @property
-    def unanswered(self) -> tuple[str, ...]:
+    def pending_approval_ids(self) -> tuple[str, ...]:
         """Ids of the approvals that it waits for."""
-        return tuple(call.approval for call in self.calls if call.approval is not None and call.yes is None)
+        return tuple(
+            call.approval for call in self.open_calls if call.approval is not None and call.yes is None
+        )
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> Standing:
+    def from_events(cls, events: Iterable[ChatEvent]) -> TurnSnapshot:
         """The standing after these events, which are all those of one turn, in order."""
-        reading = _Reading()
+        reading = _SnapshotBuilder()
         for event in events:
-            reading.read(event)
-        return reading.standing()
+            reading.add(event)
+        return reading.build()
 
 
-class _Reading:
+class _SnapshotBuilder:
     """Events, read one by one."""
 
     def __init__(self) -> None:
-        self._began: Event | None = None
+        self._first_event: ChatEvent | None = None
         self._steps = self._tokens = 0
-        self._calls: dict[str, dict[str, Any]] = {}
-        self._made: Counter[bytes] = Counter()
-        self._asks: dict[str, str] = {}
-        self._answers: dict[str, bool] = {}
-        self._questions: dict[str, None] = {}
-        self._pieces: dict[str, Piece] = {}
-        self._ended = False
+        self._open_calls: dict[str, dict[str, Any]] = {}
+        self._call_counts: Counter[bytes] = Counter()
+        self._approval_ids: dict[str, str] = {}
+        self._approval_answers: dict[str, bool] = {}
+        self._open_question_ids: dict[str, None] = {}
+        self._partial_answers: dict[str, PartialAnswer] = {}
+        self._is_ended = False
 
-    def read(self, event: Event) -> None:
+    def add(self, event: ChatEvent) -> None:
         body, id = event.body, str(event.body.get("id", ""))
-        if event.part and event.kind not in PIECES:
-            self._pieces.pop(event.part, None)
+        if event.part and event.kind not in TRANSIENT_KINDS:
+            self._partial_answers.pop(event.part, None)
         match event.kind:
             case Kind.USER | Kind.RUN:
-                self._began = self._began or event
+                self._first_event = self._first_event or event
             case Kind.TEXT:
-                self._pieces.setdefault(event.part, Piece()).text += str(body.get("delta", ""))
+                self._partial_answers.setdefault(event.part, PartialAnswer()).text += str(
+                    body.get("delta", "")
+                )
             case Kind.REASONING:
-                self._pieces.setdefault(event.part, Piece()).reasoning += str(body.get("delta", ""))
-            case Kind.SAID:
+                self._partial_answers.setdefault(event.part, PartialAnswer()).reasoning += str(
+                    body.get("delta", "")
+                )
+            case Kind.MODEL_MESSAGE:
                 self._steps += 1
             case Kind.CALL:
-                self._calls[id] = dict(body)
+                self._open_calls[id] = dict(body)
             case Kind.RESULT:
-                if (call := self._calls.pop(id, None)) is not None:
-                    self._made[call_key(call["name"], call["arguments"])] += 1
-            case Kind.ASK:
-                self._asks[id] = str(body.get("approval"))
-            case Kind.ANSWER:
+                if (call := self._open_calls.pop(id, None)) is not None:
+                    self._call_counts[call_key(call["name"], call["arguments"])] += 1
+            case Kind.APPROVAL_REQUEST:
+                self._approval_ids[id] = str(body.get("approval"))
+            case Kind.APPROVAL_ANSWER:
                 # Of two answers at once, the first one counts.
-                self._answers.setdefault(str(body.get("approval")), body.get("yes") is True)
+                self._approval_answers.setdefault(str(body.get("approval")), body.get("yes") is True)
             case Kind.QUESTION:
-                self._questions[id] = None
-            case Kind.ANSWERED:
-                self._questions.pop(id, None)
+                self._open_question_ids[id] = None
+            case Kind.QUESTION_ANSWER:
+                self._open_question_ids.pop(id, None)
             case Kind.USAGE:
                 self._tokens += int(body.get("input") or 0) + int(body.get("output") or 0)
             case Kind.END:
-                self._ended = True
+                self._is_ended = True
             case _:
                 pass
 
-    def standing(self) -> Standing:
-        return Standing(
-            self._began,
+    def build(self) -> TurnSnapshot:
+        return TurnSnapshot(
+            self._first_event,
             self._steps,
             self._tokens,
-            tuple(self._open(id, call) for id, call in self._calls.items()),
-            self._made,
-            tuple(self._questions),
-            self._pieces,
-            self._ended,
+            tuple(self._build_open_call(id, call) for id, call in self._open_calls.items()),
+            self._call_counts,
+            tuple(self._open_question_ids),
+            self._partial_answers,
+            self._is_ended,
         )
 
-    def _open(self, id: str, call: Mapping[str, Any]) -> OpenCall:
-        approval = self._asks.get(id)
-        yes = None if approval is None else self._answers.get(approval)
+    def _build_open_call(self, id: str, call: Mapping[str, Any]) -> OpenCall:
+        approval = self._approval_ids.get(id)
+        yes = None if approval is None else self._approval_answers.get(approval)
         return OpenCall(id, str(call.get("name")), call.get("arguments") or {}, approval, yes)
 
 
@@ -141,14 +147,14 @@ def call_key(name: str, arguments: object) -> bytes:
     return orjson.dumps([name, arguments], option=orjson.OPT_SORT_KEYS)
 
 
-def step_part(step: int) -> str:
+def step_part_id(step: int) -> str:
     """The part that pieces of a step belong to; steps count from 1 in each turn."""
     return f"step-{step}"
 
 
-def split_turns(events: Iterable[Event]) -> dict[int, list[Event]]:
+def split_turns(events: Iterable[ChatEvent]) -> dict[int, list[ChatEvent]]:
     """The events of each turn, by its number, in order."""
-    turns: dict[int, list[Event]] = {}
+    turns: dict[int, list[ChatEvent]] = {}
     for event in events:
         turns.setdefault(event.turn, []).append(event)
     return turns

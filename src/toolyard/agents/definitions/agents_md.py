@@ -6,13 +6,13 @@ import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from toolyard.agents.definitions.front_matter import Matter, read_matter
-from toolyard.agents.definitions.sections import Section, split
-from toolyard.config.file_reader import decode, read_bytes
+from toolyard.agents.definitions.front_matter import FrontMatter, parse_front_matter
+from toolyard.agents.definitions.sections import AgentSection, split_sections
+from toolyard.config.file_reader import decode_utf8, read_regular_file
 from toolyard.errors import AgentsError, ConfigError, Problem
 from toolyard.types.agent import Agent
 
-__all__ = ["AgentsFile", "agent_id", "agents_path", "parse_agents", "read_agents"]
+__all__ = ["AgentsFile", "agent_id", "find_agents_file", "parse_agents", "read_agents"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +28,20 @@ def parse_agents(text: str, file: str | None = None) -> AgentsFile:
 
     Raises AgentsError with all problems at once, each with its line.
     """
-    sections = split(text, file)
+    sections = split_sections(text, file)
     problems, hints = list(sections.problems), list(sections.hints)
     agents: dict[str, Agent] = {}
-    for section in sections.found:
-        matter = read_matter(section.matter, section.matter_line, file, named=section.name is not None)
-        agent = _agent(section, matter, file)
-        problems += _placed(matter.problems, agent)
-        hints += _placed(matter.hints, agent)
+    for section in sections.agent_sections:
+        matter = parse_front_matter(
+            section.front_matter, section.front_matter_line, file, has_heading_name=section.name is not None
+        )
+        agent = _build_agent(section, matter, file)
+        problems += _prefix_agent_name(matter.problems, agent)
+        hints += _prefix_agent_name(matter.hints, agent)
         if not agent.id:
-            problems.append(_nameless(section, matter, file))
+            problems.append(_missing_name_problem(section, matter, file))
         elif agent.id in agents:
-            problems.append(_twice(agent, agents[agent.id]))
+            problems.append(_duplicate_id_problem(agent, agents[agent.id]))
         else:
             agents[agent.id] = agent
     if problems:
@@ -47,16 +49,16 @@ def parse_agents(text: str, file: str | None = None) -> AgentsFile:
     return AgentsFile(tuple(agents.values()), tuple(sorted(hints, key=lambda hint: hint.line or 0)))
 
 
-def agents_path(chosen: Path | None, data_dir: Path) -> Path | None:
+def find_agents_file(configured_path: Path | None, data_dir: Path) -> Path | None:
     """Where the file stands: where the setting says, else in the data directory, where it may be missing."""
     own = data_dir / "AGENTS.md"
-    return chosen or (own if own.is_file() else None)
+    return configured_path or (own if own.is_file() else None)
 
 
 def read_agents(path: Path) -> AgentsFile:
     """The agents of a file. Raises AgentsError, also where it cannot be read."""
     try:
-        text = decode(read_bytes(path), str(path))
+        text = decode_utf8(read_regular_file(path), str(path))
     except ConfigError as error:
         raise AgentsError([Problem(f"cannot be read: {error.problems[0].message}", str(path))]) from None
     return parse_agents(text, str(path))
@@ -69,33 +71,33 @@ def agent_id(name: str) -> str:
     return "-".join(words.split())
 
 
-def _agent(section: Section, matter: Matter, file: str | None) -> Agent:
-    name = section.name or matter.name or ""
+def _build_agent(section: AgentSection, front_matter: FrontMatter, file: str | None) -> Agent:
+    name = section.name or front_matter.name or ""
     return Agent(
         agent_id(name),
         name,
-        matter.description,
+        front_matter.description,
         section.prompt,
-        matter.model,
-        matter.temperature,
-        matter.tools,
-        matter.bundles,
-        matter.mode,
-        matter.max_steps,
+        front_matter.model,
+        front_matter.temperature,
+        front_matter.tools,
+        front_matter.bundles,
+        front_matter.mode,
+        front_matter.max_steps,
         file,
         section.line,
     )
 
 
-def _placed(problems: list[Problem], agent: Agent) -> list[Problem]:
+def _prefix_agent_name(problems: list[Problem], agent: Agent) -> list[Problem]:
     """The same problems, with the agent's name before the key."""
     return [
         replace(each, path=".".join(part for part in (agent.name, each.path) if part)) for each in problems
     ]
 
 
-def _nameless(section: Section, matter: Matter, file: str | None) -> Problem:
-    if section.name is None and matter.name is None:
+def _missing_name_problem(section: AgentSection, front_matter: FrontMatter, file: str | None) -> Problem:
+    if section.name is None and front_matter.name is None:
         hint = "add name: to it, or put a ## heading before it"
         return Problem(
             "a file that begins with front matter is one agent, and needs a name",
@@ -103,11 +105,11 @@ def _nameless(section: Section, matter: Matter, file: str | None) -> Problem:
             section.line,
             hint=hint,
         )
-    name = section.name or matter.name
+    name = section.name or front_matter.name
     return Problem(f"the name '{name}' has neither letter nor digit", file, section.line)
 
 
-def _twice(agent: Agent, first: Agent) -> Problem:
+def _duplicate_id_problem(agent: Agent, first: Agent) -> Problem:
     return Problem(
         f"two agents have the id '{agent.id}', the first stands on line {first.line}",
         agent.file,

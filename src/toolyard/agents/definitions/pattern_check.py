@@ -7,21 +7,23 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from toolyard.errors import Problem
-from toolyard.policy.agent_patterns import glob_of, is_plain, unused_patterns
+from toolyard.policy.agent_patterns import is_exact_name, strip_deny_prefix, unused_patterns
 from toolyard.types.agent import Agent
 
-__all__ = ["ToolFindings", "validate_tools"]
+__all__ = ["ToolPatternProblems", "check_tool_patterns"]
 
 
 @dataclass(frozen=True, slots=True)
-class ToolFindings:
+class ToolPatternProblems:
     """``errors`` keep an agent from being used; ``warnings`` are for whoever wrote it."""
 
     errors: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
 
 
-def validate_tools(agent: Agent, known: Collection[str], unlisted: Mapping[str, str]) -> ToolFindings:
+def check_tool_patterns(
+    agent: Agent, known_tools: Collection[str], unlisted_prefixes: Mapping[str, str]
+) -> ToolPatternProblems:
     """Which of the agent's patterns match nothing.
 
     ``known`` are all exposed names. ``unlisted`` maps the beginning of the names of a server that has not
@@ -30,31 +32,37 @@ def validate_tools(agent: Agent, known: Collection[str], unlisted: Mapping[str, 
     """
     errors: list[Problem] = []
     warnings: list[Problem] = []
-    for text in unused_patterns(agent.tools or (), known):
-        waiting = sorted(set(_may_belong_to(text, unlisted)))
+    for text in unused_patterns(agent.tools or (), known_tools):
+        waiting = sorted(set(_possible_servers(text, unlisted_prefixes)))
         if waiting:
             servers = ", ".join(f"'{server}'" for server in waiting)
-            warnings.append(_problem(agent, f"'{text}' matches no tool yet; not listed so far: {servers}"))
-        elif is_plain(text):
-            errors.append(_problem(agent, f"there is no tool '{glob_of(text)}'", _suggestion(text, known)))
+            warnings.append(
+                _tools_problem(agent, f"'{text}' matches no tool yet; not listed so far: {servers}")
+            )
+        elif is_exact_name(text):
+            errors.append(
+                _tools_problem(
+                    agent, f"there is no tool '{strip_deny_prefix(text)}'", _suggest_tool(text, known_tools)
+                )
+            )
         else:
-            warnings.append(_problem(agent, f"'{text}' matches no tool"))
-    return ToolFindings(tuple(errors), tuple(warnings))
+            warnings.append(_tools_problem(agent, f"'{text}' matches no tool"))
+    return ToolPatternProblems(tuple(errors), tuple(warnings))
 
 
-def _may_belong_to(text: str, unlisted: Mapping[str, str]) -> Iterator[str]:
-    fixed, star, _ = glob_of(text).partition("*")
-    for prefix, server in unlisted.items():
+def _possible_servers(text: str, unlisted_prefixes: Mapping[str, str]) -> Iterator[str]:
+    fixed, star, _ = strip_deny_prefix(text).partition("*")
+    for prefix, server in unlisted_prefixes.items():
         if fixed.startswith(prefix) or (star and prefix.startswith(fixed)):
             yield server
 
 
-def _suggestion(text: str, known: Collection[str]) -> str:
-    similar = get_close_matches(glob_of(text), known, n=1)
+def _suggest_tool(text: str, known_tools: Collection[str]) -> str:
+    similar = get_close_matches(strip_deny_prefix(text), known_tools, n=1)
     return (
         f"did you mean '{similar[0]}'?" if similar else "a pattern such as context7_* may name tools to come"
     )
 
 
-def _problem(agent: Agent, message: str, hint: str | None = None) -> Problem:
+def _tools_problem(agent: Agent, message: str, hint: str | None = None) -> Problem:
     return Problem(message, agent.file, agent.line, f"{agent.name}.tools", hint)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-__all__ = ["Entry", "NoYaml", "Value", "read_yaml"]
+__all__ = ["YamlEntry", "YamlProblem", "YamlValue", "parse_yaml_mapping"]
 
 
 @dataclass(frozen=True, slots=True)
-class NoYaml:
+class YamlProblem:
     """Why a text is no YAML mapping. ``line`` is counted from 0."""
 
     line: int
@@ -17,13 +17,13 @@ class NoYaml:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class YamlValue:
     """What stands after a key: a text, a list of values, or something else, which is neither."""
 
     line: int
     text: str | None = None
-    quoted: bool = False
-    items: tuple[Value, ...] | None = None
+    is_quoted: bool = False
+    items: tuple[YamlValue, ...] | None = None
 
     def __str__(self) -> str:
         if self.text is None:
@@ -32,15 +32,15 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class YamlEntry:
     """One key with its value. Lines are counted from 0."""
 
     key: str
     line: int
-    value: Value
+    value: YamlValue
 
 
-def read_yaml(text: str) -> list[Entry] | NoYaml:
+def parse_yaml_mapping(text: str) -> list[YamlEntry] | YamlProblem:
     """The keys of a YAML mapping in their order, also those that stand twice. Never raises."""
     # PyYAML takes a while to load, and only a file with agents in it needs it.
     import yaml
@@ -52,28 +52,31 @@ def read_yaml(text: str) -> list[Entry] | NoYaml:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         words = ", ".join(part for part in (error.context, error.problem) if part)
-        return NoYaml(mark.line if mark else 0, words)
+        return YamlProblem(mark.line if mark else 0, words)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        return NoYaml(0, str(error).partition("\n")[0] or type(error).__name__)
+        return YamlProblem(0, str(error).partition("\n")[0] or type(error).__name__)
     if root is None:
         return []
     if not isinstance(root, yaml.MappingNode):
-        return NoYaml(_line(root), "expected one 'key: value' a line")
+        return YamlProblem(_node_line(root), "expected one 'key: value' a line")
     pairs = cast(list[tuple[Any, Any]], root.value)
     for key, _ in pairs:
         if not isinstance(key.value, str):
-            return NoYaml(_line(key), "a list or an object stands where a key should")
-    return [Entry(key.value, _line(key), _value(value)) for key, value in pairs]
+            return YamlProblem(_node_line(key), "a list or an object stands where a key should")
+    return [YamlEntry(key.value, _node_line(key), _convert_node(value)) for key, value in pairs]
 
 
-def _value(node: Any, *, inside: bool = False) -> Value:
+def _convert_node(node: Any, *, is_nested: bool = False) -> YamlValue:
     found: object = node.value
     if isinstance(found, str):
-        return Value(_line(node), text=found.strip(), quoted=node.style is not None)
-    if node.id == "sequence" and not inside:
-        return Value(_line(node), items=tuple(_value(item, inside=True) for item in cast(list[Any], found)))
-    return Value(_line(node))
+        return YamlValue(_node_line(node), text=found.strip(), is_quoted=node.style is not None)
+    if node.id == "sequence" and not is_nested:
+        return YamlValue(
+            _node_line(node),
+            items=tuple(_convert_node(item, is_nested=True) for item in cast(list[Any], found)),
+        )
+    return YamlValue(_node_line(node))
 
 
-def _line(node: Any) -> int:
+def _node_line(node: Any) -> int:
     return cast(int, node.start_mark.line)

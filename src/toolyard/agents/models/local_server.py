@@ -12,48 +12,48 @@ import sys
 import threading
 from typing import Any
 
-SLOTS = 2
+MAX_PARALLEL_ANSWERS = 2
 """Answers at the same time; more of them wait."""
-LONGEST = 1024
+MAX_ANSWER_TOKENS = 1024
 """Tokens of an answer: small models like to repeat themselves without end."""
-REPEATED = 1.1
+REPEAT_PENALTY = 1.1
 """By how much a word that was said becomes less likely."""
 
 
 def main() -> None:
     wanted = json.loads(sys.stdin.readline())
     # Whoever started us holds the other end, and the system closes it when they are gone, whatever the way.
-    threading.Thread(target=_leave_with_input, daemon=True).start()
+    threading.Thread(target=_exit_at_end_of_input, daemon=True).start()
     try:
-        server = _serve(wanted["path"], wanted["key"])
+        server = _start_server(wanted["path"], wanted["key"])
     except Exception as error:  # noqa: BLE001 - it is told to whoever started us
-        _tell(f"error: {error}")
+        _print_line(f"error: {error}")
         return
-    _tell(server.listening_address)
+    _print_line(server.listening_address)
     threading.Event().wait()
 
 
-def _leave_with_input() -> None:
+def _exit_at_end_of_input() -> None:
     sys.stdin.read()
     os._exit(0)
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
-def _serve(path: str, key: str) -> Any:
+def _start_server(path: str, key: str) -> Any:
     xllamacpp = importlib.import_module("xllamacpp")
     params = xllamacpp.CommonParams()
     params.model.path = path
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.api_keys = [key]
-    params.n_parallel = SLOTS
+    params.n_parallel = MAX_PARALLEL_ANSWERS
     params.kv_unified = True
-    params.n_predict = LONGEST
-    params.sampling.penalty_repeat = REPEATED
+    params.n_predict = MAX_ANSWER_TOKENS
+    params.sampling.penalty_repeat = REPEAT_PENALTY
     params.use_jinja = True
     params.warmup = False
     params.model_alias = {"local"}

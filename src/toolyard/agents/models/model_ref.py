@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from toolyard.results.redaction import redact
-from toolyard.transports.transport import in_one_line
+from toolyard.results.redaction import redact_secrets
+from toolyard.transports.transport import to_single_line
 
-__all__ = ["OWN", "VARIABLES", "Access", "Asked"]
+__all__ = ["API_KEY_VARIABLES", "DEFAULT_BASE_URLS", "ModelRef", "ProviderAccess"]
 
-OWN = {
+DEFAULT_BASE_URLS = {
     "openai": "https://api.openai.com/v1",
     "openai-responses": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com",
@@ -19,7 +19,7 @@ OWN = {
 }
 """The address of each provider. The libraries would take others from the environment, so they are told."""
 
-VARIABLES = {
+API_KEY_VARIABLES = {
     "openai": "OPENAI_API_KEY",
     "openai-responses": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
@@ -27,46 +27,49 @@ VARIABLES = {
 }
 """The variables in which people keep their keys. A provider that is not here needs none."""
 
-_WIDTH = 300
-_LOOKED_AT = 20_000
+_MAX_MESSAGE_CHARACTERS = 300
+_MAX_REDACTION_CHARACTERS = 20_000
 """Characters of what was said that are searched for secrets; a page of many megabytes takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ProviderAccess:
     """How a provider is reached. ``base_url`` None: at its own address."""
 
     provider: str
     base_url: str | None = None
     api_key: str | None = field(default=None, repr=False)
-    called: str | None = None
+    display_name: str | None = None
     """What to call it instead of by its host."""
 
     @property
     def url(self) -> str:
-        return self.base_url or OWN[self.provider]
+        return self.base_url or DEFAULT_BASE_URLS[self.provider]
 
     @property
     def place(self) -> str:
         """The provider in a word: its name, or the host of another address."""
-        if self.called is not None or self.base_url is None:
-            return self.called or self.provider
+        if self.display_name is not None or self.base_url is None:
+            return self.display_name or self.provider
         return urlsplit(self.base_url).netloc.rpartition("@")[2]
 
     @property
     def lacks_key(self) -> bool:
         """Is it certain that the provider will want a key? Whoever has another address may need none."""
-        return self.base_url is None and self.api_key is None and self.provider in VARIABLES
+        return self.base_url is None and self.api_key is None and self.provider in API_KEY_VARIABLES
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ModelRef:
     """Which model is asked, and where."""
 
-    access: Access
+    access: ProviderAccess
     name: str
 
     def words(self, text: str) -> str:
         """What somebody said, fit to stand in a message: short, on one line, without the key."""
         key = self.access.api_key
-        return in_one_line(redact(text[:_LOOKED_AT], () if key is None else (key,)), _WIDTH)
+        return to_single_line(
+            redact_secrets(text[:_MAX_REDACTION_CHARACTERS], () if key is None else (key,)),
+            _MAX_MESSAGE_CHARACTERS,
+        )

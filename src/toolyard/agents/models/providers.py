@@ -11,51 +11,51 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from toolyard.agents.models.errors import KeyRefused, ModelError, ModelFailed
-from toolyard.agents.models.library_loader import Loading
-from toolyard.agents.models.model_ref import OWN, VARIABLES, Access, Asked
+from toolyard.agents.models.library_loader import LibraryLoader
+from toolyard.agents.models.model_ref import API_KEY_VARIABLES, DEFAULT_BASE_URLS, ModelRef, ProviderAccess
 
 if TYPE_CHECKING:
     import httpx2
     from pydantic_ai.models import Model
 
-__all__ = ["Clients"]
+__all__ = ["ProviderClients"]
 
-_NO_KEY = "no-key"
+_PLACEHOLDER_KEY = "no-key"
 """What is sent to an address that needs no key; the libraries insist on one."""
-_CONNECT = 10.0
-_READ = 600.0
+_CONNECT_TIMEOUT_SECONDS = 10.0
+_READ_TIMEOUT_SECONDS = 600.0
 
 
-class Clients:
+class ProviderClients:
     """The models that were used, with one open HTTP client for each way to reach a provider."""
 
-    def __init__(self, silence: float, loading: Loading) -> None:
-        self._silence = silence
-        self._loading = loading
-        self._clients: dict[Access, httpx2.AsyncClient] = {}
-        self._models: dict[Asked, Model] = {}
-        self._making = asyncio.Lock()
+    def __init__(self, silence_timeout: float, loader: LibraryLoader) -> None:
+        self._silence_timeout = silence_timeout
+        self._loader = loader
+        self._clients: dict[ProviderAccess, httpx2.AsyncClient] = {}
+        self._models: dict[ModelRef, Model] = {}
+        self._build_lock = asyncio.Lock()
 
-    async def model(self, asked: Asked) -> Model:
+    async def model(self, model_ref: ModelRef) -> Model:
         """The model, ready to be asked. Raises KeyRefused or, without the libraries, ModelFailed."""
-        known = self._models.get(asked)
+        known = self._models.get(model_ref)
         if known is not None:
             return known
-        async with self._making:
-            if asked not in self._models:
+        async with self._build_lock:
+            if model_ref not in self._models:
                 # Importing the libraries and reading certificates takes a second: not in the loop.
-                self._models[asked] = await asyncio.to_thread(self._make, asked)
-            return self._models[asked]
+                self._models[model_ref] = await asyncio.to_thread(self._build_model, model_ref)
+            return self._models[model_ref]
 
-    async def load_compatible(self) -> None:
+    async def load_openai_compatible(self) -> None:
         """Load what speaks to OpenAI-compatible addresses, and make nothing. Raises ModelFailed."""
-        await asyncio.to_thread(self._load_compatible)
+        await asyncio.to_thread(self._import_openai_compatible)
 
-    def _load_compatible(self) -> None:
-        with self._loading.alone():
+    def _import_openai_compatible(self) -> None:
+        with self._loader.exclusive_imports():
             for module in ("models.openai", "providers.openai_compatible"):
                 import_module(f"pydantic_ai.{module}")
-            _load()
+            _load_response_modules()
 
     async def close(self) -> None:
         """Close every connection."""
@@ -64,32 +64,34 @@ class Clients:
             _, client = self._clients.popitem()
             await client.aclose()
 
-    def _make(self, asked: Asked) -> Model:
-        access = asked.access
+    def _build_model(self, model_ref: ModelRef) -> Model:
+        access = model_ref.access
         if access.lacks_key:
-            hint = f"set {VARIABLES[access.provider]}, or api_key"
+            hint = f"set {API_KEY_VARIABLES[access.provider]}, or api_key"
             raise KeyRefused(f"there is no key for {access.provider}", hint=hint)
         try:
-            with self._loading.alone():
-                client = self._client(access)
-                return _MAKERS[access.provider](asked, access.api_key or _NO_KEY, client)
+            with self._loader.exclusive_imports():
+                client = self._get_client(access)
+                return _MODEL_BUILDERS[access.provider](model_ref, access.api_key or _PLACEHOLDER_KEY, client)
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - a provider's library may raise anything
-            raise ModelFailed(asked.words(f"{asked.name} could not be made: {error}")) from None
+            raise ModelFailed(model_ref.words(f"{model_ref.name} could not be made: {error}")) from None
 
-    def _client(self, access: Access) -> httpx2.AsyncClient:
+    def _get_client(self, access: ProviderAccess) -> httpx2.AsyncClient:
         import httpx2
         from pydantic_ai.models import create_async_httpx2_client
 
         if access not in self._clients:
-            _load()
-            timeout = httpx2.Timeout(max(_READ, self._silence), connect=_CONNECT)
+            _load_response_modules()
+            timeout = httpx2.Timeout(
+                max(_READ_TIMEOUT_SECONDS, self._silence_timeout), connect=_CONNECT_TIMEOUT_SECONDS
+            )
             self._clients[access] = create_async_httpx2_client(timeout=timeout)
         return self._clients[access]
 
 
-def _load() -> None:
+def _load_response_modules() -> None:
     """Have all that an answer needs at hand, the price list too: nothing is to be loaded in the loop."""
     from pydantic_ai.messages import ModelResponse
 
@@ -100,56 +102,56 @@ def _load() -> None:
 # Each provider.
 
 
-def _openai(asked: Asked, key: str, client: httpx2.AsyncClient) -> Model:
-    if asked.access.base_url is None:
-        return _responses(asked, key, client)
+def _build_openai_model(model_ref: ModelRef, key: str, client: httpx2.AsyncClient) -> Model:
+    if model_ref.access.base_url is None:
+        return _build_responses_model(model_ref, key, client)
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
     # What a provider sealed within an answer is given back only to one of the same name.
     provider = OpenAICompatibleProvider(
-        asked.access.place, base_url=asked.access.url, api_key=key, http_client=client
+        model_ref.access.place, base_url=model_ref.access.url, api_key=key, http_client=client
     )
-    return OpenAIChatModel(asked.name, provider=provider)
+    return OpenAIChatModel(model_ref.name, provider=provider)
 
 
-def _responses(asked: Asked, key: str, client: httpx2.AsyncClient) -> Model:
+def _build_responses_model(model_ref: ModelRef, key: str, client: httpx2.AsyncClient) -> Model:
     from pydantic_ai.models.openai import OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    provider = OpenAIProvider(base_url=asked.access.url, api_key=key, http_client=client)
-    return OpenAIResponsesModel(asked.name, provider=provider)
+    provider = OpenAIProvider(base_url=model_ref.access.url, api_key=key, http_client=client)
+    return OpenAIResponsesModel(model_ref.name, provider=provider)
 
 
-def _anthropic(asked: Asked, key: str, client: httpx2.AsyncClient) -> Model:
+def _build_anthropic_model(model_ref: ModelRef, key: str, client: httpx2.AsyncClient) -> Model:
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
-    provider = AnthropicProvider(base_url=asked.access.url, api_key=key, http_client=client)
-    return AnthropicModel(asked.name, provider=provider)
+    provider = AnthropicProvider(base_url=model_ref.access.url, api_key=key, http_client=client)
+    return AnthropicModel(model_ref.name, provider=provider)
 
 
-def _google(asked: Asked, key: str, client: httpx2.AsyncClient) -> Model:
+def _build_google_model(model_ref: ModelRef, key: str, client: httpx2.AsyncClient) -> Model:
     from pydantic_ai.models.google import GoogleModel
     from pydantic_ai.providers.google import GoogleProvider
 
-    provider = GoogleProvider(base_url=asked.access.url, api_key=key, http_client=client)
-    return GoogleModel(asked.name, provider=provider)
+    provider = GoogleProvider(base_url=model_ref.access.url, api_key=key, http_client=client)
+    return GoogleModel(model_ref.name, provider=provider)
 
 
-def _ollama(asked: Asked, key: str, client: httpx2.AsyncClient) -> Model:
+def _build_ollama_model(model_ref: ModelRef, key: str, client: httpx2.AsyncClient) -> Model:
     from pydantic_ai.models.ollama import OllamaModel
     from pydantic_ai.providers.ollama import OllamaProvider
 
-    provider = OllamaProvider(base_url=asked.access.url, api_key=key, http_client=client)
-    return OllamaModel(asked.name, provider=provider)
+    provider = OllamaProvider(base_url=model_ref.access.url, api_key=key, http_client=client)
+    return OllamaModel(model_ref.name, provider=provider)
 
 
-_MAKERS: dict[str, Callable[[Asked, str, httpx2.AsyncClient], Model]] = {
-    "openai": _openai,
-    "openai-responses": _responses,
-    "anthropic": _anthropic,
-    "google": _google,
-    "ollama": _ollama,
+_MODEL_BUILDERS: dict[str, Callable[[ModelRef, str, httpx2.AsyncClient], Model]] = {
+    "openai": _build_openai_model,
+    "openai-responses": _build_responses_model,
+    "anthropic": _build_anthropic_model,
+    "google": _build_google_model,
+    "ollama": _build_ollama_model,
 }
-assert _MAKERS.keys() == OWN.keys()
+assert _MODEL_BUILDERS.keys() == DEFAULT_BASE_URLS.keys()

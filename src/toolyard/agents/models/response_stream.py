@@ -30,17 +30,17 @@ from pydantic_ai.settings import ModelSettings
 
 from toolyard.agents.models import provider_errors
 from toolyard.agents.models.errors import ModelError
-from toolyard.agents.models.model_ref import Asked
-from toolyard.agents.models.model_request import Question
+from toolyard.agents.models.model_ref import ModelRef
+from toolyard.agents.models.model_request import ModelRequest
 
-__all__ = ["ModelStream", "Piece", "request"]
+__all__ = ["AnswerDelta", "ModelStream", "stream_request"]
 
-_LONGEST = 2_000_000
+_MAX_ANSWER_CHARACTERS = 2_000_000
 """Characters of one answer, several times what any model writes: what goes on after that has no end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AnswerDelta:
     """A little more of what the model says or thinks."""
 
     kind: Literal["text", "reasoning"]
@@ -50,96 +50,100 @@ class Piece:
 class ModelStream:
     """An answer that is arriving. Iterate it once, to its end; only ModelErrors are raised."""
 
-    def __init__(self, streamed: StreamedResponse, asked: Asked, silence: float) -> None:
-        self._streamed = streamed
-        self._events = aiter(streamed)
-        self._asked = asked
-        self._silence = silence
-        self._length = 0
+    def __init__(
+        self, streamed_response: StreamedResponse, model_ref: ModelRef, silence_timeout: float
+    ) -> None:
+        self._streamed_response = streamed_response
+        self._events = aiter(streamed_response)
+        self._model_ref = model_ref
+        self._silence_timeout = silence_timeout
+        self._answer_size = 0
         self.cost: Decimal | None = None
         """What the answer cost, in US dollars, once it is whole; None: not known."""
 
-    def __aiter__(self) -> AsyncIterator[Piece]:
+    def __aiter__(self) -> AsyncIterator[AnswerDelta]:
         return self
 
-    async def __anext__(self) -> Piece:
+    async def __anext__(self) -> AnswerDelta:
         while True:
-            event = await self._next()
+            event = await self._next_event()
             if isinstance(event, ModelError):
                 raise event
             if event is None:
-                raise self._ended() or StopAsyncIteration
-            self._length += _length(event)
-            if self._length > _LONGEST:
-                raise provider_errors.endless(self._asked, _LONGEST)
-            piece = _piece(event)
+                raise self._finish_answer() or StopAsyncIteration
+            self._answer_size += _event_size(event)
+            if self._answer_size > _MAX_ANSWER_CHARACTERS:
+                raise provider_errors.endless_answer_error(self._model_ref, _MAX_ANSWER_CHARACTERS)
+            piece = _delta_from_event(event)
             if piece is not None:
                 return piece
 
     def response(self) -> ModelResponse:
         """The answer as far as it has arrived, as the provider wants it back."""
-        return self._streamed.get()
+        return self._streamed_response.get()
 
-    def _ended(self) -> ModelError | None:
+    def _finish_answer(self) -> ModelError | None:
         response = self.response()
-        self.cost = _cost(response)
-        return _fault(response, self._asked)
+        self.cost = _answer_cost(response)
+        return _find_answer_error(response, self._model_ref)
 
-    async def _next(self) -> ModelResponseStreamEvent | ModelError | None:
+    async def _next_event(self) -> ModelResponseStreamEvent | ModelError | None:
         """What comes next; None: that was all. An error is given, not raised: none may hold on to another,
         which may quote the key and keeps the connection."""
         try:
-            async with asyncio.timeout(self._silence):
+            async with asyncio.timeout(self._silence_timeout):
                 return await anext(self._events)
         except StopAsyncIteration:
             return None
         except TimeoutError:
-            return provider_errors.silent(self._asked, self._silence)
+            return provider_errors.silence_error(self._model_ref, self._silence_timeout)
         except Exception as error:  # noqa: BLE001 - a provider's library may raise anything
-            return provider_errors.failure(error, self._asked, begun=True)
+            return provider_errors.translate_error(error, self._model_ref, answer_started=True)
 
 
-def request(model: Model, asked: Asked, question: Question) -> AbstractAsyncContextManager[StreamedResponse]:
+def stream_request(
+    model: Model, model_ref: ModelRef, model_request: ModelRequest
+) -> AbstractAsyncContextManager[StreamedResponse]:
     """The request itself; it is sent when this is entered."""
-    said = question.instructions
+    said = model_request.instructions
     parameters = ModelRequestParameters(
-        function_tools=list(question.tools),
+        function_tools=list(model_request.tools),
         instruction_parts=[InstructionPart(content=said)] if said else [],
     )
-    settings = _settings(asked, question)
+    settings = _build_settings(model_ref, model_request)
     return model_request_stream(
-        model, question.messages, model_settings=settings, model_request_parameters=parameters
+        model, model_request.messages, model_settings=settings, model_request_parameters=parameters
     )
 
 
-def _settings(asked: Asked, question: Question) -> ModelSettings:
+def _build_settings(model_ref: ModelRef, model_request: ModelRequest) -> ModelSettings:
     # Second tries are ours alone: those of the libraries would multiply them.
     settings: ModelSettings = {"max_retries": 0}
-    if question.temperature is not None:
-        settings["temperature"] = question.temperature
-    if asked.access.provider == "anthropic":
+    if model_request.temperature is not None:
+        settings["temperature"] = model_request.temperature
+    if model_ref.access.provider == "anthropic":
         # The others do it unasked. Every step of a turn repeats what the one before it sent.
         settings["cache"] = True
     return settings
 
 
-def _piece(event: ModelResponseStreamEvent) -> Piece | None:
+def _delta_from_event(event: ModelResponseStreamEvent) -> AnswerDelta | None:
     if isinstance(event, PartDeltaEvent):
         delta = event.delta
         if isinstance(delta, TextPartDelta) and delta.content_delta:
-            return Piece("text", delta.content_delta)
+            return AnswerDelta("text", delta.content_delta)
         if isinstance(delta, ThinkingPartDelta) and delta.content_delta:
-            return Piece("reasoning", delta.content_delta)
+            return AnswerDelta("reasoning", delta.content_delta)
     elif isinstance(event, PartStartEvent):
         part = event.part
         if isinstance(part, TextPart) and part.content:
-            return Piece("text", part.content)
+            return AnswerDelta("text", part.content)
         if isinstance(part, ThinkingPart) and part.content:
-            return Piece("reasoning", part.content)
+            return AnswerDelta("reasoning", part.content)
     return None
 
 
-def _length(event: ModelResponseStreamEvent) -> int:
+def _event_size(event: ModelResponseStreamEvent) -> int:
     """One more than the characters that an event adds: those without any are an answer without end, too."""
     added: object = None
     if isinstance(event, PartDeltaEvent):
@@ -154,17 +158,17 @@ def _length(event: ModelResponseStreamEvent) -> int:
     return 1 + (len(added) if isinstance(added, str) else 0)
 
 
-def _fault(response: ModelResponse, asked: Asked) -> ModelError | None:
+def _find_answer_error(response: ModelResponse, model_ref: ModelRef) -> ModelError | None:
     """An answer that ended as it should says so, and says something."""
     finish = response.finish_reason
     if finish != "content_filter" and "finish_reason" not in (response.provider_details or {}):
-        return provider_errors.unfinished(asked)
+        return provider_errors.unfinished_answer_error(model_ref)
     if not response.tool_calls and not response.text:
-        return provider_errors.nothing(asked, finish)
+        return provider_errors.empty_answer_error(model_ref, finish)
     return None
 
 
-def _cost(response: ModelResponse) -> Decimal | None:
+def _answer_cost(response: ModelResponse) -> Decimal | None:
     try:
         return response.cost().total_price
     except (LookupError, ValueError, AssertionError):

@@ -4,25 +4,25 @@ The registry's lock, and all locks together, are in ``registry`` and ``locks``: 
 a command that only reads the file has no use for.
 """
 
-from toolyard.catalog.lock.active_lock import LockKeeper, has_now
-from toolyard.catalog.lock.changes import Change, Kind, accepted, compare, pins_of
-from toolyard.catalog.lock.lock_file import FILE_NAME, editing, lock_path, read_lock, write_lock
-from toolyard.catalog.lock.pins import Lock, Pin, ServerPins
+from toolyard.catalog.lock.active_lock import LockFile, pin_server_contents
+from toolyard.catalog.lock.changes import Change, ChangeKind, apply_changes, compare_pins, pin_contents
+from toolyard.catalog.lock.lock_file import LOCK_FILE_NAME, lock_for_editing, lock_path, read_lock, write_lock
+from toolyard.catalog.lock.pins import Pin, PinsByServer, ServerPins
 
 __all__ = [
-    "FILE_NAME",
+    "LOCK_FILE_NAME",
     "Change",
-    "Kind",
-    "Lock",
-    "LockKeeper",
+    "ChangeKind",
+    "LockFile",
     "Pin",
+    "PinsByServer",
     "ServerPins",
-    "accepted",
-    "compare",
-    "editing",
-    "has_now",
+    "apply_changes",
+    "compare_pins",
+    "lock_for_editing",
     "lock_path",
-    "pins_of",
+    "pin_contents",
+    "pin_server_contents",
     "read_lock",
     "write_lock",
 ]

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 
-from toolyard.catalog.lock.diff import differences, text_difference
+from toolyard.catalog.lock.diff import diff_definitions, diff_text
 from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.pins import Pin, ServerPins
-from toolyard.catalog.lock.rename_detection import renames
-from toolyard.types.catalog import Contents
+from toolyard.catalog.lock.rename_detection import detect_renames
+from toolyard.types.catalog import ValidatedListing
 from toolyard.types.tool import JsonObject
 
-__all__ = ["Change", "Kind", "accepted", "chosen", "compare", "pins_of"]
+__all__ = ["Change", "ChangeKind", "apply_changes", "compare_pins", "pin_contents", "select_changes"]
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     """What became different."""
 
     NEW = "new"
@@ -39,7 +39,7 @@ class Kind(StrEnum):
 class Change:
     """One difference. ``tool`` is the server's name of it now; ``was`` the accepted name of a renamed one."""
 
-    kind: Kind
+    kind: ChangeKind
     server_id: str
     tool: str = ""
     was: str = ""
@@ -62,69 +62,69 @@ class Change:
     @property
     def blocks(self) -> bool:
         """Whether a tool stays in quarantine for it until it is accepted."""
-        return self.kind in (Kind.NEW, Kind.CHANGED, Kind.RENAMED)
+        return self.kind in (ChangeKind.NEW, ChangeKind.CHANGED, ChangeKind.RENAMED)
 
     @property
     def reason(self) -> str:
         """One sentence, in our own words."""
         return {
-            Kind.NEW: "it is new and was not accepted",
-            Kind.CHANGED: "its definition is not the one that was accepted",
-            Kind.RENAMED: f"it was accepted as '{self.was}', and was renamed",
-            Kind.REMOVED: "the server no longer has it",
-            Kind.INSTRUCTIONS: "the server's instructions are not those that were accepted",
-            Kind.PACKAGE: "its command fetches another package than the one that was accepted",
+            ChangeKind.NEW: "it is new and was not accepted",
+            ChangeKind.CHANGED: "its definition is not the one that was accepted",
+            ChangeKind.RENAMED: f"it was accepted as '{self.was}', and was renamed",
+            ChangeKind.REMOVED: "the server no longer has it",
+            ChangeKind.INSTRUCTIONS: "the server's instructions are not those that were accepted",
+            ChangeKind.PACKAGE: "its command fetches another package than the one that was accepted",
         }[self.kind]
 
     def diff(self) -> list[str]:
         """The difference in lines for people. They hold the server's words."""
-        if self.kind in (Kind.INSTRUCTIONS, Kind.PACKAGE):
-            return text_difference(*self.texts)
-        return differences(_definition(self.before), _definition(self.after))
+        if self.kind in (ChangeKind.INSTRUCTIONS, ChangeKind.PACKAGE):
+            return diff_text(*self.texts)
+        return diff_definitions(_definition_or_empty(self.before), _definition_or_empty(self.after))
 
 
-def _definition(pin: Pin | None) -> JsonObject:
+def _definition_or_empty(pin: Pin | None) -> JsonObject:
     return {} if pin is None else pin.definition
 
 
-def pins_of(contents: Contents, package: str | None = None) -> ServerPins:
+def pin_contents(contents: ValidatedListing, package: str | None = None) -> ServerPins:
     """Everything that a server has now, as accepted."""
-    tools = {definition.name: Pin.of(definition) for definition in contents.definitions}
+    tools = {definition.name: Pin.from_definition(definition) for definition in contents.definitions}
     return ServerPins(tools, contents.listing.instructions or None, package)
 
 
-def compare(server_id: str, now: ServerPins, locked: ServerPins | None) -> list[Change]:
+def compare_pins(server_id: str, now: ServerPins, locked: ServerPins | None) -> list[Change]:
     """All changes, by tool. A server that is not in the lock at all has only new tools."""
     accepted = locked or ServerPins()
     changes = [
-        Change(Kind.CHANGED, server_id, name, before=accepted.tools[name], after=pin)
+        Change(ChangeKind.CHANGED, server_id, name, before=accepted.tools[name], after=pin)
         for name, pin in now.tools.items()
         if name in accepted.tools and accepted.tools[name].hash != pin.hash
     ]
     fresh = {name: pin for name, pin in now.tools.items() if name not in accepted.tools}
     gone = {name: pin for name, pin in accepted.tools.items() if name not in now.tools}
-    before = renames(fresh, gone)
+    before = detect_renames(fresh, gone)
     for name, pin in fresh.items():
         was = before.get(name)
         if was is None:
-            changes.append(Change(Kind.NEW, server_id, name, after=pin))
+            changes.append(Change(ChangeKind.NEW, server_id, name, after=pin))
         else:
-            changes.append(Change(Kind.RENAMED, server_id, name, was, gone.pop(was), pin))
-    changes += [Change(Kind.REMOVED, server_id, name, before=pin) for name, pin in gone.items()]
+            changes.append(Change(ChangeKind.RENAMED, server_id, name, was, gone.pop(was), pin))
+    changes += [Change(ChangeKind.REMOVED, server_id, name, before=pin) for name, pin in gone.items()]
     changes.sort(key=lambda change: change.tool)
     if locked is not None:
-        changes += _about_server(server_id, now, locked)
+        changes += _compare_server_fields(server_id, now, locked)
     return changes
 
 
-def accepted(locked: ServerPins | None, now: ServerPins, changes: Iterable[Change]) -> ServerPins:
+def apply_changes(locked: ServerPins | None, now: ServerPins, changes: Iterable[Change]) -> ServerPins:
     """The lock of a server after somebody accepted these changes, and no others."""
     pins = locked or ServerPins()
     tools, instructions, package = dict(pins.tools), pins.instructions, pins.package
     for change in changes:
-        if change.kind is Kind.INSTRUCTIONS:
+        if change.kind is ChangeKind.INSTRUCTIONS:
             instructions = change.texts[1] or None
-        elif change.kind is Kind.PACKAGE:
+        elif change.kind is ChangeKind.PACKAGE:
             package = change.texts[1] or None
         else:
             tools.pop(change.was or change.tool, None)
@@ -135,7 +135,7 @@ def accepted(locked: ServerPins | None, now: ServerPins, changes: Iterable[Chang
     return ServerPins(tools, instructions, package)
 
 
-def chosen(changes: Iterable[Change], keys: Collection[str]) -> list[Change]:
+def select_changes(changes: Iterable[Change], keys: Collection[str]) -> list[Change]:
     """The changes that these keys name. Raises Outdated where one of them names none any more."""
     there = {change.key: change for change in changes}
     if not keys or not there.keys() >= set(keys):
@@ -146,8 +146,10 @@ def chosen(changes: Iterable[Change], keys: Collection[str]) -> list[Change]:
     return [change for key, change in there.items() if key in keys]
 
 
-def _about_server(server_id: str, now: ServerPins, locked: ServerPins) -> Iterable[Change]:
+def _compare_server_fields(server_id: str, now: ServerPins, locked: ServerPins) -> Iterable[Change]:
     if (now.instructions or "") != (locked.instructions or ""):
-        yield Change(Kind.INSTRUCTIONS, server_id, texts=(locked.instructions or "", now.instructions or ""))
+        yield Change(
+            ChangeKind.INSTRUCTIONS, server_id, texts=(locked.instructions or "", now.instructions or "")
+        )
     if (now.package or "") != (locked.package or ""):
-        yield Change(Kind.PACKAGE, server_id, texts=(locked.package or "", now.package or ""))
+        yield Change(ChangeKind.PACKAGE, server_id, texts=(locked.package or "", now.package or ""))

@@ -6,83 +6,87 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from toolyard.catalog.lock.active_lock import LockKeeper
+from toolyard.catalog.lock.active_lock import LockFile
 from toolyard.catalog.lock.changes import Change
 from toolyard.catalog.lock.first_use import FirstUseLock
 from toolyard.catalog.lock.registry_lock import RegistryLock
-from toolyard.types.catalog import Contents
-from toolyard.types.server import NATIVE, Server
+from toolyard.types.catalog import ValidatedListing
+from toolyard.types.server import NATIVE_SERVER_ID, Server
 
-__all__ = ["Locks"]
+__all__ = ["CombinedLocks"]
 
-_NOTHING: Mapping[str, str] = {}
+_NO_REASONS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Locks:
+class CombinedLocks:
     """For servers of the files ``mcp.lock``, or without one their first listing; for instances what the
     database holds. None: there is no place for one, and nothing is held against it."""
 
-    file: LockKeeper | None = None
+    file: LockFile | None = None
     registry: RegistryLock | None = None
     first_use: FirstUseLock | None = None
 
-    def holds(self, server: Server) -> bool:
+    def has_lock(self, server: Server) -> bool:
         """Whether there is a lock for the tools of a server."""
         if server.instance is not None:
             return self.registry is not None
-        return _holds(self.file) or (self.first_use is not None and self.first_use.quarantines(server))
+        return _lock_exists(self.file) or (self.first_use is not None and self.first_use.quarantines(server))
 
-    def reasons(self, contents: Contents) -> Mapping[str, str]:
+    def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
         """Why tools of a server are set aside, by the server's own names."""
-        lock = self._of(contents)
-        return _NOTHING if lock is None else lock.reasons(contents)
+        lock = self._lock_for(contents)
+        return _NO_REASONS if lock is None else lock.quarantine_reasons(contents)
 
-    def change(self, contents: Contents, tool: str) -> Change | None:
+    def change(self, contents: ValidatedListing, tool: str) -> Change | None:
         """What is different about a tool that is set aside."""
-        lock = self._of(contents)
+        lock = self._lock_for(contents)
         return None if lock is None else lock.change(contents, tool)
 
-    def instructions(self, contents: Contents) -> str | None:
+    def instructions(self, contents: ValidatedListing) -> str | None:
         """What a server says about how to use it; None where that is not what was accepted."""
-        lock = self._of(contents)
-        return contents.listing.instructions if lock is None or lock.instructed(contents) else None
+        lock = self._lock_for(contents)
+        return (
+            contents.listing.instructions
+            if lock is None or lock.has_accepted_instructions(contents)
+            else None
+        )
 
-    async def met(self, server: Server, contents: Contents) -> None:
+    async def check_listing(self, server: Server, contents: ValidatedListing) -> None:
         """A server has been listed, or its listing came from storage. Raises StoreError."""
         if server.instance is None:
-            await self.recheck(server, contents)
+            await self.recheck_first_use(server, contents)
         elif self.registry is not None:
-            await self.registry.met(server, contents)
+            await self.registry.check_listing(server, contents)
 
-    async def recheck(self, server: Server, contents: Contents) -> None:
+    async def recheck_first_use(self, server: Server, contents: ValidatedListing) -> None:
         """Compare a configured server's listing with its first one, unless that was done a moment ago."""
         first_use = self.first_use
-        if first_use is not None and server.instance is None and not _holds(self.file):
-            await first_use.compare(server, contents)
+        if first_use is not None and server.instance is None and not _lock_exists(self.file):
+            await first_use.check_listing(server, contents)
 
-    async def changes(self, server: Server, contents: Contents) -> list[Change]:
+    async def changes(self, server: Server, contents: ValidatedListing) -> list[Change]:
         """Return what a configured server has that was not accepted. Raises LockBroken and StoreError."""
-        if self.file is not None and self.file.holds:
+        if self.file is not None and self.file.exists:
             return await asyncio.to_thread(self.file.changes, server, contents)
         return [] if self.first_use is None else await self.first_use.changes(server)
 
-    async def accept(self, server: Server, contents: Contents, keys: Collection[str]) -> list[Change]:
+    async def accept(self, server: Server, contents: ValidatedListing, keys: Collection[str]) -> list[Change]:
         """Accept changes of a configured server: in the lock file, or without one in its first-use pins.
         Raises Outdated, LockBroken, LockUnwritable and StoreError."""
-        if self.first_use is not None and not _holds(self.file):
+        if self.first_use is not None and not _lock_exists(self.file):
             done = await self.first_use.accept(server, keys)
-            await self.first_use.compare(server, contents)
+            await self.first_use.check_listing(server, contents)
             return done
         return [] if self.file is None else await asyncio.to_thread(self.file.accept, server, contents, keys)
 
-    def _of(self, contents: Contents) -> LockKeeper | RegistryLock | FirstUseLock | None:
-        if contents.server_id == NATIVE:
+    def _lock_for(self, contents: ValidatedListing) -> LockFile | RegistryLock | FirstUseLock | None:
+        if contents.server_id == NATIVE_SERVER_ID:
             return None
         if contents.server_id.startswith("@"):
             return self.registry
-        return self.first_use if self.first_use is not None and not _holds(self.file) else self.file
+        return self.first_use if self.first_use is not None and not _lock_exists(self.file) else self.file
 
 
-def _holds(lock: LockKeeper | None) -> bool:
-    return lock is not None and lock.holds
+def _lock_exists(lock: LockFile | None) -> bool:
+    return lock is not None and lock.exists

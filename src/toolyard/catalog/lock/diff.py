@@ -12,48 +12,51 @@ from typing import cast
 from toolyard.types.tool import JsonObject
 from toolyard.types.visible_text import visible
 
-__all__ = ["differences", "shared_ends", "text_difference"]
+__all__ = ["common_end_lengths", "diff_definitions", "diff_text"]
 
-_VALUE = 2_000
+_MAX_LINE_CHARS = 2_000
 """Characters of one line."""
-_AROUND = 60
+_CONTEXT_CHARS = 60
 """Characters before and after what is different in a longer text."""
-_MOST = 200
-_SIDE = 90
+_MAX_DIFF_LINES = 200
+_MAX_LINES_PER_SIDE = 90
 """Lines of each of two texts that are shown one after the other."""
-_PAIRS = 1_000_000
+_MAX_COMPARED_LINE_PAIRS = 1_000_000
 """Lines of one text times those of the other, up to which their places count: the time grows with that, and a
 server must not be able to hold everybody up."""
-_DEPTH = 60
+_MAX_DIFF_DEPTH = 60
 
 
-def differences(before: JsonObject, after: JsonObject) -> list[str]:
+def diff_definitions(before: JsonObject, after: JsonObject) -> list[str]:
     """One line for each place that differs; for texts of several lines, the lines that do."""
     lines: list[str] = []
-    for line in _walk(before, after, "", 0):
-        if len(lines) >= _MOST:
+    for line in _diff_values(before, after, "", 0):
+        if len(lines) >= _MAX_DIFF_LINES:
             lines.append("… and more")
             break
         lines.append(line)
     return lines
 
 
-def text_difference(before: str, after: str) -> list[str]:
+def diff_text(before: str, after: str) -> list[str]:
     """The lines that were taken out and put in, with one of each around them; of very many the first."""
     one, other = before.splitlines(), after.splitlines()
-    start, tail = shared_ends(one, other)
+    start, tail = common_end_lengths(one, other)
     first, last = max(0, start - 1), max(0, tail - 1)
     one, other = one[first : len(one) - last], other[first : len(other) - last]
-    if len(one) * len(other) > _PAIRS:
-        lines = [*_side("-", _missing(one, other)), *_side("+", _missing(other, one))]
+    if len(one) * len(other) > _MAX_COMPARED_LINE_PAIRS:
+        lines = [
+            *_format_side("-", _find_missing_lines(one, other)),
+            *_format_side("+", _find_missing_lines(other, one)),
+        ]
         return lines or ["the same lines in another order"]
     found = difflib.unified_diff(one, other, lineterm="", n=1)
     # Two lines of head, then lines with a sign each: a text's own line may well begin with "++".
-    lines = [_cut(line) for line in islice(found, 2, None) if not line.startswith("@@")]
-    return lines if len(lines) <= _MOST else [*lines[:_MOST], "… and more"]
+    lines = [_truncate_line(line) for line in islice(found, 2, None) if not line.startswith("@@")]
+    return lines if len(lines) <= _MAX_DIFF_LINES else [*lines[:_MAX_DIFF_LINES], "… and more"]
 
 
-def _missing(lines: Sequence[str], others: Sequence[str]) -> list[str]:
+def _find_missing_lines(lines: Sequence[str], others: Sequence[str]) -> list[str]:
     """The lines that are not among the others, or not as often."""
     left = Counter(others)
     left.subtract(lines)
@@ -65,52 +68,52 @@ def _missing(lines: Sequence[str], others: Sequence[str]) -> list[str]:
     return found[::-1]
 
 
-def _side(sign: str, lines: Sequence[str]) -> Iterator[str]:
-    yield from (_cut(f"{sign}{line}") for line in lines[:_SIDE])
-    if len(lines) > _SIDE:
-        yield f"… and {len(lines) - _SIDE:,} more lines"
+def _format_side(sign: str, lines: Sequence[str]) -> Iterator[str]:
+    yield from (_truncate_line(f"{sign}{line}") for line in lines[:_MAX_LINES_PER_SIDE])
+    if len(lines) > _MAX_LINES_PER_SIDE:
+        yield f"… and {len(lines) - _MAX_LINES_PER_SIDE:,} more lines"
 
 
-def _walk(before: object, after: object, place: str, depth: int) -> Iterator[str]:
-    if depth < _DEPTH and isinstance(before, Mapping) and isinstance(after, Mapping):
+def _diff_values(before: object, after: object, place: str, depth: int) -> Iterator[str]:
+    if depth < _MAX_DIFF_DEPTH and isinstance(before, Mapping) and isinstance(after, Mapping):
         # Not compared as a whole first: each level would write everything below it once more.
-        yield from _keys(cast("JsonObject", before), cast("JsonObject", after), place, depth)
-    elif _written(cast("object", before)) == _written(after):
+        yield from _diff_objects(cast("JsonObject", before), cast("JsonObject", after), place, depth)
+    elif _dump_json(cast("object", before)) == _dump_json(after):
         # As JSON, where 1 is not true.
         return
     elif isinstance(before, str) and isinstance(after, str) and "\n" in before + after:
-        lines = text_difference(before, after)
+        lines = diff_text(before, after)
         yield f"~ {place}:" if lines else f"~ {place}: only the ends of its lines"
         yield from (f"    {line}" for line in lines)
     elif isinstance(before, str) and isinstance(after, str):
-        one, other = _windows(before, after)
-        yield f"- {place}: {_shown(one)}"
-        yield f"+ {place}: {_shown(other)}"
+        one, other = _crop_to_difference(before, after)
+        yield f"- {place}: {_format_value(one)}"
+        yield f"+ {place}: {_format_value(other)}"
     else:
-        yield f"- {place}: {_shown(cast('object', before))}"
-        yield f"+ {place}: {_shown(cast('object', after))}"
+        yield f"- {place}: {_format_value(cast('object', before))}"
+        yield f"+ {place}: {_format_value(cast('object', after))}"
 
 
-def _keys(before: JsonObject, after: JsonObject, place: str, depth: int) -> Iterator[str]:
+def _diff_objects(before: JsonObject, after: JsonObject, place: str, depth: int) -> Iterator[str]:
     for key in sorted({*before, *after}):
         where = f"{place}.{key}" if place else key
         if key not in before:
-            yield f"+ {where}: {_shown(after[key])}"
+            yield f"+ {where}: {_format_value(after[key])}"
         elif key not in after:
-            yield f"- {where}: {_shown(before[key])}"
+            yield f"- {where}: {_format_value(before[key])}"
         else:
-            yield from _walk(before[key], after[key], where, depth + 1)
+            yield from _diff_values(before[key], after[key], where, depth + 1)
 
 
-def _windows(before: str, after: str) -> tuple[str, str]:
+def _crop_to_difference(before: str, after: str) -> tuple[str, str]:
     """Two texts; of long ones the part that differs, since it must be seen wherever it stands."""
-    if max(len(before), len(after)) <= _VALUE:
+    if max(len(before), len(after)) <= _MAX_LINE_CHARS:
         return before, after
-    start, tail = shared_ends(before, after)
-    return _window(before, start, tail), _window(after, start, tail)
+    start, tail = common_end_lengths(before, after)
+    return _crop_text(before, start, tail), _crop_text(after, start, tail)
 
 
-def shared_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+def common_end_lengths(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
     """How many characters of texts, or lines, two have in common at their beginning, and then at their
     end."""
     most = min(len(before), len(after))
@@ -119,20 +122,24 @@ def shared_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
     return start, next((n for n in range(most) if before[-1 - n] != after[-1 - n]), most)
 
 
-def _window(text: str, start: int, tail: int) -> str:
-    first, last = max(0, start - _AROUND), len(text) - max(0, tail - _AROUND)
+def _crop_text(text: str, start: int, tail: int) -> str:
+    first, last = max(0, start - _CONTEXT_CHARS), len(text) - max(0, tail - _CONTEXT_CHARS)
     return f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"
 
 
-def _shown(value: object) -> str:
-    return _cut(_written(value))
+def _format_value(value: object) -> str:
+    return _truncate_line(_dump_json(value))
 
 
-def _written(value: object) -> str:
+def _dump_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
 
 
-def _cut(line: str) -> str:
+def _truncate_line(line: str) -> str:
     # A hidden character may be all that is different.
     printable = visible(line, spaces=True).replace("\t", "\\t").replace("\n", "\\n")
-    return printable if len(printable) <= _VALUE else f"{printable[:_VALUE]}… ({len(printable):,} characters)"
+    return (
+        printable
+        if len(printable) <= _MAX_LINE_CHARS
+        else f"{printable[:_MAX_LINE_CHARS]}… ({len(printable):,} characters)"
+    )

@@ -16,28 +16,35 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from toolyard.catalog.lock.changes import Change, Kind, accepted, chosen, compare, pins_of
+from toolyard.catalog.lock.changes import (
+    Change,
+    ChangeKind,
+    apply_changes,
+    compare_pins,
+    pin_contents,
+    select_changes,
+)
 from toolyard.catalog.lock.errors import Outdated
 from toolyard.catalog.lock.pins import ServerPins
-from toolyard.catalog.lock.serialization import pack, unpack
-from toolyard.catalog.lock.storage import Entry, EntryStorage, Place
+from toolyard.catalog.lock.serialization import pack_pins, unpack_pins
+from toolyard.catalog.lock.storage import PinEntry, PinEntryStorage, PinKey
 from toolyard.config.settings.choices import PinTools
 from toolyard.errors import ConfigError, ToolyardError
-from toolyard.types.catalog import Contents
+from toolyard.types.catalog import ValidatedListing
 from toolyard.types.server import HttpSpec, Server, Trust
 
-__all__ = ["FirstUseLock", "MemoryEntries", "first_use_place"]
+__all__ = ["FirstUseLock", "MemoryPinEntryStorage", "first_use_pin_key"]
 
 log = logging.getLogger("toolyard.catalogue")
 
-_ATTEMPTS = 5
+_MAX_ATTEMPTS = 5
 _MAX_VERDICTS = 1024
 _RECHECK_SECONDS = 1.0
 """How long a verdict is used before the stored revision is read again."""
-_NAMED_TOOLS = 5
+_MAX_NAMED_TOOLS = 5
 _MAX_NOTICES = 100
 _NO_REASONS: Mapping[str, str] = {}
-_NOT_COMPARED = "it could not be compared with the accepted definition"
+_NOT_COMPARED_REASON = "it could not be compared with the accepted definition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +52,13 @@ class _Verdict:
     """Result of one comparison. ``revision`` is that of the stored entry; -1 where it could not be read."""
 
     revision: int
-    checked: float
+    checked_at: float
     changes: Mapping[str, Change] = field(default_factory=dict[str, Change])
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
     instructions_accepted: bool = True
 
 
-def first_use_place(server: Server) -> Place:
+def first_use_pin_key(server: Server) -> PinKey:
     """Return the storage key of a server's pins.
 
     It covers the address or the command, but no headers and no environment: rotating a credential must not
@@ -64,7 +71,7 @@ def first_use_place(server: Server) -> Place:
         else [transport.command, *transport.args, transport.cwd or ""]
     )
     identity = "\0".join([server.id, transport.type, *parts])
-    return Place(server.id, sha256(identity.encode("utf-8", "surrogatepass")).hexdigest())
+    return PinKey(server.id, sha256(identity.encode("utf-8", "surrogatepass")).hexdigest())
 
 
 class FirstUseLock:
@@ -72,7 +79,7 @@ class FirstUseLock:
 
     def __init__(
         self,
-        storage: EntryStorage,
+        storage: PinEntryStorage,
         mode: PinTools = PinTools.UNTRUSTED,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -92,7 +99,7 @@ class FirstUseLock:
             return server.trust is Trust.UNTRUSTED
         return self._mode is PinTools.ALL
 
-    async def compare(self, server: Server, contents: Contents) -> None:
+    async def check_listing(self, server: Server, contents: ValidatedListing) -> None:
         """Compare a listing with the stored one; the first listing of a server is stored."""
         if self._mode is PinTools.OFF:
             return
@@ -102,161 +109,167 @@ class FirstUseLock:
         if before is not None and not (quarantines and await self._is_outdated(server, before)):
             return
         try:
-            verdict = await self._judge(server, contents, quarantines)
+            verdict = await self._compare_with_pins(server, contents, quarantines)
         except ToolyardError as error:
             log.warning("the stored tools of server '%s' cannot be read: %s", server.id, error.cause)
             if not quarantines:
                 return
-            reasons = {definition.name: _NOT_COMPARED for definition in contents.definitions}
+            reasons = {definition.name: _NOT_COMPARED_REASON for definition in contents.definitions}
             verdict = _Verdict(-1, self._clock(), {}, reasons, instructions_accepted=False)
         self._verdicts[key] = verdict
         self._verdicts.move_to_end(key)
         while len(self._verdicts) > _MAX_VERDICTS:
             self._verdicts.popitem(last=False)
 
-    def reasons(self, contents: Contents) -> Mapping[str, str]:
+    def quarantine_reasons(self, contents: ValidatedListing) -> Mapping[str, str]:
         """Return why tools are in quarantine, by the server's own names."""
-        verdict = self._verdict(contents)
+        verdict = self._find_verdict(contents)
         return _NO_REASONS if verdict is None else verdict.reasons
 
-    def change(self, contents: Contents, tool: str) -> Change | None:
+    def change(self, contents: ValidatedListing, tool: str) -> Change | None:
         """Return what changed about a tool in quarantine."""
-        verdict = self._verdict(contents)
+        verdict = self._find_verdict(contents)
         return None if verdict is None else verdict.changes.get(tool)
 
-    def instructed(self, contents: Contents) -> bool:
+    def has_accepted_instructions(self, contents: ValidatedListing) -> bool:
         """Return whether the server's instructions are the accepted ones."""
-        verdict = self._verdict(contents)
+        verdict = self._find_verdict(contents)
         return verdict is None or verdict.instructions_accepted
 
-    async def accepted_pins(self, server: Server) -> ServerPins | None:
+    async def load_accepted_pins(self, server: Server) -> ServerPins | None:
         """Return the accepted definitions of a quarantined server; None before its first listing. Raises
         StoreError."""
         if not self.quarantines(server):
             return None
-        (entry,) = await self._storage.read((first_use_place(server),))
-        return await asyncio.to_thread(_pins, entry.pins) if entry.revision else None
+        (entry,) = await self._storage.read((first_use_pin_key(server),))
+        return await asyncio.to_thread(_unpack_or_empty, entry.pins) if entry.revision else None
 
     async def changes(self, server: Server) -> list[Change]:
         """Return what the last listing of a quarantined server has that was not accepted. Raises
         StoreError."""
         if not self.quarantines(server):
             return []
-        (entry,) = await self._storage.read((first_use_place(server),))
-        return await asyncio.to_thread(_changes, server.id, entry)
+        (entry,) = await self._storage.read((first_use_pin_key(server),))
+        return await asyncio.to_thread(_list_changes, server.id, entry)
 
     async def accept(self, server: Server, keys: Collection[str]) -> list[Change]:
         """Accept the changes with these keys and no others. Raises Outdated where one of them is not among
         the current changes, and StoreError."""
-        place = first_use_place(server)
-        for _ in range(_ATTEMPTS):
+        place = first_use_pin_key(server)
+        for _ in range(_MAX_ATTEMPTS):
             (entry,) = await self._storage.read((place,))
-            changes = await asyncio.to_thread(_changes, server.id, entry)
-            wanted = chosen(changes, keys)
-            locked = _pins(entry.pins)
-            pins = accepted(locked, locked, wanted)
+            changes = await asyncio.to_thread(_list_changes, server.id, entry)
+            wanted = select_changes(changes, keys)
+            locked = _unpack_or_empty(entry.pins)
+            pins = apply_changes(locked, locked, wanted)
             seen = entry.seen if len(wanted) < len(changes) else None
-            saved = Entry(entry.revision, await asyncio.to_thread(pack, pins), seen, self._wall_clock())
-            if await self._storage.save(place, saved, tell=True):
+            saved = PinEntry(
+                entry.revision, await asyncio.to_thread(pack_pins, pins), seen, self._wall_clock()
+            )
+            if await self._storage.save(place, saved, notify=True):
                 for key in [key for key in self._verdicts if key[0] == server.id]:
-                    self._verdicts[key] = replace(self._verdicts[key], revision=-1, checked=-_RECHECK_SECONDS)
+                    self._verdicts[key] = replace(self._verdicts[key], revision=-1, checked_at=-_RECHECK_SECONDS)
                 return wanted
         raise Outdated("others accept at the same time: nothing was accepted", hint="try again")
 
-    def _verdict(self, contents: Contents) -> _Verdict | None:
+    def _find_verdict(self, contents: ValidatedListing) -> _Verdict | None:
         return self._verdicts.get((contents.server_id, contents.content_hash))
 
     async def _is_outdated(self, server: Server, verdict: _Verdict) -> bool:
         now = self._clock()
-        if now - verdict.checked < _RECHECK_SECONDS:
+        if now - verdict.checked_at < _RECHECK_SECONDS:
             return False
         try:
-            (revision,) = await self._storage.revisions((first_use_place(server),))
+            (revision,) = await self._storage.revisions((first_use_pin_key(server),))
         except ToolyardError:
             return False
         return revision != verdict.revision
 
-    async def _judge(self, server: Server, contents: Contents, quarantines: bool) -> _Verdict:
-        place = first_use_place(server)
-        now = await asyncio.to_thread(pins_of, contents)
-        for _ in range(_ATTEMPTS):
+    async def _compare_with_pins(
+        self, server: Server, contents: ValidatedListing, quarantines: bool
+    ) -> _Verdict:
+        place = first_use_pin_key(server)
+        now = await asyncio.to_thread(pin_contents, contents)
+        for _ in range(_MAX_ATTEMPTS):
             (entry,) = await self._storage.read((place,))
             checked = self._clock()
             if not entry.revision:
-                first = Entry(0, await asyncio.to_thread(pack, now), None, self._wall_clock())
+                first = PinEntry(0, await asyncio.to_thread(pack_pins, now), None, self._wall_clock())
                 if await self._storage.save(place, first):
                     return _Verdict(1, checked)
                 continue
-            pins = await asyncio.to_thread(_pins, entry.pins)
-            changes = _without_removed(compare(server.id, now, pins))
+            pins = await asyncio.to_thread(_unpack_or_empty, entry.pins)
+            changes = _without_removed(compare_pins(server.id, now, pins))
             if not quarantines:
                 if not changes or await self._store_and_log(server, place, entry, pins, changes):
                     return _Verdict(entry.revision, checked)
                 continue
-            seen = await asyncio.to_thread(pack, now) if changes else None
+            seen = await asyncio.to_thread(pack_pins, now) if changes else None
             if seen == entry.seen or await self._storage.save(place, replace(entry, seen=seen)):
                 revision = entry.revision + (seen != entry.seen)
                 blocked = {change.tool: change for change in changes if change.blocks}
-                instructions = all(change.kind is not Kind.INSTRUCTIONS for change in changes)
+                instructions = all(change.kind is not ChangeKind.INSTRUCTIONS for change in changes)
                 reasons = {name: change.reason for name, change in blocked.items()}
                 return _Verdict(revision, checked, blocked, reasons, instructions)
         raise Outdated("other processes store its tools at the same time", hint="try again")
 
     async def _store_and_log(
-        self, server: Server, place: Place, entry: Entry, pins: ServerPins, changes: list[Change]
+        self, server: Server, place: PinKey, entry: PinEntry, pins: ServerPins, changes: list[Change]
     ) -> bool:
         """Store changes of a trusted server. Only the process that stored them logs them. Tools that are
         missing now stay, since another user may still be offered them."""
-        now = accepted(pins, pins, changes)
+        now = apply_changes(pins, pins, changes)
         tools = {**pins.tools, **now.tools}
-        body = await asyncio.to_thread(pack, replace(now, tools=tools))
-        if not await self._storage.save(place, Entry(entry.revision, body, None, self._wall_clock())):
+        body = await asyncio.to_thread(pack_pins, replace(now, tools=tools))
+        if not await self._storage.save(place, PinEntry(entry.revision, body, None, self._wall_clock())):
             return False
         names = [change.tool or change.kind.value for change in changes]
-        more = ", …" if len(names) > _NAMED_TOOLS else ""
+        more = ", …" if len(names) > _MAX_NAMED_TOOLS else ""
         since = datetime.fromtimestamp(entry.saved_at, UTC).date().isoformat()
         notice = (
             f"{len(names)} {'definition' if len(names) == 1 else 'definitions'} of server '{server.id}' "
-            f"changed since {since}: {', '.join(map(repr, names[:_NAMED_TOOLS]))}{more}"
+            f"changed since {since}: {', '.join(map(repr, names[:_MAX_NAMED_TOOLS]))}{more}"
         )
         log.warning("%s", notice)
         self.notices.append(notice)
         return True
 
 
-class MemoryEntries:
+class MemoryPinEntryStorage:
     """An EntryStorage that ends with the process."""
 
     def __init__(self) -> None:
-        self._entries: dict[Place, Entry] = {}
+        self._entries: dict[PinKey, PinEntry] = {}
 
-    async def revisions(self, places: Collection[Place]) -> tuple[int, ...]:
-        return tuple(self._entries.get(place, Entry()).revision for place in places)
+    async def revisions(self, pin_keys: Collection[PinKey]) -> tuple[int, ...]:
+        return tuple(self._entries.get(place, PinEntry()).revision for place in pin_keys)
 
-    async def read(self, places: Collection[Place]) -> tuple[Entry, ...]:
-        return tuple(self._entries.get(place, Entry()) for place in places)
+    async def read(self, pin_keys: Collection[PinKey]) -> tuple[PinEntry, ...]:
+        return tuple(self._entries.get(place, PinEntry()) for place in pin_keys)
 
-    async def save(self, place: Place, entry: Entry, *, tell: bool = False) -> bool:
-        if self._entries.get(place, Entry()).revision != entry.revision:
+    async def save(self, pin_key: PinKey, entry: PinEntry, *, notify: bool = False) -> bool:
+        if self._entries.get(pin_key, PinEntry()).revision != entry.revision:
             return False
-        self._entries[place] = replace(entry, revision=entry.revision + 1)
+        self._entries[pin_key] = replace(entry, revision=entry.revision + 1)
         return True
 
 
-def _changes(server_id: str, entry: Entry) -> list[Change]:
+def _list_changes(server_id: str, entry: PinEntry) -> list[Change]:
     if entry.seen is None:
         return []
-    return _without_removed(compare(server_id, _pins(entry.seen), _pins(entry.pins)))
+    return _without_removed(
+        compare_pins(server_id, _unpack_or_empty(entry.seen), _unpack_or_empty(entry.pins))
+    )
 
 
 def _without_removed(changes: list[Change]) -> list[Change]:
-    return [change for change in changes if change.kind is not Kind.REMOVED]
+    return [change for change in changes if change.kind is not ChangeKind.REMOVED]
 
 
-def _pins(body: bytes) -> ServerPins:
+def _unpack_or_empty(body: bytes) -> ServerPins:
     """Decode stored pins. Unreadable ones count as empty, so that nothing is accepted by accident."""
     try:
-        return unpack(body, "the stored tool definitions")
+        return unpack_pins(body, "the stored tool definitions")
     except ConfigError as error:
         log.warning("no tool counts as accepted: %s", error.cause)
         return ServerPins()

@@ -8,9 +8,9 @@ from pathlib import PurePath
 
 from toolyard.types.server import StdioSpec
 
-__all__ = ["package_of", "unpinned_package"]
+__all__ = ["detect_package", "detect_unpinned_package"]
 
-_RUNNERS: dict[tuple[str, ...], tuple[frozenset[str], frozenset[str]]] = {
+_PACKAGE_RUNNERS: dict[tuple[str, ...], tuple[frozenset[str], frozenset[str]]] = {
     ("npx",): (frozenset({"-p", "--package"}), frozenset({"-c", "--call", "--prefix", "-w", "--workspace"})),
     ("bunx",): (frozenset({"-p", "--package"}), frozenset()),
     ("uvx",): (frozenset({"--from"}), frozenset({"--with", "-p", "--python", "--index", "--directory"})),
@@ -20,32 +20,32 @@ _RUNNERS: dict[tuple[str, ...], tuple[frozenset[str], frozenset[str]]] = {
 """By runner: the options that name the package, and other options that take a value."""
 _NPM_VERSION = re.compile(r".@v?\d+\.\d+\.\d+")
 _PYTHON_VERSION = re.compile(r".(==|@)\s*\d")
-_ELSEWHERE = re.compile(r"[./~]|\w+:|git\+")
+_PATH_OR_URL = re.compile(r"[./~]|\w+:|git\+")
 
 
-def package_of(spec: StdioSpec) -> tuple[str, bool] | None:
+def detect_package(spec: StdioSpec) -> tuple[str, bool] | None:
     """What the command fetches and runs, and whether that is always the same; None where it fetches nothing.
 
     A path or an address is taken as it is: it names what it names.
     """
     words = (PurePath(spec.command).name.removesuffix(".cmd").removesuffix(".exe"), *spec.args)
-    for runner, (naming, valued) in _RUNNERS.items():
+    for runner, (naming, valued) in _PACKAGE_RUNNERS.items():
         if words[: len(runner)] == runner:
-            package = _package(words[len(runner) :], naming, valued)
+            package = _package_argument(words[len(runner) :], naming, valued)
             if package is None:
                 return None
             version = _NPM_VERSION if runner[0] in ("npx", "bunx") else _PYTHON_VERSION
-            return package, bool(_ELSEWHERE.match(package) or version.search(package))
+            return package, bool(_PATH_OR_URL.match(package) or version.search(package))
     return None
 
 
-def unpinned_package(spec: StdioSpec) -> str | None:
+def detect_unpinned_package(spec: StdioSpec) -> str | None:
     """The package whose newest version this would run; None where it names a version, or runs no package."""
-    found = package_of(spec)
+    found = detect_package(spec)
     return None if found is None or found[1] else found[0]
 
 
-def _package(words: Sequence[str], naming: frozenset[str], valued: frozenset[str]) -> str | None:
+def _package_argument(words: Sequence[str], naming: frozenset[str], valued: frozenset[str]) -> str | None:
     found: str | None = None
     rest = iter(words)
     for word in rest:

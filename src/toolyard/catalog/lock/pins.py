@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 from toolyard.catalog.hashes import definition_hash
 from toolyard.types.tool import Definition, JsonObject
 
-__all__ = ["Lock", "Pin", "ServerPins", "text_hash"]
+__all__ = ["Pin", "PinsByServer", "ServerPins", "text_hash"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Pin:
     definition: JsonObject
 
     @classmethod
-    def of(cls, definition: Definition) -> Pin:
+    def from_definition(cls, definition: Definition) -> Pin:
         """The pin of a definition."""
         fields = {
             "name": definition.name,
@@ -36,22 +36,22 @@ class Pin:
         )
 
     @property
-    def fits(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether the hash is that of the definition beside it."""
-        return self.hash == definition_hash(_definition(self.definition))
+        return self.hash == definition_hash(_definition_from_fields(self.definition))
 
     @property
     def body_hash(self) -> str:
         """The hash of all but the name: equal for a tool that was only renamed."""
-        return definition_hash(_definition({**self.definition, "name": ""}))
+        return definition_hash(_definition_from_fields({**self.definition, "name": ""}))
 
     @property
     def schema_hash(self) -> str:
         """The hash of what it takes: equal for tools with the same input schema."""
-        return definition_hash(_definition({"inputSchema": self.definition.get("inputSchema")}))
+        return definition_hash(_definition_from_fields({"inputSchema": self.definition.get("inputSchema")}))
 
 
-def _definition(fields: JsonObject) -> Definition:
+def _definition_from_fields(fields: JsonObject) -> Definition:
     def text(key: str) -> str | None:
         value: object = fields.get(key)
         return value if isinstance(value, str) else None
@@ -80,7 +80,7 @@ class ServerPins:
     package: str | None = None
 
 
-Lock: TypeAlias = Mapping[str, ServerPins]
+PinsByServer: TypeAlias = Mapping[str, ServerPins]
 """By server id."""
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Entry", "EntryStorage", "PinStorage", "Place"]
+__all__ = ["PinEntry", "PinEntryStorage", "PinKey", "RegistryPinStorage"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PinKey:
     """Whose lock it is: a registry server's, for everyone, or that of one instance of it."""
 
     server_id: str
@@ -18,7 +18,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PinEntry:
     """One lock as it is kept. Revision 0: there is none yet."""
 
     revision: int = 0
@@ -30,24 +30,24 @@ class Entry:
     """When ``pins`` was stored, in seconds since the epoch; 0 where the storage does not keep it."""
 
 
-class EntryStorage(Protocol):
+class PinEntryStorage(Protocol):
     """Entries by their places, replaced by revision. Shared by every process that uses the storage."""
 
-    async def revisions(self, places: Sequence[Place]) -> tuple[int, ...]:
+    async def revisions(self, pin_keys: Sequence[PinKey]) -> tuple[int, ...]:
         """How often each was written; 0 where there is none."""
         ...
 
-    async def read(self, places: Sequence[Place]) -> tuple[Entry, ...]:
+    async def read(self, pin_keys: Sequence[PinKey]) -> tuple[PinEntry, ...]:
         """What each of them is."""
         ...
 
-    async def save(self, place: Place, entry: Entry, *, tell: bool = False) -> bool:
+    async def save(self, pin_key: PinKey, entry: PinEntry, *, notify: bool = False) -> bool:
         """Replace the entry of this revision. ``tell``: all replicas hear of it. False: it is another one by
         now, or what it is of is gone."""
         ...
 
 
-class PinStorage(EntryStorage, Protocol):
+class RegistryPinStorage(PinEntryStorage, Protocol):
     """Locks by their places; shared by every replica, and gone with their server or instance."""
 
     async def seen(self, server_id: str) -> Sequence[bytes]:

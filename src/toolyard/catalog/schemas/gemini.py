@@ -6,50 +6,50 @@ import json
 from collections.abc import Sequence
 
 from toolyard.catalog.schemas.openai import item_schema
-from toolyard.catalog.schemas.root_object import folded
-from toolyard.catalog.schemas.schema_merge import Schema, alternatives, types_of
+from toolyard.catalog.schemas.root_object import merge_alternatives
+from toolyard.catalog.schemas.schema_merge import Schema, list_alternatives, list_types
 
 __all__ = ["gemini_schema"]
 
-_FORMATS = {
+_FORMATS_BY_TYPE = {
     "string": ("date-time", "enum"),
     "number": ("float", "double"),
     "integer": ("int32", "int64"),
 }
-_KEPT = {
+_KEYWORDS_BY_TYPE = {
     "string": ("minLength", "maxLength", "pattern"),
     "number": ("minimum", "maximum"),
     "integer": ("minimum", "maximum"),
     "array": ("minItems", "maxItems"),
 }
-_ANYTHING = ("string", "number", "boolean", "object", "array")
-_ANY_ITEM = ("string", "number", "boolean", "object")
+_ANY_VALUE_TYPES = ("string", "number", "boolean", "object", "array")
+_ANY_ITEM_TYPES = ("string", "number", "boolean", "object")
 """Arrays of arrays of anything have no end, so what is in an array of anything is no array."""
 
 
 def gemini_schema(root: Schema) -> tuple[Schema, list[str]]:
     """The schema in the subset. What it has no words for is dropped, or said in a description."""
-    schema = _object(root)
+    schema = _convert_object(root)
     schema.setdefault("properties", {})
     return schema, []
 
 
-def _node(schema: Schema) -> Schema:
-    if "properties" in schema and alternatives(schema):
-        schema = folded(schema)
-    types = types_of(schema) or _implied(schema)
+def _convert_node(schema: Schema) -> Schema:
+    if "properties" in schema and list_alternatives(schema):
+        schema = merge_alternatives(schema)
+    types = list_types(schema) or _infer_types(schema)
     nullable = "null" in types or None in schema.get("enum", ())
-    branches = alternatives(schema)
+    branches = list_alternatives(schema)
     if branches:
-        nullable = nullable or any(types_of(branch) == ["null"] for branch in branches)
-        candidates = [_node(branch) for branch in branches if types_of(branch) != ["null"]]
+        nullable = nullable or any(list_types(branch) == ["null"] for branch in branches)
+        candidates = [_convert_node(branch) for branch in branches if list_types(branch) != ["null"]]
     else:
         single = [kind for kind in types if kind != "null"]
-        candidates = [_typed(schema, kind) for kind in single or ([] if types else _ANYTHING)]
-    return _described(_one_of(candidates, nullable), schema.get("description"))
+        candidates = [_convert_type(schema, kind) for kind in single or ([] if types else _ANY_VALUE_TYPES)]
+    return _add_description(_combine_candidates(candidates, nullable), schema.get("description"))
 
 
-def _one_of(candidates: Sequence[Schema], nullable: bool) -> Schema:
+def _combine_candidates(candidates: Sequence[Schema], nullable: bool) -> Schema:
     """One schema for several. ``anyOf`` must stand alone, so null and words go into its branches."""
     flat = [branch for candidate in candidates for branch in candidate.get("anyOf", [candidate])]
     different: list[Schema] = []
@@ -66,27 +66,29 @@ def _one_of(candidates: Sequence[Schema], nullable: bool) -> Schema:
     return different[0] if len(different) == 1 else {"anyOf": different}
 
 
-def _described(schema: Schema, description: str | None) -> Schema:
+def _add_description(schema: Schema, description: str | None) -> Schema:
     if not description:
         return schema
     if "anyOf" in schema:
         first, *others = schema["anyOf"]
-        return {"anyOf": [_described(first, description), *others]}
+        return {"anyOf": [_add_description(first, description), *others]}
     words = " ".join(dict.fromkeys(filter(None, (description, schema.get("description")))))
     return {**schema, "description": words}
 
 
-def _typed(schema: Schema, kind: str) -> Schema:
+def _convert_type(schema: Schema, kind: str) -> Schema:
     """The part of a schema that speaks of one type."""
     if kind == "object":
-        return _object(schema)
+        return _convert_object(schema)
     result: Schema = {"type": kind}
-    result.update({key: schema[key] for key in _KEPT.get(kind, ()) if key in schema})
-    if schema.get("format") in _FORMATS.get(kind, ()):
+    result.update({key: schema[key] for key in _KEYWORDS_BY_TYPE.get(kind, ()) if key in schema})
+    if schema.get("format") in _FORMATS_BY_TYPE.get(kind, ()):
         result["format"] = schema["format"]
     if kind == "array":
         items = item_schema(schema)
-        result["items"] = _node(items) if items else {"anyOf": [{"type": item} for item in _ANY_ITEM]}
+        result["items"] = (
+            _convert_node(items) if items else {"anyOf": [{"type": item} for item in _ANY_ITEM_TYPES]}
+        )
         return result
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
     if kind == "string":
@@ -100,8 +102,8 @@ def _typed(schema: Schema, kind: str) -> Schema:
     return result
 
 
-def _object(schema: Schema) -> Schema:
-    properties = {name: _node(child) for name, child in schema.get("properties", {}).items()}
+def _convert_object(schema: Schema) -> Schema:
+    properties = {name: _convert_node(child) for name, child in schema.get("properties", {}).items()}
     result: Schema = {"type": "object"}
     if schema.get("description"):
         result["description"] = schema["description"]
@@ -113,7 +115,7 @@ def _object(schema: Schema) -> Schema:
     return result
 
 
-def _implied(schema: Schema) -> list[str]:
+def _infer_types(schema: Schema) -> list[str]:
     """The types of a schema that names none, from what else it says."""
     if any(key in schema for key in ("properties", "required", "additionalProperties")):
         return ["object"]
@@ -121,13 +123,13 @@ def _implied(schema: Schema) -> list[str]:
         return ["array"]
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
-        return list(dict.fromkeys(_type_of(value) for value in values))
-    if alternatives(schema):
+        return list(dict.fromkeys(_json_type(value) for value in values))
+    if list_alternatives(schema):
         return []
     return ["string"] if "pattern" in schema or "minLength" in schema or "format" in schema else []
 
 
-def _type_of(value: object) -> str:
+def _json_type(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolyard.catalog.schemas.schema_merge import Schema, types_of
+from toolyard.catalog.schemas.schema_merge import Schema, list_types
 
 __all__ = ["item_schema", "openai_schema"]
 
-_ONE = ("items", "not", "if", "then", "else", "contains", "propertyNames")
-_ONE_OR_FLAG = ("additionalProperties", "unevaluatedProperties", "unevaluatedItems")
-_LISTS = ("anyOf", "oneOf")
-_MAPS = ("properties", "patternProperties", "dependentSchemas")
+_SCHEMA_KEYWORDS = ("items", "not", "if", "then", "else", "contains", "propertyNames")
+_SCHEMA_OR_FLAG_KEYWORDS = ("additionalProperties", "unevaluatedProperties", "unevaluatedItems")
+_SCHEMA_LIST_KEYWORDS = ("anyOf", "oneOf")
+_SCHEMA_MAP_KEYWORDS = ("properties", "patternProperties", "dependentSchemas")
 
 
 def openai_schema(root: Schema) -> tuple[Schema, list[str]]:
     """The schema with ``items`` in every array, and none of the tuples that take its place elsewhere."""
-    return _node(root), []
+    return _convert_node(root), []
 
 
 def item_schema(schema: Schema) -> Schema:
@@ -34,18 +34,18 @@ def item_schema(schema: Schema) -> Schema:
     return {"anyOf": different} if different else {}
 
 
-def _node(schema: Schema) -> Schema:
-    if "array" in types_of(schema) or "prefixItems" in schema:
+def _convert_node(schema: Schema) -> Schema:
+    if "array" in list_types(schema) or "prefixItems" in schema:
         rest = {key: value for key, value in schema.items() if key != "prefixItems"}
         schema = {**rest, "items": item_schema(schema)}
-    return {key: _keyword(key, value) for key, value in schema.items()}
+    return {key: _convert_keyword(key, value) for key, value in schema.items()}
 
 
-def _keyword(key: str, value: Any) -> Any:
-    if key in _LISTS:
-        return [_node(item) for item in value]
-    if key in _MAPS:
-        return {name: _node(item) for name, item in value.items()}
-    if key in _ONE or (key in _ONE_OR_FLAG and value not in (True, False)):
-        return _node(value)
+def _convert_keyword(key: str, value: Any) -> Any:
+    if key in _SCHEMA_LIST_KEYWORDS:
+        return [_convert_node(item) for item in value]
+    if key in _SCHEMA_MAP_KEYWORDS:
+        return {name: _convert_node(item) for name, item in value.items()}
+    if key in _SCHEMA_KEYWORDS or (key in _SCHEMA_OR_FLAG_KEYWORDS and value not in (True, False)):
+        return _convert_node(value)
     return value

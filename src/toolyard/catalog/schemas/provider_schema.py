@@ -9,17 +9,22 @@ from typing import Any
 
 from toolyard.catalog.schemas.anthropic import anthropic_schema
 from toolyard.catalog.schemas.gemini import gemini_schema
-from toolyard.catalog.schemas.normalize import normal
+from toolyard.catalog.schemas.normalize import normalize_schema
 from toolyard.catalog.schemas.openai import openai_schema
-from toolyard.catalog.schemas.openai_strict import NotStrict, Path, strict_schema, without_added_nulls
-from toolyard.catalog.schemas.root_object import object_root
+from toolyard.catalog.schemas.openai_strict import (
+    ArgumentPath,
+    NotStrictError,
+    remove_added_nulls,
+    strict_schema,
+)
+from toolyard.catalog.schemas.root_object import convert_root
 from toolyard.catalog.schemas.schema_merge import Schema
 from toolyard.types.tool import Definition
 
-__all__ = ["Provider", "View", "view"]
+__all__ = ["ProviderApi", "ProviderTool", "build_provider_tool"]
 
 
-class Provider(StrEnum):
+class ProviderApi(StrEnum):
     """Whose API, and which form of a tool."""
 
     OPENAI = "openai"
@@ -35,14 +40,14 @@ class Provider(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ProviderTool:
     """``tool`` goes into the request as it is. ``notes`` say what of the schema could not be carried over."""
 
-    provider: Provider
+    provider: ProviderApi
     tool: dict[str, Any]
     notes: tuple[str, ...] = ()
     strict: bool = False
-    added_nulls: frozenset[Path] = frozenset()
+    added_nulls: frozenset[ArgumentPath] = frozenset()
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments to call the server with, from those that a model gave for this view.
@@ -50,47 +55,47 @@ class View:
         A strict view makes every property required and lets optional ones be null; a null that the server's
         own schema does not know is taken out again.
         """
-        return without_added_nulls(given, self.added_nulls)
+        return remove_added_nulls(given, self.added_nulls)
 
 
-def view(definition: Definition, name: str, provider: Provider) -> View:
+def build_provider_tool(definition: Definition, name: str, provider: ProviderApi) -> ProviderTool:
     """The tool under its exposed ``name``, for ``provider``. Never raises; the definition is not altered."""
-    plain, notes = normal(definition.input_schema)
-    schema, more = object_root(plain)
+    plain, notes = normalize_schema(definition.input_schema)
+    schema, more = convert_root(plain)
     notes += more
     description = definition.description or definition.title or ""
-    if provider is Provider.OPENAI_STRICT:
-        return _strict(name, description, schema, notes)
-    build, convert = _FORMS[provider]
+    if provider is ProviderApi.OPENAI_STRICT:
+        return _build_strict_tool(name, description, schema, notes)
+    build, convert = _CONVERTERS_BY_PROVIDER[provider]
     converted, more = convert(schema)
-    return View(provider, build(name, description, converted), tuple(dict.fromkeys([*notes, *more])))
+    return ProviderTool(provider, build(name, description, converted), tuple(dict.fromkeys([*notes, *more])))
 
 
-def _strict(name: str, description: str, schema: Schema, notes: list[str]) -> View:
+def _build_strict_tool(name: str, description: str, schema: Schema, notes: list[str]) -> ProviderTool:
     try:
         # What was merged or cut on the way is a promise that strict decoding would turn into a prison.
         if notes:
-            raise NotStrict(notes[0])
+            raise NotStrictError(notes[0])
         strict, added = strict_schema(schema)
-    except NotStrict as reason:
+    except NotStrictError as reason:
         converted, more = openai_schema(schema)
-        tool = _chat(name, description, converted)
+        tool = _chat_completions_tool(name, description, converted)
         tool["function"]["strict"] = False
         notes = list(dict.fromkeys([f"not strict: {reason}", *notes, *more]))
-        return View(Provider.OPENAI_STRICT, tool, tuple(notes))
-    tool = _chat(name, description, strict)
+        return ProviderTool(ProviderApi.OPENAI_STRICT, tool, tuple(notes))
+    tool = _chat_completions_tool(name, description, strict)
     tool["function"]["strict"] = True
-    return View(Provider.OPENAI_STRICT, tool, strict=True, added_nulls=added)
+    return ProviderTool(ProviderApi.OPENAI_STRICT, tool, strict=True, added_nulls=added)
 
 
-def _chat(name: str, description: str, schema: Schema) -> dict[str, Any]:
+def _chat_completions_tool(name: str, description: str, schema: Schema) -> dict[str, Any]:
     return {
         "type": "function",
         "function": {"name": name, "description": description, "parameters": schema},
     }
 
 
-def _responses(name: str, description: str, schema: Schema) -> dict[str, Any]:
+def _responses_tool(name: str, description: str, schema: Schema) -> dict[str, Any]:
     return {
         "type": "function",
         "name": name,
@@ -100,20 +105,20 @@ def _responses(name: str, description: str, schema: Schema) -> dict[str, Any]:
     }
 
 
-def _anthropic(name: str, description: str, schema: Schema) -> dict[str, Any]:
+def _anthropic_tool(name: str, description: str, schema: Schema) -> dict[str, Any]:
     return {"name": name, "description": description, "input_schema": schema}
 
 
-def _gemini(name: str, description: str, schema: Schema) -> dict[str, Any]:
+def _gemini_tool(name: str, description: str, schema: Schema) -> dict[str, Any]:
     return {"name": name, "description": description, "parameters": schema}
 
 
-_FORMS: Mapping[
-    Provider,
+_CONVERTERS_BY_PROVIDER: Mapping[
+    ProviderApi,
     tuple[Callable[[str, str, Schema], dict[str, Any]], Callable[[Schema], tuple[Schema, list[str]]]],
 ] = {
-    Provider.OPENAI: (_chat, openai_schema),
-    Provider.OPENAI_RESPONSES: (_responses, openai_schema),
-    Provider.ANTHROPIC: (_anthropic, anthropic_schema),
-    Provider.GEMINI: (_gemini, gemini_schema),
+    ProviderApi.OPENAI: (_chat_completions_tool, openai_schema),
+    ProviderApi.OPENAI_RESPONSES: (_responses_tool, openai_schema),
+    ProviderApi.ANTHROPIC: (_anthropic_tool, anthropic_schema),
+    ProviderApi.GEMINI: (_gemini_tool, gemini_schema),
 }

@@ -2,50 +2,58 @@
 
 from __future__ import annotations
 
-from toolyard.catalog.schemas.schema_merge import Schema, alternatives, merged, same, types_of
+from toolyard.catalog.schemas.schema_merge import (
+    Schema,
+    is_equal_json,
+    list_alternatives,
+    list_types,
+    merge_schemas,
+)
 
-__all__ = ["folded", "object_root"]
+__all__ = ["convert_root", "merge_alternatives"]
 
-_NOT_AT_ROOT = ("type", "enum", "const", "not")
-_MERGED = "the alternatives at the root were merged into one object"
+_DROPPED_ROOT_KEYWORDS = ("type", "enum", "const", "not")
+_MERGED_NOTE = "the alternatives at the root were merged into one object"
 
 
-def object_root(schema: Schema) -> tuple[Schema, list[str]]:
+def convert_root(schema: Schema) -> tuple[Schema, list[str]]:
     """A plain schema as an object with properties and no alternatives, and notes about what was lost."""
-    notes = [_MERGED] if alternatives(schema) else []
+    notes = [_MERGED_NOTE] if list_alternatives(schema) else []
     notes += [f"'{key}' at the root was dropped" for key in ("enum", "const", "not") if key in schema]
-    rest = {key: value for key, value in folded(schema).items() if key not in _NOT_AT_ROOT}
+    rest = {
+        key: value for key, value in merge_alternatives(schema).items() if key not in _DROPPED_ROOT_KEYWORDS
+    }
     return {"type": "object", **rest, "properties": rest.get("properties", {})}, notes
 
 
-def folded(schema: Schema) -> Schema:
+def merge_alternatives(schema: Schema) -> Schema:
     """An object whose alternatives are merged: every property of any, required what all require.
 
     Where the alternatives differ in what they require, a sentence in the description says so.
     """
     result = schema
     for key in ("anyOf", "oneOf"):
-        branches = [folded(branch) for branch in result.get(key, []) if _is_object(branch)]
+        branches = [merge_alternatives(branch) for branch in result.get(key, []) if _is_object(branch)]
         result = {name: value for name, value in result.items() if name != key}
         if branches:
-            result = _joined(result, branches)
+            result = _merge_branches(result, branches)
     return result
 
 
 def _is_object(schema: Schema) -> bool:
-    types = types_of(schema)
+    types = list_types(schema)
     return (not types or "object" in types) and "not" not in schema
 
 
-def _joined(base: Schema, branches: list[Schema]) -> Schema:
+def _merge_branches(base: Schema, branches: list[Schema]) -> Schema:
     properties: dict[str, Schema] = dict(base.get("properties", {}))
     offered: dict[str, list[Schema]] = {}
     for branch in branches:
         for name, schema in branch.get("properties", {}).items():
             offered.setdefault(name, []).append(schema)
     for name, schemas in offered.items():
-        union = _union(schemas)
-        properties[name] = merged(properties[name], union) if name in properties else union
+        union = _union_schemas(schemas)
+        properties[name] = merge_schemas(properties[name], union) if name in properties else union
     always: list[str] = list(base.get("required", []))
     needs: list[list[str]] = [branch.get("required", []) for branch in branches]
     shared = [name for name in needs[0] if all(name in need for need in needs)]
@@ -55,20 +63,20 @@ def _joined(base: Schema, branches: list[Schema]) -> Schema:
         result["required"] = required
     if all(branch.get("additionalProperties") is False for branch in branches):
         result.setdefault("additionalProperties", False)
-    sentence = _sentence([[name for name in need if name not in required] for need in needs])
+    sentence = _requirements_sentence([[name for name in need if name not in required] for need in needs])
     if sentence:
         result["description"] = " ".join(filter(None, (base.get("description"), sentence)))
     return result
 
 
-def _union(schemas: list[Schema]) -> Schema:
+def _union_schemas(schemas: list[Schema]) -> Schema:
     different: list[Schema] = []
     for schema in schemas:
         if not any(schema == other for other in different):
             different.append(schema)
     if len(different) == 1:
         return different[0]
-    values = _constants(different)
+    values = _list_constants(different)
     if values is None:
         return {"anyOf": different}
     kind = different[0].get("type")
@@ -77,7 +85,7 @@ def _union(schemas: list[Schema]) -> Schema:
     return {"enum": values}
 
 
-def _constants(schemas: list[Schema]) -> list[object] | None:
+def _list_constants(schemas: list[Schema]) -> list[object] | None:
     """All values, where each schema is a list of them: the marks by which alternatives are told apart."""
     values: list[object] = []
     for schema in schemas:
@@ -86,11 +94,11 @@ def _constants(schemas: list[Schema]) -> list[object] | None:
         found = [schema["const"]] if "const" in schema else schema.get("enum")
         if not found:
             return None
-        values += [value for value in found if not any(same(value, other) for other in values)]
+        values += [value for value in found if not any(is_equal_json(value, other) for other in values)]
     return values
 
 
-def _sentence(needs: list[list[str]]) -> str:
+def _requirements_sentence(needs: list[list[str]]) -> str:
     sets = list(dict.fromkeys(tuple(need) for need in needs))
     if len(sets) < 2 or () in sets:
         return ""

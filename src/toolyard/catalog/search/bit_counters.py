@@ -12,16 +12,16 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import compress
 from sys import byteorder
 
-__all__ = ["add", "best", "bits", "members"]
+__all__ = ["add_to_counters", "bitset_members", "select_highest", "to_bitset"]
 
-_VERY_FEW = 8
+_MAX_SHIFTED_MEMBERS = 8
 """Members up to which they are put in one by one."""
-_WORD = 64
+_WORD_BITS = 64
 
 
-def bits(numbers: Collection[int]) -> int:
+def to_bitset(numbers: Collection[int]) -> int:
     """Some numbers as a set."""
-    if len(numbers) <= _VERY_FEW:
+    if len(numbers) <= _MAX_SHIFTED_MEMBERS:
         value = 0
         for number in numbers:
             value |= 1 << number
@@ -32,31 +32,31 @@ def bits(numbers: Collection[int]) -> int:
     return int.from_bytes(held, "little")
 
 
-def add(total: list[int], steps: Iterable[tuple[int, int]]) -> None:
+def add_to_counters(planes: list[int], steps: Iterable[tuple[int, int]]) -> None:
     """Add to the sums of some documents, for each of the steps two to the power of its first number."""
     for at, documents in steps:
         while documents:
-            one = total[at]
-            total[at] = one ^ documents
+            one = planes[at]
+            planes[at] = one ^ documents
             documents &= one
             at += 1
 
 
-def best(total: Sequence[int], most: int) -> tuple[int, int]:
+def select_highest(planes: Sequence[int], limit: int) -> tuple[int, int]:
     """The documents with the highest sums: at most so many, and those that are equal at the border.
 
     A document whose sum is 0 is in neither.
     """
     rest = 0
-    for plane in total:
+    for plane in planes:
         rest |= plane
     sure = held = 0
-    for plane in reversed(total):
+    for plane in reversed(planes):
         if not plane:
             continue
         high = rest & plane
         count = high.bit_count()
-        if held + count > most:
+        if held + count > limit:
             rest = high
         else:
             sure |= high
@@ -65,14 +65,16 @@ def best(total: Sequence[int], most: int) -> tuple[int, int]:
     return sure, rest
 
 
-def members(documents: int) -> list[int]:
+def bitset_members(documents: int) -> list[int]:
     """The numbers in a set, rising."""
     found: list[int] = []
-    words = array("Q", documents.to_bytes(-(-documents.bit_length() // _WORD) * (_WORD // 8), byteorder))
+    words = array(
+        "Q", documents.to_bytes(-(-documents.bit_length() // _WORD_BITS) * (_WORD_BITS // 8), byteorder)
+    )
     if byteorder == "big":
         words.reverse()
     for place in compress(range(len(words)), words):
-        word, first = words[place], place * _WORD - 1
+        word, first = words[place], place * _WORD_BITS - 1
         while word:
             lowest = word & -word
             found.append(first + lowest.bit_length())

@@ -15,130 +15,130 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
 
-from toolyard.catalog.search.tokenizer import folded, runs, terms
+from toolyard.catalog.search.tokenizer import extract_terms, fold_text, split_runs
 from toolyard.types.tool import Definition
 
-__all__ = ["Document", "Reader"]
+__all__ = ["DocumentBuilder", "SearchDocument"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class _FieldWeight:
     weight: float
-    usual: int
+    usual_words: int
     """Words that a field of this kind usually has."""
 
 
-_NAME = _Field(3.0, 3)
-_SERVER = _Field(2.0, 2)
-_FIRST = _Field(1.0, 12)
-_REST = _Field(0.6, 30)
-_PARAMETERS = _Field(1.0, 4)
-_PARAMETER_TEXTS = _Field(0.3, 30)
-_ABOUT_SERVER = _Field(0.5, 30)
+_NAME_FIELD = _FieldWeight(3.0, 3)
+_SERVER_FIELD = _FieldWeight(2.0, 2)
+_FIRST_SENTENCE_FIELD = _FieldWeight(1.0, 12)
+_REMAINING_TEXT_FIELD = _FieldWeight(0.6, 30)
+_PARAMETER_NAME_FIELD = _FieldWeight(1.0, 4)
+_PARAMETER_TEXT_FIELD = _FieldWeight(0.3, 30)
+_SERVER_TEXT_FIELD = _FieldWeight(0.5, 30)
 
-_SATURATION = 0.7
-_LENGTH = 0.5
-_FINENESS = 255
-_LEVELS = [level / (_FINENESS + 1) for level in range(_FINENESS + 2)]
+_TERM_SATURATION = 0.7
+_LENGTH_NORMALIZATION = 0.5
+_WEIGHT_STEPS = 255
+_WEIGHT_LEVELS = [level / (_WEIGHT_STEPS + 1) for level in range(_WEIGHT_STEPS + 2)]
 """The weights that there are: few, so that all tables share the same numbers."""
-_NAME_LENGTH = 256
-_TEXT_LENGTH = 4_000
-_ABOUT_LENGTH = 2_000
-_SCHEMA_PLACES = 256
-_SCHEMA_DEPTH = 3
-_MOST_TERMS = 512
-_KEPT = 100_000
-_LONGEST_KEPT = 40
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n|。")
+_MAX_NAME_CHARS = 256
+_MAX_TEXT_CHARS = 4_000
+_MAX_SERVER_TEXT_CHARS = 2_000
+_MAX_SCHEMA_PROPERTIES = 256
+_MAX_SCHEMA_DEPTH = 3
+_MAX_DOCUMENT_TERMS = 512
+_MAX_CACHED_RUNS = 100_000
+_MAX_CACHED_RUN_CHARS = 40
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n|。")
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class SearchDocument:
     """A definition as the index keeps it: what each term counts, at most 1, and the terms of its name."""
 
     weights: Mapping[str, float]
     name_terms: tuple[str, ...]
 
 
-class Reader:
+class DocumentBuilder:
     """Reads definitions. Remembers the runs that it took apart, since they recur."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, tuple[str, ...]] = {}
+        self._terms_by_run: dict[str, tuple[str, ...]] = {}
 
-    def about(self, server_id: str, text: str) -> Mapping[str, float]:
+    def weigh_server(self, server_id: str, text: str) -> Mapping[str, float]:
         """What a server's own name and words add to each of its tools."""
         found: dict[str, float] = {}
-        _add(found, _SERVER, self._terms(server_id[:_NAME_LENGTH]))
-        _add(found, _ABOUT_SERVER, self._terms(text[:_ABOUT_LENGTH]))
+        _add_field(found, _SERVER_FIELD, self._terms_of_text(server_id[:_MAX_NAME_CHARS]))
+        _add_field(found, _SERVER_TEXT_FIELD, self._terms_of_text(text[:_MAX_SERVER_TEXT_CHARS]))
         return found
 
-    def document(self, definition: Definition, about: Mapping[str, float]) -> Document:
+    def build(self, definition: Definition, server_weights: Mapping[str, float]) -> SearchDocument:
         """The terms of one definition with their weights; ``about`` is its server's share."""
-        found = dict(about)
-        name = self._terms(definition.name[:_NAME_LENGTH])
-        _add(found, _NAME, name)
-        title = self._terms((definition.title or "")[:_NAME_LENGTH])
+        found = dict(server_weights)
+        name = self._terms_of_text(definition.name[:_MAX_NAME_CHARS])
+        _add_field(found, _NAME_FIELD, name)
+        title = self._terms_of_text((definition.title or "")[:_MAX_NAME_CHARS])
         known = set(name)
-        _add(found, _NAME, [term for term in title if term not in known])
-        first, rest = _parted(definition.description)
-        _add(found, _FIRST, self._terms(first))
-        _add(found, _REST, self._terms(rest))
-        names, texts = _parameters(definition.input_schema)
-        _add(found, _PARAMETERS, self._terms(names))
-        _add(found, _PARAMETER_TEXTS, self._terms(texts))
+        _add_field(found, _NAME_FIELD, [term for term in title if term not in known])
+        first, rest = _split_first_sentence(definition.description)
+        _add_field(found, _FIRST_SENTENCE_FIELD, self._terms_of_text(first))
+        _add_field(found, _REMAINING_TEXT_FIELD, self._terms_of_text(rest))
+        names, texts = _collect_parameters(definition.input_schema)
+        _add_field(found, _PARAMETER_NAME_FIELD, self._terms_of_text(names))
+        _add_field(found, _PARAMETER_TEXT_FIELD, self._terms_of_text(texts))
         weights = {
-            term: _LEVELS[int(_FINENESS * count / (_SATURATION + count)) + 1]
-            for term, count in islice(found.items(), _MOST_TERMS)
+            term: _WEIGHT_LEVELS[int(_WEIGHT_STEPS * count / (_TERM_SATURATION + count)) + 1]
+            for term, count in islice(found.items(), _MAX_DOCUMENT_TERMS)
         }
-        return Document(weights, tuple(dict.fromkeys(name)))
+        return SearchDocument(weights, tuple(dict.fromkeys(name)))
 
-    def _terms(self, text: str) -> list[str]:
-        kept = self._runs
+    def _terms_of_text(self, text: str) -> list[str]:
+        kept = self._terms_by_run
         found: list[str] = []
-        for run in runs(folded(text)):
+        for run in split_runs(fold_text(text)):
             known = kept.get(run)
             if known is None:
-                known = terms(run)
-                if len(run) <= _LONGEST_KEPT:
-                    if len(kept) >= _KEPT:
+                known = extract_terms(run)
+                if len(run) <= _MAX_CACHED_RUN_CHARS:
+                    if len(kept) >= _MAX_CACHED_RUNS:
                         kept.clear()
                     kept[run] = known
             found += known
         return found
 
 
-def _add(found: dict[str, float], field: _Field, words: Iterable[str]) -> None:
+def _add_field(found: dict[str, float], field: _FieldWeight, words: Iterable[str]) -> None:
     counts = Counter(words)
     if not counts:
         return
-    length = 1 - _LENGTH + _LENGTH * counts.total() / field.usual
+    length = 1 - _LENGTH_NORMALIZATION + _LENGTH_NORMALIZATION * counts.total() / field.usual_words
     share = field.weight / length
     for term, count in counts.items():
         found[term] = found.get(term, 0.0) + share * count
 
 
-def _parted(description: str) -> tuple[str, str]:
+def _split_first_sentence(description: str) -> tuple[str, str]:
     """The first sentence, which says what the tool does, and the rest."""
-    parts = _SENTENCE.split(description.strip()[:_TEXT_LENGTH], maxsplit=1)
+    parts = _SENTENCE_END.split(description.strip()[:_MAX_TEXT_CHARS], maxsplit=1)
     return parts[0], parts[1] if len(parts) > 1 else ""
 
 
-def _parameters(schema: Mapping[str, Any]) -> tuple[str, str]:
+def _collect_parameters(schema: Mapping[str, Any]) -> tuple[str, str]:
     """The names of a schema's properties, and what is said about them; both joined."""
     names: list[str] = []
     texts: list[str] = []
     length = 0
-    for name, said in islice(_places(schema, 0), _SCHEMA_PLACES):
-        names.append(name[:_NAME_LENGTH])
-        if length < _TEXT_LENGTH:
-            texts.append(said[: _TEXT_LENGTH - length])
+    for name, said in islice(_walk_properties(schema, 0), _MAX_SCHEMA_PROPERTIES):
+        names.append(name[:_MAX_NAME_CHARS])
+        if length < _MAX_TEXT_CHARS:
+            texts.append(said[: _MAX_TEXT_CHARS - length])
             length += len(said)
     return " ".join(names), " ".join(texts)
 
 
-def _places(schema: object, depth: int) -> Iterator[tuple[str, str]]:
-    if depth >= _SCHEMA_DEPTH or not isinstance(schema, Mapping):
+def _walk_properties(schema: object, depth: int) -> Iterator[tuple[str, str]]:
+    if depth >= _MAX_SCHEMA_DEPTH or not isinstance(schema, Mapping):
         return
     properties = cast(Mapping[str, object], schema).get("properties")
     if not isinstance(properties, Mapping):
@@ -150,5 +150,5 @@ def _places(schema: object, depth: int) -> Iterator[tuple[str, str]]:
         inner = cast(Mapping[str, object], place)
         said = inner.get("description")
         yield str(name), said if isinstance(said, str) else ""
-        yield from _places(inner, depth + 1)
-        yield from _places(inner.get("items"), depth + 1)
+        yield from _walk_properties(inner, depth + 1)
+        yield from _walk_properties(inner.get("items"), depth + 1)

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from toolyard.catalog.search.fields import Reader
-from toolyard.catalog.search.fuzzy import Nearby
-from toolyard.catalog.search.index_view import View
+from toolyard.catalog.search.fields import DocumentBuilder
+from toolyard.catalog.search.fuzzy import FuzzyMatcher
+from toolyard.catalog.search.index_view import IndexView
 from toolyard.catalog.search.postings import Postings
-from toolyard.catalog.search.query import ask
-from toolyard.catalog.search.ranking import rank
-from toolyard.catalog.tool_listing import Roster
+from toolyard.catalog.search.query import parse_query
+from toolyard.catalog.search.ranking import rank_documents
+from toolyard.catalog.tool_listing import ToolListing
 from toolyard.types.catalog import Catalogue
 from toolyard.types.tool import Definition
 
 __all__ = ["Hit", "SearchIndex"]
 
-_VIEWS = 16
-_LONGEST_NAME = 256
-_EXACT = 1.0
-_WASTE = 10_000
+_MAX_CACHED_VIEWS = 16
+_MAX_NAME_CHARS = 256
+_EXACT_NAME_BONUS = 1.0
+_REBUILD_MIN_REMOVED = 10_000
 
 
 class Hit(NamedTuple):
@@ -33,11 +33,11 @@ class Hit(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Shelf:
+class _IndexedServer:
     """What is indexed of one server."""
 
     tools: dict[str, Definition]
-    about: str
+    description: str
 
 
 class SearchIndex:
@@ -48,57 +48,57 @@ class SearchIndex:
     """
 
     def __init__(self) -> None:
-        self._reader = Reader()
-        self._shelves: dict[str, _Shelf] = {}
-        self._clear()
+        self._document_builder = DocumentBuilder()
+        self._indexed_servers: dict[str, _IndexedServer] = {}
+        self._reset_index()
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._number_by_name)
 
-    def put(self, server_id: str, tools: Mapping[str, Definition], about: str = "") -> None:
+    def put(self, server_id: str, tools: Mapping[str, Definition], description: str = "") -> None:
         """Index a server's tools under their exposed names, in place of what was there of it.
 
         ``about`` is what the server says of itself. Only what differs is read again. A name that another
         server's tool had goes over to this one's.
         """
-        shelf = self._shelves.get(server_id)
-        if shelf is not None and shelf.about != about:
+        shelf = self._indexed_servers.get(server_id)
+        if shelf is not None and shelf.description != description:
             self.remove(server_id)
             shelf = None
         if shelf is None:
-            shelf = self._shelves[server_id] = _Shelf({}, about)
-        new = [name for name, tool in tools.items() if not _same(shelf.tools.get(name), tool)]
+            shelf = self._indexed_servers[server_id] = _IndexedServer({}, description)
+        new = [name for name, tool in tools.items() if not _is_same_definition(shelf.tools.get(name), tool)]
         gone = [name for name in shelf.tools if name not in tools]
         if not gone and not new:
             return
         for name in chain(gone, new):
-            self._drop(name)
-        common = self._reader.about(server_id, about)
+            self._remove_tool(name)
+        common = self._document_builder.weigh_server(server_id, description)
         for name in new:
-            self._add(server_id, name, tools[name], common)
+            self._add_tool(server_id, name, tools[name], common)
         self._views.clear()
-        self._tidy()
+        self._rebuild_if_sparse()
 
     def remove(self, server_id: str) -> None:
         """Forget a server's tools; nothing happens where there are none."""
-        shelf = self._shelves.get(server_id)
+        shelf = self._indexed_servers.get(server_id)
         if shelf is None:
             return
         for name in list(shelf.tools):
-            self._drop(name)
-        del self._shelves[server_id]
+            self._remove_tool(name)
+        del self._indexed_servers[server_id]
         self._views.clear()
 
-    def follow(self, roster: Roster) -> None:
+    def sync(self, listing: ToolListing) -> None:
         """Make this the index of a roster; a server that is as before costs next to nothing."""
         tools: dict[str, dict[str, Definition]] = {}
-        for name, definition in roster.tools.items():
+        for name, definition in listing.tools.items():
             tools.setdefault(definition.server_id, {})[name] = definition
-        for server_id in self._shelves.keys() - tools.keys():
+        for server_id in self._indexed_servers.keys() - tools.keys():
             self.remove(server_id)
         for server_id, mine in tools.items():
-            self.put(server_id, mine, _about(roster.catalogues.get(server_id)))
-        self._postings.settle()
+            self.put(server_id, mine, _server_description(listing.catalogues.get(server_id)))
+        self._postings.flush_pending()
 
     def search(self, query: str, limit: int = 10, *, allowed: Collection[str] | None = None) -> list[Hit]:
         """The best tools for a query, best first; equal ones by name. Never raises for what a query is.
@@ -109,66 +109,66 @@ class SearchIndex:
         if limit < 1:
             return []
         names = None if allowed is None else allowed if isinstance(allowed, frozenset) else frozenset(allowed)
-        scores = rank(self._view(names), ask(query), limit, self._names)
-        exact = self._exact(query, names)
+        scores = rank_documents(self._view_for(names), parse_query(query), limit, self._name_by_number)
+        exact = self._find_exact_match(query, names)
         if exact is not None:
-            scores[exact] = scores.get(exact, 0.0) + _EXACT
-        names_of = self._names
+            scores[exact] = scores.get(exact, 0.0) + _EXACT_NAME_BONUS
+        names_of = self._name_by_number
         best = sorted([(-score, names_of[number]) for number, score in scores.items()])
         return [Hit(name, -score) for score, name in best[:limit]]
 
-    def _exact(self, query: str, allowed: frozenset[str] | None) -> int | None:
-        name = query[: 2 * _LONGEST_NAME].strip()
-        return self._numbers.get(name) if allowed is None or name in allowed else None
+    def _find_exact_match(self, query: str, allowed: frozenset[str] | None) -> int | None:
+        name = query[: 2 * _MAX_NAME_CHARS].strip()
+        return self._number_by_name.get(name) if allowed is None or name in allowed else None
 
-    def _view(self, names: frozenset[str] | None) -> View:
+    def _view_for(self, names: frozenset[str] | None) -> IndexView:
         view = self._views.get(names)
         if view is None:
             numbers = None
             if names is not None:
-                numbers = [self._numbers[name] for name in names if name in self._numbers]
-            if len(self._views) >= _VIEWS:
+                numbers = [self._number_by_name[name] for name in names if name in self._number_by_name]
+            if len(self._views) >= _MAX_CACHED_VIEWS:
                 self._views.pop(next(iter(self._views)))
-            view = self._views[names] = View(self._postings, numbers, self._nearby)
+            view = self._views[names] = IndexView(self._postings, numbers, self._fuzzy_matcher)
         return view
 
-    def _add(self, server_id: str, name: str, tool: Definition, common: Mapping[str, float]) -> None:
-        number = self._postings.add(self._reader.document(tool, common))
-        self._shelves[server_id].tools[name] = tool
-        self._names[number] = name
-        self._numbers[name] = number
-        self._servers[name] = server_id
+    def _add_tool(self, server_id: str, name: str, tool: Definition, common: Mapping[str, float]) -> None:
+        number = self._postings.add(self._document_builder.build(tool, common))
+        self._indexed_servers[server_id].tools[name] = tool
+        self._name_by_number[number] = name
+        self._number_by_name[name] = number
+        self._server_by_name[name] = server_id
 
-    def _drop(self, name: str) -> None:
-        number = self._numbers.pop(name, None)
+    def _remove_tool(self, name: str) -> None:
+        number = self._number_by_name.pop(name, None)
         if number is None:
             return
-        del self._shelves[self._servers.pop(name)].tools[name], self._names[number]
+        del self._indexed_servers[self._server_by_name.pop(name)].tools[name], self._name_by_number[number]
         self._postings.remove(number)
 
-    def _tidy(self) -> None:
+    def _rebuild_if_sparse(self) -> None:
         """Begin anew where most of what is kept stands for tools that are gone."""
-        if self._postings.wasted <= max(_WASTE, 2 * len(self)):
+        if self._postings.removed_count <= max(_REBUILD_MIN_REMOVED, 2 * len(self)):
             return
-        shelves, self._shelves = self._shelves, {}
-        self._clear()
+        shelves, self._indexed_servers = self._indexed_servers, {}
+        self._reset_index()
         for server_id, shelf in shelves.items():
-            self.put(server_id, shelf.tools, shelf.about)
+            self.put(server_id, shelf.tools, shelf.description)
 
-    def _clear(self) -> None:
+    def _reset_index(self) -> None:
         self._postings = Postings()
-        self._nearby = Nearby(self._postings.terms)
-        self._names: dict[int, str] = {}
-        self._numbers: dict[str, int] = {}
-        self._servers: dict[str, str] = {}
-        self._views: dict[frozenset[str] | None, View] = {}
+        self._fuzzy_matcher = FuzzyMatcher(self._postings.terms)
+        self._name_by_number: dict[int, str] = {}
+        self._number_by_name: dict[str, int] = {}
+        self._server_by_name: dict[str, str] = {}
+        self._views: dict[frozenset[str] | None, IndexView] = {}
 
 
-def _same(known: Definition | None, tool: Definition) -> bool:
+def _is_same_definition(known: Definition | None, tool: Definition) -> bool:
     return known is tool or known == tool
 
 
-def _about(catalogue: Catalogue | None) -> str:
+def _server_description(catalogue: Catalogue | None) -> str:
     if catalogue is None:
         return ""
     info = catalogue.listing.server_info

@@ -6,18 +6,18 @@ words but the irregular ones that matter to tools. A stem is not a word; it is o
 
 from __future__ import annotations
 
-from toolyard.catalog.search.memo import Kept
+from toolyard.catalog.search.memo import BoundedMemo
 
 __all__ = ["stem"]
 
-_KEPT = 15_000
-_SHORTEST = 3
-_LONG = 5
-_LONGEST = 24
+_MAX_CACHED_STEMS = 15_000
+_MIN_STEM_CHARS = 3
+_LONG_WORD_CHARS = 5
+_MAX_STEMMED_CHARS = 24
 _VOWELS = frozenset("aeiouy")
-_UNDOUBLED = frozenset("bdfgmnprt")
+_REDUCIBLE_CONSONANTS = frozenset("bdfgmnprt")
 
-_IRREGULAR = {
+_IRREGULAR_STEMS = {
     "bought": "buy",
     "built": "build",
     "children": "child",
@@ -53,7 +53,7 @@ _IRREGULAR = {
 }
 
 # Ending, what takes its place, and how many letters must be left before it. The first that fits is taken.
-_DERIVED = (
+_SUFFIX_RULES = (
     ("ization", "ize", 3),
     ("isation", "ize", 3),
     ("ational", "ate", 3),
@@ -97,37 +97,37 @@ _DERIVED = (
     ("al", "", 4),
 )
 
-_BY_LAST_LETTERS = {
-    letters: tuple(each for each in _DERIVED if each[0].endswith(letters))
-    for letters in {ending[-2:] for ending, _, _ in _DERIVED}
+_RULES_BY_LAST_LETTERS = {
+    letters: tuple(each for each in _SUFFIX_RULES if each[0].endswith(letters))
+    for letters in {ending[-2:] for ending, _, _ in _SUFFIX_RULES}
 }
 
 
 def stem(word: str) -> str:
     """The stem of a lower-case word. What is no plain English word in Latin letters comes back as it is."""
-    return _STEMS[word]
+    return _STEM_BY_WORD[word]
 
 
-def _stem(word: str) -> str:
-    if word in _IRREGULAR:
-        return _IRREGULAR[word]
-    if not _SHORTEST < len(word) <= _LONGEST or not (word.isascii() and word.isalpha()):
+def _compute_stem(word: str) -> str:
+    if word in _IRREGULAR_STEMS:
+        return _IRREGULAR_STEMS[word]
+    if not _MIN_STEM_CHARS < len(word) <= _MAX_STEMMED_CHARS or not (word.isascii() and word.isalpha()):
         return word
     if word.startswith("analy"):
         return "analys"
     if word.endswith("s"):
-        word = _singular(word)
+        word = _strip_plural(word)
     if word.endswith(("ing", "ed")):
-        word = _inflected(word)
-    if word[-2:] in _BY_LAST_LETTERS:
-        word = _derived(word)
-    return _bare(word)
+        word = _strip_inflection(word)
+    if word[-2:] in _RULES_BY_LAST_LETTERS:
+        word = _strip_derivation(word)
+    return _normalize_ending(word)
 
 
-_STEMS = Kept(_stem, _KEPT)
+_STEM_BY_WORD = BoundedMemo(_compute_stem, _MAX_CACHED_STEMS)
 
 
-def _singular(word: str) -> str:
+def _strip_plural(word: str) -> str:
     if word.endswith(("ss", "us", "is")):
         return word
     if word.endswith("ies"):
@@ -137,17 +137,17 @@ def _singular(word: str) -> str:
     return word[:-1]
 
 
-def _inflected(word: str) -> str:
+def _strip_inflection(word: str) -> str:
     rest = word[:-3] if word.endswith("ing") else word[:-2]
-    if len(rest) < _SHORTEST or _VOWELS.isdisjoint(rest):
+    if len(rest) < _MIN_STEM_CHARS or _VOWELS.isdisjoint(rest):
         return word
-    if rest[-1] == rest[-2] and rest[-1] in _UNDOUBLED:
+    if rest[-1] == rest[-2] and rest[-1] in _REDUCIBLE_CONSONANTS:
         return rest[:-1]
     return rest + "e" if rest.endswith(("at", "bl", "iz")) else rest
 
 
-def _derived(word: str) -> str:
-    for ending, instead, least in _BY_LAST_LETTERS[word[-2:]]:
+def _strip_derivation(word: str) -> str:
+    for ending, instead, least in _RULES_BY_LAST_LETTERS[word[-2:]]:
         if word.endswith(ending):
             rest = word[: -len(ending)]
             if len(rest) >= least and not _VOWELS.isdisjoint(rest):
@@ -156,13 +156,13 @@ def _derived(word: str) -> str:
     return word
 
 
-def _bare(word: str) -> str:
-    if word.endswith("y") and len(word) > _SHORTEST:
-        word = word[:-1] if len(word) > _LONG else word[:-1] + "i"
-    if word.endswith("e") and len(word) > _SHORTEST:
+def _normalize_ending(word: str) -> str:
+    if word.endswith("y") and len(word) > _MIN_STEM_CHARS:
+        word = word[:-1] if len(word) > _LONG_WORD_CHARS else word[:-1] + "i"
+    if word.endswith("e") and len(word) > _MIN_STEM_CHARS:
         word = word[:-1]
-    if word.endswith("at") and len(word) > _LONG + 2:
+    if word.endswith("at") and len(word) > _LONG_WORD_CHARS + 2:
         word = word[:-2]
-    if len(word) > _SHORTEST and word[-1] == word[-2] and word[-1] in _UNDOUBLED:
+    if len(word) > _MIN_STEM_CHARS and word[-1] == word[-2] and word[-1] in _REDUCIBLE_CONSONANTS:
         word = word[:-1]
     return word

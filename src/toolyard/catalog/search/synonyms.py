@@ -11,9 +11,9 @@ from functools import cache
 
 from toolyard.catalog.search.stemmer import stem
 
-__all__ = ["Family", "families"]
+__all__ = ["SynonymGroup", "find_synonym_groups"]
 
-_FAMILIES = """
+_SYNONYM_LINES = """
 get fetch retrieve read obtain load access
 show view display list see print
 list enumerate browse all
@@ -379,19 +379,19 @@ tarot fortune
 笔记 note
 """
 
-Family = tuple[str, ...]
+SynonymGroup = tuple[str, ...]
 """The stems of one line, in its order."""
 
 
-def families(term: str) -> tuple[Family, ...]:
+def find_synonym_groups(term: str) -> tuple[SynonymGroup, ...]:
     """The families of a stem. Any of theirs may stand for it."""
-    return _by_stem().get(term, ())
+    return _groups_by_stem().get(term, ())
 
 
 @cache
-def _by_stem() -> dict[str, tuple[Family, ...]]:
-    found: dict[str, tuple[Family, ...]] = {}
-    for line in _FAMILIES.strip().splitlines():
+def _groups_by_stem() -> dict[str, tuple[SynonymGroup, ...]]:
+    found: dict[str, tuple[SynonymGroup, ...]] = {}
+    for line in _SYNONYM_LINES.strip().splitlines():
         family = tuple(dict.fromkeys(stem(word) for word in line.split()))
         for term in family:
             found[term] = (*found.get(term, ()), family)

@@ -9,51 +9,51 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from toolyard.agents.chat.approval_grants import Approver
-from toolyard.agents.chat.chat_settings import ChatRules
-from toolyard.agents.chat.chats import Chats
-from toolyard.agents.definitions.agents_md import agents_path, read_agents
+from toolyard.agents.chat.chat_settings import ChatLimits
+from toolyard.agents.chat.chats import ChatService
+from toolyard.agents.definitions.agents_md import find_agents_file, read_agents
 from toolyard.agents.models.available_models import Models
-from toolyard.cli.chat.chat_backend import LocalYard
+from toolyard.cli.chat.chat_backend import LocalChatBackend
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Options
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import Parts, asked_in_chats, build
-from toolyard.net import Guard, Net
+from toolyard.core.composition import Parts, build_core, make_chat_callbacks
+from toolyard.net import AddressGuard, OutboundHttp
 from toolyard.policy import select_bundles
 from toolyard.registry import Registry
-from toolyard.registry.credentials import Credentials
+from toolyard.registry.credentials import AuthProviderFactory
 from toolyard.store import Database
-from toolyard.store.lazy_database import FILE_NAME
+from toolyard.store.lazy_database import DATABASE_FILE_NAME
 from toolyard.types.agent import Agent
 from toolyard.types.audit import AuditEntry
 from toolyard.types.call import CallRecord
-from toolyard.types.principal import LOCAL
-from toolyard.web.instance_sync import Holdings
+from toolyard.types.principal import LOCAL_PRINCIPAL
+from toolyard.web.instance_sync import InstanceSync
 
-__all__ = ["OWNER", "Room", "no_model", "open_room", "open_store"]
+__all__ = ["LOCAL_OWNER_ID", "ChatApp", "no_model_error", "open_chat_app", "open_existing_database"]
 
-OWNER = LOCAL.id
+LOCAL_OWNER_ID = LOCAL_PRINCIPAL.id
 """Chats of the terminal belong to whoever sits at this machine, as those of the web app in the mode none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ChatApp:
     """The chats, and what can be picked for one."""
 
-    chats: Chats
+    chats: ChatService
     agents: Mapping[str, Agent]
     models: Models
 
 
 @asynccontextmanager
-async def open_store(options: Options) -> AsyncGenerator[Database | None]:
+async def open_existing_database(options: Options) -> AsyncGenerator[Database | None]:
     """The database alone, for looking at what is in it; None where there is none. Raises StoreError."""
-    settings = load_settings(options.folder)
-    if settings.database_url is None and not (options.folder / FILE_NAME).exists():
+    settings = load_settings(options.resolved_data_dir)
+    if settings.database_url is None and not (options.resolved_data_dir / DATABASE_FILE_NAME).exists():
         yield None
         return
-    database = await _database(options, settings)
+    database = await _open_database(options, settings)
     try:
         yield database
     finally:
@@ -61,56 +61,58 @@ async def open_store(options: Options) -> AsyncGenerator[Database | None]:
 
 
 @asynccontextmanager
-async def open_room(
+async def open_chat_app(
     options: Options, bundles: tuple[str, ...] = (), *, model: str | None = None
-) -> AsyncGenerator[Room]:
+) -> AsyncGenerator[ChatApp]:
     """All of it. Turns that run when it is left end as interrupted, every connection is closed and every
     child has ended. ``model`` is one that somebody names, which need not be among those of the settings.
 
     Raises ConfigError, AgentsError, StoreError, and Usage where there is no model.
     """
-    settings = load_settings(options.folder)
-    models = Models.of(settings)
-    configuration = load_config(options.config, data_dir=options.folder)
+    settings = load_settings(options.resolved_data_dir)
+    models = Models.from_settings(settings)
+    configuration = load_config(options.config, data_dir=options.resolved_data_dir)
     select_bundles(bundles, configuration.bundles)
-    path = agents_path(settings.agents_path, options.folder)
+    path = find_agents_file(settings.agents_path, options.resolved_data_dir)
     agents = {} if path is None else {each.id: each for each in read_agents(path).agents}
     if not any((model, models.default, *(each.model for each in agents.values()))):
-        raise no_model(options)
+        raise no_model_error(options)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(models.close)
-        database = await _database(options, settings)
+        database = await _open_database(options, settings)
         stack.push_async_callback(database.close)
-        net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
+        net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
         stack.push_async_callback(net.close)
         registry = Registry(database.registry, settings)
-        told = _Changes()
-        parts = told.parts = build(
+        told = _ListChangeHandler()
+        parts = told.parts = build_core(
             configuration,
             settings,
-            data_dir=options.folder,
-            auth_for=Credentials(registry, database.auth, net).auth_for,
+            data_dir=options.resolved_data_dir,
+            auth_provider_for=AuthProviderFactory(registry, database.auth, net).auth_provider_for,
             net=net,
             approve=Approver(database.approvals),
-            record=lambda record: database.audit.note(_noted(record)),
-            callbacks_for=asked_in_chats(lambda: chats.questions, sampling=True),
+            record=lambda record: database.audit.record(_build_audit_entry(record)),
+            callbacks_for=make_chat_callbacks(lambda: chats.questions, sampling=True),
             on_list_changed=told,
-            native=True,
+            with_native_tools=True,
         )
         stack.push_async_callback(parts.close)
         stack.push_async_callback(told.close)
-        yard = LocalYard(parts, Holdings(registry, parts), agents, configuration.bundles, bundles)
-        chats = Chats(database.chats, database.approvals, models, yard, ChatRules.of(settings))
+        yard = LocalChatBackend(parts, InstanceSync(registry, parts), agents, configuration.bundles, bundles)
+        chats = ChatService(
+            database.chats, database.approvals, models, yard, ChatLimits.from_settings(settings)
+        )
         stack.push_async_callback(chats.close)
         await chats.open()
-        yield Room(chats, agents, models)
+        yield ChatApp(chats, agents, models)
 
 
-async def _database(options: Options, settings: Settings) -> Database:
-    return await Database.of(settings, options.folder)
+async def _open_database(options: Options, settings: Settings) -> Database:
+    return await Database.open_from_settings(settings, options.resolved_data_dir)
 
 
-class _Changes:
+class _ListChangeHandler:
     """Servers that say that they have other tools now."""
 
     parts: Parts
@@ -119,7 +121,7 @@ class _Changes:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, server_id: str) -> None:
-        task = asyncio.get_running_loop().create_task(self.parts.list_changed(server_id))
+        task = asyncio.get_running_loop().create_task(self.parts.handle_list_changed(server_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -129,21 +131,21 @@ class _Changes:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _noted(record: CallRecord) -> AuditEntry:
+def _build_audit_entry(record: CallRecord) -> AuditEntry:
     return AuditEntry(
         at=time.time(),
         action="tool.call",
         actor=record.principal,
-        actor_name=LOCAL.name,
+        actor_name=LOCAL_PRINCIPAL.name,
         target=record.tool,
         outcome=record.outcome,
         details={"name": record.name, "agent": record.agent, "seconds": round(record.seconds, 3)},
     )
 
 
-def no_model(options: Options) -> Usage:
+def no_model_error(options: Options) -> Usage:
     """What to do where there is none."""
-    file = options.folder / "toolyard.toml"
+    file = options.resolved_data_dir / "toolyard.toml"
     return Usage(
         "no model is configured",
         hint=f'write model = "openai:gpt-5-mini" into {file} and set OPENAI_API_KEY; any OpenAI-compatible '

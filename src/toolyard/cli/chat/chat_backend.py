@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from toolyard.agents.chat.errors import ChatRefused
-from toolyard.agents.chat.tool_set import Toolbox
+from toolyard.agents.chat.tool_set import ToolSet
 from toolyard.agents.definitions.agents_md import agent_id
 from toolyard.core.composition import Parts
 from toolyard.errors import ConfigError
@@ -15,57 +15,62 @@ from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.chat import Chat
 from toolyard.types.decision import Surface
-from toolyard.types.principal import LOCAL
+from toolyard.types.principal import LOCAL_PRINCIPAL
 from toolyard.types.server import Bundle
-from toolyard.web.instance_sync import Holdings
+from toolyard.web.instance_sync import InstanceSync
 
-__all__ = ["LocalYard"]
+__all__ = ["LocalChatBackend"]
 
 
 @dataclass(slots=True)
-class LocalYard:
+class LocalChatBackend:
     """A ChatYard for one person. ``selected`` are bundles that count in every chat of this process."""
 
     parts: Parts
-    holdings: Holdings
+    instance_sync: InstanceSync
     agents: Mapping[str, Agent]
     bundles: Mapping[str, Bundle]
-    selected: tuple[str, ...] = ()
+    selected_bundles: tuple[str, ...] = ()
     _callers: dict[tuple[object, ...], Caller] = field(default_factory=dict[tuple[object, ...], Caller])
     """The core keeps what it prepared for a caller under the object itself."""
 
-    async def toolbox(self, chat: Chat) -> Toolbox:
+    async def load_tool_set(self, chat: Chat) -> ToolSet:
         """See ChatYard."""
-        caller = self._caller(chat)
-        await self.holdings.of(LOCAL)
+        caller = self._get_caller(chat)
+        await self.instance_sync.sync(LOCAL_PRINCIPAL)
         parts = self.parts
-        return Toolbox(parts.manager, parts.rosters, parts.calls, parts.meta, caller)
+        return ToolSet(parts.manager, parts.tool_directory, parts.call_path, parts.meta_tools, caller)
 
-    async def leave(self, chat_id: str) -> None:
+    async def release_chat(self, chat_id: str) -> None:
         """See ChatYard."""
-        await self.parts.manager.end_lanes(chat_id)
+        await self.parts.manager.close_dedicated_connections(chat_id)
 
-    def _caller(self, chat: Chat) -> Caller:
-        if chat.owner != LOCAL.id:
+    def _get_caller(self, chat: Chat) -> Caller:
+        if chat.owner != LOCAL_PRINCIPAL.id:
             raise ChatRefused("this chat belongs to somebody else")
-        agent = None if chat.agent is None else self._agent(chat.agent)
+        agent = None if chat.agent is None else self._find_agent(chat.agent)
         key = (chat.id, chat.agent, chat.choice)
         if key not in self._callers:
             choice = None if chat.choice is None else frozenset(chat.choice)
             self._callers[key] = Caller(
-                LOCAL, Surface.MODEL_DIRECT, agent, self._selected(agent), choice, chat=chat.id
+                LOCAL_PRINCIPAL,
+                Surface.MODEL_DIRECT,
+                agent,
+                self._select_bundles(agent),
+                choice,
+                chat=chat.id,
             )
         return self._callers[key]
 
-    def _agent(self, name: str) -> Agent:
+    def _find_agent(self, name: str) -> Agent:
         agent = self.agents.get(name) or self.agents.get(agent_id(name))
         if agent is None:
             there = ", ".join(self.agents) or "none"
             raise ChatRefused(f"there is no agent '{name}' here", hint=f"there are: {there}")
         return agent
 
-    def _selected(self, agent: Agent | None) -> tuple[Bundle, ...]:
-        wanted = (*(() if agent is None else agent.bundles), *self.selected)
+    def _select_bundles(self, agent: Agent | None) -> tuple[Bundle, ...]:
+        wanted = (*(() if agent is None else agent.bundles), *self.selected_bundles)
         try:
             return select_bundles(wanted, self.bundles)
         except ConfigError as error:

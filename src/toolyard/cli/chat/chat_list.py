@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from toolyard.cli.chat.chat_app import OWNER, open_store
+from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID, open_existing_database
 from toolyard.cli.input.options import Options
-from toolyard.cli.output.messages import note
-from toolyard.cli.output.safe_text import ago, one_line, print_json
+from toolyard.cli.output.messages import show_note
+from toolyard.cli.output.safe_text import format_age, one_line, print_json
 from toolyard.cli.output.tables import Column, show_table
 from toolyard.types.chat import Chat
 
 __all__ = ["list_chats"]
 
-_MOST = 100
+_MAX_LISTED_CHATS = 100
 _COLUMNS = (
     Column("chat", style="cyan", whole=True),
     Column("title", wraps=True),
@@ -27,18 +27,20 @@ _COLUMNS = (
 
 async def list_chats(options: Options) -> int:
     """Show them, the one that changed last first. Nothing is connected."""
-    async with open_store(options) as database:
-        chats = () if database is None else await database.chats.chats(OWNER, limit=_MOST)
+    async with open_existing_database(options) as database:
+        chats = (
+            () if database is None else await database.chats.chats(LOCAL_OWNER_ID, limit=_MAX_LISTED_CHATS)
+        )
     if options.json:
-        from toolyard.web.api.chat_models import chat_shown  # as the API shows them
+        from toolyard.web.api.chat_models import build_chat_model  # as the API shows them
 
-        print_json([chat_shown(chat).model_dump(mode="json") for chat in chats])
+        print_json([build_chat_model(chat).model_dump(mode="json") for chat in chats])
         return 0
-    _show(chats)
+    _show_chats(chats)
     return 0
 
 
-def _show(chats: Sequence[Chat]) -> None:
+def _show_chats(chats: Sequence[Chat]) -> None:
     now = time.time()
     rows = [
         (
@@ -47,11 +49,11 @@ def _show(chats: Sequence[Chat]) -> None:
             chat.agent or "",
             chat.model or "",
             chat.state.value,
-            ago(max(0.0, now - chat.updated_at)),
+            format_age(max(0.0, now - chat.updated_at)),
         )
         for chat in chats
     ]
     if rows:
         show_table(_COLUMNS, rows)
     else:
-        note("there are no chats yet", "`toolyard chat` begins one")
+        show_note("there are no chats yet", "`toolyard chat` begins one")

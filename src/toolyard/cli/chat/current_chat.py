@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from toolyard.agents.chat.chats import UNCHANGED, Unchanged
 from toolyard.agents.definitions.agents_md import agent_id
-from toolyard.cli.chat.chat_app import OWNER, Room
+from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID, ChatApp
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.output.safe_text import one_line
 from toolyard.types.chat import Chat
 
-__all__ = ["Seat"]
+__all__ = ["CurrentChat"]
 
 
-class Seat:
+class CurrentChat:
     """Where somebody sits: in a chat, or before a new one with the agent and the model that they want."""
 
     def __init__(
-        self, room: Room, chat: Chat | None = None, *, agent: str | None = None, model: str | None = None
+        self,
+        chat_app: ChatApp,
+        chat: Chat | None = None,
+        *,
+        agent: str | None = None,
+        model: str | None = None,
     ) -> None:
         """Raises NoSuchModel, or Usage for an agent that there is not."""
-        self._room = room
+        self._chat_app = chat_app
         self.chat = chat
-        self._agent = None if agent is None else self._known(agent)
+        self._agent = None if agent is None else self._resolve_agent_id(agent)
         self._model = model
         if model is not None:
-            room.models.pick(model)
+            chat_app.models.pick(model)
 
     @property
     def agent(self) -> str | None:
@@ -35,18 +40,20 @@ class Seat:
     def model(self) -> str | None:
         """The model that is asked; None where it cannot be told."""
         own = self._model if self.chat is None else self.chat.model
-        agent = None if self.agent is None else self._room.agents.get(self.agent)
-        return own or (None if agent is None else agent.model) or self._room.models.default
+        agent = None if self.agent is None else self._chat_app.agents.get(self.agent)
+        return own or (None if agent is None else agent.model) or self._chat_app.models.default
 
-    async def taken(self) -> Chat:
+    async def get_or_create(self) -> Chat:
         """The chat, begun where it was not."""
         if self.chat is None:
-            self.chat = await self._room.chats.create(OWNER, agent=self._agent, model=self._model)
+            self.chat = await self._chat_app.chats.create(
+                LOCAL_OWNER_ID, agent=self._agent, model=self._model
+            )
         return self.chat
 
-    async def refreshed(self) -> Chat:
+    async def refresh(self) -> Chat:
         """The chat as it is now."""
-        self.chat = await self._room.chats.get(OWNER, (await self.taken()).id)
+        self.chat = await self._chat_app.chats.get(LOCAL_OWNER_ID, (await self.get_or_create()).id)
         return self.chat
 
     async def choose(
@@ -54,16 +61,18 @@ class Seat:
     ) -> None:
         """Another agent or model from the next message on. Raises as the making of it does."""
         if not isinstance(agent, Unchanged) and agent is not None:
-            agent = self._known(agent)
+            agent = self._resolve_agent_id(agent)
         if not isinstance(model, Unchanged) and model is not None:
-            self._room.models.pick(model)
+            self._chat_app.models.pick(model)
         if self.chat is not None:
-            self.chat = await self._room.chats.change(OWNER, self.chat.id, agent=agent, model=model)
+            self.chat = await self._chat_app.chats.change(
+                LOCAL_OWNER_ID, self.chat.id, agent=agent, model=model
+            )
             return
         self._agent = self._agent if isinstance(agent, Unchanged) else agent
         self._model = self._model if isinstance(model, Unchanged) else model
 
-    def stand_up(self) -> None:
+    def start_new(self) -> None:
         """Before a new chat, with the same agent and model."""
         if self.chat is not None:
             self._agent, self._model, self.chat = self.chat.agent, self.chat.model, None
@@ -76,15 +85,15 @@ class Seat:
 
     def agents(self) -> list[tuple[str, str]]:
         """Those to pick from, with what is said of each."""
-        return [(each.id, each.description) for each in self._room.agents.values()]
+        return [(each.id, each.description) for each in self._chat_app.agents.values()]
 
     def models(self) -> list[tuple[str, str]]:
         """Those to pick from, with what is known of each."""
-        return [(each.id, each.base_url or each.provider) for each in self._room.models.choices]
+        return [(each.id, each.base_url or each.provider) for each in self._chat_app.models.choices]
 
-    def _known(self, agent: str) -> str:
-        found = next((each for each in (agent, agent_id(agent)) if each in self._room.agents), None)
+    def _resolve_agent_id(self, agent: str) -> str:
+        found = next((each for each in (agent, agent_id(agent)) if each in self._chat_app.agents), None)
         if found is None:
-            there = ", ".join(self._room.agents) or "none"
+            there = ", ".join(self._chat_app.agents) or "none"
             raise Usage(f"there is no agent '{agent}'", hint=f"there are: {there}")
         return found

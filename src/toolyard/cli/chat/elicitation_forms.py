@@ -11,19 +11,19 @@ from urllib.parse import urlsplit
 
 from toolyard.cli.output.safe_text import one_line
 
-__all__ = ["Choice", "Field", "Unfit", "fields_of", "read_field"]
+__all__ = ["ElicitationChoice", "ElicitationField", "InvalidFieldInput", "parse_field_input", "parse_fields"]
 
-_MOST_FIELDS = 100
-_MOST_CHOICES = 200
-_YES = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+_MAX_FIELDS = 100
+_MAX_CHOICES = 200
+_BOOLEAN_WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
 
-class Unfit(ValueError):
+class InvalidFieldInput(ValueError):
     """What was typed does not fit the field. Its words say why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ElicitationChoice:
     """One of several values, and what people call it."""
 
     value: Any
@@ -31,7 +31,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ElicitationField:
     """One question. ``kind`` is text, integer, number, flag, choice, choices or json."""
 
     name: str
@@ -40,7 +40,7 @@ class Field:
     required: bool
     help: str
     schema: Mapping[str, Any]
-    choices: Sequence[Choice] = ()
+    choices: Sequence[ElicitationChoice] = ()
 
     @property
     def default(self) -> Any:
@@ -48,7 +48,7 @@ class Field:
         return self.schema.get("default")
 
     @property
-    def default_words(self) -> str:
+    def default_text(self) -> str:
         """The same as people would type it."""
         value = self.default
         if isinstance(value, bool):
@@ -58,181 +58,189 @@ class Field:
         return ", ".join(labels.get(str(one), str(one)) for one in chosen)
 
 
-def fields_of(schema: object) -> list[Field]:
+def parse_fields(schema: object) -> list[ElicitationField]:
     """The fields of a form's schema, in its order. Whatever a server put there is borne."""
-    root = _mapping(schema)
+    root = _mapping_or_empty(schema)
     required: Any = root.get("required")
-    names: set[str] = {name for name in _list(required) if isinstance(name, str)}
-    properties = list(_mapping(root.get("properties")).items())[:_MOST_FIELDS]
-    return [_field(name, _mapping(one), name in names) for name, one in properties]
+    names: set[str] = {name for name in _list_or_empty(required) if isinstance(name, str)}
+    properties = list(_mapping_or_empty(root.get("properties")).items())[:_MAX_FIELDS]
+    return [_build_field(name, _mapping_or_empty(one), name in names) for name, one in properties]
 
 
-def read_field(field: Field, text: str) -> Any:
+def parse_field_input(field: ElicitationField, text: str) -> Any:
     """The value that a typed text means; None: nothing is given, and need not be. Raises Unfit."""
     text = text.strip()
     if not text:
         if field.default is not None:
             return field.default
         if field.required:
-            raise Unfit("this one is needed")
+            raise InvalidFieldInput("this one is needed")
         return None
-    return _READERS[field.kind](field, text)
+    return _INPUT_PARSERS[field.kind](field, text)
 
 
-def _field(name: str, schema: Mapping[str, Any], required: bool) -> Field:
+def _build_field(name: str, schema: Mapping[str, Any], required: bool) -> ElicitationField:
     label = one_line(str(schema.get("title") or name), 80)
     help_text = one_line(str(schema.get("description") or ""), 300)
-    many = _choices(_mapping(schema.get("items"))) if schema.get("type") == "array" else ()
-    choices = many or _choices(schema)
-    kind = "choices" if many else "choice" if choices else _kind(schema.get("type"))
-    return Field(name, label, kind, required, help_text, schema, choices)
+    many = (
+        _list_schema_choices(_mapping_or_empty(schema.get("items"))) if schema.get("type") == "array" else ()
+    )
+    choices = many or _list_schema_choices(schema)
+    kind = "choices" if many else "choice" if choices else _choose_field_kind(schema.get("type"))
+    return ElicitationField(name, label, kind, required, help_text, schema, choices)
 
 
-def _kind(type_: object) -> str:
+def _choose_field_kind(json_type: object) -> str:
     kinds = {"string": "text", "integer": "integer", "number": "number", "boolean": "flag"}
-    return kinds.get(type_, "json") if isinstance(type_, str) else "json"
+    return kinds.get(json_type, "json") if isinstance(json_type, str) else "json"
 
 
-def _choices(schema: Mapping[str, Any]) -> tuple[Choice, ...]:
+def _list_schema_choices(schema: Mapping[str, Any]) -> tuple[ElicitationChoice, ...]:
     for key in ("oneOf", "anyOf"):
-        titled = [_mapping(one) for one in _list(schema.get(key))]
+        titled = [_mapping_or_empty(one) for one in _list_or_empty(schema.get(key))]
         if titled and all("const" in one for one in titled):
             return tuple(
-                Choice(one["const"], one_line(str(one.get("title") or one["const"]), 80))
-                for one in titled[:_MOST_CHOICES]
+                ElicitationChoice(one["const"], one_line(str(one.get("title") or one["const"]), 80))
+                for one in titled[:_MAX_CHOICES]
             )
-    values, names = _list(schema.get("enum"))[:_MOST_CHOICES], _list(schema.get("enumNames"))
+    values, names = _list_or_empty(schema.get("enum"))[:_MAX_CHOICES], _list_or_empty(schema.get("enumNames"))
     labels = names if len(names) == len(values) else values
     return tuple(
-        Choice(value, one_line(str(label), 80)) for value, label in zip(values, labels, strict=False)
+        ElicitationChoice(value, one_line(str(label), 80))
+        for value, label in zip(values, labels, strict=False)
     )
 
 
 # Reading what was typed.
 
 
-def _text(field: Field, text: str) -> str:
+def _parse_text(field: ElicitationField, text: str) -> str:
     least, most = field.schema.get("minLength"), field.schema.get("maxLength")
     if isinstance(least, int) and len(text) < least:
-        raise Unfit(f"at least {least} characters")
+        raise InvalidFieldInput(f"at least {least} characters")
     if isinstance(most, int) and len(text) > most:
-        raise Unfit(f"at most {most} characters")
-    check = _FORMATS.get(str(field.schema.get("format")))
+        raise InvalidFieldInput(f"at most {most} characters")
+    check = _FORMAT_CHECKS.get(str(field.schema.get("format")))
     if check is not None:
         check(text)
     return text
 
 
-def _integer(field: Field, text: str) -> int:
+def _parse_integer(field: ElicitationField, text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise Unfit("a whole number") from None
-    _within(field, number)
+        raise InvalidFieldInput("a whole number") from None
+    _check_range(field, number)
     return number
 
 
-def _number(field: Field, text: str) -> float | int:
+def _parse_number(field: ElicitationField, text: str) -> float | int:
     try:
         number = float(text)
     except ValueError:
-        raise Unfit("a number") from None
+        raise InvalidFieldInput("a number") from None
     if number != number or number in (float("inf"), float("-inf")):
-        raise Unfit("a number")
-    _within(field, number)
+        raise InvalidFieldInput("a number")
+    _check_range(field, number)
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
-def _within(field: Field, number: float) -> None:
+def _check_range(field: ElicitationField, number: float) -> None:
     least, most = field.schema.get("minimum"), field.schema.get("maximum")
     if isinstance(least, int | float) and number < least:
-        raise Unfit(f"at least {least:g}")
+        raise InvalidFieldInput(f"at least {least:g}")
     if isinstance(most, int | float) and number > most:
-        raise Unfit(f"at most {most:g}")
+        raise InvalidFieldInput(f"at most {most:g}")
 
 
-def _flag(field: Field, text: str) -> bool:
-    if text.casefold() not in _YES:
-        raise Unfit("y or n")
-    return _YES[text.casefold()]
+def _parse_flag(field: ElicitationField, text: str) -> bool:
+    if text.casefold() not in _BOOLEAN_WORDS:
+        raise InvalidFieldInput("y or n")
+    return _BOOLEAN_WORDS[text.casefold()]
 
 
-def _choice(field: Field, text: str) -> Any:
+def _parse_choice(field: ElicitationField, text: str) -> Any:
     """By its number in the list, by its value, or by its name."""
     if text.isdecimal() and 0 < int(text) <= len(field.choices):
         return field.choices[int(text) - 1].value
     for choice in field.choices:
         if text in (choice.value, str(choice.value)) or text.casefold() == choice.label.casefold():
             return choice.value
-    raise Unfit("one of the list")
+    raise InvalidFieldInput("one of the list")
 
 
-def _several(field: Field, text: str) -> list[Any]:
+def _parse_multiple_choices(field: ElicitationField, text: str) -> list[Any]:
     chosen: list[Any] = []
     for word in text.split(","):
-        value = _choice(field, word.strip())
+        value = _parse_choice(field, word.strip())
         if value not in chosen:
             chosen.append(value)
     least, most = field.schema.get("minItems"), field.schema.get("maxItems")
     if isinstance(least, int) and len(chosen) < least:
-        raise Unfit(f"at least {least} of them")
+        raise InvalidFieldInput(f"at least {least} of them")
     if isinstance(most, int) and len(chosen) > most:
-        raise Unfit(f"at most {most} of them")
+        raise InvalidFieldInput(f"at most {most} of them")
     return chosen
 
 
-def _json(field: Field, text: str) -> Any:
+def _parse_json(field: ElicitationField, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise Unfit("JSON") from None
+        raise InvalidFieldInput("JSON") from None
 
 
-def _email(text: str) -> None:
+def _check_email(text: str) -> None:
     name, at, host = text.rpartition("@")
     if not at or not name or not host or any(char.isspace() for char in text):
-        raise Unfit("an email address")
+        raise InvalidFieldInput("an email address")
 
 
-def _uri(text: str) -> None:
+def _check_uri(text: str) -> None:
     try:
         good = bool(urlsplit(text).scheme)
     except ValueError:
         good = False
     if not good or any(char.isspace() for char in text):
-        raise Unfit("an address such as https://example.org")
+        raise InvalidFieldInput("an address such as https://example.org")
 
 
-def _date(text: str) -> None:
+def _check_date(text: str) -> None:
     try:
         date.fromisoformat(text)
     except ValueError:
-        raise Unfit("a date such as 2026-07-28") from None
+        raise InvalidFieldInput("a date such as 2026-07-28") from None
 
 
-def _moment(text: str) -> None:
+def _check_date_time(text: str) -> None:
     try:
         if datetime.fromisoformat(text).tzinfo is None:
             raise ValueError
     except ValueError:
-        raise Unfit("a date and time such as 2026-07-28T12:00:00Z") from None
+        raise InvalidFieldInput("a date and time such as 2026-07-28T12:00:00Z") from None
 
 
-_FORMATS = {"email": _email, "uri": _uri, "date": _date, "date-time": _moment}
-_READERS = {
-    "text": _text,
-    "integer": _integer,
-    "number": _number,
-    "flag": _flag,
-    "choice": _choice,
-    "choices": _several,
-    "json": _json,
+_FORMAT_CHECKS = {
+    "email": _check_email,
+    "uri": _check_uri,
+    "date": _check_date,
+    "date-time": _check_date_time,
+}
+_INPUT_PARSERS = {
+    "text": _parse_text,
+    "integer": _parse_integer,
+    "number": _parse_number,
+    "flag": _parse_flag,
+    "choice": _parse_choice,
+    "choices": _parse_multiple_choices,
+    "json": _parse_json,
 }
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _mapping_or_empty(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-def _list(value: object) -> list[Any]:
+def _list_or_empty(value: object) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []

@@ -9,7 +9,7 @@ from types import TracebackType
 
 __all__ = ["Interrupts"]
 
-_NO_SIGNALS = (NotImplementedError, RuntimeError, ValueError)
+_UNSUPPORTED_SIGNAL_ERRORS = (NotImplementedError, RuntimeError, ValueError)
 """Another system, or not the main thread."""
 
 
@@ -18,25 +18,25 @@ class Interrupts:
     ever."""
 
     def __init__(self) -> None:
-        self._pressed = asyncio.Event()
+        self._interrupt_event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def __enter__(self) -> Interrupts:
-        with contextlib.suppress(*_NO_SIGNALS):
-            self._loop.add_signal_handler(signal.SIGINT, self._pressed.set)
+        with contextlib.suppress(*_UNSUPPORTED_SIGNAL_ERRORS):
+            self._loop.add_signal_handler(signal.SIGINT, self._interrupt_event.set)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(*_NO_SIGNALS):
+        with contextlib.suppress(*_UNSUPPORTED_SIGNAL_ERRORS):
             self._loop.remove_signal_handler(signal.SIGINT)
 
-    async def pressed(self) -> None:
+    async def wait(self) -> None:
         """Wait until it is pressed; each press counts once."""
-        await self._pressed.wait()
-        self._pressed.clear()
+        await self._interrupt_event.wait()
+        self._interrupt_event.clear()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """What was pressed so far was meant for something that is over."""
-        self._pressed.clear()
+        self._interrupt_event.clear()

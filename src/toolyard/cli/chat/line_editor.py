@@ -9,43 +9,43 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from toolyard.cli.input.prompts import line_while_running
+from toolyard.cli.input.prompts import read_line_async
 from toolyard.cli.output.terminal import is_terminal
 
-__all__ = ["Prompt"]
+__all__ = ["LineEditor"]
 
-_SIGN = "> "
-_END_OF_PASTE = "\x1b[?2004l"
+_PROMPT_TEXT = "> "
+_DISABLE_BRACKETED_PASTE = "\x1b[?2004l"
 
 
-class Prompt:
+class LineEditor:
     """The line that the person types on. Whoever stops waiting for it in the middle must leave: the terminal
     is put back as it was at the end."""
 
     def __init__(self) -> None:
-        self._readline = _readline() if is_terminal(sys.stdin) and is_terminal(sys.stdout) else None
-        self._before: list[Any] | None = None
+        self._readline = _import_readline() if is_terminal(sys.stdin) and is_terminal(sys.stdout) else None
+        self._saved_terminal_attributes: list[Any] | None = None
 
-    def __enter__(self) -> Prompt:
+    def __enter__(self) -> LineEditor:
         if self._readline is not None:
             import termios  # there where readline is
 
             with contextlib.suppress(termios.error):
-                self._before = termios.tcgetattr(sys.stdin.fileno())
+                self._saved_terminal_attributes = termios.tcgetattr(sys.stdin.fileno())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._before is not None:
+        if self._saved_terminal_attributes is not None:
             import termios
 
-            sys.stdout.write(_END_OF_PASTE)
+            sys.stdout.write(_DISABLE_BRACKETED_PASTE)
             sys.stdout.flush()
             with contextlib.suppress(termios.error):
-                termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self._before)
+                termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self._saved_terminal_attributes)
 
-    def remember(self, text: str) -> None:
+    def add_history(self, text: str) -> None:
         """Something that was said before, for the arrow keys."""
         if self._readline is not None and text.isprintable():
             self._readline.add_history(text)
@@ -55,45 +55,45 @@ class Prompt:
         backslash goes on in the next one."""
         lines: list[str] = []
         while True:
-            line = await self._line("  " if lines else _SIGN)
+            line = await self._read_line("  " if lines else _PROMPT_TEXT)
             if line is None:
                 return None
             if not line.endswith("\\"):
                 return "\n".join([*lines, line]).rstrip()
             lines.append(line[:-1])
 
-    async def _line(self, sign: str) -> str | None:
+    async def _read_line(self, prompt: str) -> str | None:
         if self._readline is not None:
-            return await _from_thread(sign)
-        sys.stderr.write(sign)
+            return await _read_line_in_thread(prompt)
+        sys.stderr.write(prompt)
         sys.stderr.flush()
-        line = await line_while_running()
+        line = await read_line_async()
         return line.rstrip("\n") if line else None
 
 
-async def _from_thread(sign: str) -> str | None:
+async def _read_line_in_thread(prompt: str) -> str | None:
     """Python's line editor waits for keys in a thread, since nothing else may wait for it. The thread ends
     with the line, or with the program."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str | None] = loop.create_future()
 
-    def give(line: str | None) -> None:
+    def deliver_line(line: str | None) -> None:
         if not answer.done():
             answer.set_result(line)
 
-    def read() -> None:
+    def read_line() -> None:
         try:
-            line: str | None = input(sign)
+            line: str | None = input(prompt)
         except (EOFError, OSError, UnicodeDecodeError):
             line = None
         with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
-            loop.call_soon_threadsafe(give, line)
+            loop.call_soon_threadsafe(deliver_line, line)
 
-    threading.Thread(target=read, name="prompt", daemon=True).start()
+    threading.Thread(target=read_line, name="prompt", daemon=True).start()
     return await answer
 
 
-def _readline() -> Any:
+def _import_readline() -> Any:
     try:
         import readline  # some systems have none
     except ImportError:

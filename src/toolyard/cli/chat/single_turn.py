@@ -5,58 +5,60 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from toolyard.cli.chat.chat_app import OWNER, Room
-from toolyard.cli.chat.current_chat import Seat
+from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID, ChatApp
+from toolyard.cli.chat.current_chat import CurrentChat
 from toolyard.cli.chat.interrupts import Interrupts
 from toolyard.cli.chat.screen import Screen
-from toolyard.cli.chat.turn_view import Ended, Left, Turn
-from toolyard.types.chat import Ending, Event
+from toolyard.cli.chat.turn_follower import TurnFollower, TurnResult, UserLeft
+from toolyard.types.chat import ChatEvent, TurnOutcome
 
-__all__ = ["CODES", "Lines", "one_turn"]
+__all__ = ["EXIT_CODES", "JsonLinesDisplay", "run_single_turn"]
 
-CODES = {
-    Ending.DONE: 0,
-    Ending.FAILED: 3,
-    Ending.INTERRUPTED: 3,
-    Ending.LIMIT: 6,
-    Ending.STOPPED: 130,
+EXIT_CODES = {
+    TurnOutcome.DONE: 0,
+    TurnOutcome.FAILED: 3,
+    TurnOutcome.INTERRUPTED: 3,
+    TurnOutcome.LIMIT: 6,
+    TurnOutcome.STOPPED: 130,
 }
 """Exit codes by how a turn ended; where something was refused because nobody could be asked, 4."""
-_REFUSED = 4
-_INTERRUPTED = 130
+_REFUSED_EXIT_CODE = 4
+_INTERRUPTED_EXIT_CODE = 130
 
 
 @dataclass(slots=True)
-class Lines:
+class JsonLinesDisplay:
     """Events as lines of JSON, exactly as the API gives them."""
 
-    def show(self, event: Event) -> None:
+    def show(self, event: ChatEvent) -> None:
         """Print one."""
-        from toolyard.web.api.chat_models import event_shown  # one shape for all who read events
+        from toolyard.web.api.chat_models import build_event_model  # one shape for all who read events
 
-        sys.stdout.write(event_shown(event).model_dump_json() + "\n")
+        sys.stdout.write(build_event_model(event).model_dump_json() + "\n")
         sys.stdout.flush()
 
     def end_line(self) -> None:
         """Every line is whole."""
 
 
-async def one_turn(room: Room, seat: Seat, text: str, *, asks: bool, json: bool) -> int:
+async def run_single_turn(
+    chat_app: ChatApp, current_chat: CurrentChat, text: str, *, can_ask: bool, json: bool
+) -> int:
     """Say something, follow the turn to its end, and give the exit code. Raises ToolyardError."""
-    chat = await seat.taken()
+    chat = await current_chat.get_or_create()
     with Interrupts() as interrupts:
-        begun = await room.chats.send(OWNER, chat.id, text)
-        screen = Lines() if json else Screen()
+        begun = await chat_app.chats.send(LOCAL_OWNER_ID, chat.id, text)
+        screen = JsonLinesDisplay() if json else Screen()
         if json:
-            for event in await room.chats.events(OWNER, chat.id, after=begun - 1, limit=1):
+            for event in await chat_app.chats.list_events(LOCAL_OWNER_ID, chat.id, after=begun - 1, limit=1):
                 screen.show(event)
-        turn = Turn(room.chats, await seat.refreshed(), screen, interrupts, asks=asks)
+        turn = TurnFollower(chat_app.chats, await current_chat.refresh(), screen, interrupts, can_ask=can_ask)
         try:
-            return _code(await turn.follow(begun))
-        except Left as left:
-            return _INTERRUPTED if left.by_interrupt else _REFUSED
+            return _choose_exit_code(await turn.follow(begun))
+        except UserLeft as left:
+            return _INTERRUPTED_EXIT_CODE if left.by_interrupt else _REFUSED_EXIT_CODE
 
 
-def _code(ended: Ended) -> int:
-    code = CODES[ended.why]
-    return _REFUSED if ended.refused and code == 0 else code
+def _choose_exit_code(turn_result: TurnResult) -> int:
+    code = EXIT_CODES[turn_result.why]
+    return _REFUSED_EXIT_CODE if turn_result.has_refusals and code == 0 else code

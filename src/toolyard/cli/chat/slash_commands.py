@@ -6,19 +6,19 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from toolyard.agents.chat.chats import Chats
-from toolyard.agents.chat.markdown_export import markdown
+from toolyard.agents.chat.chats import ChatService
+from toolyard.agents.chat.markdown_export import export_markdown
 from toolyard.agents.chat.tool_picker import ToolView
-from toolyard.cli.chat.chat_app import OWNER
-from toolyard.cli.chat.current_chat import Seat
+from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID
+from toolyard.cli.chat.current_chat import CurrentChat
 from toolyard.cli.error_exit import Usage
-from toolyard.cli.output.messages import note
-from toolyard.cli.output.safe_text import count, one_line, plain
-from toolyard.cli.output.terminal import is_terminal, paint
+from toolyard.cli.output.messages import show_note
+from toolyard.cli.output.safe_text import format_count, make_printable, one_line
+from toolyard.cli.output.terminal import is_terminal, style_text
 
-__all__ = ["COMMANDS", "Commands"]
+__all__ = ["COMMAND_NAMES", "SlashCommands"]
 
-_WRITTEN = {
+_COMMAND_HELP = {
     "/help": "this list",
     "/agent [NAME]": "another agent; - for none; without a name: those that there are",
     "/model [NAME]": "another model; without a name: those that there are",
@@ -28,101 +28,108 @@ _WRITTEN = {
     "/export [FILE]": "this chat as Markdown, into a file or here",
     "/quit": "leave, as Ctrl-D does",
 }
-COMMANDS = frozenset(name.partition(" ")[0] for name in _WRITTEN)
+COMMAND_NAMES = frozenset(name.partition(" ")[0] for name in _COMMAND_HELP)
 """Their first words."""
 
-_NONE = "-"
+_NO_AGENT = "-"
 
 
-class Commands:
+class SlashCommands:
     """Does what was said. ``begun`` follows a turn that was begun."""
 
-    def __init__(self, chats: Chats, seat: Seat, begun: Callable[[int], Awaitable[None]]) -> None:
+    def __init__(
+        self, chats: ChatService, current_chat: CurrentChat, follow_turn: Callable[[int], Awaitable[None]]
+    ) -> None:
         self._chats = chats
-        self._seat = seat
-        self._begun = begun
+        self._current_chat = current_chat
+        self._follow_turn = follow_turn
 
-    async def run(self, name: str, rest: str) -> None:
+    async def run(self, name: str, argument: str) -> None:
         """One command, with what stands after it. Raises ToolyardError."""
         match name:
             case "/agent":
-                await self._agent(rest)
+                await self._change_agent(argument)
             case "/model":
-                await self._model(rest)
+                await self._change_model(argument)
             case "/tools":
-                await self._tools()
+                await self._print_tools()
             case "/new":
-                self._seat.stand_up()
-                _say(self._seat.describe())
+                self._current_chat.start_new()
+                _print_message(self._current_chat.describe())
             case "/retry":
-                chat = await self._seat.taken()
-                await self._begun(await self._chats.retry(OWNER, chat.id))
+                chat = await self._current_chat.get_or_create()
+                await self._follow_turn(await self._chats.retry(LOCAL_OWNER_ID, chat.id))
             case "/export":
-                await self._export(rest)
+                await self._export_chat(argument)
             case _:
-                _list(list(_WRITTEN.items()))
+                _print_rows(list(_COMMAND_HELP.items()))
 
-    async def _agent(self, name: str) -> None:
+    async def _change_agent(self, name: str) -> None:
         if not name:
-            _list([("-", "no agent: all tools"), *self._seat.agents()], self._seat.agent or _NONE)
+            _print_rows(
+                [("-", "no agent: all tools"), *self._current_chat.agents()],
+                self._current_chat.agent or _NO_AGENT,
+            )
             return
-        await self._seat.choose(agent=None if name == _NONE else name)
-        _say(self._seat.describe())
+        await self._current_chat.choose(agent=None if name == _NO_AGENT else name)
+        _print_message(self._current_chat.describe())
 
-    async def _model(self, name: str) -> None:
+    async def _change_model(self, name: str) -> None:
         if not name:
-            _list(self._seat.models(), self._seat.model or "")
+            _print_rows(self._current_chat.models(), self._current_chat.model or "")
             return
-        await self._seat.choose(model=name)
-        _say(self._seat.describe())
+        await self._current_chat.choose(model=name)
+        _print_message(self._current_chat.describe())
 
-    async def _tools(self) -> None:
-        tools = await self._chats.tools(OWNER, (await self._seat.taken()).id)
+    async def _print_tools(self) -> None:
+        tools = await self._chats.tools(LOCAL_OWNER_ID, (await self._current_chat.get_or_create()).id)
         shown = [tool for tool in tools if tool.shown]
-        _list([(_sign(tool), _about(tool)) for tool in shown])
+        _print_rows([(_format_tool_name(tool), _format_tool_summary(tool)) for tool in shown])
         hidden = [tool for tool in tools if not tool.shown]
         if hidden:
-            _say(f"{count(len(hidden), 'tool')} hidden:")
-            _list([(_sign(tool), one_line(tool.why, 100)) for tool in hidden])
+            _print_message(f"{format_count(len(hidden), 'tool')} hidden:")
+            _print_rows([(_format_tool_name(tool), one_line(tool.why, 100)) for tool in hidden])
         if not tools:
-            note("there are no tools", "`toolyard servers` shows whether the servers work")
+            show_note("there are no tools", "`toolyard servers` shows whether the servers work")
 
-    async def _export(self, file: str) -> None:
-        chat = await self._seat.taken()
-        text = "".join([part async for part in markdown(self._chats, chat)])
+    async def _export_chat(self, file: str) -> None:
+        chat = await self._current_chat.get_or_create()
+        text = "".join([part async for part in export_markdown(self._chats, chat)])
         if not file:
-            sys.stdout.write(plain(text) if is_terminal(sys.stdout) else text)
+            sys.stdout.write(make_printable(text) if is_terminal(sys.stdout) else text)
             sys.stdout.flush()
             return
-        _write(file, text)
+        _write_export(file, text)
 
 
-def _write(file: str, text: str) -> None:
+def _write_export(file: str, text: str) -> None:
     try:
         Path(file).expanduser().write_text(text, "utf-8")
     except OSError as error:
         raise Usage(f"{file} cannot be written: {error.strerror or error}") from None
-    _say(f"wrote {file}")
+    _print_message(f"wrote {file}")
 
 
-def _sign(tool: ToolView) -> str:
+def _format_tool_name(tool: ToolView) -> str:
     """Our own tools have another sign than those of servers."""
     return f"{'◇' if tool.native else '●'} {tool.name}"
 
 
-def _about(tool: ToolView) -> str:
+def _format_tool_summary(tool: ToolView) -> str:
     asks = "asks first. " if tool.asks else ""
     return f"{asks}{one_line(tool.description, 90)}"
 
 
-def _list(rows: Sequence[tuple[str, str]], here: str | None = None) -> None:
+def _print_rows(rows: Sequence[tuple[str, str]], current: str | None = None) -> None:
     width = max((len(row[0]) for row in rows), default=0)
     for name, line in rows:
-        mark = "* " if name == here else "  "
-        _say(
-            f"{mark}{paint(one_line(name).ljust(width), 'cyan', sys.stderr)}  {one_line(line, 120)}".rstrip()
+        mark = "* " if name == current else "  "
+        _print_message(
+            (
+                f"{mark}{style_text(one_line(name).ljust(width), 'cyan', sys.stderr)}  {one_line(line, 120)}"
+            ).rstrip()
         )
 
 
-def _say(text: str) -> None:
+def _print_message(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

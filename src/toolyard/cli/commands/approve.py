@@ -7,22 +7,22 @@ from dataclasses import asdict
 
 import click
 
-from toolyard.cli.app import COMMANDS
-from toolyard.cli.error_exit import Usage, ended
+from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.error_exit import Usage, report_error
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.input.prompts import ask
-from toolyard.cli.output.messages import note
+from toolyard.cli.input.prompts import ask_yes_no
+from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.safe_text import one_line, print_json
-from toolyard.cli.output.terminal import paint, person_is_there
-from toolyard.config import approve, discover_config_path, review
+from toolyard.cli.output.terminal import is_interactive, style_text
+from toolyard.config import approve_file, discover_config_path, review_file
 from toolyard.config.file_review import Review, ReviewedServer
 
 __all__ = ["command"]
 
-_CHANGES = {"new": "green", "changed": "yellow", "same": "dim"}
+_CHANGE_COLOURS = {"new": "green", "changed": "yellow", "same": "dim"}
 
 
-@click.command("approve", cls=Command, short_help=COMMANDS["approve"])
+@click.command("approve", cls=Command, short_help=COMMAND_SUMMARIES["approve"])
 @click.argument("path", required=False, type=click.Path(path_type=str))
 @click.option("--yes", is_flag=True, help="Approve without asking.")
 @click.pass_obj
@@ -37,49 +37,49 @@ def command(options: Options, path: str | None, yes: bool) -> int:
     chosen = path or options.config or discover_config_path()
     if chosen is None:
         raise Usage("there is no configuration file in this folder or above", hint="name the file")
-    seen = review(chosen, options.folder)
+    seen = review_file(chosen, options.resolved_data_dir)
     if not options.json:
-        _show(seen)
+        _show_review(seen)
     done = seen.state == "approved"
     if not done:
-        if not yes and (options.json or not person_is_there()):
+        if not yes and (options.json or not is_interactive()):
             hint = "--yes approves without asking"
             error = Usage("nobody can be asked, so nothing was approved", hint=hint)
-            return ended(error, options, review=asdict(seen), approved=False)
-        if not yes and not ask("Approve this file?"):
-            note("nothing was approved")
+            return report_error(error, options, review=asdict(seen), approved=False)
+        if not yes and not ask_yes_no("Approve this file?"):
+            show_note("nothing was approved")
             return 1
-        _remember(seen, options)
+        _save_approval(seen, options)
     if options.json:
         print_json({"review": asdict(seen), "approved": True})
     else:
-        print("approved already" if done else paint("approved", "green", sys.stdout))
+        print("approved already" if done else style_text("approved", "green", sys.stdout))
     return 0
 
 
-def _remember(seen: Review, options: Options) -> None:
+def _save_approval(file_review: Review, options: Options) -> None:
     try:
-        approve(seen.path, options.folder, sha256=seen.sha256)
+        approve_file(file_review.path, options.resolved_data_dir, sha256=file_review.sha256)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise Usage(f"the approval cannot be written to {options.folder}: {reason}") from None
+        raise Usage(f"the approval cannot be written to {options.resolved_data_dir}: {reason}") from None
 
 
-def _show(seen: Review) -> None:
-    print(f"{one_line(seen.path)}  {paint(seen.state, 'yellow', sys.stdout)}")
-    for server in seen.servers:
+def _show_review(file_review: Review) -> None:
+    print(f"{one_line(file_review.path)}  {style_text(file_review.state, 'yellow', sys.stdout)}")
+    for server in file_review.servers:
         _show_server(server)
-    for server_id in seen.removed:
-        print(f"\n{paint(one_line(server_id), 'cyan', sys.stdout)}  gone since the last approval")
-    print(f"\nsha256 {seen.sha256}")
+    for server_id in file_review.removed:
+        print(f"\n{style_text(one_line(server_id), 'cyan', sys.stdout)}  gone since the last approval")
+    print(f"\nsha256 {file_review.sha256}")
 
 
 def _show_server(server: ReviewedServer) -> None:
     state = "" if server.enabled else "  disabled"
-    change = paint(server.change, _CHANGES[server.change], sys.stdout)
-    print(f"\n{paint(one_line(server.id), 'cyan', sys.stdout)}  {change}  {server.trust}{state}")
+    change = style_text(server.change, _CHANGE_COLOURS[server.change], sys.stdout)
+    print(f"\n{style_text(one_line(server.id), 'cyan', sys.stdout)}  {change}  {server.trust}{state}")
     lines = {
-        "runs": _command_line(server.command),
+        "runs": _quote_command(server.command),
         "in": server.cwd or "",
         "connects to": server.address or "",
         "sends headers": ", ".join(server.headers),
@@ -93,19 +93,19 @@ def _show_server(server: ReviewedServer) -> None:
         print(f"  {'sets':<15} {variable.name}={variable.value}")
     for variable in server.environment:
         if variable.changes_execution:
-            _warn(f"{variable.name} changes which code is run")
+            _show_warning(f"{variable.name} changes which code is run")
     if server.project_code:
-        _warn(
+        _show_warning(
             f"it runs code of this project ({', '.join(server.project_code)}), "
             "which can change without a new approval"
         )
 
 
-def _warn(text: str) -> None:
-    print(f"  {paint('warning:', 'yellow', sys.stdout)} {text}")
+def _show_warning(text: str) -> None:
+    print(f"  {style_text('warning:', 'yellow', sys.stdout)} {text}")
 
 
-def _command_line(words: tuple[str, ...]) -> str:
+def _quote_command(words: tuple[str, ...]) -> str:
     import shlex  # only to show commands
 
     return shlex.join(words)

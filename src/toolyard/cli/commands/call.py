@@ -10,35 +10,35 @@ from typing import Any
 
 import click
 
-from toolyard.cli.app import COMMANDS
-from toolyard.cli.input.arguments import coerce_words, needs_schema, read_object
+from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.input.arguments import coerce_key_values, needs_schema, read_json_arguments
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_tools
-from toolyard.cli.input.duration import Seconds
+from toolyard.cli.input.duration import PositiveSeconds
 from toolyard.cli.input.options import Options, RemoteCommand
-from toolyard.cli.input.prompts import arguments_to_approve, ask_while_running
-from toolyard.cli.output.call_result import answer_json, show_answer
+from toolyard.cli.input.prompts import ask_yes_no_async, format_arguments_for_approval
+from toolyard.cli.output.call_result import result_json, show_result
 from toolyard.cli.output.media import make_folder, save_media
-from toolyard.cli.output.messages import note
-from toolyard.cli.output.notices import explained
-from toolyard.cli.output.progress import Busy
+from toolyard.cli.output.messages import show_note
+from toolyard.cli.output.notices import add_refusal_hint
+from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.cli.output.safe_text import print_json
-from toolyard.cli.output.terminal import person_is_there
+from toolyard.cli.output.terminal import is_interactive
 from toolyard.cli.runner import open_yard, run_async
 from toolyard.errors import CallTimeout, ToolRefused
-from toolyard.types.call import Question
+from toolyard.types.call import ApprovalRequest
 from toolyard.types.result import Result
 from toolyard.types.server import Timeouts
 
 __all__ = ["command"]
 
-_WHOLE = 2**31
+_UNLIMITED_RESULT_CHARACTERS = 2**31
 """A person, or a pipe, gets all of a result: the limit is for models."""
-_SHORT_ARGUMENTS = 500
+_MAX_INLINE_ARGUMENT_CHARACTERS = 500
 """Characters of arguments that stand within the question."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CallRequest:
     """What is to be called, and by whom."""
 
     name: str
@@ -48,7 +48,7 @@ class Wanted:
     timeout: float | None
 
 
-@click.command("call", cls=RemoteCommand, short_help=COMMANDS["call"])
+@click.command("call", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["call"])
 @click.argument("name", shell_complete=complete_tools)
 @click.argument("words", metavar="['{json}' | key=value ... | -]", nargs=-1)
 @click.option("--agent", metavar="A", shell_complete=complete_agents, help="As this agent.")
@@ -63,7 +63,7 @@ class Wanted:
 @click.option(
     "--timeout",
     metavar="S",
-    type=Seconds(),
+    type=PositiveSeconds(),
     help="Seconds for all of it. Default: the server's own timeouts.",
 )
 @click.option("--raw", is_flag=True, help="Print the server's result as it came, in JSON.")
@@ -86,8 +86,8 @@ def command(
     Arguments are one JSON object, or - for JSON from standard input, or words: key=value becomes what the
     tool's schema says (a repeated key makes a list, a.b=1 leads into an object), key:=json is taken as JSON.
     """
-    wanted = Wanted(name, words, agent, bundles, timeout)
-    arguments = None if needs_schema(words) else read_object(words, sys.stdin)
+    wanted = CallRequest(name, words, agent, bundles, timeout)
+    arguments = None if needs_schema(words) else read_json_arguments(words, sys.stdin)
     if save is not None:
         make_folder(save)
     if options.remote is not None:
@@ -95,59 +95,61 @@ def command(
 
         result = run_async(call_remotely(options, wanted, arguments, quiet=raw or options.json))
     else:
-        result = run_async(_call(options, wanted, arguments, quiet=raw or options.json))
+        result = run_async(_call_tool(options, wanted, arguments, quiet=raw or options.json))
     saved = save_media(result.media, save, name) if save is not None else ()
     if raw:
         print_json(result.raw)
     elif options.json:
-        print_json(answer_json(result, saved))
+        print_json(result_json(result, saved))
     else:
-        show_answer(result, saved, name)
+        show_result(result, saved, name)
     return 1 if result.is_error else 0
 
 
-async def _call(options: Options, wanted: Wanted, arguments: dict[str, Any] | None, *, quiet: bool) -> Result:
-    busy = Busy(wanted.name, quiet=quiet, verbose=options.verbose)
+async def _call_tool(
+    options: Options, request: CallRequest, arguments: dict[str, Any] | None, *, quiet: bool
+) -> Result:
+    busy = ProgressIndicator(request.name, quiet=quiet, verbose=options.verbose)
 
-    async def approve(question: Question) -> bool:
+    async def approve_call(question: ApprovalRequest) -> bool:
         busy.stop()
-        return await _approve(wanted.name, question.arguments)
+        return await _ask_approval(request.name, question.arguments)
 
-    chosen = approve if person_is_there() and "-" not in wanted.words else None
-    yard_made = open_yard(options, approve=chosen, settings={"result_limit": _WHOLE})
+    chosen = approve_call if is_interactive() and "-" not in request.words else None
+    yard_made = open_yard(options, approve=chosen, settings={"result_limit": _UNLIMITED_RESULT_CHARACTERS})
     async with yard_made as yard:
         try:
-            async with busy, _bounded(wanted.timeout):
+            async with busy, _make_timeout(request.timeout):
                 if arguments is None:
-                    tool = await yard.find(wanted.name, agent=wanted.agent, bundles=wanted.bundles)
-                    arguments = coerce_words(wanted.words, tool.input_schema)
-                seconds = wanted.timeout
+                    tool = await yard.find(request.name, agent=request.agent, bundles=request.bundles)
+                    arguments = coerce_key_values(request.words, tool.input_schema)
+                seconds = request.timeout
                 return await yard.call(
-                    wanted.name,
+                    request.name,
                     arguments,
-                    agent=wanted.agent,
-                    bundles=wanted.bundles,
+                    agent=request.agent,
+                    bundles=request.bundles,
                     on_progress=busy.told,
                     timeouts=None if seconds is None else Timeouts(silence=seconds, call=seconds),
                 )
         except TimeoutError:
-            raise CallTimeout(f"'{wanted.name}' took longer than {wanted.timeout:g} s") from None
+            raise CallTimeout(f"'{request.name}' took longer than {request.timeout:g} s") from None
         except ToolRefused as error:
-            raise explained(error, wanted.name, yard.configuration) from None
+            raise add_refusal_hint(error, request.name, yard.configuration) from None
 
 
-def _bounded(seconds: float | None) -> Any:
+def _make_timeout(seconds: float | None) -> Any:
     import asyncio  # the loop that runs us
 
     return asyncio.timeout(seconds)
 
 
-async def _approve(name: str, arguments: Mapping[str, Any]) -> bool:
-    text = arguments_to_approve(arguments)
+async def _ask_approval(tool_name: str, arguments: Mapping[str, Any]) -> bool:
+    text = format_arguments_for_approval(arguments)
     if text is None:
-        note("the arguments are too long to be shown here, so the call cannot be approved")
+        show_note("the arguments are too long to be shown here, so the call cannot be approved")
         return False
-    if len(text) > _SHORT_ARGUMENTS or "\n" in text:
+    if len(text) > _MAX_INLINE_ARGUMENT_CHARACTERS or "\n" in text:
         print(text, file=sys.stderr, flush=True)
         text = "these arguments"
-    return await ask_while_running(f"{name} may change something. Call it with {text}?")
+    return await ask_yes_no_async(f"{tool_name} may change something. Call it with {text}?")

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolyard.cli.app import COMMANDS
+from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_models
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.terminal import is_terminal, person_is_there
+from toolyard.cli.output.terminal import is_interactive, is_terminal
 from toolyard.cli.runner import run_async
 
 if TYPE_CHECKING:
-    from toolyard.cli.chat.chat_app import Room
-    from toolyard.cli.chat.current_chat import Seat
+    from toolyard.cli.chat.chat_app import ChatApp
+    from toolyard.cli.chat.current_chat import CurrentChat
 
 __all__ = ["command"]
 
-_LONGEST = 4_000_000
+_MAX_PROMPT_CHARACTERS = 4_000_000
 """Characters of a prompt that are read; a chat takes fewer, and says so."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ChatOptions:
     """What was said on the command line."""
 
     agent: str | None
@@ -37,7 +37,7 @@ class Wanted:
     """The id of a chat, or its beginning; empty: the last one."""
 
 
-@click.command("chat", cls=Command, short_help=COMMANDS["chat"])
+@click.command("chat", cls=Command, short_help=COMMAND_SUMMARIES["chat"])
 @click.option("--agent", metavar="A", shell_complete=complete_agents, help="As this agent of AGENTS.md.")
 @click.option(
     "--model",
@@ -85,56 +85,61 @@ def command(
         from toolyard.cli.chat.chat_list import list_chats  # only to list them
 
         return run_async(list_chats(options))
-    wanted = Wanted(agent, model, bundles, _prompt(prompt), resume)
+    wanted = ChatOptions(agent, model, bundles, _read_prompt(prompt), resume)
     if wanted.prompt is None and options.json:
         raise Usage("--json needs -p or --list", hint="a conversation is for people")
     if wanted.prompt is None and not is_terminal(sys.stdin):
         raise Usage("a conversation needs a terminal", hint="-p TEXT says one thing; -p - reads it from here")
-    return run_async(_chat(options, wanted, may_ask=prompt != "-" and not options.json))
+    return run_async(_run_chat(options, wanted, may_ask=prompt != "-" and not options.json))
 
 
-def _prompt(prompt: str | None) -> str | None:
-    text = sys.stdin.read(_LONGEST) if prompt == "-" else prompt
+def _read_prompt(prompt: str | None) -> str | None:
+    text = sys.stdin.read(_MAX_PROMPT_CHARACTERS) if prompt == "-" else prompt
     if text is not None and not text.strip():
         raise Usage("the prompt is empty", hint="say something")
     return text
 
 
-async def _chat(options: Options, wanted: Wanted, *, may_ask: bool) -> int:
-    from toolyard.cli.chat.chat_app import no_model, open_room  # slow to load, as the whole core is
+async def _run_chat(options: Options, chat_options: ChatOptions, *, may_ask: bool) -> int:
+    from toolyard.cli.chat.chat_app import no_model_error, open_chat_app  # slow to load, as the whole core is
 
-    async with open_room(options, wanted.bundles, model=wanted.model) as room:
-        seat = await _seat(room, wanted)
+    async with open_chat_app(options, chat_options.bundles, model=chat_options.model) as room:
+        seat = await _open_current_chat(room, chat_options)
         if seat.model is None:
-            raise no_model(options)
-        if wanted.prompt is not None:
-            from toolyard.cli.chat.single_turn import one_turn  # only for one turn
+            raise no_model_error(options)
+        if chat_options.prompt is not None:
+            from toolyard.cli.chat.single_turn import run_single_turn  # only for one turn
 
-            asks = may_ask and person_is_there()
-            return await one_turn(room, seat, wanted.prompt, asks=asks, json=options.json)
-        from toolyard.cli.chat.conversation import Conversation  # only for people
+            asks = may_ask and is_interactive()
+            return await run_single_turn(room, seat, chat_options.prompt, can_ask=asks, json=options.json)
+        from toolyard.cli.chat.conversation import TerminalConversation  # only for people
         from toolyard.cli.chat.interrupts import Interrupts
-        from toolyard.cli.chat.line_editor import Prompt
+        from toolyard.cli.chat.line_editor import LineEditor
 
-        with Interrupts() as interrupts, Prompt() as prompt:
-            return await Conversation(room.chats, seat, prompt, interrupts).run()
+        with Interrupts() as interrupts, LineEditor() as prompt:
+            return await TerminalConversation(room.chats, seat, prompt, interrupts).run()
 
 
-async def _seat(room: Room, wanted: Wanted) -> Seat:
+async def _open_current_chat(chat_app: ChatApp, chat_options: ChatOptions) -> CurrentChat:
     """The chat that is meant, with the agent and the model that are wanted. Raises Usage."""
     from toolyard.agents.chat.errors import ChatError  # slow to load, as the whole core is
     from toolyard.agents.models.errors import NoSuchModel
-    from toolyard.cli.chat.chat_choice import find_chat, last_chat
-    from toolyard.cli.chat.current_chat import Seat
+    from toolyard.cli.chat.chat_choice import find_chat, find_last_chat
+    from toolyard.cli.chat.current_chat import CurrentChat
 
     try:
-        if wanted.resume is None:
-            return Seat(room, agent=wanted.agent, model=wanted.model)
-        seat = Seat(room, await (find_chat(room, wanted.resume) if wanted.resume else last_chat(room)))
-        if wanted.agent is not None:
-            await seat.choose(agent=wanted.agent)
-        if wanted.model is not None:
-            await seat.choose(model=wanted.model)
+        if chat_options.resume is None:
+            return CurrentChat(chat_app, agent=chat_options.agent, model=chat_options.model)
+        seat = CurrentChat(
+            chat_app,
+            await (
+                find_chat(chat_app, chat_options.resume) if chat_options.resume else find_last_chat(chat_app)
+            ),
+        )
+        if chat_options.agent is not None:
+            await seat.choose(agent=chat_options.agent)
+        if chat_options.model is not None:
+            await seat.choose(model=chat_options.model)
         return seat
     except (ChatError, NoSuchModel) as error:
         raise Usage(error.cause, hint=error.hint) from None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from toolyard.cli.app import COMMANDS, PROGRAM, app
+from toolyard.cli.app import COMMAND_SUMMARIES, PROGRAM_NAME, app
 from toolyard.cli.input.options import Command
 
 __all__ = ["command"]
 
-_EVERY_SHELL = {
+_SETUP_BY_SHELL = {
     "bash": 'eval "$(toolyard completion bash)"   in ~/.bashrc',
     "zsh": 'eval "$(toolyard completion zsh)"   in ~/.zshrc',
     "fish": "toolyard completion fish > ~/.config/fish/completions/toolyard.fish",
@@ -20,10 +20,10 @@ _EVERY_SHELL = {
 @click.command(
     "completion",
     cls=Command,
-    short_help=COMMANDS["completion"],
-    epilog="\b\n" + "\n".join(_EVERY_SHELL.values()),
+    short_help=COMMAND_SUMMARIES["completion"],
+    epilog="\b\n" + "\n".join(_SETUP_BY_SHELL.values()),
 )
-@click.argument("shell", type=click.Choice(list(_EVERY_SHELL)))
+@click.argument("shell", type=click.Choice(list(_SETUP_BY_SHELL)))
 def command(shell: str) -> None:
     """Print the script that completes commands, options and names of tools, servers and agents.
 
@@ -31,5 +31,5 @@ def command(shell: str) -> None:
     """
     made = get_completion_class(shell)
     assert made is not None
-    script = made(app, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE")
+    script = made(app, {}, PROGRAM_NAME, f"_{PROGRAM_NAME.upper()}_COMPLETE")
     click.echo(script.source_template % script.source_vars())

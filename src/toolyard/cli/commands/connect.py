@@ -11,22 +11,22 @@ from urllib.parse import urlsplit
 
 import click
 
-from toolyard.cli.app import COMMANDS
+from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import note
+from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.safe_text import print_json
 
 if TYPE_CHECKING:
-    from toolyard.gateway.client_snippets import Snippet, Way
+    from toolyard.gateway.client_snippets import ConnectionMethod, Snippet
 
 __all__ = ["command"]
 
-_NAMES = ("claude-code", "claude-desktop", "codex", "cursor", "opencode", "vscode")
+_CLIENT_NAMES = ("claude-code", "claude-desktop", "codex", "cursor", "opencode", "vscode")
 
 
-@click.command("connect", cls=Command, short_help=COMMANDS["connect"])
-@click.argument("client", type=click.Choice(_NAMES))
+@click.command("connect", cls=Command, short_help=COMMAND_SUMMARIES["connect"])
+@click.argument("client", type=click.Choice(_CLIENT_NAMES))
 @click.option("--write", is_flag=True, help="Write it into the client's own file, which keeps all else.")
 @click.option("--remove", is_flag=True, help="Take it out of the client's file again.")
 @click.option("--project", is_flag=True, help="The file of the project in this folder, not yours.")
@@ -57,44 +57,52 @@ def command(
     --write puts it there: comments and layout stay, what stood in the file is kept beside it, and writing it
     again changes nothing. A token to write comes from --token-file or from TOOLYARD_REMOTE_TOKEN.
     """
-    from toolyard.gateway.client_snippets import Way, address, snippet  # not for the help
+    from toolyard.gateway.client_snippets import (  # not for the help
+        ConnectionMethod,
+        build_snippet,
+        gateway_url,
+    )
 
     chosen = {"agent": agent, "bundle": bundle, "server": server}
     given = {name: value for name, value in chosen.items() if value is not None}
-    _check(given, write=write, remove=remove, project=project, to=to, url=url, token=token or token_file)
+    _check_options(
+        given, write=write, remove=remove, project=project, to=to, url=url, token=token or token_file
+    )
     words = [word for name, value in given.items() for word in (f"--{name}", value)]
     if client == "claude-code" and url is None and not remove and (project or not write):
         # What is shown is for the project's file, too.
-        options = _past_its_file(options)
-    way = Way(
-        (*(_program() if write else ("toolyard",)), *_places(options), "stdio", *words),
-        None if url is None else address(url, **given),
+        options = _with_explicit_config(options)
+    way = ConnectionMethod(
+        (*(_find_program() if write else ("toolyard",)), *_build_location_options(options), "stdio", *words),
+        None if url is None else gateway_url(url, **given),
         (token or token_file is not None) and url is not None,
     )
     if write and way.needs_token:
         way = _with_token(way, token_file)
     try:
-        made = snippet(client, Way() if remove else way)
-        shown = snippet(client, Way() if remove else replace(way, token=None))
+        made = build_snippet(client, ConnectionMethod() if remove else way)
+        shown = build_snippet(client, ConnectionMethod() if remove else replace(way, token=None))
     except ValueError as error:
         raise Usage(str(error), hint="leave out --url to let it start `toolyard stdio`") from None
     if not write and not remove:
-        _show(options, shown)
+        _show_snippet(options, shown)
         return 0
-    from toolyard.cli.client_files import change_file  # only to write
+    from toolyard.cli.client_files import update_client_file  # only to write
     from toolyard.config.exporters.errors import EditRefused
 
     try:
-        change_file(options, made, project=project, to=to, remove=remove, private=way.token is not None)
+        update_client_file(
+            options, made, project=project, to=to, remove=remove, private=way.token is not None
+        )
     except EditRefused:
         if write and not options.json:
-            _show(options, shown)
+            _show_snippet(options, shown)
         raise
     return 0
 
 
-def _check(
-    given: dict[str, str],
+def _check_options(
+    scope_options: dict[str, str],
     *,
     write: bool,
     remove: bool,
@@ -103,7 +111,7 @@ def _check(
     url: str | None,
     token: str | bool | None,
 ) -> None:
-    if len(given) > 1:
+    if len(scope_options) > 1:
         raise Usage("--agent, --bundle and --server exclude each other", hint="give one of them")
     if write and remove:
         raise Usage("--write and --remove exclude each other", hint="give one of them")
@@ -113,11 +121,11 @@ def _check(
         raise Usage("--project and --to exclude each other", hint="give one of them")
     if token and url is None:
         raise Usage("a token is for an address", hint="name it with --url")
-    if url is not None and not _is_address(url):
+    if url is not None and not _is_web_url(url):
         raise Usage(f"--url {url}: this is no web address", hint="write it like http://127.0.0.1:8420")
 
 
-def _is_address(url: str) -> bool:
+def _is_web_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and "?" not in url
@@ -125,7 +133,7 @@ def _is_address(url: str) -> bool:
         return False
 
 
-def _places(options: Options) -> list[str]:
+def _build_location_options(options: Options) -> list[str]:
     """Where the client's Toolyard finds its own: what this command line was told, since the client has
     another folder and another environment."""
     folder = options.data_dir or os.environ.get("TOOLYARD_DATA_DIR")
@@ -138,39 +146,41 @@ def _places(options: Options) -> list[str]:
     ]
 
 
-def _past_its_file(options: Options) -> Options:
+def _with_explicit_config(options: Options) -> Options:
     """With a file named to read, where Toolyard would else find `.mcp.json`, the very file that starts it."""
     from toolyard.config import discover_config_path  # not for the help
 
     found = discover_config_path()
     if options.config is not None or (found is not None and found.name != ".mcp.json"):
         return options
-    file = options.folder / "mcp.json"
+    file = options.resolved_data_dir / "mcp.json"
     if not file.exists():
-        note(f"{file} is not there yet", hint="put your servers into it: Toolyard starts with it alone")
+        show_note(f"{file} is not there yet", hint="put your servers into it: Toolyard starts with it alone")
     return replace(options, config=str(file))
 
 
-def _program() -> tuple[str, ...]:
+def _find_program() -> tuple[str, ...]:
     """This very program: a client that a desktop starts has no path on which it would be found."""
     script = Path(sys.executable).with_name("toolyard")
     return (str(script),) if script.exists() else (sys.executable, "-m", "toolyard")
 
 
-def _with_token(way: Way, file: str | None) -> Way:
-    from toolyard.cli.input.remote_token import TOKEN_VARIABLE, read_token  # only to write a token
+def _with_token(method: ConnectionMethod, file: str | None) -> ConnectionMethod:
+    from toolyard.cli.input.remote_token import REMOTE_TOKEN_VARIABLE, read_token  # only to write a token
 
     token = read_token(file)
     if token is None:
-        hint = f"put it into {TOKEN_VARIABLE}, or name a file with --token-file"
+        hint = f"put it into {REMOTE_TOKEN_VARIABLE}, or name a file with --token-file"
         raise Usage("there is no token to write", hint=hint)
-    return replace(way, token=token)
+    return replace(method, token=token)
 
 
-def _show(options: Options, made: Snippet) -> None:
+def _show_snippet(options: Options, snippet: Snippet) -> None:
     if options.json:
-        print_json({"client": made.client, "file": made.file, "text": made.text, "command": made.command})
-    elif made.command is not None:
-        print(f"Run:\n\n{made.command}\n\nor put this into {made.file}:\n\n{made.text}")
+        print_json(
+            {"client": snippet.client, "file": snippet.file, "text": snippet.text, "command": snippet.command}
+        )
+    elif snippet.command is not None:
+        print(f"Run:\n\n{snippet.command}\n\nor put this into {snippet.file}:\n\n{snippet.text}")
     else:
-        print(f"Put this into {made.file}:\n\n{made.text}")
+        print(f"Put this into {snippet.file}:\n\n{snippet.text}")

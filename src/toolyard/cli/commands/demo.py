@@ -11,20 +11,20 @@ from typing import Any
 
 import click
 
-from toolyard.cli.app import COMMANDS, run
+from toolyard.cli.app import COMMAND_SUMMARIES, run_command
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.terminal import paint
+from toolyard.cli.output.terminal import style_text
 
 __all__ = ["command", "demo_config", "first_config"]
 
-_WALK: tuple[tuple[str, tuple[str, ...]], ...] = (
+_TOUR_STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Which servers are there, and how are they?", ("servers",)),
     ("Which tools do they have?", ("tools",)),
     ("Call one.", ("call", "demo_weekday", "date=2026-07-28")),
     ("One that takes a while tells how far it is.", ("call", "demo_count", "to=8")),
     ("A tool that writes is refused, unless you say otherwise. Why?", ("why", "demo_forget")),
 )
-_NEXT = """
+_NEXT_STEPS_TEXT = """
 That was all: nothing is left behind. What to do next:
 
   toolyard import            bring in the servers of Claude, Cursor, VS Code, opencode, Codex …
@@ -36,7 +36,7 @@ Servers stand in an mcp.json; `toolyard check` says where yours is.
 """
 
 
-@click.command("demo", cls=Command, short_help=COMMANDS["demo"])
+@click.command("demo", cls=Command, short_help=COMMAND_SUMMARIES["demo"])
 @click.pass_obj
 def command(options: Options) -> int:
     """Walk through the commands with a small server that comes with Toolyard.
@@ -46,20 +46,22 @@ def command(options: Options) -> int:
     with tempfile.TemporaryDirectory(prefix="toolyard-demo-") as folder:
         config = Path(folder, "mcp.json")
         config.write_text(demo_config(), "utf-8")
-        for said, words in _WALK:
-            print(f"\n{paint(f'# {said}', 'dim', sys.stdout)}")
+        for said, words in _TOUR_STEPS:
+            print(f"\n{style_text(f'# {said}', 'dim', sys.stdout)}")
             typed = " ".join(("toolyard", *words))
-            print(f"{paint('$', 'green', sys.stdout)} {paint(typed, 'bold', sys.stdout)}", flush=True)
-            code = run(words, Options(str(config), folder, verbose=options.verbose))
+            print(
+                f"{style_text('$', 'green', sys.stdout)} {style_text(typed, 'bold', sys.stdout)}", flush=True
+            )
+            code = run_command(words, Options(str(config), folder, verbose=options.verbose))
             if code:
                 return code
-    print(_NEXT, end="")
+    print(_NEXT_STEPS_TEXT, end="")
     return 0
 
 
 def demo_config() -> str:
     """A configuration with the demo server."""
-    return _config({"demo": _DEMO})
+    return _format_config({"demo": _DEMO_SERVER_ENTRY})
 
 
 def first_config() -> str:
@@ -71,14 +73,14 @@ def first_config() -> str:
         "command": sys.executable,
         "args": ["-I", "-m", "toolyard.cli.playground_server"],
     }
-    return _config({"demo": {"label": "Demo", **_DEMO}, "playground": playground})
+    return _format_config({"demo": {"label": "Demo", **_DEMO_SERVER_ENTRY}, "playground": playground})
 
 
-_DEMO = {
+_DEMO_SERVER_ENTRY = {
     "command": sys.executable,
     "args": ["-I", "-S", str(Path(__file__).parent.with_name("demo_server.py"))],
 }
 
 
-def _config(servers: Mapping[str, Any]) -> str:
+def _format_config(servers: Mapping[str, Any]) -> str:
     return json.dumps({"mcpServers": servers}, indent=2) + "\n"

@@ -10,18 +10,18 @@ from typing import Any
 
 import click
 
-from toolyard.cli.app import COMMANDS
+from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.input.prompts import ask
-from toolyard.cli.output.messages import note, place_of, problem_json
-from toolyard.cli.output.safe_text import count, print_json
+from toolyard.cli.input.prompts import ask_yes_no
+from toolyard.cli.output.messages import format_problem, problem_json, show_note
+from toolyard.cli.output.safe_text import format_count, print_json
 from toolyard.cli.output.tables import Cell, Column, show_table
-from toolyard.cli.output.terminal import is_terminal, paint, person_is_there
-from toolyard.config import known_places, parse_config, plan_import, project_places, write_import
-from toolyard.config.importers.locations import Place
+from toolyard.cli.output.terminal import is_interactive, is_terminal, style_text
+from toolyard.config import parse_config, plan_import, project_client_files, user_client_files, write_import
+from toolyard.config.importers.locations import ClientFile
 from toolyard.config.importers.merge import ImportPlan
-from toolyard.config.value_checks import without_secrets
+from toolyard.config.value_checks import mask_url_secrets
 from toolyard.errors import ConfigError
 from toolyard.types.server import HttpSpec, Server
 
@@ -36,7 +36,7 @@ _COLUMNS = (
 )
 
 
-@click.command("import", cls=Command, short_help=COMMANDS["import"])
+@click.command("import", cls=Command, short_help=COMMAND_SUMMARIES["import"])
 @click.argument("sources", metavar="[SOURCE]...", nargs=-1, type=click.Path(path_type=str))
 @click.option(
     "--write/--dry-run", "write", default=None, help="Write the file, or only show what would be written."
@@ -51,44 +51,44 @@ def command(options: Options, sources: tuple[str, ...], write: bool | None, to: 
     zed. Without one, the known places of these clients in your home are looked at. Files of a project must be
     named: whoever wrote it may have put them there.
     """
-    target = Path(to or options.config or options.folder / "mcp.json")
-    files = _named(sources) if sources else _found(target)
+    target = Path(to or options.config or options.resolved_data_dir / "mcp.json")
+    files = _resolve_sources(sources) if sources else _find_client_files(target)
     plan = plan_import(files, target)
     if sources and not plan.added and not plan.same and plan.hints:
         raise ConfigError(plan.hints)
     if not options.json:
-        _show(plan, files, named=bool(sources))
+        _show_plan(plan, files, has_sources=bool(sources))
     backup = None
-    written = bool(plan.added) and _wanted(plan, write, yes, options)
+    written = bool(plan.added) and _confirm_write(plan, write, yes, options)
     if written:
-        backup = _write(plan)
+        backup = _write_plan(plan)
     if options.json:
-        print_json(_as_json(plan, files, backup, written))
+        print_json(_plan_json(plan, files, backup, written))
     elif written:
-        print(f"{paint('wrote', 'green', sys.stdout)} {plan.target}")
+        print(f"{style_text('wrote', 'green', sys.stdout)} {plan.target}")
         if backup is not None:
             print(f"what stood there is in {backup}")
         print("`toolyard servers` shows whether they work")
     return 0
 
 
-def _found(target: Path) -> list[Path]:
-    there = dict.fromkeys(place.path for place in known_places(Path.home()) if place.path.is_file())
+def _find_client_files(target: Path) -> list[Path]:
+    there = dict.fromkeys(place.path for place in user_client_files(Path.home()) if place.path.is_file())
     return [path for path in there if path.absolute() != target.absolute()]
 
 
-def _named(sources: tuple[str, ...]) -> list[Path]:
-    places = (*known_places(Path.home()), *project_places(Path.cwd()))
+def _resolve_sources(sources: tuple[str, ...]) -> list[Path]:
+    places = (*user_client_files(Path.home()), *project_client_files(Path.cwd()))
     files: list[Path] = []
     for source in sources:
-        files += [Path(source)] if Path(source).exists() else _of_client(source, places)
+        files += [Path(source)] if Path(source).exists() else _find_files_of_client(source, places)
     return list(dict.fromkeys(files))
 
 
-def _of_client(source: str, places: tuple[Place, ...]) -> list[Path]:
-    mine = [place.path for place in places if _slug(place.client) == _slug(source)]
+def _find_files_of_client(source: str, places: tuple[ClientFile, ...]) -> list[Path]:
+    mine = [place.path for place in places if _make_slug(place.client) == _make_slug(source)]
     if not mine:
-        clients = ", ".join(dict.fromkeys(_slug(place.client) for place in places))
+        clients = ", ".join(dict.fromkeys(_make_slug(place.client) for place in places))
         raise Usage(f"{source}: there is no such file", hint=f"known clients are {clients}")
     there = [path for path in mine if path.is_file()]
     if not there:
@@ -97,31 +97,31 @@ def _of_client(source: str, places: tuple[Place, ...]) -> list[Path]:
     return there
 
 
-def _slug(client: str) -> str:
+def _make_slug(client: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", client.casefold()).strip("-")
 
 
-def _wanted(plan: ImportPlan, write: bool | None, yes: bool, options: Options) -> bool:
+def _confirm_write(plan: ImportPlan, write: bool | None, yes: bool, options: Options) -> bool:
     if write is False:
         return False
     if yes:
         return True
-    if person_is_there() and not options.json:
-        return ask(f"Write {count(len(plan.added), 'server')} to {plan.target}?")
+    if is_interactive() and not options.json:
+        return ask_yes_no(f"Write {format_count(len(plan.added), 'server')} to {plan.target}?")
     if not write and not options.json:
-        note("nothing was written", "--write writes the file")
+        show_note("nothing was written", "--write writes the file")
     return bool(write)
 
 
-def _write(plan: ImportPlan) -> Path | None:
+def _write_plan(plan: ImportPlan) -> Path | None:
     try:
         return write_import(plan)
     except OSError as error:
         raise Usage(f"{plan.target} cannot be written: {error.strerror or error}") from None
 
 
-def _show(plan: ImportPlan, files: list[Path], *, named: bool) -> None:
-    does = _what_they_do(plan)
+def _show_plan(plan: ImportPlan, files: list[Path], *, has_sources: bool) -> None:
+    does = _describe_servers(plan)
     rows = [
         (one.id, Cell(word, style), one.client, does.get(one.id, ""), one.file)
         for found, word, style in ((plan.added, "new", "green"), (plan.same, "there", "dim"))
@@ -132,35 +132,35 @@ def _show(plan: ImportPlan, files: list[Path], *, named: bool) -> None:
     if is_terminal(sys.stdout) and rows:
         print()
     for hint in plan.hints:
-        note(place_of(hint), hint.hint)
-    if not named:
-        for place in project_places(Path.cwd()):
+        show_note(format_problem(hint), hint.hint)
+    if not has_sources:
+        for place in project_client_files(Path.cwd()):
             if place.path.is_file() and place.path not in files:
                 command = f"toolyard import {shlex.quote(str(place.path))}"
-                note(f"this folder has servers of {place.client}", f"look at them with `{command}`")
+                show_note(f"this folder has servers of {place.client}", f"look at them with `{command}`")
     if not files:
-        note("no file of another client was found", "name the file: `toolyard import PATH`")
+        show_note("no file of another client was found", "name the file: `toolyard import PATH`")
     elif not plan.added:
-        note(f"nothing new for {plan.target}")
+        show_note(f"nothing new for {plan.target}")
 
 
-def _what_they_do(plan: ImportPlan) -> dict[str, str]:
+def _describe_servers(plan: ImportPlan) -> dict[str, str]:
     """The command or address of each server, with variables as they are written."""
     try:
         servers = parse_config(plan.after).servers.values()
     except ConfigError:  # The target refers to entries of another source.
         return {}
-    return {server.id: _does(server) for server in servers}
+    return {server.id: _describe_server(server) for server in servers}
 
 
-def _does(server: Server) -> str:
+def _describe_server(server: Server) -> str:
     spec = server.transport
     if isinstance(spec, HttpSpec):
-        return without_secrets(spec.url)
+        return mask_url_secrets(spec.url)
     return shlex.join((spec.command, *spec.args))
 
 
-def _as_json(plan: ImportPlan, files: list[Path], backup: Path | None, written: bool) -> dict[str, Any]:
+def _plan_json(plan: ImportPlan, files: list[Path], backup: Path | None, written: bool) -> dict[str, Any]:
     def shown(one: Any) -> dict[str, str]:
         return {"id": one.id, "client": one.client, "file": one.file, "name": one.name}
 

@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolyard.cli.app import COMMANDS
+from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Options, RemoteCommand
-from toolyard.cli.output.messages import note, show_error
-from toolyard.cli.output.notices import clean
-from toolyard.cli.output.progress import Busy
-from toolyard.cli.output.safe_text import count, print_json
-from toolyard.cli.output.tool_changes import show_change, tell_left
+from toolyard.cli.output.messages import show_error, show_note
+from toolyard.cli.output.notices import clean_server_text
+from toolyard.cli.output.progress import ProgressIndicator
+from toolyard.cli.output.safe_text import format_count, print_json
+from toolyard.cli.output.tool_changes import show_change, show_unaccepted_changes_notice
 from toolyard.cli.runner import open_yard, run_async
 
 if TYPE_CHECKING:
-    from toolyard.catalog.lock import Change, Lock, ServerPins
+    from toolyard.catalog.lock import Change, PinsByServer, ServerPins
     from toolyard.yard import Toolyard
 
 __all__ = ["command"]
 
-_DIFFERENT = 1
-_UNREACHABLE = 3
+_DIFFERENT_EXIT_CODE = 1
+_UNREACHABLE_EXIT_CODE = 3
 
 
-@click.command("lock", cls=RemoteCommand, short_help=COMMANDS["lock"])
+@click.command("lock", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["lock"])
 @click.option("--check", is_flag=True, help="Only compare; any difference ends with 1. For CI.")
 @click.option("--diff", is_flag=True, help="Only show what is different, to the letter.")
 @click.option(
@@ -57,82 +57,84 @@ def command(options: Options, check: bool, diff: bool, names: tuple[str, ...], e
         from toolyard.cli.remote_lock import lock_remotely  # only for --remote
 
         return run_async(lock_remotely(options, task, names))
-    return run_async(_lock(options, task, names))
+    return run_async(_run_lock(options, task, names))
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _LockComparison:
     """What there is now, held against the lock."""
 
     path: Path
-    lock: Lock | None
+    lock: PinsByServer | None
     now: Mapping[str, ServerPins]
     changes: list[Change]
     gone: list[str]
     """Servers in the lock that are not configured any more."""
-    unpinned: Mapping[str, str]
+    unpinned_packages: Mapping[str, str]
     failures: Mapping[str, str]
-    first_use: Mapping[str, ServerPins]
+    first_use_pins: Mapping[str, ServerPins]
     """Definitions that servers were pinned to at first use; empty where there is a lock file."""
 
     @property
-    def base(self) -> Lock:
+    def baseline(self) -> PinsByServer:
         """The definitions that the changes are relative to."""
-        return self.first_use if self.lock is None else self.lock
+        return self.first_use_pins if self.lock is None else self.lock
 
 
-async def _lock(options: Options, task: str, names: tuple[str, ...]) -> int:
+async def _run_lock(options: Options, task: str, names: tuple[str, ...]) -> int:
     async with open_yard(options) as yard:
-        path = _path(yard, options)
-        from toolyard.catalog.lock import editing, read_lock  # with the core, which is loaded by now
+        path = _find_lock_path(yard, options)
+        from toolyard.catalog.lock import lock_for_editing, read_lock  # with the core, which is loaded by now
 
         read_lock(path)  # A broken one is told before anything is started.
-        async with Busy("listing", quiet=options.json):
+        async with ProgressIndicator("listing", quiet=options.json):
             await yard.tools(fresh=task != "accept")
-        first_use = await _first_use(yard)
-        with editing(path):
+        first_use = await _load_first_use_pins(yard)
+        with lock_for_editing(path):
             # Others may have accepted something while the servers were listed.
-            found = _found(yard, path, read_lock(path), first_use)
-            wanted = _wanted(task, names, found, yard)
-            pinned = found.lock is None and task == "accept" and _are_pinned(wanted, found)
-            written = None if pinned or task in ("check", "diff") else _written(found, wanted, task)
+            found = _compare_with_lock(yard, path, read_lock(path), first_use)
+            wanted = _select_changes(task, names, found, yard)
+            pinned = found.lock is None and task == "accept" and _are_pinned_at_first_use(wanted, found)
+            written = None if pinned or task in ("check", "diff") else _build_lock(found, wanted, task)
             if written is not None and written != found.lock:
-                _write(path, written)
+                _write_lock_file(path, written)
         if pinned:
             await yard.accept(wanted)
     taken = {id(change) for change in wanted}
     left = [change for change in found.changes if id(change) not in taken]
-    _tell(options, task, found, wanted, left, written)
+    _show_outcome(options, task, found, wanted, left, written)
     if found.failures:
-        return _UNREACHABLE
+        return _UNREACHABLE_EXIT_CODE
     missing = task == "check" and found.lock is None
     different = bool(left or found.gone) if task == "check" else bool(left)
-    return _DIFFERENT if (different or missing) and task in ("check", "write") else 0
+    return _DIFFERENT_EXIT_CODE if (different or missing) and task in ("check", "write") else 0
 
 
-def _path(yard: Toolyard, options: Options) -> Path:
+def _find_lock_path(yard: Toolyard, options: Options) -> Path:
     from toolyard.catalog.lock import lock_path  # with the core, which is loaded by now
 
-    return lock_path(yard.configuration.file, options.folder)
+    return lock_path(yard.configuration.file, options.resolved_data_dir)
 
 
-async def _first_use(yard: Toolyard) -> dict[str, ServerPins]:
+async def _load_first_use_pins(yard: Toolyard) -> dict[str, ServerPins]:
     """The definitions that untrusted servers were pinned to at first use."""
     lock, found = yard.locks.first_use, dict[str, "ServerPins"]()
     for server_id, server in yard.configuration.servers.items():
-        pins = None if lock is None else await lock.accepted_pins(server)
+        pins = None if lock is None else await lock.load_accepted_pins(server)
         if pins is not None:
             found[server_id] = pins
     return found
 
 
-def _are_pinned(changes: list[Change], found: _Found) -> bool:
-    return all(change.server_id in found.first_use for change in changes)
+def _are_pinned_at_first_use(changes: list[Change], comparison: _LockComparison) -> bool:
+    return all(change.server_id in comparison.first_use_pins for change in changes)
 
 
-def _found(yard: Toolyard, path: Path, lock: Lock | None, first_use: Mapping[str, ServerPins]) -> _Found:
-    from toolyard.catalog.lock import Kind, compare, has_now
-    from toolyard.catalog.lock.pinned_packages import unpinned_package
+def _compare_with_lock(
+    yard: Toolyard, path: Path, lock: PinsByServer | None, first_use_pins: Mapping[str, ServerPins]
+) -> _LockComparison:
+    from toolyard.catalog.lock import ChangeKind, compare_pins, pin_server_contents
+    from toolyard.catalog.lock.pinned_packages import detect_unpinned_package
     from toolyard.types.server import StdioSpec
 
     servers, roster = yard.configuration.servers, yard.known()
@@ -143,43 +145,49 @@ def _found(yard: Toolyard, path: Path, lock: Lock | None, first_use: Mapping[str
         catalogue = roster.catalogues.get(server_id)
         if not server.enabled or catalogue is None or server_id in roster.failures:
             continue
-        newest = unpinned_package(server.transport) if isinstance(server.transport, StdioSpec) else None
+        newest = (
+            detect_unpinned_package(server.transport) if isinstance(server.transport, StdioSpec) else None
+        )
         if newest is not None:
             unpinned[server_id] = newest
-        now[server_id] = has_now(server, catalogue.contents)
-        if lock is None and server_id in first_use:
-            pins = replace(first_use[server_id], package=now[server_id].package)
-            found = compare(server_id, now[server_id], pins)
-            changes += [change for change in found if change.kind is not Kind.REMOVED]
+        now[server_id] = pin_server_contents(server, catalogue.contents)
+        if lock is None and server_id in first_use_pins:
+            pins = replace(first_use_pins[server_id], package=now[server_id].package)
+            found = compare_pins(server_id, now[server_id], pins)
+            changes += [change for change in found if change.kind is not ChangeKind.REMOVED]
         else:
-            changes += compare(server_id, now[server_id], (lock or {}).get(server_id))
-    failures = {id: clean(error.cause, servers.get(id)) for id, error in roster.failures.items()}
+            changes += compare_pins(server_id, now[server_id], (lock or {}).get(server_id))
+    failures = {id: clean_server_text(error.cause, servers.get(id)) for id, error in roster.failures.items()}
     gone = sorted((lock or {}).keys() - servers.keys())
-    return _Found(path, lock, now, changes, gone, unpinned, failures, {} if lock is not None else first_use)
+    return _LockComparison(
+        path, lock, now, changes, gone, unpinned, failures, {} if lock is not None else first_use_pins
+    )
 
 
-def _wanted(task: str, names: tuple[str, ...], found: _Found, yard: Toolyard) -> list[Change]:
+def _select_changes(
+    task: str, names: tuple[str, ...], comparison: _LockComparison, yard: Toolyard
+) -> list[Change]:
     """The changes that are accepted now."""
     if task in ("check", "diff"):
         return []
     if task == "all":
-        return list(found.changes)
+        return list(comparison.changes)
     if task == "write":
         # What was never seen is trusted on first use: the whole server, never a tool of a known one.
-        return [change for change in found.changes if change.server_id not in found.base]
+        return [change for change in comparison.changes if change.server_id not in comparison.baseline]
     wanted: dict[int, Change] = {}
     for name in names:
         definition = yard.known().tools.get(name)
         meant = {name} if definition is None else {name, definition.id}
-        mine = [change for change in found.changes if {change.id, change.server_id} & meant]
+        mine = [change for change in comparison.changes if {change.id, change.server_id} & meant]
         if not mine:
-            raise _nothing_to_accept(name, found)
+            raise _no_such_change_error(name, comparison)
         wanted.update({id(change): change for change in mine})
     return list(wanted.values())
 
 
-def _nothing_to_accept(name: str, found: _Found) -> Usage:
-    ids = [change.id for change in found.changes]
+def _no_such_change_error(name: str, comparison: _LockComparison) -> Usage:
+    ids = [change.id for change in comparison.changes]
     near = get_close_matches(name, ids, n=1)
     if near:
         return Usage(f"'{name}' has no change to accept", hint=f"did you mean '{near[0]}'?")
@@ -187,20 +195,20 @@ def _nothing_to_accept(name: str, found: _Found) -> Usage:
     return Usage(f"'{name}' has no change to accept", hint=f"there are: {there}" if ids else there)
 
 
-def _written(found: _Found, wanted: list[Change], task: str) -> dict[str, ServerPins]:
-    from toolyard.catalog.lock import accepted
+def _build_lock(comparison: _LockComparison, to_accept: list[Change], task: str) -> dict[str, ServerPins]:
+    from toolyard.catalog.lock import apply_changes
 
-    before = found.lock or {}
+    before = comparison.lock or {}
     # A server that could not be listed, or is switched off, keeps what was accepted of it.
-    written = {id: pins for id, pins in before.items() if id not in found.gone or task == "accept"}
-    for server_id, now in found.now.items():
-        mine = [change for change in wanted if change.server_id == server_id]
+    written = {id: pins for id, pins in before.items() if id not in comparison.gone or task == "accept"}
+    for server_id, now in comparison.now.items():
+        mine = [change for change in to_accept if change.server_id == server_id]
         if mine or (server_id not in before and task != "accept"):
-            written[server_id] = accepted(found.base.get(server_id), now, mine)
+            written[server_id] = apply_changes(comparison.baseline.get(server_id), now, mine)
     return written
 
 
-def _write(path: Path, lock: Lock) -> None:
+def _write_lock_file(path: Path, lock: PinsByServer) -> None:
     from toolyard.catalog.lock import write_lock
     from toolyard.catalog.lock.errors import LockUnwritable
 
@@ -216,45 +224,54 @@ def _write(path: Path, lock: Lock) -> None:
 # Telling.
 
 
-def _tell(
+def _show_outcome(
     options: Options,
     task: str,
-    found: _Found,
-    wanted: list[Change],
-    left: list[Change],
+    comparison: _LockComparison,
+    to_accept: list[Change],
+    remaining: list[Change],
     written: Mapping[str, ServerPins] | None,
 ) -> None:
     if options.json:
-        print_json(_as_json(found, wanted, left, written is not None and written != found.lock))
+        print_json(
+            _comparison_json(
+                comparison, to_accept, remaining, written is not None and written != comparison.lock
+            )
+        )
         return
-    if task == "check" and found.lock is None:
-        show_error(f"there is no {found.path}", "write it with `toolyard lock`")
-        left = []
-    for change in wanted:
+    if task == "check" and comparison.lock is None:
+        show_error(f"there is no {comparison.path}", "write it with `toolyard lock`")
+        remaining = []
+    for change in to_accept:
         print(f"accepted {change.id}: {change.kind.value}")
-    for change in left:
+    for change in remaining:
         show_change(change.kind.value, change.id, change.was, change.diff() if task == "diff" else ())
-    for server_id in found.gone:
-        note(f"server '{server_id}' is in the lock and not configured any more")
+    for server_id in comparison.gone:
+        show_note(f"server '{server_id}' is in the lock and not configured any more")
     if written is not None:
         tools = sum(len(pins.tools) for pins in written.values())
-        state = "is up to date" if written == found.lock else "written"
-        print(f"{found.path} {state}: {count(tools, 'tool')} of {count(len(written), 'server')}")
-    elif not left and found.lock is not None and not found.gone and not found.failures:
+        state = "is up to date" if written == comparison.lock else "written"
+        print(
+            f"{comparison.path} {state}: {format_count(tools, 'tool')} of "
+            f"{format_count(len(written), 'server')}"
+        )
+    elif not remaining and comparison.lock is not None and not comparison.gone and not comparison.failures:
         print("nothing is different")
-    for server_id, package in found.unpinned.items():
-        note(
+    for server_id, package in comparison.unpinned_packages.items():
+        show_note(
             f"server '{server_id}' runs the newest version of {package}, whatever that is",
             f"name a version in its entry, e.g. {package}@1.2.3",
         )
-    for server_id, cause in found.failures.items():
+    for server_id, cause in comparison.failures.items():
         show_error(f"server '{server_id}': {cause}")
-    if left and task in ("check", "write"):
-        tell_left(len(left))
+    if remaining and task in ("check", "write"):
+        show_unaccepted_changes_notice(len(remaining))
 
 
-def _as_json(found: _Found, wanted: list[Change], left: list[Change], written: bool) -> dict[str, Any]:
-    def one(change: Change) -> dict[str, Any]:
+def _comparison_json(
+    comparison: _LockComparison, to_accept: list[Change], remaining: list[Change], written: bool
+) -> dict[str, Any]:
+    def change_json(change: Change) -> dict[str, Any]:
         return {
             "id": change.id,
             "kind": change.kind.value,
@@ -264,11 +281,11 @@ def _as_json(found: _Found, wanted: list[Change], left: list[Change], written: b
         }
 
     return {
-        "lock": str(found.path),
+        "lock": str(comparison.path),
         "written": written,
-        "accepted": [one(change) for change in wanted],
-        "changes": [one(change) for change in left],
-        "not_configured": found.gone,
-        "unpinned": dict(found.unpinned),
-        "failures": dict(found.failures),
+        "accepted": [change_json(change) for change in to_accept],
+        "changes": [change_json(change) for change in remaining],
+        "not_configured": comparison.gone,
+        "unpinned": dict(comparison.unpinned_packages),
+        "failures": dict(comparison.failures),
     }

@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolyard.cli.app import COMMANDS
+from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.completion import complete_servers
-from toolyard.cli.input.duration import Seconds
+from toolyard.cli.input.duration import PositiveSeconds
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import note
-from toolyard.cli.output.progress import Busy
-from toolyard.cli.output.safe_text import count, one_line, print_json
-from toolyard.cli.output.terminal import paint
+from toolyard.cli.output.messages import show_note
+from toolyard.cli.output.progress import ProgressIndicator
+from toolyard.cli.output.safe_text import format_count, one_line, print_json
+from toolyard.cli.output.terminal import style_text
 from toolyard.cli.runner import open_yard, run_async
-from toolyard.cli.sign_in_target import Signable, signable
+from toolyard.cli.sign_in_target import SignInServer, find_sign_in_server
 from toolyard.config import load_config, load_settings
 from toolyard.errors import ServerError
 from toolyard.types.status import State
 
 if TYPE_CHECKING:
-    from toolyard.auth.records import Grant
+    from toolyard.auth.records import OAuthGrant
 
 __all__ = ["command"]
 
-_SECONDS = 300.0
+_DEFAULT_TIMEOUT_SECONDS = 300.0
 
 
-@click.command("login", cls=Command, short_help=COMMANDS["login"])
+@click.command("login", cls=Command, short_help=COMMAND_SUMMARIES["login"])
 @click.argument("server", shell_complete=complete_servers)
 @click.option("--paste", is_flag=True, help="Wait for the address or code to be pasted, not for the browser.")
 @click.option("--no-browser", is_flag=True, help="Only print the address; open no browser.")
@@ -43,8 +43,8 @@ _SECONDS = 300.0
 @click.option(
     "--timeout",
     metavar="S",
-    type=Seconds(),
-    default=_SECONDS,
+    type=PositiveSeconds(),
+    default=_DEFAULT_TIMEOUT_SECONDS,
     help="Seconds to wait for you. Default: 300.",
 )
 @click.pass_obj
@@ -67,8 +67,8 @@ def command(
     earlier sign-in, or because you confirm it, here or with --issuer. A server with the grant
     client_credentials signs in by itself once its issuer is confirmed.
     """
-    configuration = load_config(options.config, data_dir=options.folder)
-    chosen = signable(configuration, server)
+    configuration = load_config(options.config, data_dir=options.resolved_data_dir)
+    chosen = find_sign_in_server(configuration, server)
     if chosen.server.disabled_reason is not None:
         raise Usage(f"server '{server}' is disabled: {chosen.server.disabled_reason}")
     oauth = chosen.server.oauth
@@ -78,10 +78,10 @@ def command(
         chosen = _with_issuer(chosen, issuer)
     if scopes:
         chosen = _with_oauth(chosen, scopes=scopes)
-    return run_async(_login(options, chosen, paste=paste, browser=not no_browser, seconds=timeout))
+    return run_async(_sign_in(options, chosen, paste=paste, browser=not no_browser, timeout_seconds=timeout))
 
 
-def _with_issuer(chosen: Signable, issuer: str) -> Signable:
+def _with_issuer(chosen: SignInServer, issuer: str) -> SignInServer:
     from toolyard.auth.records import same_issuer  # not for the help
 
     oauth = chosen.server.oauth
@@ -93,52 +93,61 @@ def _with_issuer(chosen: Signable, issuer: str) -> Signable:
     return _with_oauth(chosen, issuer=issuer)
 
 
-def _with_oauth(chosen: Signable, **changes: Any) -> Signable:
+def _with_oauth(chosen: SignInServer, **changes: Any) -> SignInServer:
     from toolyard.types.server import OAuthSpec  # not for the help
 
     oauth = chosen.server.oauth or OAuthSpec()
     return replace(chosen, server=replace(chosen.server, oauth=replace(oauth, **changes)))
 
 
-async def _login(options: Options, chosen: Signable, *, paste: bool, browser: bool, seconds: float) -> int:
+async def _sign_in(
+    options: Options, sign_in_server: SignInServer, *, paste: bool, browser: bool, timeout_seconds: float
+) -> int:
     from toolyard.auth.errors import DiscoveryFailed  # slow to load, as the whole core is
-    from toolyard.cli.terminal_sign_in import TerminalFlow
+    from toolyard.cli.terminal_sign_in import TerminalSignIn
 
-    flow = TerminalFlow(load_settings(options.folder), options.folder, quiet=options.json)
+    flow = TerminalSignIn(
+        load_settings(options.resolved_data_dir), options.resolved_data_dir, quiet=options.json
+    )
     try:
-        grant = await flow.sign_in(chosen, paste=paste, browser=browser, seconds=seconds)
+        grant = await flow.sign_in(
+            sign_in_server, paste=paste, browser=browser, timeout_seconds=timeout_seconds
+        )
     except DiscoveryFailed:
         # A server that needs no sign-in says nothing about one either.
-        state, _, _ = await _look(options, chosen.server.id)
+        state, _, _ = await _check_server(options, sign_in_server.server.id)
         if state is not State.READY:
             raise
-        return _told_needless(options, chosen.server.id)
-    return await _tell(options, chosen, grant)
+        return _show_no_sign_in_needed(options, sign_in_server.server.id)
+    return await _show_sign_in(options, sign_in_server, grant)
 
 
-async def _tell(options: Options, chosen: Signable, grant: Grant) -> int:
-    name = chosen.server.id
+async def _show_sign_in(options: Options, sign_in_server: SignInServer, grant: OAuthGrant) -> int:
+    name = sign_in_server.server.id
     state, tools, failure = (None, None, None)
-    if chosen.server.enabled:
-        state, tools, failure = await _look(options, name)
+    if sign_in_server.server.enabled:
+        state, tools, failure = await _check_server(options, name)
     if options.json:
-        print_json(_as_json(chosen, grant, state, tools, failure))
+        print_json(_sign_in_json(sign_in_server, grant, state, tools, failure))
     else:
-        print(f"{paint('signed in', 'green', sys.stdout)} to '{one_line(name)}'{_found(state, tools)}")
-        if not chosen.server.enabled:
-            note(f"server '{name}' is switched off in its entry")
+        print(
+            f"{style_text('signed in', 'green', sys.stdout)} to '{one_line(name)}"
+            f"'{_format_tool_count(state, tools)}"
+        )
+        if not sign_in_server.server.enabled:
+            show_note(f"server '{name}' is switched off in its entry")
     if failure is None:
         return 0
     if not options.json:
-        note(f"but the server cannot be used: {one_line(failure.cause)}", failure.hint)
+        show_note(f"but the server cannot be used: {one_line(failure.cause)}", failure.hint)
     return failure.exit_code
 
 
-def _found(state: State | None, tools: int | None) -> str:
-    return f": {count(tools, 'tool')}" if state is State.READY and tools is not None else ""
+def _format_tool_count(state: State | None, tools: int | None) -> str:
+    return f": {format_count(tools, 'tool')}" if state is State.READY and tools is not None else ""
 
 
-def _told_needless(options: Options, name: str) -> int:
+def _show_no_sign_in_needed(options: Options, name: str) -> int:
     if options.json:
         print_json({"server": name, "signed_in": False, "state": State.READY.value, "tools": None})
     else:
@@ -146,9 +155,9 @@ def _told_needless(options: Options, name: str) -> int:
     return 0
 
 
-async def _look(options: Options, name: str) -> tuple[State, int | None, ServerError | None]:
+async def _check_server(options: Options, name: str) -> tuple[State, int | None, ServerError | None]:
     """Connect to one server as every command does, and list its tools."""
-    async with open_yard(options) as yard, Busy(f"connecting to {name}", quiet=options.json):
+    async with open_yard(options) as yard, ProgressIndicator(f"connecting to {name}", quiet=options.json):
         await yard.tools(server=name, fresh=True)
         roster = yard.known()
         status = next(each for each in yard.servers() if each.server == name)
@@ -157,11 +166,15 @@ async def _look(options: Options, name: str) -> tuple[State, int | None, ServerE
         return status.state, tools, roster.failures.get(name)
 
 
-def _as_json(
-    chosen: Signable, grant: Grant, state: State | None, tools: int | None, failure: ServerError | None
+def _sign_in_json(
+    sign_in_server: SignInServer,
+    grant: OAuthGrant,
+    state: State | None,
+    tools: int | None,
+    failure: ServerError | None,
 ) -> Mapping[str, Any]:
     return {
-        "server": chosen.server.id,
+        "server": sign_in_server.server.id,
         "signed_in": True,
         "issuer": grant.issuer,
         "scopes": list(grant.scopes),

@@ -7,25 +7,25 @@ from typing import Any
 
 import click
 
-from toolyard.cli.app import COMMANDS
+from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.input.completion import complete_servers
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.safe_text import one_line, print_json
 from toolyard.cli.runner import run_async
-from toolyard.cli.sign_in_target import Signable, signable
+from toolyard.cli.sign_in_target import SignInServer, find_sign_in_server
 from toolyard.config import load_config, load_settings
 
 __all__ = ["command"]
 
 
-@click.command("logout", cls=Command, short_help=COMMANDS["logout"])
+@click.command("logout", cls=Command, short_help=COMMAND_SUMMARIES["logout"])
 @click.argument("server", shell_complete=complete_servers)
 @click.pass_obj
 def command(options: Options, server: str) -> int:
     """Forget what `toolyard login SERVER` has kept, and give it back where the authorization server takes
     that; where it does not, its own page of connected programs takes back what it gave."""
-    chosen = signable(load_config(options.config, data_dir=options.folder), server)
-    there_was = run_async(_logout(options, chosen))
+    chosen = find_sign_in_server(load_config(options.config, data_dir=options.resolved_data_dir), server)
+    there_was = run_async(_sign_out(options, chosen))
     if options.json:
         print_json({"server": server, "signed_out": there_was})
     else:
@@ -34,21 +34,23 @@ def command(options: Options, server: str) -> int:
     return 0
 
 
-async def _logout(options: Options, chosen: Signable) -> bool:
-    from toolyard.net import Guard, Net
+async def _sign_out(options: Options, sign_in_server: SignInServer) -> bool:
+    from toolyard.net import AddressGuard, OutboundHttp
     from toolyard.registry.sign_out import SignOuts
     from toolyard.store.lazy_database import LazyDatabase
-    from toolyard.types.principal import LOCAL  # slow to load, as the whole core is
+    from toolyard.types.principal import LOCAL_PRINCIPAL  # slow to load, as the whole core is
 
-    settings = load_settings(options.folder)
-    database = LazyDatabase(settings, options.folder)
-    net = Net(Guard.of(settings.guard_allow, settings.guard_deny))
+    settings = load_settings(options.resolved_data_dir)
+    database = LazyDatabase(settings, options.resolved_data_dir)
+    net = OutboundHttp(AddressGuard.from_settings(settings.guard_allow, settings.guard_deny))
     returning: list[Coroutine[Any, Any, None]] = []
     try:
-        storage = await database.auth()
+        storage = await database.open_auth_storage()
         if storage is None:
             return False
-        there_was = await SignOuts(storage, net, returning.append).of_server(chosen.server, LOCAL)
+        there_was = await SignOuts(storage, net, returning.append).sign_out_of_server(
+            sign_in_server.server, LOCAL_PRINCIPAL
+        )
         for each in returning:
             await each
         return there_was

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from toolyard.cli.app import COMMANDS
-from toolyard.cli.audit_entries import record
+from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.audit_entries import record_audit_entry
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.output.safe_text import print_json
@@ -17,7 +17,7 @@ from toolyard.config import load_settings
 __all__ = ["command"]
 
 
-@click.command("move", cls=Command, short_help=COMMANDS["move"])
+@click.command("move", cls=Command, short_help=COMMAND_SUMMARIES["move"])
 @click.pass_obj
 def command(options: Options) -> int:
     """Copy all that SQLite keeps in the data directory into an empty PostgreSQL database.
@@ -26,9 +26,9 @@ def command(options: Options) -> int:
     run this, and start the server again. People stay signed in. The file is not changed. Either everything is
     copied or nothing.
     """
-    from toolyard.store.lazy_database import FILE_NAME
+    from toolyard.store.lazy_database import DATABASE_FILE_NAME
 
-    settings, file = load_settings(options.folder), options.folder / FILE_NAME
+    settings, file = load_settings(options.resolved_data_dir), options.resolved_data_dir / DATABASE_FILE_NAME
     if settings.database_url is None:
         raise Usage(
             "there is no database to move to", hint="set database_url to an empty PostgreSQL database"
@@ -36,12 +36,14 @@ def command(options: Options) -> int:
     if settings.secret_key is None:
         raise Usage(
             "there is no secret key, which PostgreSQL needs",
-            hint=f"set secret_key to the text of {options.folder / 'secret.key'}",
+            hint=f"set secret_key to the text of {options.resolved_data_dir / 'secret.key'}",
         )
     if not file.exists():
         raise Usage(f"there is nothing to move: {file} is not there", hint="name the folder with --data-dir")
     moved = run_async(
-        _move(options.folder, settings.database_url, settings.secret_key, settings.secret_key_former)
+        _move_and_record(
+            options.resolved_data_dir, settings.database_url, settings.secret_key, settings.secret_key_former
+        )
     )
     if options.json:
         print_json({"moved": moved})
@@ -52,18 +54,20 @@ def command(options: Options) -> int:
     return 0
 
 
-async def _move(folder: Path, url: str, secret_key: str, former_key: str | None) -> dict[str, int]:
+async def _move_and_record(
+    data_dir: Path, url: str, secret_key: str, former_key: str | None
+) -> dict[str, int]:
     """Copy everything, and record that in the new database. Return the numbers of rows by table."""
     import asyncio  # slow to load, as the store is
 
     from toolyard.store import Database
-    from toolyard.store.transfer import move
+    from toolyard.store.transfer import copy_sqlite_to_postgresql
 
-    copied = await asyncio.to_thread(move, folder, url, secret_key, former_key)
+    copied = await asyncio.to_thread(copy_sqlite_to_postgresql, data_dir, url, secret_key, former_key)
     moved = {name: count for name, count in copied.items() if count}
-    database = await Database.open(folder, url=url, secret_key=secret_key, former_key=former_key)
+    database = await Database.open(data_dir, url=url, secret_key=secret_key, former_key=former_key)
     try:
-        await record(database, "database.move", rows=sum(moved.values()))
+        await record_audit_entry(database, "database.move", rows=sum(moved.values()))
     finally:
         await database.close()
     return moved

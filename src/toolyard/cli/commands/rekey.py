@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from toolyard.cli.app import COMMANDS
-from toolyard.cli.audit_entries import record
+from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.audit_entries import record_audit_entry
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import note
+from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.runner import run_async
 from toolyard.config import load_settings
@@ -16,7 +16,7 @@ from toolyard.config import load_settings
 __all__ = ["command"]
 
 
-@click.command("rekey", cls=Command, short_help=COMMANDS["rekey"])
+@click.command("rekey", cls=Command, short_help=COMMAND_SUMMARIES["rekey"])
 @click.pass_obj
 def command(options: Options) -> int:
     """Encrypt what is stored with the key that is set now, in place of the former one.
@@ -25,7 +25,7 @@ def command(options: Options) -> int:
     database; then run this, and unset secret_key_former. Servers may run meanwhile, and it may be broken off
     and begun again.
     """
-    settings = load_settings(options.folder)
+    settings = load_settings(options.resolved_data_dir)
     if settings.secret_key_former is None:
         raise Usage(
             "there is no former key, so there is nothing to do",
@@ -33,20 +33,22 @@ def command(options: Options) -> int:
         )
     from toolyard.store import Database  # slow to load
 
-    async def work() -> tuple[int, int]:
-        database = await Database.of(settings, options.folder)
+    async def rekey_database() -> tuple[int, int]:
+        database = await Database.open_from_settings(settings, options.resolved_data_dir)
         try:
-            done = await database.rekeying.rekey()
-            await record(database, "database.rekey", encrypted=done.sealed, lost=done.lost)
+            done = await database.key_rotation.reencrypt_all()
+            await record_audit_entry(
+                database, "database.rekey", encrypted=done.reencrypted, lost=done.unreadable
+            )
         finally:
             await database.close()
-        return done.sealed, done.lost
+        return done.reencrypted, done.unreadable
 
-    sealed, lost = run_async(work())
+    sealed, lost = run_async(rekey_database())
     if options.json:
         print_json({"encrypted": sealed, "lost": lost})
         return 0
     print(f"{sealed:,} values are encrypted with the new key; secret_key_former can be unset")
     if lost:
-        note(f"{lost:,} values cannot be read with either key, and stay as they are; enter them again")
+        show_note(f"{lost:,} values cannot be read with either key, and stay as they are; enter them again")
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from toolyard.cli.app import COMMANDS
+from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Options, RemoteCommand
 from toolyard.cli.runner import run_async
@@ -12,7 +12,7 @@ from toolyard.cli.runner import run_async
 __all__ = ["command"]
 
 
-@click.command("restart", cls=RemoteCommand, short_help=COMMANDS["restart"])
+@click.command("restart", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["restart"])
 @click.argument("server")
 @click.pass_obj
 def command(options: Options, server: str) -> int:

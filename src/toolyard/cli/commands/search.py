@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolyard.cli.app import COMMANDS
+from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.input.completion import complete_agents, complete_bundles
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import note
-from toolyard.cli.output.notices import tell_nothing_configured, tell_off, tell_unaccepted
+from toolyard.cli.output.messages import show_note
+from toolyard.cli.output.notices import (
+    show_disabled_servers_notice,
+    show_no_servers_notice,
+    show_unaccepted_tools_notice,
+)
 from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.tables import Column, show_table
 from toolyard.cli.runner import open_yard, run_async
@@ -23,10 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _COLUMNS = (Column("tool", style="cyan", whole=True), Column("what it does"))
-_LINE = 200
+_MAX_DESCRIPTION_CHARACTERS = 200
 
 
-@click.command("search", cls=Command, short_help=COMMANDS["search"])
+@click.command("search", cls=Command, short_help=COMMAND_SUMMARIES["search"])
 @click.argument("words", nargs=-1)
 @click.option(
     "--limit", type=click.IntRange(1, 1_000), default=10, show_default=True, help="At most so many."
@@ -48,46 +52,53 @@ def command(
 
     Looks in what was listed before and starts nothing; `toolyard tools` lists.
     """
-    query = " ".join(words) if words else _piped()
-    run_async(_search(options, query, limit, agent, bundles))
+    query = " ".join(words) if words else _read_query_from_stdin()
+    run_async(_search_tools(options, query, limit, agent, bundles))
 
 
-def _piped() -> str:
+def _read_query_from_stdin() -> str:
     """The words from standard input, where none stand on the command line."""
     if sys.stdin is None or sys.stdin.isatty():
         raise click.UsageError("say what you look for, e.g. toolyard search read a file")
     return sys.stdin.read(100_000)
 
 
-async def _search(
+async def _search_tools(
     options: Options, query: str, limit: int, agent: str | None, bundles: tuple[str, ...]
 ) -> None:
     async with open_yard(options) as yard:
         found = await yard.search(query, limit=limit, agent=agent, bundles=bundles)
         if options.json:
-            print_json(_as_json(found, yard))
+            print_json(_search_json(found, yard))
             return
-        from toolyard.catalog.search import brief  # with the core, which is loaded by now
+        from toolyard.catalog.search import summarize_description  # with the core, which is loaded by now
 
         show_table(
-            _COLUMNS, [(tool.name, brief(tool.description or tool.title or "", _LINE)) for tool in found]
+            _COLUMNS,
+            [
+                (
+                    tool.name,
+                    summarize_description(tool.description or tool.title or "", _MAX_DESCRIPTION_CHARACTERS),
+                )
+                for tool in found
+            ],
         )
-        tell_nothing_configured(yard.configuration, options.folder)
-        tell_off(yard.configuration)
-        tell_unaccepted(yard.known(), yard.locks)
-        unlisted = _unlisted(yard)
+        show_no_servers_notice(yard.configuration, options.resolved_data_dir)
+        show_disabled_servers_notice(yard.configuration)
+        show_unaccepted_tools_notice(yard.known(), yard.locks)
+        unlisted = _find_unlisted_servers(yard)
         if unlisted:
-            note(f"never listed: {', '.join(unlisted)}", "`toolyard tools` lists them")
+            show_note(f"never listed: {', '.join(unlisted)}", "`toolyard tools` lists them")
         elif not found:
-            note("nothing matches", "try other words")
+            show_note("nothing matches", "try other words")
 
 
-def _unlisted(yard: Toolyard) -> list[str]:
+def _find_unlisted_servers(yard: Toolyard) -> list[str]:
     known = yard.known().catalogues
     return [one.id for one in yard.configuration.servers.values() if one.enabled and one.id not in known]
 
 
-def _as_json(found: list[Tool], yard: Toolyard) -> dict[str, Any]:
+def _search_json(found: list[Tool], yard: Toolyard) -> dict[str, Any]:
     return {
         "tools": [
             {
@@ -99,5 +110,5 @@ def _as_json(found: list[Tool], yard: Toolyard) -> dict[str, Any]:
             }
             for tool in found
         ],
-        "never_listed": _unlisted(yard),
+        "never_listed": _find_unlisted_servers(yard),
     }

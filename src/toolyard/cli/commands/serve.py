@@ -7,22 +7,22 @@ import sys
 
 import click
 
-from toolyard.cli.app import COMMANDS
-from toolyard.cli.error_exit import ended
+from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.error_exit import report_error
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import note, place_of
-from toolyard.cli.output.notices import tell_waiting
-from toolyard.cli.output.terminal import paint
+from toolyard.cli.output.messages import format_problem, show_note
+from toolyard.cli.output.notices import show_unapproved_file_notice
+from toolyard.cli.output.terminal import style_text
 from toolyard.cli.runner import run_async
 from toolyard.config import load_config, load_settings
 from toolyard.errors import ToolyardError
 
 __all__ = ["command"]
 
-_CANNOT_START = 2
+_START_FAILED_EXIT_CODE = 2
 
 
-@click.command("serve", cls=Command, short_help=COMMANDS["serve"])
+@click.command("serve", cls=Command, short_help=COMMAND_SUMMARIES["serve"])
 @click.option("--host", metavar="ADDRESS", help="The address to listen on. Default: the setting host.")
 @click.option(
     "--port",
@@ -38,43 +38,45 @@ def command(options: Options, host: str | None, port: int | None) -> int:
     requests get a few seconds to end, and every server that was started is gone. A second one hurries.
     """
     try:
-        return _serve(options, host, port)
+        return _serve_web_app(options, host, port)
     except ToolyardError as error:
         # Whatever keeps it from starting is for the operator to change.
-        ended(error, options)
-        return _CANNOT_START
+        report_error(error, options)
+        return _START_FAILED_EXIT_CODE
 
 
-def _serve(options: Options, host: str | None, port: int | None) -> int:
-    from toolyard.accounts.startup import check  # not for the help
-    from toolyard.web.server.socket import bind
+def _serve_web_app(options: Options, host: str | None, port: int | None) -> int:
+    from toolyard.accounts.startup import check_startup_settings  # not for the help
+    from toolyard.web.server.socket import open_listener
 
-    folder = options.folder
+    folder = options.resolved_data_dir
     settings = load_settings(folder, overrides={"host": host, "port": port})
     configuration = load_config(options.config, data_dir=folder)
-    warnings = check(settings, settings.host)
-    listener = bind(settings.host, settings.port)
+    warnings = check_startup_settings(settings, settings.host)
+    listener = open_listener(settings.host, settings.port)
 
     # What is loaded now stays loaded: a tenth of the time would go into looking for what could be freed.
     gc.disable()
     from toolyard.web.server.logs import start_logging  # slow to load, and by now others can connect and wait
-    from toolyard.web.server.startup import Start, serve
+    from toolyard.web.server.startup import ServeOptions, serve
 
     start_logging(settings.log_level, settings.log_format, verbose=options.verbose)
 
     def announce(invitation: str | None) -> None:
-        address = paint(f"{listener.address}/", "bold", sys.stdout)
+        address = style_text(f"{listener.address}/", "bold", sys.stdout)
         print(f"Toolyard is listening on {address}")
         if invitation is not None:
             print(f"There is no admin yet. This link makes one; it works once, for a day: {invitation}")
         sys.stdout.flush()
         if invitation is not None and settings.database_url is not None:
-            note("every replica that finds no admin prints such a link, and only the newest of them works")
+            show_note(
+                "every replica that finds no admin prints such a link, and only the newest of them works"
+            )
         for warning in warnings:
-            note(warning)
-        tell_waiting(configuration)
+            show_note(warning)
+        show_unapproved_file_notice(configuration)
         for hint in settings.hints:
-            note(place_of(hint), hint.hint)
+            show_note(format_problem(hint), hint.hint)
 
-    run_async(serve(Start(configuration, settings, folder, options.config), listener, announce))
+    run_async(serve(ServeOptions(configuration, settings, folder, options.config), listener, announce))
     return 0

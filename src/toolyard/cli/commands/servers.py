@@ -8,13 +8,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolyard.cli.app import COMMANDS
+from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.input.options import Options, RemoteCommand
-from toolyard.cli.output.notices import clean, tell_nothing_configured, tell_set_aside, tell_waiting
-from toolyard.cli.output.progress import Busy
-from toolyard.cli.output.safe_text import ago, count, print_json
-from toolyard.cli.output.servers import ServerLine, named, servers_json, show_servers, tell_more
-from toolyard.cli.runner import only_look, open_yard, run_async
+from toolyard.cli.output.notices import (
+    clean_server_text,
+    show_no_servers_notice,
+    show_quarantined_tools_notice,
+    show_unapproved_file_notice,
+)
+from toolyard.cli.output.progress import ProgressIndicator
+from toolyard.cli.output.safe_text import format_age, format_count, print_json
+from toolyard.cli.output.servers import (
+    ServerSummary,
+    describe_server_info,
+    servers_json,
+    show_server_hints,
+    show_servers,
+)
+from toolyard.cli.runner import open_offline_yard, open_yard, run_async
 from toolyard.config import load_config, load_settings
 from toolyard.errors import ServerError
 from toolyard.types.catalog import Catalogue
@@ -26,12 +37,12 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_LAST_WORDS = 5
-_UNREACHABLE = 3
+_MAX_STDERR_LINES = 5
+_UNREACHABLE_EXIT_CODE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServerView:
     """One server as it is shown."""
 
     server: Server
@@ -52,24 +63,24 @@ class Seen:
     @property
     def cause(self) -> str | None:
         found = self.status.cause or (self.failure.cause if self.failure is not None else None)
-        return None if found is None else clean(found, self.server)
+        return None if found is None else clean_server_text(found, self.server)
 
     @property
     def hint(self) -> str | None:
         return self.status.hint or (self.failure.hint if self.failure is not None else None)
 
     @property
-    def last_words(self) -> list[str]:
-        lines = [clean(line, self.server) for line in self.status.stderr]
-        return [line for line in lines if line][-_LAST_WORDS:]
+    def stderr_lines(self) -> list[str]:
+        lines = [clean_server_text(line, self.server) for line in self.status.stderr]
+        return [line for line in lines if line][-_MAX_STDERR_LINES:]
 
     @property
-    def protocol(self) -> str | None:
+    def protocol_version(self) -> str | None:
         kept = self.catalogue.listing.protocol_version if self.catalogue is not None else None
         return self.status.protocol_version or kept
 
 
-@click.command("servers", cls=RemoteCommand, short_help=COMMANDS["servers"])
+@click.command("servers", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["servers"])
 @click.option("--fail", is_flag=True, help="Exit with 3 when an enabled server cannot be used.")
 @click.option("--no-connect", is_flag=True, help="Show what is known, without connecting.")
 @click.pass_obj
@@ -82,66 +93,68 @@ def command(options: Options, fail: bool, no_connect: bool) -> int:
         from toolyard.cli.remote_commands import show_remote_servers  # only for --remote
 
         return run_async(show_remote_servers(options, fail=fail, connect=not no_connect))
-    return run_async(_servers(options, fail, no_connect))
+    return run_async(_run_servers(options, fail, no_connect))
 
 
-async def _servers(options: Options, fail: bool, no_connect: bool) -> int:
-    async with _opened(options, no_connect) as yard:
+async def _run_servers(options: Options, fail: bool, no_connect: bool) -> int:
+    async with _open_yard_for_servers(options, no_connect) as yard:
         enabled = sum(server.enabled for server in yard.configuration.servers.values())
         if not no_connect and enabled:
-            async with Busy(f"connecting to {count(enabled, 'server')}", quiet=options.json):
+            async with ProgressIndicator(
+                f"connecting to {format_count(enabled, 'server')}", quiet=options.json
+            ):
                 await yard.tools(fresh=True)
-        seen = _seen(yard)
-        lines = [_line(one, no_connect) for one in seen]
+        seen = _collect_views(yard)
+        lines = [_summarize_view(one, no_connect) for one in seen]
         if options.json:
             print_json(servers_json(lines))
         else:
             show_servers(lines)
-            tell_nothing_configured(yard.configuration, options.folder)
-            tell_waiting(yard.configuration)
-            tell_set_aside(yard.known())
-            tell_more(lines)
-    return _UNREACHABLE if fail and any(line.broken for line in lines) else 0
+            show_no_servers_notice(yard.configuration, options.resolved_data_dir)
+            show_unapproved_file_notice(yard.configuration)
+            show_quarantined_tools_notice(yard.known())
+            show_server_hints(lines)
+    return _UNREACHABLE_EXIT_CODE if fail and any(line.broken for line in lines) else 0
 
 
-def _opened(options: Options, no_connect: bool) -> AbstractAsyncContextManager[Toolyard]:
+def _open_yard_for_servers(options: Options, no_connect: bool) -> AbstractAsyncContextManager[Toolyard]:
     if not no_connect:
         return open_yard(options)
-    folder = options.folder
-    return only_look(load_config(options.config, data_dir=folder), load_settings(folder), folder)
+    folder = options.resolved_data_dir
+    return open_offline_yard(load_config(options.config, data_dir=folder), load_settings(folder), folder)
 
 
-def _seen(yard: Toolyard) -> list[Seen]:
+def _collect_views(yard: Toolyard) -> list[ServerView]:
     roster = yard.known()
-    seen: list[Seen] = []
+    seen: list[ServerView] = []
     for status in yard.servers():
         catalogue = roster.catalogues.get(status.server)
         server = yard.configuration.servers[status.server]
-        seen.append(Seen(server, status, catalogue, roster.failures.get(status.server)))
+        seen.append(ServerView(server, status, catalogue, roster.failures.get(status.server)))
     return seen
 
 
-def _line(one: Seen, no_connect: bool) -> ServerLine:
-    catalogue = one.catalogue
-    about = named(one.status.server_info)
+def _summarize_view(view: ServerView, no_connect: bool) -> ServerSummary:
+    catalogue = view.catalogue
+    about = describe_server_info(view.status.server_info)
     if no_connect:
-        about = "never listed" if catalogue is None else f"listed {ago(catalogue.age)}"
-    return ServerLine(
-        server=one.server.id,
-        state=one.state.value,
-        enabled=one.server.enabled,
-        transport=one.server.transport.type,
-        trust=one.server.trust.value,
-        origin=str(one.server.provenance),
+        about = "never listed" if catalogue is None else f"listed {format_age(catalogue.age)}"
+    return ServerSummary(
+        server=view.server.id,
+        state=view.state.value,
+        enabled=view.server.enabled,
+        transport=view.server.transport.type,
+        trust=view.server.trust.value,
+        origin=str(view.server.provenance),
         about=about,
-        broken=one.broken,
-        cause=one.cause,
-        hint=one.hint,
-        protocol=one.protocol,
-        info=one.status.server_info,
+        broken=view.broken,
+        cause=view.cause,
+        hint=view.hint,
+        protocol_version=view.protocol_version,
+        server_info=view.status.server_info,
         tools=None if catalogue is None else len(catalogue.definitions),
-        tokens=one.status.token_cost,
+        tokens=view.status.token_cost,
         set_aside=() if catalogue is None else tuple(str(each) for each in catalogue.quarantined),
-        age=None if catalogue is None else round(catalogue.age, 3),
-        stderr=tuple(one.last_words),
+        listed_seconds_ago=None if catalogue is None else round(catalogue.age, 3),
+        stderr=tuple(view.stderr_lines),
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from toolyard.cli.app import COMMANDS
+from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.messages import note, place_of
+from toolyard.cli.output.messages import format_problem, show_note
 from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.tables import Cell, Column, show_table
 from toolyard.config import load_settings
@@ -22,7 +22,7 @@ _COLUMNS = (
 )
 
 
-@click.command("settings", cls=Command, short_help=COMMANDS["settings"])
+@click.command("settings", cls=Command, short_help=COMMAND_SUMMARIES["settings"])
 @click.pass_obj
 def command(options: Options) -> None:
     """List the settings of the platform, each with its value, its origin and what it is for.
@@ -30,17 +30,17 @@ def command(options: Options) -> None:
     They stand in toolyard.toml in the data directory; each can be set by a variable too, such as
     TOOLYARD_WRITE_TOOLS for write_tools. Secrets are not shown.
     """
-    settings = load_settings(options.folder)
+    settings = load_settings(options.resolved_data_dir)
     table = settings.table()
     if options.json:
-        print_json([_as_json(row) for row in table])
+        print_json([_setting_json(row) for row in table])
         return
-    show_table(_COLUMNS, (_row(row) for row in table))
+    show_table(_COLUMNS, (_make_row(row) for row in table))
     for hint in settings.hints:
-        note(place_of(hint), hint.hint)
+        show_note(format_problem(hint), hint.hint)
 
 
-def _row(row: SettingValue) -> tuple[str, Cell, Cell, str]:
+def _make_row(row: SettingValue) -> tuple[str, Cell, Cell, str]:
     changed = row.origin != "default"
     return (
         row.setting.name,
@@ -50,7 +50,7 @@ def _row(row: SettingValue) -> tuple[str, Cell, Cell, str]:
     )
 
 
-def _as_json(row: SettingValue) -> dict[str, object]:
+def _setting_json(row: SettingValue) -> dict[str, object]:
     return {
         "name": row.setting.name,
         "value": row.shown,

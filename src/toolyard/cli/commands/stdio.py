@@ -9,7 +9,7 @@ from typing import Literal, TextIO
 
 import click
 
-from toolyard.cli.app import COMMANDS
+from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Command, Options
 from toolyard.cli.runner import run_async
@@ -18,7 +18,7 @@ from toolyard.config import load_config, load_settings
 __all__ = ["command"]
 
 
-@click.command("stdio", cls=Command, short_help=COMMANDS["stdio"])
+@click.command("stdio", cls=Command, short_help=COMMAND_SUMMARIES["stdio"])
 @click.option("--agent", metavar="NAME", help="Only what this agent of AGENTS.md may use.")
 @click.option("--bundle", metavar="NAME", help="Only what this bundle holds.")
 @click.option("--server", metavar="ID", help="Only this server, under its own names.")
@@ -42,17 +42,17 @@ def command(
     """
     if sum(word is not None for word in (agent, bundle, server)) > 1:
         raise Usage("--agent, --bundle and --server exclude each other", hint="give one of them")
-    _check("standard input", sys.stdin)
-    _check("standard output", sys.stdout)
-    from toolyard.agents.definitions.agents_md import agents_path, read_agents  # not for the help
-    from toolyard.gateway.stdio.local_gateway import choose, serve_local
+    _check_stream("standard input", sys.stdin)
+    _check_stream("standard output", sys.stdout)
+    from toolyard.agents.definitions.agents_md import find_agents_file, read_agents  # not for the help
+    from toolyard.gateway.stdio.local_gateway import resolve_caller, serve_local
 
-    folder = options.folder
+    folder = options.resolved_data_dir
     settings = load_settings(folder)
     configuration = load_config(options.config, data_dir=folder)
-    path = agents_path(settings.agents_path, folder)
+    path = find_agents_file(settings.agents_path, folder)
     agents = () if path is None else read_agents(path).agents
-    caller = choose(configuration, agents, agent=agent, bundle=bundle, server=server)
+    caller = resolve_caller(configuration, agents, agent=agent, bundle=bundle, server=server)
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     # Whatever else prints in this process must not come between the messages.
     sys.stdout = sys.stderr
@@ -60,7 +60,7 @@ def command(
     return 0
 
 
-def _check(name: str, stream: TextIO) -> None:
+def _check_stream(name: str, stream: TextIO) -> None:
     """Event loops cannot wait for files, and one of them ends the process without a word."""
     mode = os.fstat(stream.fileno()).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()):

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolyard.cli.app import COMMANDS
+from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_servers
 from toolyard.cli.input.options import Options, RemoteCommand
 from toolyard.cli.output.notices import (
-    clean,
-    tell_failures,
-    tell_nothing_configured,
-    tell_off,
-    tell_old,
-    tell_set_aside,
-    tell_unaccepted,
+    clean_server_text,
+    show_disabled_servers_notice,
+    show_failures,
+    show_no_servers_notice,
+    show_quarantined_tools_notice,
+    show_stale_listings_notice,
+    show_unaccepted_tools_notice,
 )
-from toolyard.cli.output.progress import Busy
+from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.tools import show_tools, tools_json
 from toolyard.cli.runner import open_yard, run_async
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _PROVIDERS = ("openai", "openai-strict", "openai-responses", "anthropic", "gemini")
-_UNREACHABLE = 3
+_UNREACHABLE_EXIT_CODE = 3
 
 
-@click.command("tools", cls=RemoteCommand, short_help=COMMANDS["tools"])
+@click.command("tools", cls=RemoteCommand, short_help=COMMAND_SUMMARIES["tools"])
 @click.option("--agent", metavar="A", shell_complete=complete_agents, help="As this agent sees them.")
 @click.option("--server", metavar="S", shell_complete=complete_servers, help="Of this server only.")
 @click.option(
@@ -71,10 +71,10 @@ def command(
         from toolyard.cli.remote_commands import show_remote_tools  # only for --remote
 
         return run_async(show_remote_tools(options, agent, server, bundles, fresh=fresh, provider=provider))
-    return run_async(_tools(options, agent, server, bundles, mode, fresh, provider))
+    return run_async(_list_tools(options, agent, server, bundles, mode, fresh, provider))
 
 
-async def _tools(
+async def _list_tools(
     options: Options,
     agent: str | None,
     server: str | None,
@@ -85,9 +85,9 @@ async def _tools(
 ) -> int:
     async with open_yard(options) as yard:
         if server is not None:
-            _must_be_on(server, yard)
+            _require_enabled_server(server, yard)
         machine = options.json or provider is not None
-        async with Busy("listing", quiet=machine):
+        async with ProgressIndicator("listing", quiet=machine):
             found: list[Any] = await yard.tools(
                 agent=agent, bundles=bundles, server=server, provider=provider, fresh=fresh, mode=mode
             )
@@ -96,20 +96,20 @@ async def _tools(
         if provider is not None:
             print_json(found)
         elif options.json:
-            print_json(_as_json(found, yard, failures))
+            print_json(_listing_json(found, yard, failures))
         else:
             show_tools(found)
-            tell_nothing_configured(configuration, options.folder)
+            show_no_servers_notice(configuration, options.resolved_data_dir)
         if not options.json:
-            tell_off(configuration)
-            tell_set_aside(roster, server)
-            tell_unaccepted(roster, yard.locks)
-            tell_old(roster, server)
-            tell_failures(failures, configuration)
-    return _UNREACHABLE if failures and (not found or server is not None) else 0
+            show_disabled_servers_notice(configuration)
+            show_quarantined_tools_notice(roster, server)
+            show_unaccepted_tools_notice(roster, yard.locks)
+            show_stale_listings_notice(roster, server)
+            show_failures(failures, configuration)
+    return _UNREACHABLE_EXIT_CODE if failures and (not found or server is not None) else 0
 
 
-def _must_be_on(server_id: str, yard: Toolyard) -> None:
+def _require_enabled_server(server_id: str, yard: Toolyard) -> None:
     servers = yard.configuration.servers
     server = servers.get(server_id)
     if server is None:
@@ -119,13 +119,13 @@ def _must_be_on(server_id: str, yard: Toolyard) -> None:
         raise Unreachable(cause, server=server_id)
 
 
-def _as_json(found: list[Tool], yard: Toolyard, failures: dict[str, ServerError]) -> dict[str, Any]:
+def _listing_json(tools: list[Tool], yard: Toolyard, failures: dict[str, ServerError]) -> dict[str, Any]:
     catalogues = yard.known().catalogues
     return {
-        "tools": tools_json(found),
+        "tools": tools_json(tools),
         "listed_seconds_ago": {server_id: round(one.age, 3) for server_id, one in catalogues.items()},
         "failures": {
-            server_id: clean(error.cause, yard.configuration.servers.get(server_id))
+            server_id: clean_server_text(error.cause, yard.configuration.servers.get(server_id))
             for server_id, error in failures.items()
         },
         "set_aside": [str(one) for one in yard.known().quarantined()],

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from toolyard.cli.app import COMMANDS
-from toolyard.cli.audit_entries import ACTOR, record
+from toolyard.cli.app import COMMAND_SUMMARIES
+from toolyard.cli.audit_entries import AUDIT_ACTOR_NAME, record_audit_entry
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.options import Command, Options, shared_params
-from toolyard.cli.input.prompts import ask
-from toolyard.cli.output.messages import note
-from toolyard.cli.output.safe_text import ago, print_json
+from toolyard.cli.input.prompts import ask_yes_no
+from toolyard.cli.output.messages import show_note
+from toolyard.cli.output.safe_text import format_age, print_json
 from toolyard.cli.output.tables import Cell, Column, show_table
-from toolyard.cli.output.terminal import person_is_there
+from toolyard.cli.output.terminal import is_interactive
 from toolyard.cli.runner import run_async
 
 if TYPE_CHECKING:
-    from toolyard.accounts import People
+    from toolyard.accounts import AccountService
     from toolyard.config.settings.table import Settings
     from toolyard.store import Database
     from toolyard.types.account import User
@@ -37,7 +37,7 @@ _COLUMNS = (
 )
 
 
-@click.group("users", short_help=COMMANDS["users"])
+@click.group("users", short_help=COMMAND_SUMMARIES["users"])
 def command() -> None:
     """Manage the people who have accounts here.
 
@@ -53,38 +53,38 @@ command.params += shared_params()
 @click.pass_obj
 def list_users(options: Options) -> None:
     """Show who has an account, with role and state."""
-    users = _with(options, lambda hall: hall.users())
+    users = _run_with_accounts(options, lambda hall: hall.users())
     if options.json:
-        print_json({"items": [_as_json(user) for user in users]})
+        print_json({"items": [_user_json(user) for user in users]})
         return
     if not users:
-        note("nobody has an account yet", "toolyard users add NAME --admin")
-    show_table(_COLUMNS, (_row(user) for user in users))
+        show_note("nobody has an account yet", "toolyard users add NAME --admin")
+    show_table(_COLUMNS, (_make_row(user) for user in users))
 
 
 @command.command("add", cls=Command, short_help="Make an account, and a link to set its password.")
 @click.argument("name")
 @click.option("--admin", is_flag=True, help="They may change the registry and see people and the audit log.")
 @click.pass_obj
-def add(options: Options, name: str, admin: bool) -> None:
+def add_account(options: Options, name: str, admin: bool) -> None:
     """Make an account and print a link, with which its owner sets the password. It works once, for a day."""
 
-    async def work(hall: _Hall) -> str:
+    async def create_account(accounts: _AccountAdmin) -> str:
         from toolyard.accounts.errors import NameTaken
         from toolyard.types.account import Role  # the help needs none of it
 
-        if await hall.people.find(name) is not None:
+        if await accounts.people.find_user(name) is not None:
             raise NameTaken(f"there is a user '{name}' already", hint=f"toolyard users invite '{name}'")
-        text = await hall.people.invite(name, Role.ADMIN if admin else Role.USER)
-        return await hall.link(text, "user.add", await hall.known(name))
+        text = await accounts.people.invite(name, Role.ADMIN if admin else Role.USER)
+        return await accounts.link(text, "user.add", await accounts.get_user(name))
 
-    _show_link(options, name, _with(options, work))
+    _show_link(options, name, _run_with_accounts(options, create_account))
 
 
 @command.command("invite", cls=Command, short_help="Print a new link for somebody who has an account.")
 @click.argument("name")
 @click.pass_obj
-def invite(options: Options, name: str) -> None:
+def invite_account(options: Options, name: str) -> None:
     """Print a link with which somebody sets a new password. It works once, for a day; earlier ones do not.
 
     Their old password and their sessions work until the link is used. Then every browser is signed out, and
@@ -92,64 +92,66 @@ def invite(options: Options, name: str) -> None:
     them. Their pages tell them of the link, and of its use. API tokens stay unless they revoke them.
     """
 
-    async def work(hall: _Hall) -> str:
-        user = await hall.known(name)
-        return await hall.link(await hall.people.invite_user(user, by=ACTOR), "user.invite", user)
+    async def create_link(accounts: _AccountAdmin) -> str:
+        user = await accounts.get_user(name)
+        return await accounts.link(
+            await accounts.people.invite_user(user, by=AUDIT_ACTOR_NAME), "user.invite", user
+        )
 
-    _show_link(options, name, _with(options, work))
+    _show_link(options, name, _run_with_accounts(options, create_link))
 
 
 @command.command("disable", cls=Command, short_help="Keep an account, but let nobody in with it.")
 @click.argument("name")
 @click.option("--undo", is_flag=True, help="Let them in again.")
 @click.pass_obj
-def disable(options: Options, name: str, undo: bool) -> None:
+def disable_account(options: Options, name: str, undo: bool) -> None:
     """Keep an account, but let nobody in with it: sessions end at once, tokens stop working, and sign-ins to
     servers are given back."""
 
-    async def work(hall: _Hall) -> str:
-        user = await hall.known(name)
-        await hall.database.people.disable_user(user.id, not undo)
+    async def set_disabled(accounts: _AccountAdmin) -> str:
+        user = await accounts.get_user(name)
+        await accounts.database.accounts.set_disabled(user.id, not undo)
         if not undo:
             from toolyard.cli.revoke_sign_ins import sign_out_user  # the help needs none of it
 
-            await sign_out_user(options, hall.settings, hall.database, user)
-        await hall.wrote("user.enable" if undo else "user.disable", user)
+            await sign_out_user(options, accounts.settings, accounts.database, user)
+        await accounts.record_action("user.enable" if undo else "user.disable", user)
         return user.name
 
-    done = _with(options, work)
-    _say(options, f"{done} is {'enabled' if undo else 'disabled'}", name=done, disabled=not undo)
+    done = _run_with_accounts(options, set_disabled)
+    _print_outcome(options, f"{done} is {'enabled' if undo else 'disabled'}", name=done, disabled=not undo)
 
 
 @command.command("delete", cls=Command, short_help="Delete an account with all that belongs to it.")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Delete without asking.")
 @click.pass_obj
-def delete(options: Options, name: str, yes: bool) -> int:
+def delete_account(options: Options, name: str, yes: bool) -> int:
     """Delete an account with its sessions, tokens, instances and their sign-ins. The audit log stays."""
-    if not yes and (options.json or not person_is_there()):
+    if not yes and (options.json or not is_interactive()):
         raise Usage("nobody can be asked, so nothing was deleted", hint="--yes deletes without asking")
-    if not yes and not ask(f"Delete '{name}' with all their instances and tokens?"):
-        note("nothing was deleted")
+    if not yes and not ask_yes_no(f"Delete '{name}' with all their instances and tokens?"):
+        show_note("nothing was deleted")
         return 1
 
-    async def work(hall: _Hall) -> str:
-        user = await hall.known(name)
+    async def remove_account(accounts: _AccountAdmin) -> str:
+        user = await accounts.get_user(name)
         from toolyard.cli.revoke_sign_ins import delete_user  # the help needs none of it
 
-        await delete_user(options, hall.settings, hall.database, user)
-        await hall.wrote("user.delete", user)
+        await delete_user(options, accounts.settings, accounts.database, user)
+        await accounts.record_action("user.delete", user)
         return user.name
 
-    done = _with(options, work)
-    _say(options, f"{done} is deleted", name=done, deleted=True)
+    done = _run_with_accounts(options, remove_account)
+    _print_outcome(options, f"{done} is deleted", name=done, deleted=True)
     return 0
 
 
-class _Hall:
+class _AccountAdmin:
     """The database, open, and who is in it."""
 
-    def __init__(self, database: Database, people: People, settings: Settings) -> None:
+    def __init__(self, database: Database, people: AccountService, settings: Settings) -> None:
         self.database = database
         self.people = people
         self.settings = settings
@@ -159,42 +161,44 @@ class _Hall:
 
         from toolyard.accounts.account_status import effective_role
 
-        found = await self.database.people.users()
+        found = await self.database.accounts.users()
         return [replace(user, role=effective_role(user, self.settings)) for user in found]
 
-    async def known(self, name: str) -> User:
+    async def get_user(self, name: str) -> User:
         from toolyard.accounts.errors import NoSuchUser  # the help needs none of it
 
-        user = await self.people.find(name)
+        user = await self.people.find_user(name)
         if user is None:
             raise NoSuchUser(f"there is no user '{name}'", hint="toolyard users list shows who there is")
         return user
 
     async def link(self, text: str, action: str, user: User) -> str:
-        from toolyard.accounts.startup import address_of, invite_link  # the help needs none of it
+        from toolyard.accounts.startup import build_invite_link, public_base_url  # the help needs none of it
 
-        await self.wrote(action, user)
-        return invite_link(address_of(self.settings), text)
+        await self.record_action(action, user)
+        return build_invite_link(public_base_url(self.settings), text)
 
-    async def wrote(self, action: str, user: User) -> None:
-        await record(self.database, action, user.id, name=user.name)
+    async def record_action(self, action: str, user: User) -> None:
+        await record_audit_entry(self.database, action, user.id, name=user.name)
 
 
-def _with(options: Options, work: Callable[[_Hall], Awaitable[T]]) -> T:
+def _run_with_accounts(options: Options, operation: Callable[[_AccountAdmin], Awaitable[T]]) -> T:
     """Do it with the database open."""
-    from toolyard.accounts import People
+    from toolyard.accounts import AccountService
     from toolyard.config import load_settings  # slow to load, as the whole store is
     from toolyard.store import Database
 
-    async def run() -> T:
-        settings = load_settings(options.folder)
-        database = await Database.of(settings, options.folder)
+    async def run_operation() -> T:
+        settings = load_settings(options.resolved_data_dir)
+        database = await Database.open_from_settings(settings, options.resolved_data_dir)
         try:
-            return await work(_Hall(database, People(database.people, settings), settings))
+            return await operation(
+                _AccountAdmin(database, AccountService(database.accounts, settings), settings)
+            )
         finally:
             await database.close()
 
-    return run_async(run())
+    return run_async(run_operation())
 
 
 def _show_link(options: Options, name: str, link: str) -> None:
@@ -202,36 +206,36 @@ def _show_link(options: Options, name: str, link: str) -> None:
         print_json({"name": name, "link": link})
         return
     print(link)
-    note(f"whoever opens this link sets the password of '{name}'; it works once, for a day")
+    show_note(f"whoever opens this link sets the password of '{name}'; it works once, for a day")
 
 
-def _say(options: Options, text: str, **more: object) -> None:
+def _print_outcome(options: Options, text: str, **json_fields: object) -> None:
     if options.json:
-        print_json(more)
+        print_json(json_fields)
     else:
         print(text)
 
 
-def _row(user: User) -> tuple[str | Cell, ...]:
+def _make_row(user: User) -> tuple[str | Cell, ...]:
     import time  # the help needs none of it
 
-    seen = "never" if user.last_seen is None else ago(max(0.0, time.time() - user.last_seen))
+    seen = "never" if user.last_seen is None else format_age(max(0.0, time.time() - user.last_seen))
     return (
         user.name,
         Cell(user.role.value, "bold" if user.role.value == "admin" else ""),
-        Cell("disabled", "red") if user.disabled else _proof(user),
+        Cell("disabled", "red") if user.disabled else _describe_credential(user),
         seen,
         user.id,
     )
 
 
-def _proof(user: User) -> str:
+def _describe_credential(user: User) -> str:
     if user.subject is not None:
         return f"identity provider: {user.subject.partition('|')[2]}"
     return "password" if user.has_password else "no password"
 
 
-def _as_json(user: User) -> dict[str, object]:
+def _user_json(user: User) -> dict[str, object]:
     return {
         "id": user.id,
         "name": user.name,

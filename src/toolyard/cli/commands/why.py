@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolyard.cli.app import COMMANDS
+from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_tools
 from toolyard.cli.input.options import Command, Options
-from toolyard.cli.output.notices import clean, explained
-from toolyard.cli.output.progress import Busy
+from toolyard.cli.output.notices import add_refusal_hint, clean_server_text
+from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.cli.output.safe_text import one_line, print_json
-from toolyard.cli.output.terminal import paint
+from toolyard.cli.output.terminal import style_text
 from toolyard.cli.runner import open_yard, run_async
 from toolyard.errors import ToolRefused
-from toolyard.types.decision import Decision, Outcome, Verdict
+from toolyard.types.decision import Decision, RuleOutcome, Verdict
 
 if TYPE_CHECKING:
     from toolyard.yard import Toolyard
 
 __all__ = ["command"]
 
-_VERDICTS = {Verdict.ALLOW: "green", Verdict.ASK: "yellow"}
-_OUTCOMES = {Outcome.HIDE: "red", Outcome.REFUSE: "red", Outcome.ASK: "yellow"}
+_VERDICT_COLOURS = {Verdict.ALLOW: "green", Verdict.ASK: "yellow"}
+_OUTCOME_COLOURS = {RuleOutcome.HIDE: "red", RuleOutcome.REFUSE: "red", RuleOutcome.ASK: "yellow"}
 
 
-@click.command("why", cls=Command, short_help=COMMANDS["why"])
+@click.command("why", cls=Command, short_help=COMMAND_SUMMARIES["why"])
 @click.argument("name", shell_complete=complete_tools)
 @click.option("--agent", metavar="A", shell_complete=complete_agents, help="For this agent.")
 @click.option(
@@ -46,26 +46,26 @@ def command(options: Options, name: str, agent: str | None, bundles: tuple[str, 
     NAME is the name that `toolyard tools` shows, or server/tool. An arrow points at the rule that decides.
     Any decision ends with 0; a name that is not known ends with 4.
     """
-    run_async(_why(options, name, agent, bundles))
+    run_async(_explain_tool(options, name, agent, bundles))
 
 
-async def _why(options: Options, name: str, agent: str | None, bundles: tuple[str, ...]) -> None:
-    async with open_yard(options) as yard, Busy("looking", quiet=options.json):
-        decision = await _decision(yard, name, agent, bundles)
+async def _explain_tool(options: Options, name: str, agent: str | None, bundles: tuple[str, ...]) -> None:
+    async with open_yard(options) as yard, ProgressIndicator("looking", quiet=options.json):
+        decision = await _find_decision(yard, name, agent, bundles)
     if options.json:
         print_json(decision.as_json())
     else:
-        _show(decision)
+        _show_decision(decision)
 
 
-async def _decision(yard: Toolyard, name: str, agent: str | None, bundles: tuple[str, ...]) -> Decision:
+async def _find_decision(yard: Toolyard, name: str, agent: str | None, bundles: tuple[str, ...]) -> Decision:
     with suppress(ToolRefused):
         return yard.why(name, agent=agent, bundles=bundles)
     owner, slash, _ = name.partition("/")
     if slash and owner in yard.configuration.servers:
         await yard.tools(server=owner)
         if (failure := yard.known().failures.get(owner)) is not None:
-            failure.cause = clean(failure.cause, yard.configuration.servers[owner])
+            failure.cause = clean_server_text(failure.cause, yard.configuration.servers[owner])
             raise failure
     else:
         with suppress(ToolRefused):
@@ -73,18 +73,18 @@ async def _decision(yard: Toolyard, name: str, agent: str | None, bundles: tuple
     try:
         return yard.why(name, agent=agent, bundles=bundles)
     except ToolRefused as error:
-        told = explained(error, name, yard.configuration)
+        told = add_refusal_hint(error, name, yard.configuration)
         # To whoever asks why, the advice to ask why is none.
         hint = "`toolyard tools` lists them" if told.hint and "toolyard why" in told.hint else told.hint
         raise ToolRefused(told.cause, hint=hint) from None
 
 
-def _show(decision: Decision) -> None:
-    verdict = paint(decision.verdict.value, _VERDICTS.get(decision.verdict, "red"), sys.stdout)
+def _show_decision(decision: Decision) -> None:
+    verdict = style_text(decision.verdict.value, _VERDICT_COLOURS.get(decision.verdict, "red"), sys.stdout)
     print(f"{one_line(decision.name)} ({one_line(decision.tool)}): {verdict}")
     width = max((len(link.rule) for link in decision.chain), default=0)
     for link in decision.chain:
         mark = "->" if link is decision.decisive else "  "
-        colour = _OUTCOMES.get(link.outcome, "dim")
-        outcome = paint(f"{link.outcome.value:<6}", colour, sys.stdout)
+        colour = _OUTCOME_COLOURS.get(link.outcome, "dim")
+        outcome = style_text(f"{link.outcome.value:<6}", colour, sys.stdout)
         print(f"{mark} {link.rule:<{width}}  {outcome}  {one_line(link.reason)}")

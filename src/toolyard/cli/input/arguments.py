@@ -13,16 +13,16 @@ from math import isfinite
 from typing import Any, TextIO, TypeAlias, cast
 
 from toolyard.cli.error_exit import Usage
-from toolyard.cli.input.schema_values import Part, Schema
+from toolyard.cli.input.schema_node import Schema, SchemaNode
 
-__all__ = ["coerce_words", "needs_schema", "read_object"]
+__all__ = ["coerce_key_values", "needs_schema", "read_json_arguments"]
 
-Path: TypeAlias = tuple[str, ...]
+KeyPath: TypeAlias = tuple[str, ...]
 
-_WORD = re.compile(r"(?P<key>[^=]+?)(?P<raw>:?)=(?P<value>.*)", re.DOTALL)
-_FORMS = "give one JSON object, or key=value words, or - to read JSON from standard input"
-_STDIN = "standard input"
-_YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_ARGUMENT_PATTERN = re.compile(r"(?P<key>[^=]+?)(?P<raw>:?)=(?P<value>.*)", re.DOTALL)
+_ARGUMENT_FORMS_HINT = "give one JSON object, or key=value words, or - to read JSON from standard input"
+_STDIN_LABEL = "standard input"
+_TRUE_WORDS, _FALSE_WORDS = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 def needs_schema(words: Sequence[str]) -> bool:
@@ -30,53 +30,60 @@ def needs_schema(words: Sequence[str]) -> bool:
     return bool(words) and words[0] != "-" and not words[0].lstrip().startswith("{")
 
 
-def read_object(words: Sequence[str], stdin: TextIO) -> dict[str, Any]:
+def read_json_arguments(words: Sequence[str], stdin: TextIO) -> dict[str, Any]:
     """The arguments of words that need no schema. Raises Usage."""
     if not words:
         return {}
     if len(words) > 1:
-        raise Usage(f"nothing may stand beside {words[0][:20]!r}", hint=_FORMS)
-    where = _STDIN if words[0] == "-" else "the arguments"
+        raise Usage(f"nothing may stand beside {words[0][:20]!r}", hint=_ARGUMENT_FORMS_HINT)
+    where = _STDIN_LABEL if words[0] == "-" else "the arguments"
     try:
         text = stdin.read() if words[0] == "-" else words[0]
     except UnicodeDecodeError:
         raise Usage(f"{where}: the text is not valid UTF-8") from None
-    value = _json(text, where)
+    value = _parse_json(text, where)
     if not isinstance(value, dict):
-        raise Usage(f"{where}: expected a JSON object, found {_kind(value)}", hint=_FORMS)
+        raise Usage(
+            f"{where}: expected a JSON object, found {_describe_json_type(value)}", hint=_ARGUMENT_FORMS_HINT
+        )
     return cast("dict[str, Any]", value)
 
 
-def coerce_words(words: Sequence[str], schema: Schema) -> dict[str, Any]:
+def coerce_key_values(words: Sequence[str], schema: Schema) -> dict[str, Any]:
     """The arguments of ``key=value`` words. Raises Usage, naming the key."""
     arguments: dict[str, Any] = {}
     for word in words:
-        found = _WORD.fullmatch(word)
+        found = _ARGUMENT_PATTERN.fullmatch(word)
         if found is None:
-            raise Usage(f"expected key=value, found {word[:60]!r}", hint=_FORMS)
+            raise Usage(f"expected key=value, found {word[:60]!r}", hint=_ARGUMENT_FORMS_HINT)
         key, text = found["key"], found["value"]
-        path, part = _place(key, Part(schema))
-        holder = _holder(arguments, path, key)
-        if not found["raw"] and _is_item(text, part):
-            _append(holder, path[-1], _coerced(text, part.items(), key), key)
+        path, part = _resolve_key(key, SchemaNode(schema))
+        holder = _find_parent(arguments, path, key)
+        if not found["raw"] and _is_list_item(text, part):
+            _append_item(holder, path[-1], _coerce_text(text, part.items(), key), key)
         else:
-            _put(holder, path[-1], _json(text, key) if found["raw"] else _coerced(text, part, key), key)
+            _set_value(
+                holder,
+                path[-1],
+                _parse_json(text, key) if found["raw"] else _coerce_text(text, part, key),
+                key,
+            )
     return arguments
 
 
 # Where a key leads.
 
 
-def _place(key: str, part: Part) -> tuple[Path, Part]:
+def _resolve_key(key: str, node: SchemaNode) -> tuple[KeyPath, SchemaNode]:
     """The steps of a key, and what the schema says of its end. A name that holds dots itself comes first."""
-    if part.has(key) or "." not in key:
-        return (key,), part.property(key)
-    first = part.longest_before_dot(key)
-    rest, end = _place(key[len(first) + 1 :], part.property(first))
+    if node.has_property(key) or "." not in key:
+        return (key,), node.get_property(key)
+    first = node.first_key_segment(key)
+    rest, end = _resolve_key(key[len(first) + 1 :], node.get_property(first))
     return (first, *rest), end
 
 
-def _holder(arguments: dict[str, Any], path: Path, key: str) -> dict[str, Any]:
+def _find_parent(arguments: dict[str, Any], path: KeyPath, key: str) -> dict[str, Any]:
     place = arguments
     for step in path[:-1]:
         below = place.setdefault(step, {})
@@ -86,14 +93,14 @@ def _holder(arguments: dict[str, Any], path: Path, key: str) -> dict[str, Any]:
     return place
 
 
-def _put(holder: dict[str, Any], name: str, value: Any, key: str) -> None:
-    if name in holder:
+def _set_value(parent: dict[str, Any], name: str, value: Any, key: str) -> None:
+    if name in parent:
         raise Usage(f"{key} is given twice", hint="only the key of a list can be repeated")
-    holder[name] = value
+    parent[name] = value
 
 
-def _append(holder: dict[str, Any], name: str, value: Any, key: str) -> None:
-    held = holder.setdefault(name, [])
+def _append_item(parent: dict[str, Any], name: str, value: Any, key: str) -> None:
+    held = parent.setdefault(name, [])
     if not isinstance(held, list):
         raise Usage(f"{key} is given twice", hint="only the key of a list can be repeated")
     cast("list[Any]", held).append(value)
@@ -102,26 +109,26 @@ def _append(holder: dict[str, Any], name: str, value: Any, key: str) -> None:
 # What a text becomes.
 
 
-def _is_item(text: str, part: Part) -> bool:
+def _is_list_item(text: str, node: SchemaNode) -> bool:
     """Whether the text is one item of a list, and not the whole list as JSON, or null."""
-    types = part.types()
+    types = node.allowed_types()
     if "array" not in types or not types <= {"array", "null"} or text.lstrip().startswith("["):
         return False
     return not (text == "null" and "null" in types)
 
 
-def _coerced(text: str, part: Part, key: str) -> Any:
-    types, choices = part.types(), part.choices()
+def _coerce_text(text: str, node: SchemaNode, key: str) -> Any:
+    types, choices = node.allowed_types(), node.choices()
     if text not in choices:
         for choice in choices:
             if not isinstance(choice, str) and json.dumps(choice) == text:
                 return choice
-    for type_, read in _READERS.items():
+    for type_, read in _PARSERS_BY_TYPE.items():
         if type_ in types and (value := read(text)) is not _NO_VALUE:
             return value
     if not types or "string" in types:
         return text
-    expected = " or ".join(_WORDS[type_] for type_ in _WORDS if type_ in types)
+    expected = " or ".join(_TYPE_DESCRIPTIONS[type_] for type_ in _TYPE_DESCRIPTIONS if type_ in types)
     hint = f"{key}:=… takes JSON as it stands" if types & {"array", "object"} else None
     raise Usage(f"{key}: expected {expected}, found {text[:60]!r}", hint=hint)
 
@@ -129,21 +136,21 @@ def _coerced(text: str, part: Part, key: str) -> Any:
 _NO_VALUE = object()
 
 
-def _null(text: str) -> object:
+def _parse_null(text: str) -> object:
     return None if text == "null" else _NO_VALUE
 
 
-def _boolean(text: str) -> object:
+def _parse_boolean(text: str) -> object:
     word = text.casefold()
-    return word in _YES if word in _YES + _NO else _NO_VALUE
+    return word in _TRUE_WORDS if word in _TRUE_WORDS + _FALSE_WORDS else _NO_VALUE
 
 
-def _integer(text: str) -> object:
+def _parse_integer(text: str) -> object:
     return int(text) if re.fullmatch(r"[+-]?[0-9]{1,4000}", text) else _NO_VALUE
 
 
-def _number(text: str) -> object:
-    if isinstance(whole := _integer(text), int):
+def _parse_number(text: str) -> object:
+    if isinstance(whole := _parse_integer(text), int):
         return whole
     try:
         value = float(text)
@@ -152,33 +159,33 @@ def _number(text: str) -> object:
     return value if abs(value) < float("inf") else _NO_VALUE
 
 
-def _object(text: str) -> object:
-    return _structure(text, "{")
+def _parse_object(text: str) -> object:
+    return _parse_structure(text, "{")
 
 
-def _array(text: str) -> object:
-    return _structure(text, "[")
+def _parse_array(text: str) -> object:
+    return _parse_structure(text, "[")
 
 
-def _structure(text: str, opening: str) -> object:
+def _parse_structure(text: str, opening: str) -> object:
     if not text.lstrip().startswith(opening):
         return _NO_VALUE
     try:
-        return _loaded(text)
+        return _load_strict_json(text)
     except (ValueError, RecursionError):
         return _NO_VALUE
 
 
-_READERS: dict[str, Callable[[str], object]] = {
-    "null": _null,
-    "boolean": _boolean,
-    "integer": _integer,
-    "number": _number,
-    "object": _object,
-    "array": _array,
+_PARSERS_BY_TYPE: dict[str, Callable[[str], object]] = {
+    "null": _parse_null,
+    "boolean": _parse_boolean,
+    "integer": _parse_integer,
+    "number": _parse_number,
+    "object": _parse_object,
+    "array": _parse_array,
 }
 """By type, the strictest first. A text is what is left when no other fits."""
-_WORDS = {
+_TYPE_DESCRIPTIONS = {
     "boolean": "true or false",
     "integer": "a whole number",
     "number": "a number",
@@ -188,29 +195,29 @@ _WORDS = {
 }
 
 
-def _json(text: str, where: str) -> Any:
+def _parse_json(text: str, source: str) -> Any:
     try:
-        return _loaded(text)
+        return _load_strict_json(text)
     except RecursionError:
-        raise Usage(f"{where}: no valid JSON: too deeply nested") from None
+        raise Usage(f"{source}: no valid JSON: too deeply nested") from None
     except ValueError as error:
-        hint = None if where == _STDIN else "quote it for the shell: '{\"key\": 1}'"
-        raise Usage(f"{where}: no valid JSON: {error}", hint=hint) from None
+        hint = None if source == _STDIN_LABEL else "quote it for the shell: '{\"key\": 1}'"
+        raise Usage(f"{source}: no valid JSON: {error}", hint=hint) from None
 
 
-def _loaded(text: str) -> Any:
+def _load_strict_json(text: str) -> Any:
     """JSON as every server reads it. Raises ValueError also for numbers that it does not have."""
-    return json.loads(text, parse_float=_finite, parse_constant=_finite)
+    return json.loads(text, parse_float=_parse_finite_float, parse_constant=_parse_finite_float)
 
 
-def _finite(text: str) -> float:
+def _parse_finite_float(text: str) -> float:
     number = float(text)
     if not isfinite(number):
         raise ValueError(f"{text} is a number that JSON does not have")
     return number
 
 
-def _kind(value: object) -> str:
+def _describe_json_type(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -15,41 +15,44 @@ from toolyard.errors import ToolyardError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from toolyard.catalog.tool_listing import Roster
+    from toolyard.catalog.tool_listing import ToolListing
     from toolyard.types.config import Configuration
 
 __all__ = ["complete_agents", "complete_bundles", "complete_models", "complete_servers", "complete_tools"]
 
-_HARMLESS = re.compile(r"[\w.@:+/-]+")
+_SHELL_SAFE_PATTERN = re.compile(r"[\w.@:+/-]+")
 """What a shell takes as one plain word. Names from a file that nobody has looked at yet could be commands."""
 
 
 def complete_servers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ids of servers."""
-    configuration = _configuration(ctx)
+    configuration = _load_configuration(ctx)
     servers = () if configuration is None else configuration.servers.values()
-    return _items(((server.id, server.description or "") for server in servers), incomplete)
+    return _make_items(((server.id, server.description or "") for server in servers), incomplete)
 
 
 def complete_bundles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ids of bundles."""
-    configuration = _configuration(ctx)
+    configuration = _load_configuration(ctx)
     bundles = () if configuration is None else configuration.bundles.values()
-    return _items(((bundle.id, bundle.label or "") for bundle in bundles), incomplete)
+    return _make_items(((bundle.id, bundle.label or "") for bundle in bundles), incomplete)
 
 
 def complete_agents(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ids of agents."""
-    from toolyard.agents.definitions.agents_md import agents_path, read_agents  # only while a shell completes
+    from toolyard.agents.definitions.agents_md import (  # only while a shell completes
+        find_agents_file,
+        read_agents,
+    )
     from toolyard.config import load_settings
 
-    folder = ctx.ensure_object(Options).folder
+    folder = ctx.ensure_object(Options).resolved_data_dir
     try:
-        path = agents_path(load_settings(folder).agents_path, folder)
+        path = find_agents_file(load_settings(folder).agents_path, folder)
         agents = () if path is None else read_agents(path).agents
     except ToolyardError:
         return []
-    return _items(((agent.id, agent.description) for agent in agents), incomplete)
+    return _make_items(((agent.id, agent.description) for agent in agents), incomplete)
 
 
 def complete_models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -57,81 +60,83 @@ def complete_models(ctx: click.Context, param: click.Parameter, incomplete: str)
     from toolyard.config import load_settings  # only while a shell completes
 
     try:
-        settings = load_settings(ctx.ensure_object(Options).folder)
+        settings = load_settings(ctx.ensure_object(Options).resolved_data_dir)
     except ToolyardError:
         return []
     named = [(entry.name, entry.label or entry.model) for entry in settings.models]
-    return _items([*([(settings.model, "the default")] if settings.model else []), *named], incomplete)
+    return _make_items([*([(settings.model, "the default")] if settings.model else []), *named], incomplete)
 
 
 def complete_tools(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Exposed names of tools, as far as they were ever listed."""
-    options, configuration = ctx.ensure_object(Options), _configuration(ctx)
+    options, configuration = ctx.ensure_object(Options), _load_configuration(ctx)
     if configuration is None:
         return []
     try:
-        roster = _roster(options, configuration)
+        roster = _load_stored_listing(options, configuration)
     except ToolyardError:
         return []
-    return _items(((name, definition.description) for name, definition in roster.tools.items()), incomplete)
+    return _make_items(
+        ((name, definition.description) for name, definition in roster.tools.items()), incomplete
+    )
 
 
-def _configuration(ctx: click.Context) -> Configuration | None:
+def _load_configuration(ctx: click.Context) -> Configuration | None:
     from toolyard.config import load_config  # only while a shell completes
 
     options = ctx.ensure_object(Options)
     try:
-        return load_config(options.config, data_dir=options.folder)
+        return load_config(options.config, data_dir=options.resolved_data_dir)
     except ToolyardError:
         return None
 
 
-def _roster(options: Options, configuration: Configuration) -> Roster:
+def _load_stored_listing(options: Options, configuration: Configuration) -> ToolListing:
     """As the yard reads it at its start, without what is only needed to connect: a key press waits for it."""
     import asyncio  # only while a shell completes
 
-    from toolyard.catalog.cache import Catalogues
-    from toolyard.catalog.exposed_names import Naming, Templates
-    from toolyard.catalog.sqlite_storage import FILE_NAME, SqliteStorage
-    from toolyard.catalog.tool_listing import Roster
+    from toolyard.catalog.cache import CatalogueCache
+    from toolyard.catalog.exposed_names import NameAssigner, NameTemplates
+    from toolyard.catalog.sqlite_storage import CATALOGUE_FILE_NAME, SqliteCatalogueStorage
+    from toolyard.catalog.tool_listing import ToolListing
     from toolyard.config import load_settings
     from toolyard.config.fingerprint_key import fingerprint_key
     from toolyard.errors import Unreachable
     from toolyard.store.lazy_database import LazyDatabase
-    from toolyard.store.lazy_listings import common_storage
-    from toolyard.types.catalog import Catalogue, Listing
-    from toolyard.types.principal import LOCAL, Principal
+    from toolyard.store.lazy_listings import select_catalogue_storage
+    from toolyard.types.catalog import Catalogue, RawListing
+    from toolyard.types.principal import LOCAL_PRINCIPAL, Principal
 
-    folder = options.folder
+    folder = options.resolved_data_dir
     settings = load_settings(folder)
-    naming = Naming(Templates(settings.naming_template, settings.instance_naming_template))
-    if settings.database_url is None and not (folder / FILE_NAME).exists():
-        return Roster.of(naming, {}, {})
+    naming = NameAssigner(NameTemplates(settings.naming_template, settings.instance_naming_template))
+    if settings.database_url is None and not (folder / CATALOGUE_FILE_NAME).exists():
+        return ToolListing.build(naming, {}, {})
 
-    async def nobody(server_id: str, principal: Principal, chat: str | None = None) -> Listing:
+    async def refuse_to_list(server_id: str, principal: Principal, chat: str | None = None) -> RawListing:
         raise Unreachable("a shell that completes starts nothing", server=server_id)
 
-    async def stored() -> dict[str, Catalogue]:
-        file, database = SqliteStorage(folder / FILE_NAME), LazyDatabase(settings, folder)
-        catalogues = Catalogues(
-            nobody,
-            common_storage(settings, file, database),
+    async def load_catalogues() -> dict[str, Catalogue]:
+        file, database = SqliteCatalogueStorage(folder / CATALOGUE_FILE_NAME), LazyDatabase(settings, folder)
+        catalogues = CatalogueCache(
+            refuse_to_list,
+            select_catalogue_storage(settings, file, database),
             key=lambda: fingerprint_key(settings.secret_key, folder),
         )
         servers = [server for server in configuration.servers.values() if server.enabled]
-        found = {server.id: await catalogues.peek(server, LOCAL) for server in servers}
+        found = {server.id: await catalogues.peek(server, LOCAL_PRINCIPAL) for server in servers}
         await database.close()
         await file.close()
         return {server_id: one for server_id, one in found.items() if one is not None}
 
-    return Roster.of(naming, asyncio.run(stored()), {})
+    return ToolListing.build(naming, asyncio.run(load_catalogues()), {})
 
 
-def _items(found: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
+def _make_items(candidates: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem  # only while a shell completes
 
     return [
         CompletionItem(name, help=one_line(text, 80) or None)
-        for name, text in found
-        if name.startswith(incomplete) and _HARMLESS.fullmatch(name)
+        for name, text in candidates
+        if name.startswith(incomplete) and _SHELL_SAFE_PATTERN.fullmatch(name)
     ]

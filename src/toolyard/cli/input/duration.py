@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-__all__ = ["Seconds"]
+__all__ = ["PositiveSeconds"]
 
 
-class Seconds(click.FloatRange):
+class PositiveSeconds(click.FloatRange):
     """Above 0. What is no number at all, ``nan``, is neither below it nor above, and no time to wait."""
 
     def __init__(self) -> None:

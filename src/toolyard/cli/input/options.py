@@ -28,7 +28,7 @@ class Options:
     token_file: str | None = None
 
     @property
-    def folder(self) -> Path:
+    def resolved_data_dir(self) -> Path:
         """The data directory. Nothing is created."""
         from toolyard.config import default_data_dir  # the help needs no folder
 
@@ -43,11 +43,11 @@ class Command(click.Command):
         super().__init__(*args, **attributes)
         self.params += shared_params()
 
-    takes_remote: ClassVar[bool] = False
+    supports_remote: ClassVar[bool] = False
 
     def invoke(self, ctx: click.Context) -> Any:
         options = ctx.ensure_object(Options)
-        if options.remote is not None and not self.takes_remote:
+        if options.remote is not None and not self.supports_remote:
             hint = "servers, tools, call, lock and restart do"
             raise Usage(f"`toolyard {self.name}` does not work with --remote", hint=hint)
         _start_logging(options.verbose)
@@ -62,7 +62,7 @@ class Command(click.Command):
 class RemoteCommand(Command):
     """A command that can act on a running Toolyard."""
 
-    takes_remote = True
+    supports_remote = True
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -76,7 +76,7 @@ def remote_params() -> list[click.Parameter]:
             ["--remote"],
             metavar="URL",
             expose_value=False,
-            callback=_remember,
+            callback=_store_option,
             help="Act on the Toolyard that runs there. Its token is in TOOLYARD_REMOTE_TOKEN.",
         ),
         click.Option(
@@ -84,7 +84,7 @@ def remote_params() -> list[click.Parameter]:
             metavar="PATH",
             type=click.Path(dir_okay=False, path_type=str),
             expose_value=False,
-            callback=_remember,
+            callback=_store_option,
             help="With --remote: the file that holds the token.",
         ),
     ]
@@ -98,7 +98,7 @@ def shared_params() -> list[click.Parameter]:
             metavar="PATH",
             type=click.Path(path_type=str),
             expose_value=False,
-            callback=_remember,
+            callback=_store_option,
             help="The configuration file. Default: the usual places.",
         ),
         click.Option(
@@ -106,7 +106,7 @@ def shared_params() -> list[click.Parameter]:
             metavar="PATH",
             type=click.Path(file_okay=False, path_type=str),
             expose_value=False,
-            callback=_remember,
+            callback=_store_option,
             help="Where Toolyard keeps what is its own.",
         ),
         click.Option(
@@ -114,7 +114,7 @@ def shared_params() -> list[click.Parameter]:
             is_flag=True,
             default=None,
             expose_value=False,
-            callback=_remember,
+            callback=_store_option,
             help="Print JSON, errors too.",
         ),
         click.Option(
@@ -122,13 +122,13 @@ def shared_params() -> list[click.Parameter]:
             is_flag=True,
             default=None,
             expose_value=False,
-            callback=_remember,
+            callback=_store_option,
             help="Log to standard error.",
         ),
     ]
 
 
-def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+def _store_option(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     options = ctx.ensure_object(Options)
     if value is not None:
         setattr(options, str(param.name), value)

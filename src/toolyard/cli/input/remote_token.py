@@ -7,24 +7,24 @@ from pathlib import Path
 
 from toolyard.cli.error_exit import Usage
 
-__all__ = ["TOKEN_VARIABLE", "read_token"]
+__all__ = ["REMOTE_TOKEN_VARIABLE", "read_token"]
 
-TOKEN_VARIABLE = "TOOLYARD_REMOTE_TOKEN"
+REMOTE_TOKEN_VARIABLE = "TOOLYARD_REMOTE_TOKEN"
 
 
 def read_token(file: str | None) -> str | None:
     """The token that a file holds, else the variable's; None where there is neither. Raises Usage."""
     if file is None:
-        return _checked(os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE)
+        return _check_token(os.environ.get(REMOTE_TOKEN_VARIABLE, ""), REMOTE_TOKEN_VARIABLE)
     try:
-        return _checked(Path(file).read_text("utf-8"), f"--token-file {file}")
+        return _check_token(Path(file).read_text("utf-8"), f"--token-file {file}")
     except (OSError, UnicodeDecodeError) as error:
         words = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise Usage(f"--token-file {file}: {words}") from None
 
 
-def _checked(text: str, place: str) -> str | None:
+def _check_token(text: str, source: str) -> str | None:
     token = text.strip()
     if not token.isprintable() or not token.isascii() or " " in token:
-        raise Usage(f"{place}: this is no token", hint="it holds the token and nothing else")
+        raise Usage(f"{source}: this is no token", hint="it holds the token and nothing else")
     return token or None

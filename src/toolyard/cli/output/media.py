@@ -15,8 +15,8 @@ from toolyard.types.result import Media
 
 __all__ = ["make_folder", "save_media"]
 
-_REFUSED = re.compile(r"[^\w.-]+", re.ASCII)
-_MOST = 10_000
+_UNSAFE_NAME_CHARACTERS = re.compile(r"[^\w.-]+", re.ASCII)
+_MAX_NAME_ATTEMPTS = 10_000
 
 
 def make_folder(folder: Path) -> None:
@@ -30,15 +30,15 @@ def make_folder(folder: Path) -> None:
 def save_media(media: Sequence[Media], folder: Path, tool: str) -> tuple[Path, ...]:
     """Write each to a file of its own, replacing none, and return where. Raises Usage."""
     try:
-        return tuple(_save(one, folder, tool) for one in media)
+        return tuple(_write_media_file(one, folder, tool) for one in media)
     except OSError as error:
         raise Usage(f"--save {folder}: {error.strerror or error}") from None
 
 
-def _save(media: Media, folder: Path, tool: str) -> Path:
-    stem, ending = _name(media, tool)
+def _write_media_file(media: Media, folder: Path, tool: str) -> Path:
+    stem, ending = _choose_file_name(media, tool)
     content = base64.b64decode(media.data)
-    for number in range(1, _MOST):
+    for number in range(1, _MAX_NAME_ATTEMPTS):
         path = folder / (f"{stem}-{number}{ending}" if number > 1 or not media.uri else f"{stem}{ending}")
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -50,13 +50,13 @@ def _save(media: Media, folder: Path, tool: str) -> Path:
     raise Usage(f"--save {folder}: there are too many files called {stem}")
 
 
-def _name(media: Media, tool: str) -> tuple[str, str]:
+def _choose_file_name(media: Media, tool: str) -> tuple[str, str]:
     """A name that cannot leave the folder, and an ending that fits the type."""
     ending = mimetypes.guess_extension(media.mime.partition(";")[0].strip()) or ".bin"
     if media.uri:
         last = PurePosixPath(unquote(urlsplit(media.uri).path)).name
-        safe = _REFUSED.sub("_", last).lstrip(".")[:100]
+        safe = _UNSAFE_NAME_CHARACTERS.sub("_", last).lstrip(".")[:100]
         if safe:
             stem, dot, own = safe.rpartition(".")
             return (stem, f".{own}") if dot and stem else (safe, ending)
-    return _REFUSED.sub("_", tool)[:100], ending
+    return _UNSAFE_NAME_CHARACTERS.sub("_", tool)[:100], ending

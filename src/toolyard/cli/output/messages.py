@@ -7,39 +7,47 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from toolyard.cli.output.safe_text import one_line, plain
-from toolyard.cli.output.terminal import paint
+from toolyard.cli.output.safe_text import make_printable, one_line
+from toolyard.cli.output.terminal import style_text
 from toolyard.errors import AgentsError, ConfigError, Problem, RpcError, ServerError, ToolyardError
 
-__all__ = ["error_json", "note", "place_of", "problem_json", "show_error", "show_finding", "show_problems"]
+__all__ = [
+    "error_json",
+    "format_problem",
+    "problem_json",
+    "show_error",
+    "show_message",
+    "show_note",
+    "show_problems",
+]
 
-_COLOURS = {"error": "red", "problem": "red", "hint": "cyan", "note": "yellow"}
+_COLOURS_BY_KIND = {"error": "red", "problem": "red", "hint": "cyan", "note": "yellow"}
 
 
 def show_error(cause: str, hint: str | None = None) -> None:
     """``error: …`` on standard error, with its hint."""
-    show_finding("error", cause, hint, sys.stderr)
+    show_message("error", cause, hint, sys.stderr)
 
 
-def note(text: str, hint: str | None = None) -> None:
+def show_note(text: str, hint: str | None = None) -> None:
     """Something worth knowing that stops nothing, on standard error."""
-    show_finding("note", text, hint, sys.stderr)
+    show_message("note", text, hint, sys.stderr)
 
 
 def show_problems(problems: Iterable[Problem]) -> None:
     """Every problem of a file, each with its place."""
     for problem in problems:
-        show_error(place_of(problem), problem.hint)
+        show_error(format_problem(problem), problem.hint)
 
 
-def show_finding(kind: str, text: str, hint: str | None, stream: TextIO) -> None:
+def show_message(kind: str, text: str, hint: str | None, stream: TextIO) -> None:
     """One finding and what to do about it."""
-    print(f"{paint(f'{kind}:', _COLOURS[kind], stream)} {plain(text)}", file=stream)
+    print(f"{style_text(f'{kind}:', _COLOURS_BY_KIND[kind], stream)} {make_printable(text)}", file=stream)
     if hint:
-        print(f"{paint('hint:', 'cyan', stream)} {plain(hint)}", file=stream)
+        print(f"{style_text('hint:', 'cyan', stream)} {make_printable(hint)}", file=stream)
 
 
-def place_of(problem: Problem) -> str:
+def format_problem(problem: Problem) -> str:
     """A problem in one line, without its hint: file, line, path, what is wrong."""
     place = problem.file or ""
     if problem.line is not None:

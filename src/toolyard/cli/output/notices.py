@@ -6,93 +6,95 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolyard.cli.output.messages import note, place_of, show_error, show_problems
-from toolyard.cli.output.safe_text import ago, count, one_line
+from toolyard.cli.output.messages import format_problem, show_error, show_note, show_problems
+from toolyard.cli.output.safe_text import format_age, format_count, one_line
 from toolyard.errors import ServerError, ToolRefused
 from toolyard.types.config import Configuration
 from toolyard.types.server import Server
 
 if TYPE_CHECKING:
-    from toolyard.catalog.lock.combined_locks import Locks
-    from toolyard.catalog.tool_listing import Roster
+    from toolyard.catalog.lock.combined_locks import CombinedLocks
+    from toolyard.catalog.tool_listing import ToolListing
 
 __all__ = [
-    "clean",
-    "explained",
-    "switched_off",
-    "tell_failures",
-    "tell_nothing_configured",
-    "tell_off",
-    "tell_old",
-    "tell_set_aside",
-    "tell_unaccepted",
-    "tell_waiting",
+    "add_refusal_hint",
+    "clean_server_text",
+    "find_disabled_server",
+    "show_disabled_servers_notice",
+    "show_failures",
+    "show_no_servers_notice",
+    "show_quarantined_tools_notice",
+    "show_stale_listings_notice",
+    "show_unaccepted_tools_notice",
+    "show_unapproved_file_notice",
 ]
 
-_NAMED = 5
+_MAX_NAMED_TOOLS = 5
 
 
-def clean(text: str, server: Server | None) -> str:
+def clean_server_text(text: str, server: Server | None) -> str:
     """What a server said, on one line and without its secrets."""
-    from toolyard.clients.server_secrets import secrets_of  # loaded with the yard
-    from toolyard.results.redaction import redact
+    from toolyard.clients.server_secrets import find_secrets  # loaded with the yard
+    from toolyard.results.redaction import redact_secrets
 
-    return one_line(redact(text, secrets_of(server)) if server is not None else text)
+    return one_line(redact_secrets(text, find_secrets(server)) if server is not None else text)
 
 
-def tell_nothing_configured(configuration: Configuration, folder: Path) -> None:
+def show_no_servers_notice(configuration: Configuration, data_dir: Path) -> None:
     """There is no server at all."""
     if not configuration.servers:
-        place = configuration.file or str(folder / "mcp.json")
-        note("no servers are configured", f"write them into {place}, or run `toolyard import`")
+        place = configuration.file or str(data_dir / "mcp.json")
+        show_note("no servers are configured", f"write them into {place}, or run `toolyard import`")
 
 
-def tell_waiting(configuration: Configuration) -> None:
+def show_unapproved_file_notice(configuration: Configuration) -> None:
     """Which file waits for approval."""
     for hint in configuration.hints:
         if hint.file == configuration.waiting and hint.line is None:
-            note(place_of(hint), hint.hint)
+            show_note(format_problem(hint), hint.hint)
 
 
-def tell_off(configuration: Configuration) -> None:
+def show_disabled_servers_notice(configuration: Configuration) -> None:
     """Which file waits; which servers are off though their entries say otherwise, and why."""
-    tell_waiting(configuration)
+    show_unapproved_file_notice(configuration)
     for server in configuration.servers.values():
         reason = server.disabled_reason
         # Those that wait for approval have one reason in common, which was told just now.
         if reason is not None and not reason.startswith("not approved"):
-            note(f"server '{server.id}' is disabled: {reason}")
+            show_note(f"server '{server.id}' is disabled: {reason}")
 
 
-def tell_failures(failures: Mapping[str, ServerError], configuration: Configuration) -> None:
+def show_failures(failures: Mapping[str, ServerError], configuration: Configuration) -> None:
     """Which servers could not be asked, a line each."""
     for server_id, failure in failures.items():
-        show_error(f"server '{server_id}': {clean(failure.cause, configuration.servers.get(server_id))}")
+        show_error(
+            f"server '{server_id}': {clean_server_text(failure.cause, configuration.servers.get(server_id))}"
+        )
 
 
-def tell_old(roster: Roster, server: str | None = None) -> None:
+def show_stale_listings_notice(tool_listing: ToolListing, server: str | None = None) -> None:
     """Whose tools are shown from a copy that is past its time."""
     old = {
         server_id: catalogue.age
-        for server_id, catalogue in roster.catalogues.items()
+        for server_id, catalogue in tool_listing.catalogues.items()
         if catalogue.stale
         and catalogue.age >= 1
-        and server_id not in roster.failures
+        and server_id not in tool_listing.failures
         and server in (None, server_id)
     }
     if old:
-        names = ", ".join(f"{server_id} {ago(age)}" for server_id, age in old.items())
-        note(f"listed earlier: {names}", "--fresh asks again")
+        names = ", ".join(f"{server_id} {format_age(age)}" for server_id, age in old.items())
+        show_note(f"listed earlier: {names}", "--fresh asks again")
 
 
-def tell_set_aside(roster: Roster, server: str | None = None) -> None:
+def show_quarantined_tools_notice(tool_listing: ToolListing, server: str | None = None) -> None:
     """Which tools cannot be used, a line each."""
-    for one in roster.quarantined():
+    for one in tool_listing.quarantined():
         if server in (None, one.server_id):
-            note(str(one))
+            show_note(str(one))
 
 
-def tell_unaccepted(roster: Roster, locks: Locks) -> None:
+def show_unaccepted_tools_notice(tool_listing: ToolListing, locks: CombinedLocks) -> None:
     """Which tools a lock keeps in quarantine."""
     lock = locks.file
     if lock is not None and lock.problem is not None:
@@ -100,33 +102,35 @@ def tell_unaccepted(roster: Roster, locks: Locks) -> None:
         return
     if locks.first_use is not None:
         while locks.first_use.notices:
-            note(one_line(locks.first_use.notices.popleft()), "see the setting pin_tools")
+            show_note(one_line(locks.first_use.notices.popleft()), "see the setting pin_tools")
     aside = [
         f"{server_id}/{tool}"
-        for server_id, catalogue in roster.catalogues.items()
-        for tool in locks.reasons(catalogue.contents)
+        for server_id, catalogue in tool_listing.catalogues.items()
+        for tool in locks.quarantine_reasons(catalogue.contents)
     ]
     if aside:
-        shown = ", ".join(aside[:_NAMED]) + (", …" if len(aside) > _NAMED else "")
+        shown = ", ".join(aside[:_MAX_NAMED_TOOLS]) + (", …" if len(aside) > _MAX_NAMED_TOOLS else "")
         hint = "see them with `toolyard lock --diff`, accept with `toolyard lock --accept NAME` or --all"
-        where = f"accepted in {lock.path}" if lock is not None and lock.holds else "first listed"
-        note(f"{count(len(aside), 'tool')} not as {where}: {shown}", hint)
+        where = f"accepted in {lock.path}" if lock is not None and lock.exists else "first listed"
+        show_note(f"{format_count(len(aside), 'tool')} not as {where}: {shown}", hint)
 
 
-def switched_off(name: str, configuration: Configuration) -> Server | None:
+def find_disabled_server(tool_name: str, configuration: Configuration) -> Server | None:
     """The disabled server that a tool of this name would belong to, as far as names tell."""
     for server in configuration.servers.values():
-        if not server.enabled and name.startswith((f"{server.id}/", f"{server.id}_")):
+        if not server.enabled and tool_name.startswith((f"{server.id}/", f"{server.id}_")):
             return server
     return None
 
 
-def explained(error: ToolRefused, name: str, configuration: Configuration) -> ToolRefused:
+def add_refusal_hint(error: ToolRefused, tool_name: str, configuration: Configuration) -> ToolRefused:
     """The same refusal with a hint for the operator. It says the same of a hidden tool and of no tool."""
-    off = switched_off(name, configuration)
+    off = find_disabled_server(tool_name, configuration)
     if off is not None:
         reason = off.disabled_reason or "its entry says so"
         return ToolRefused(error.cause, hint=f"server '{off.id}' is disabled: {reason}")
     if error.hint and ("did you mean" in error.hint or "toolyard lock" in error.hint):
         return error
-    return ToolRefused(error.cause, hint=f"`toolyard why {name}` may tell more, `toolyard tools` lists them")
+    return ToolRefused(
+        error.cause, hint=f"`toolyard why {tool_name}` may tell more, `toolyard tools` lists them"
+    )

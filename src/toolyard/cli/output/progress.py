@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress
 
-__all__ = ["Busy"]
+__all__ = ["ProgressIndicator"]
 
-_PATIENCE = 0.3
+_SHOW_AFTER_SECONDS = 0.3
 """Seconds before anything is shown: what is quicker should not flicker."""
 
 
-class Busy:
+class ProgressIndicator:
     """Shows that something is under way, and how far it is. ``quiet`` shows nothing.
 
     Off a terminal only ``verbose`` shows progress, a line each.
@@ -30,16 +30,16 @@ class Busy:
 
     def __init__(self, label: str, *, quiet: bool = False, verbose: bool = False) -> None:
         self._label = label
-        self._drawn = not quiet and is_terminal(sys.stderr)
-        self._lines = not quiet and verbose and not self._drawn
+        self._uses_display = not quiet and is_terminal(sys.stderr)
+        self._prints_lines = not quiet and verbose and not self._uses_display
         self._progress: Progress | None = None
-        self._timer: TimerHandle | None = None
+        self._show_timer: TimerHandle | None = None
 
-    async def __aenter__(self) -> Busy:
-        if self._drawn:
+    async def __aenter__(self) -> ProgressIndicator:
+        if self._uses_display:
             import asyncio  # only a terminal needs the timer
 
-            self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._draw)
+            self._show_timer = asyncio.get_running_loop().call_later(_SHOW_AFTER_SECONDS, self._start_display)
         return self
 
     async def __aexit__(
@@ -49,9 +49,9 @@ class Busy:
 
     def stop(self) -> None:
         """Take it off the screen, e.g. to ask something."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._show_timer is not None:
+            self._show_timer.cancel()
+            self._show_timer = None
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
@@ -64,20 +64,20 @@ class Busy:
 
     def told(self, params: Mapping[str, Any]) -> None:
         """A progress notification came. Whatever a server put into it is borne."""
-        done, total = _number(params.get("progress")), _number(params.get("total"))
+        done, total = _parse_number(params.get("progress")), _parse_number(params.get("total"))
         message = params.get("message")
         words = one_line(message, 60) if isinstance(message, str) else ""
-        if self._lines:
+        if self._prints_lines:
             share = f"{done:g}" if total is None else f"{done or 0:g}/{total:g}"
             print(f"progress: {share} {words}".rstrip(), file=sys.stderr)
-        elif self._drawn:
-            self._draw()
+        elif self._uses_display:
+            self._start_display()
             if self._progress is not None:
                 task = self._progress.task_ids[0]
                 label = f"{self._label}  {words}" if words else self._label
                 self._progress.update(task, completed=done, total=total, description=label)
 
-    def _draw(self) -> None:
+    def _start_display(self) -> None:
         if self._progress is not None:
             return
         from rich.console import Console  # only a terminal needs it
@@ -96,7 +96,7 @@ class Busy:
         self._progress.start()
 
 
-def _number(value: object) -> float | None:
+def _parse_number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -9,46 +9,46 @@ from typing import Any
 
 from toolyard.types.visible_text import visible
 
-__all__ = ["ago", "count", "duration", "one_line", "plain", "print_json"]
+__all__ = ["format_age", "format_count", "format_duration", "make_printable", "one_line", "print_json"]
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def plain(text: str) -> str:
+def make_printable(text: str) -> str:
     """Replace control characters, which could rewrite the screen, and show other hidden characters."""
-    return text if text.isascii() and text.isprintable() else visible(_CONTROL.sub("\ufffd", text))
+    return text if text.isascii() and text.isprintable() else visible(_CONTROL_CHARACTERS.sub("\ufffd", text))
 
 
 def one_line(text: str, width: int | None = None) -> str:
     """On one line, fit for a screen, cut where it is longer than ``width``."""
-    line = plain(" ".join(text.split()))
+    line = make_printable(" ".join(text.split()))
     return line if width is None or len(line) <= width else f"{line[: width - 1]}…"
 
 
-def count(number: int, one: str, many: str | None = None) -> str:
+def format_count(number: int, singular: str, plural: str | None = None) -> str:
     """``1 tool``, ``2 tools``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """How long something took."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
-def ago(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """How long ago something was, as roughly as people say it."""
     for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds >= size:
-            return f"{count(int(seconds // size), unit)} ago"
-    return f"{count(int(seconds), 'second')} ago"
+            return f"{format_count(int(seconds // size), unit)} ago"
+    return f"{format_count(int(seconds), 'second')} ago"
 
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=_jsonable) + "\n")
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=_to_jsonable) + "\n")
 
 
-def _jsonable(value: Any) -> Any:
+def _to_jsonable(value: Any) -> Any:
     if isinstance(value, tuple | set | frozenset):
         return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     keys = getattr(value, "keys", None)

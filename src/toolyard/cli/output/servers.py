@@ -7,22 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolyard.cli.output.messages import show_finding
+from toolyard.cli.output.messages import show_message
 from toolyard.cli.output.safe_text import one_line
 from toolyard.cli.output.tables import Cell, Column, Row, show_table
-from toolyard.cli.output.terminal import is_terminal, paint
+from toolyard.cli.output.terminal import is_terminal, style_text
 
-__all__ = ["ServerLine", "named", "servers_json", "show_servers", "tell_more"]
+__all__ = ["ServerSummary", "describe_server_info", "servers_json", "show_server_hints", "show_servers"]
 
 _COLUMNS = (
     Column("server", style="cyan", whole=True),
     Column("state"),
-    Column("tools", right=True),
-    Column("~tokens", right=True),
+    Column("tools", align_right=True),
+    Column("~tokens", align_right=True),
     Column("protocol"),
     Column("about", wraps=True),
 )
-_STYLES = {
+_STATE_STYLES = {
     "ready": "green",
     "failed": "red",
     "needs_auth": "yellow",
@@ -33,7 +33,7 @@ _STYLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class ServerLine:
+class ServerSummary:
     """One server as it is shown. ``about`` is what to say where nothing is wrong."""
 
     server: str
@@ -46,36 +46,36 @@ class ServerLine:
     broken: bool = False
     cause: str | None = None
     hint: str | None = None
-    protocol: str | None = None
-    info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    protocol_version: str | None = None
+    server_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     tools: int | None = None
     tokens: int | None = None
     set_aside: tuple[str, ...] = ()
-    age: float | None = None
+    listed_seconds_ago: float | None = None
     """Seconds since its tools were listed."""
     stderr: tuple[str, ...] = ()
 
 
-def show_servers(lines: Sequence[ServerLine]) -> None:
+def show_servers(summaries: Sequence[ServerSummary]) -> None:
     """The table."""
-    show_table(_COLUMNS, [_row(line) for line in lines])
+    show_table(_COLUMNS, [_make_row(line) for line in summaries])
 
 
-def tell_more(lines: Sequence[ServerLine]) -> None:
+def show_server_hints(summaries: Sequence[ServerSummary]) -> None:
     """What helps with a server that cannot be used: on standard error, so that a pipe keeps its lines."""
-    for line in lines:
+    for line in summaries:
         if not line.broken or not (line.hint or line.stderr):
             continue
         if is_terminal(sys.stderr):
             print(file=sys.stderr)
-        name = paint(f"{line.server}:", "cyan", sys.stderr)
+        name = style_text(f"{line.server}:", "cyan", sys.stderr)
         for words in line.stderr:
-            print(f"{name} {paint(f'stderr: {words}', 'dim', sys.stderr)}", file=sys.stderr)
+            print(f"{name} {style_text(f'stderr: {words}', 'dim', sys.stderr)}", file=sys.stderr)
         if line.hint:
-            show_finding("hint", f"{line.server}: {line.hint}", None, sys.stderr)
+            show_message("hint", f"{line.server}: {line.hint}", None, sys.stderr)
 
 
-def servers_json(lines: Sequence[ServerLine]) -> list[dict[str, Any]]:
+def servers_json(summaries: Sequence[ServerSummary]) -> list[dict[str, Any]]:
     """The same for programs."""
     return [
         {
@@ -86,36 +86,36 @@ def servers_json(lines: Sequence[ServerLine]) -> list[dict[str, Any]]:
             "transport": line.transport,
             "trust": line.trust,
             "origin": line.origin,
-            "protocol_version": line.protocol,
-            "server_info": dict(line.info),
+            "protocol_version": line.protocol_version,
+            "server_info": dict(line.server_info),
             "tools": line.tools,
             "tokens_estimated": line.tokens,
             "set_aside": list(line.set_aside),
-            "listed_seconds_ago": line.age,
+            "listed_seconds_ago": line.listed_seconds_ago,
             "stderr": list(line.stderr) if line.broken else [],
         }
-        for line in lines
+        for line in summaries
     ]
 
 
-def named(info: Mapping[str, Any]) -> str:
+def describe_server_info(info: Mapping[str, Any]) -> str:
     """What a server calls itself."""
     words = (info.get("title") or info.get("name"), info.get("version"))
     return one_line(" ".join(word for word in words if isinstance(word, str)), 60)
 
 
-def _row(line: ServerLine) -> Row:
-    style = _STYLES.get(line.state, "")
-    about: str | Cell = line.about
-    if line.cause is not None:
-        about = Cell(line.cause, style)
-    elif not line.enabled:
+def _make_row(summary: ServerSummary) -> Row:
+    style = _STATE_STYLES.get(summary.state, "")
+    about: str | Cell = summary.about
+    if summary.cause is not None:
+        about = Cell(summary.cause, style)
+    elif not summary.enabled:
         about = Cell("switched off in its entry", "dim")
     return (
-        line.server,
-        Cell(line.state, style),
-        "-" if line.tools is None else str(line.tools),
-        "-" if line.tokens is None else str(line.tokens),
-        line.protocol or "-",
+        summary.server,
+        Cell(summary.state, style),
+        "-" if summary.tools is None else str(summary.tools),
+        "-" if summary.tokens is None else str(summary.tokens),
+        summary.protocol_version or "-",
         about,
     )

@@ -19,7 +19,7 @@ class Column:
     never cut, because people need it to the letter."""
 
     title: str
-    right: bool = False
+    align_right: bool = False
     wraps: bool = False
     whole: bool = False
     style: str = ""
@@ -33,8 +33,8 @@ class Cell:
     style: str = ""
 
 
-_GAP = 2
-_LEAST = 10
+_COLUMN_GAP_CHARACTERS = 2
+_MIN_LAST_COLUMN_CHARACTERS = 10
 
 Row: TypeAlias = Sequence[str | Cell]
 
@@ -45,10 +45,10 @@ def show_table(columns: Sequence[Column], rows: Iterable[Row]) -> None:
         _show_on_terminal(columns, list(rows))
         return
     for row in rows:
-        print("\t".join(one_line(_text(cell)) for cell in row))
+        print("\t".join(one_line(_cell_text(cell)) for cell in row))
 
 
-def _text(cell: str | Cell) -> str:
+def _cell_text(cell: str | Cell) -> str:
     return cell.text if isinstance(cell, Cell) else cell
 
 
@@ -59,23 +59,25 @@ def _show_on_terminal(columns: Sequence[Column], rows: Sequence[Row]) -> None:
     from rich.text import Text
 
     console = Console(no_color=not has_colour(sys.stdout), highlight=False)
-    lines = [[one_line(_text(cell)) for cell in row] for row in rows]
+    lines = [[one_line(_cell_text(cell)) for cell in row] for row in rows]
     widths = [
         max(cell_len(text) for text in (column.title, *(line[place] for line in lines)))
         for place, column in enumerate(columns)
     ]
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _COLUMN_GAP_CHARACTERS, 0, 0))
     for place, column in enumerate(columns):
-        room = console.width - sum(width + _GAP for width in widths[:-1])
+        room = console.width - sum(width + _COLUMN_GAP_CHARACTERS for width in widths[:-1])
         table.add_column(
             column.title,
-            justify="right" if column.right else "left",
+            justify="right" if column.align_right else "left",
             style=column.style,
             no_wrap=not column.wraps,
             overflow="fold" if column.wraps else "ellipsis",
             min_width=widths[place] if column.whole else None,
             # What is last and cannot wrap gets the room that the others leave.
-            max_width=max(room, _LEAST) if place == len(columns) - 1 and not column.wraps else None,
+            max_width=max(room, _MIN_LAST_COLUMN_CHARACTERS)
+            if place == len(columns) - 1 and not column.wraps
+            else None,
         )
     for row, line in zip(rows, lines, strict=True):
         styles = [cell.style if isinstance(cell, Cell) else "" for cell in row]

@@ -6,9 +6,9 @@ import os
 import sys
 from typing import TextIO
 
-__all__ = ["has_colour", "is_terminal", "paint", "person_is_there"]
+__all__ = ["has_colour", "is_interactive", "is_terminal", "style_text"]
 
-_CODES = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
+_ANSI_CODES = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -24,13 +24,13 @@ def has_colour(stream: TextIO | None) -> bool:
     return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def person_is_there() -> bool:
+def is_interactive() -> bool:
     """Whether somebody can be asked."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
-def paint(text: str, colour: str, stream: TextIO | None) -> str:
+def style_text(text: str, style: str, stream: TextIO | None) -> str:
     """``text`` in a colour, where the stream has colours."""
     if not text or not has_colour(stream):
         return text
-    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
+    return f"\x1b[{_ANSI_CODES[style]}m{text}\x1b[0m"

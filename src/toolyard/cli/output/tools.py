@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from toolyard.cli.output.safe_text import count, one_line
+from toolyard.cli.output.safe_text import format_count, one_line
 from toolyard.cli.output.tables import Column, show_table
-from toolyard.cli.output.terminal import is_terminal, paint
+from toolyard.cli.output.terminal import is_terminal, style_text
 from toolyard.types.tool import Tool
 
 __all__ = ["show_tools", "tools_json"]
@@ -16,16 +16,20 @@ __all__ = ["show_tools", "tools_json"]
 _COLUMNS = (Column("tool", style="cyan", whole=True), Column("what it does"))
 
 
-def show_tools(found: Sequence[Tool]) -> None:
+def show_tools(tools: Sequence[Tool]) -> None:
     """Each with the first line of what it says it does."""
-    if found or not is_terminal(sys.stdout):
-        show_table(_COLUMNS, [(tool.name, _first_line(tool)) for tool in found])
+    if tools or not is_terminal(sys.stdout):
+        show_table(_COLUMNS, [(tool.name, _first_line(tool)) for tool in tools])
     if is_terminal(sys.stdout):
-        of = len({tool.server for tool in found})
-        print(paint(f"\n{count(len(found), 'tool')} of {count(of, 'server')}", "dim", sys.stdout))
+        of = len({tool.server for tool in tools})
+        print(
+            style_text(
+                f"\n{format_count(len(tools), 'tool')} of {format_count(of, 'server')}", "dim", sys.stdout
+            )
+        )
 
 
-def tools_json(found: Sequence[Tool]) -> list[dict[str, Any]]:
+def tools_json(tools: Sequence[Tool]) -> list[dict[str, Any]]:
     """The same for programs."""
     return [
         {
@@ -38,7 +42,7 @@ def tools_json(found: Sequence[Tool]) -> list[dict[str, Any]]:
             "output_schema": tool.output_schema,
             "annotations": tool.annotations,
         }
-        for tool in found
+        for tool in tools
     ]
 
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from toolyard.config.entries.checked_object import Entry
-from toolyard.config.problem_report import Report
-from toolyard.config.sources.json_document import Steps
+from toolyard.config.entries.checked_object import CheckedObject
+from toolyard.config.problem_report import ProblemReport
+from toolyard.config.sources.json_document import JsonPath
 
 __all__ = ["BARE_STAR_HINT", "is_bare_star", "read_allow_tools", "report_bare_stars"]
 
 BARE_STAR_HINT = "an untrusted server may not be allowed everything: name the tools you need"
 
-_KEY = "allowTools"
+_ALLOW_TOOLS_KEY = "allowTools"
 
 
-def read_allow_tools(entry: Entry) -> tuple[str, ...] | None:
+def read_allow_tools(entry: CheckedObject) -> tuple[str, ...] | None:
     """The allowlist, or None where there is none. An empty one would be a server that can do nothing."""
-    if entry.value.get(_KEY) == []:
+    if entry.value.get(_ALLOW_TOOLS_KEY) == []:
         entry.report.problem(
-            (*entry.path, _KEY),
+            (*entry.path, _ALLOW_TOOLS_KEY),
             "expected at least one tool, found an empty list",
             hint="leave allowTools out to allow every tool of a trusted server",
         )
-    return entry.patterns(_KEY)
+    return entry.patterns(_ALLOW_TOOLS_KEY)
 
 
 def is_bare_star(pattern: str) -> bool:
@@ -29,12 +29,12 @@ def is_bare_star(pattern: str) -> bool:
     return bool(pattern) and not pattern.strip("*")
 
 
-def report_bare_stars(patterns: tuple[str, ...] | None, path: Steps, report: Report) -> None:
+def report_bare_stars(patterns: tuple[str, ...] | None, path: JsonPath, report: ProblemReport) -> None:
     """An untrusted server's tools are named, or matched by something narrower than everything."""
     for index, pattern in enumerate(patterns or ()):
         if is_bare_star(pattern):
             report.problem(
-                (*path, _KEY, index),
+                (*path, _ALLOW_TOOLS_KEY, index),
                 f'expected a tool\'s name or a narrower glob, found "{pattern}"',
                 hint=BARE_STAR_HINT,
             )

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from toolyard.config.entries.allowlists import read_allow_tools
-from toolyard.config.entries.checked_object import Entry
-from toolyard.config.entries.raw_entries import BundleDraft
+from toolyard.config.entries.checked_object import CheckedObject
+from toolyard.config.entries.raw_entries import RawBundle
 from toolyard.types.server import Bundle
 
 __all__ = ["read_bundle"]
 
 
-def read_bundle(bundle_id: str, entry: Entry) -> BundleDraft:
+def read_bundle(bundle_id: str, entry: CheckedObject) -> RawBundle:
     """Whether its server exists is asked later, when every source has been read."""
     server_id = entry.text("serverId", required=True)
     mode = entry.choice("mode", ("direct", "meta"), required=True)
     label = entry.text("label")
     allow, deny = read_allow_tools(entry), entry.patterns("denyTools")
-    entry.finish()
+    entry.report_unknown_keys()
     bundle = None
     if server_id is not None and mode is not None:
         bundle = Bundle(
@@ -28,4 +28,4 @@ def read_bundle(bundle_id: str, entry: Entry) -> BundleDraft:
             deny_tools=deny or (),
             provenance=entry.report.provenance(entry.path),
         )
-    return BundleDraft(bundle, entry.path, entry.report)
+    return RawBundle(bundle, entry.path, entry.report)

@@ -12,34 +12,36 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeVar
 
-from toolyard.config.problem_report import Report, kind_of
-from toolyard.config.sources.json_document import JsonValue, Steps
+from toolyard.config.problem_report import ProblemReport, describe_type
+from toolyard.config.sources.json_document import JsonPath, JsonValue
 from toolyard.config.suggestions import did_you_mean
 
-__all__ = ["Entry"]
+__all__ = ["CheckedObject"]
 
 E = TypeVar("E", bound=StrEnum)
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_EMPTY_MAP: Mapping[str, str] = MappingProxyType({})
 
 
-class Entry:
+class CheckedObject:
     """A view of the object at ``path``. A null is as if the key were left out.
 
     ``strict`` decides what an unknown key is: a problem, or a hint that it is ignored.
     """
 
-    __slots__ = ("_asked", "path", "report", "strict", "value")
+    __slots__ = ("_known_keys", "path", "report", "strict", "value")
 
-    def __init__(self, value: Mapping[str, JsonValue], path: Steps, report: Report, *, strict: bool) -> None:
+    def __init__(
+        self, value: Mapping[str, JsonValue], path: JsonPath, report: ProblemReport, *, strict: bool
+    ) -> None:
         self.value = value
         self.path = path
         self.report = report
         self.strict = strict
-        self._asked: dict[str, None] = {}
+        self._known_keys: dict[str, None] = {}
 
     def get(self, key: str) -> JsonValue:
         """The value as it stands."""
-        self._asked[key] = None
+        self._known_keys[key] = None
         return self.value.get(key)
 
     def text(self, key: str, *, required: bool = False) -> str | None:
@@ -49,25 +51,25 @@ class Entry:
             return None
         if isinstance(value, str) and (value or not required):
             return value
-        self.wrong(key, "a string that is not empty" if required else "a string", value)
+        self.report_mismatch(key, "a string that is not empty" if required else "a string", value)
         return None
 
     def flag(self, key: str) -> bool | None:
         value = self.get(key)
         if value is None or isinstance(value, bool):
             return value
-        self.wrong(key, "true or false", value)
+        self.report_mismatch(key, "true or false", value)
         return None
 
-    def seconds(self, key: str, *, zero: bool = False) -> float | None:
+    def seconds(self, key: str, *, allow_zero: bool = False) -> float | None:
         """A number of seconds: finite, and above zero unless ``zero`` may be it too."""
         value = self.get(key)
         if value is None:
             return None
-        number = _finite(value)
-        if number is None or number < 0 or (number == 0 and not zero):
-            expected = "a number of seconds, 0 or more" if zero else "a number of seconds above 0"
-            self.wrong(key, expected, value, shown=True)
+        number = _finite_number(value)
+        if number is None or number < 0 or (number == 0 and not allow_zero):
+            expected = "a number of seconds, 0 or more" if allow_zero else "a number of seconds above 0"
+            self.report_mismatch(key, expected, value, show_value=True)
             return None
         return number
 
@@ -76,7 +78,7 @@ class Entry:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65535:
-            self.wrong(key, "a port from 0 to 65535", value, shown=True)
+            self.report_mismatch(key, "a port from 0 to 65535", value, show_value=True)
             return None
         return value
 
@@ -88,12 +90,12 @@ class Entry:
         words = list(options)
         if isinstance(value, str) and value in words:
             return value
-        hint = did_you_mean(value, words, otherwise=False) if isinstance(value, str) else None
+        hint = did_you_mean(value, words, list_known=False) if isinstance(value, str) else None
         quoted = " or ".join(f'"{word}"' for word in words)
-        self.wrong(key, quoted, value, shown=True, hint=hint)
+        self.report_mismatch(key, quoted, value, show_value=True, hint=hint)
         return None
 
-    def member(self, key: str, options: type[E], *, required: bool = False) -> E | None:
+    def enum_member(self, key: str, options: type[E], *, required: bool = False) -> E | None:
         """One of the values of an enumeration."""
         value = self.get(key)
         if value is None and not required:
@@ -110,14 +112,14 @@ class Entry:
         if value is None:
             return None
         if not isinstance(value, list):
-            self.wrong(key, "a list of strings", value)
+            self.report_mismatch(key, "a list of strings", value)
             return None
         texts: list[str] = []
         for index, item in enumerate(value):
             if isinstance(item, str):
                 texts.append(item)
             else:
-                self._complain((*self.path, key, index), "a string", kind_of(item), None)
+                self._report_unexpected((*self.path, key, index), "a string", describe_type(item), None)
         return tuple(texts)
 
     def patterns(self, key: str) -> tuple[str, ...] | None:
@@ -125,67 +127,71 @@ class Entry:
         texts = self.texts(key)
         for index, text in enumerate(texts or ()):
             if not text:
-                self._complain((*self.path, key, index), "a tool's name or a glob", "an empty string", None)
+                self._report_unexpected(
+                    (*self.path, key, index), "a tool's name or a glob", "an empty string", None
+                )
         return texts
 
     def text_map(self, key: str) -> Mapping[str, str]:
         """An object of strings. Their values may be secrets, so no message shows one."""
         value = self.get(key)
         if value is None:
-            return _NOTHING
+            return _EMPTY_MAP
         if not isinstance(value, dict):
-            self.wrong(key, "an object of strings", value)
-            return _NOTHING
+            self.report_mismatch(key, "an object of strings", value)
+            return _EMPTY_MAP
         texts: dict[str, str] = {}
         for name, item in value.items():
             if isinstance(item, str):
                 texts[name] = item
             else:
                 hint = "put it in quotes" if isinstance(item, (bool, int, float)) else None
-                self._complain((*self.path, key, name), "a string", kind_of(item), hint)
+                self._report_unexpected((*self.path, key, name), "a string", describe_type(item), hint)
         return MappingProxyType(texts)
 
-    def inner(self, key: str) -> Entry | None:
+    def child_object(self, key: str) -> CheckedObject | None:
         """A view of an object in this one."""
         value = self.get(key)
         if value is None:
             return None
         if not isinstance(value, dict):
-            self.wrong(key, "an object", value)
+            self.report_mismatch(key, "an object", value)
             return None
-        return Entry(value, (*self.path, key), self.report, strict=self.strict)
+        return CheckedObject(value, (*self.path, key), self.report, strict=self.strict)
 
-    def wrong(
-        self, key: str, expected: str, value: JsonValue, *, shown: bool = False, hint: str | None = None
+    def report_mismatch(
+        self, key: str, expected: str, value: JsonValue, *, show_value: bool = False, hint: str | None = None
     ) -> None:
         """Say that the value of ``key`` is not what was expected; ``shown`` if it can be no secret."""
         if key not in self.value:
             self.report.problem((*self.path, key), f"missing; expected {expected}", hint=hint)
             return
-        found = kind_of(value)
-        if shown and isinstance(value, (int, float)) and not isinstance(value, bool):
-            found = f"{value:.6g}" if isinstance(value, float) else _short(str(value))
-        elif shown and isinstance(value, str) and value:
-            found = f'"{_short(value)}"'
-        self._complain((*self.path, key), expected, found, hint)
+        found = describe_type(value)
+        if show_value and isinstance(value, (int, float)) and not isinstance(value, bool):
+            found = f"{value:.6g}" if isinstance(value, float) else _shorten_text(str(value))
+        elif show_value and isinstance(value, str) and value:
+            found = f'"{_shorten_text(value)}"'
+        self._report_unexpected((*self.path, key), expected, found, hint)
 
-    def finish(self) -> None:
+    def report_unknown_keys(self) -> None:
         """Report the keys that nobody asked for."""
         for key in self.value:
-            if key in self._asked:
+            if key in self._known_keys:
                 continue
             path = (*self.path, key)
             if self.strict:
-                self.report.problem(path, "unknown key", hint=did_you_mean(key, self._asked), key=True)
+                self.report.problem(
+                    path, "unknown key", hint=did_you_mean(key, self._known_keys), at_key=True
+                )
             else:
-                near = did_you_mean(key, self._asked, otherwise=False)
+                near = did_you_mean(key, self._known_keys, list_known=False)
                 self.report.hint(path, "unknown key, ignored", hint=near)
 
-    def _complain(self, path: Steps, expected: str, found: str, hint: str | None) -> None:
+    def _report_unexpected(self, path: JsonPath, expected: str, found: str, hint: str | None) -> None:
         self.report.problem(path, f"expected {expected}, found {found}", hint=hint)
 
 
-def _finite(value: JsonValue) -> float | None:
+def _finite_number(value: JsonValue) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -195,6 +201,6 @@ def _finite(value: JsonValue) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     text = text if text.isprintable() else ascii(text)[1:-1]
     return text if len(text) <= 40 else f"{text[:37]}..."

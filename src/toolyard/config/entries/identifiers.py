@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MAX_ID", "id_fault"]
+__all__ = ["MAX_ID_CHARACTERS", "id_fault"]
 
-MAX_ID = 64
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+MAX_ID_CHARACTERS = 64
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def id_fault(identifier: str) -> str | None:
@@ -18,12 +18,12 @@ def id_fault(identifier: str) -> str | None:
     """
     if not identifier:
         return "an id must not be empty"
-    if len(identifier) > MAX_ID:
-        return f"an id has at most {MAX_ID} characters, this one has {len(identifier)}"
+    if len(identifier) > MAX_ID_CHARACTERS:
+        return f"an id has at most {MAX_ID_CHARACTERS} characters, this one has {len(identifier)}"
     if "/" in identifier:
         return "an id must not hold '/'"
     if identifier.startswith("@"):
         return "an id must not begin with '@'"
-    if _CONTROL.search(identifier):
+    if _CONTROL_CHARACTER.search(identifier):
         return "an id must not hold control characters"
     return None

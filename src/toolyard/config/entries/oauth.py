@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from toolyard.config.entries.checked_object import Entry
+from toolyard.config.entries.checked_object import CheckedObject
 from toolyard.types.server import OAuthSpec
 
 __all__ = ["read_oauth"]
 
 
-def read_oauth(entry: Entry) -> OAuthSpec | None:
+def read_oauth(entry: CheckedObject) -> OAuthSpec | None:
     """The object ``oauth`` of an entry."""
-    inner = entry.inner("oauth")
+    inner = entry.child_object("oauth")
     if inner is None:
         return None
     grant = inner.choice("grant", ("authorization_code", "client_credentials"))
     spec = OAuthSpec(
         client_id=inner.text("clientId"),
         client_secret=inner.text("clientSecret"),
-        scopes=_scopes(inner),
+        scopes=_read_scopes(inner),
         resource=inner.text("resource"),
         callback_port=inner.port("callbackPort") or 0,
         legacy_discovery=inner.flag("legacyDiscovery") or False,
@@ -26,12 +26,12 @@ def read_oauth(entry: Entry) -> OAuthSpec | None:
         issuer=inner.text("issuer"),
         issuer_redirect=inner.flag("issuerRedirect") or False,
     )
-    inner.finish()
-    _check_together(inner, spec)
+    inner.report_unknown_keys()
+    _check_client_credentials(inner, spec)
     return spec
 
 
-def _scopes(inner: Entry) -> tuple[str, ...]:
+def _read_scopes(inner: CheckedObject) -> tuple[str, ...]:
     """A list; other clients also write one string with spaces."""
     value = inner.get("scopes")
     if isinstance(value, str) and not inner.strict:
@@ -39,7 +39,7 @@ def _scopes(inner: Entry) -> tuple[str, ...]:
     return inner.texts("scopes") or ()
 
 
-def _check_together(inner: Entry, spec: OAuthSpec) -> None:
+def _check_client_credentials(inner: CheckedObject, spec: OAuthSpec) -> None:
     proof = spec.client_secret or spec.private_key_file
     if spec.grant == "client_credentials" and not proof:
         inner.report.problem(

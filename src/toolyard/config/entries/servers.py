@@ -7,14 +7,14 @@ is switched off, and in whether ``trust`` may be left out.
 from __future__ import annotations
 
 from toolyard.config.entries.allowlists import read_allow_tools, report_bare_stars
-from toolyard.config.entries.checked_object import Entry
+from toolyard.config.entries.checked_object import CheckedObject
 from toolyard.config.entries.oauth import read_oauth
-from toolyard.config.entries.raw_entries import ServerDraft
-from toolyard.config.entries.transports import flat_transport, nested_transport
-from toolyard.config.sources.json_document import Steps
+from toolyard.config.entries.raw_entries import RawServer
+from toolyard.config.entries.transports import read_flat_transport, read_nested_transport
+from toolyard.config.sources.json_document import JsonPath
 from toolyard.types.server import (
-    Protocol,
-    Restart,
+    ProtocolEra,
+    RestartPolicy,
     Server,
     StdioSpec,
     Timeouts,
@@ -22,91 +22,91 @@ from toolyard.types.server import (
     Trust,
 )
 
-__all__ = ["compatible_server", "strict_server"]
+__all__ = ["read_compatible_server", "read_strict_server"]
 
-_NOWHERE = StdioSpec(command="")
+_PLACEHOLDER_TRANSPORT = StdioSpec(command="")
 """Stands in for a transport that could not be read, so that the other keys are still checked."""
-_DEFAULTS = Server(id="", transport=_NOWHERE)
-_TIMEOUTS, _CACHE_TTL = _DEFAULTS.timeouts, _DEFAULTS.cache_ttl
+_DEFAULT_SERVER = Server(id="", transport=_PLACEHOLDER_TRANSPORT)
+_DEFAULT_TIMEOUTS, _DEFAULT_CACHE_TTL_SECONDS = _DEFAULT_SERVER.timeouts, _DEFAULT_SERVER.cache_ttl
 
 
-def strict_server(server_id: str, entry: Entry) -> ServerDraft:
+def read_strict_server(server_id: str, entry: CheckedObject) -> RawServer:
     """An entry of ``servers``: ``trust`` and ``transport`` are required, unknown keys are problems."""
-    trust = entry.member("trust", Trust, required=True)
-    transport = nested_transport(entry)
+    trust = entry.enum_member("trust", Trust, required=True)
+    transport = read_nested_transport(entry)
     enabled = entry.flag("enabled")
-    return _draft(server_id, entry, transport, trust, enabled, (*entry.path, "transport"))
+    return _read_server(server_id, entry, transport, trust, enabled, (*entry.path, "transport"))
 
 
-def compatible_server(server_id: str, entry: Entry) -> ServerDraft:
+def read_compatible_server(server_id: str, entry: CheckedObject) -> RawServer:
     """An entry of ``mcpServers``: the transport's keys stand in the entry, unknown keys are hints."""
-    trust = entry.member("trust", Trust)
+    trust = entry.enum_member("trust", Trust)
     nested = isinstance(entry.value.get("transport"), dict)
-    transport = nested_transport(entry) if nested else flat_transport(entry)
+    transport = read_nested_transport(entry) if nested else read_flat_transport(entry)
     path = (*entry.path, "transport") if nested else entry.path
-    return _draft(server_id, entry, transport, trust, _enabled(entry), path)
+    return _read_server(server_id, entry, transport, trust, _read_enabled(entry), path)
 
 
-def _draft(
+def _read_server(
     server_id: str,
-    entry: Entry,
+    entry: CheckedObject,
     transport: TransportSpec | None,
     trust: Trust | None,
     enabled: bool | None,
-    transport_path: Steps,
-) -> ServerDraft:
+    transport_path: JsonPath,
+) -> RawServer:
     """Read the keys that mean the same in both dialects, also where the transport could not be read."""
     server = Server(
         id=server_id,
-        transport=transport or _NOWHERE,
+        transport=transport or _PLACEHOLDER_TRANSPORT,
         trust=trust or Trust.TRUSTED,
         enabled=enabled is not False,
         label=entry.text("label"),
         description=entry.text("description"),
         shared=entry.flag("shared") or False,
-        protocol=entry.member("protocol", Protocol) or Protocol.AUTO,
-        timeouts=_timeouts(entry),
+        protocol=entry.enum_member("protocol", ProtocolEra) or ProtocolEra.AUTO,
+        timeouts=_read_timeouts(entry),
         stop_when_idle=entry.seconds("stopWhenIdle"),
-        restart=entry.member("restart", Restart) or Restart.NEVER,
-        cache_ttl=_cache_ttl(entry),
+        restart=entry.enum_member("restart", RestartPolicy) or RestartPolicy.NEVER,
+        cache_ttl=_read_cache_ttl(entry),
         allow_tools=read_allow_tools(entry),
         deny_tools=entry.patterns("denyTools") or (),
         private_addresses=entry.flag("privateAddresses"),
         oauth=read_oauth(entry),
         provenance=entry.report.provenance(entry.path),
     )
-    entry.finish()
+    entry.report_unknown_keys()
     if server.trust is Trust.UNTRUSTED:
         report_bare_stars(server.allow_tools, entry.path, entry.report)
     if server.oauth is not None and isinstance(transport, StdioSpec):
         entry.report.hint((*entry.path, "oauth"), "has no effect on a stdio server")
     usable = server if transport is not None else None
-    return ServerDraft(usable, entry.path, transport_path, entry.report)
+    return RawServer(usable, entry.path, transport_path, entry.report)
 
 
-def _timeouts(entry: Entry) -> Timeouts:
-    inner = entry.inner("timeouts")
+def _read_timeouts(entry: CheckedObject) -> Timeouts:
+    inner = entry.child_object("timeouts")
     if inner is None:
-        return _TIMEOUTS
+        return _DEFAULT_TIMEOUTS
     timeouts = Timeouts(
-        connect=inner.seconds("connect") or _TIMEOUTS.connect,
-        silence=inner.seconds("silence") or _TIMEOUTS.silence,
-        call=inner.seconds("call") or _TIMEOUTS.call,
+        connect=inner.seconds("connect") or _DEFAULT_TIMEOUTS.connect,
+        silence=inner.seconds("silence") or _DEFAULT_TIMEOUTS.silence,
+        call=inner.seconds("call") or _DEFAULT_TIMEOUTS.call,
     )
-    inner.finish()
+    inner.report_unknown_keys()
     return timeouts
 
 
-def _cache_ttl(entry: Entry) -> float:
-    inner = entry.inner("cache")
+def _read_cache_ttl(entry: CheckedObject) -> float:
+    inner = entry.child_object("cache")
     if inner is None:
-        return _CACHE_TTL
-    ttl = inner.seconds("ttl", zero=True)
-    inner.finish()
-    return _CACHE_TTL if ttl is None else ttl
+        return _DEFAULT_CACHE_TTL_SECONDS
+    ttl = inner.seconds("ttl", allow_zero=True)
+    inner.report_unknown_keys()
+    return _DEFAULT_CACHE_TTL_SECONDS if ttl is None else ttl
 
 
-def _enabled(entry: Entry) -> bool | None:
+def _read_enabled(entry: CheckedObject) -> bool | None:
     """Other clients write ``disabled``; both may stand there if they agree."""
     enabled, disabled = entry.flag("enabled"), entry.flag("disabled")
     if enabled is not None and disabled is not None and enabled is disabled:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-from toolyard.config.entries.checked_object import Entry
+from toolyard.config.entries.checked_object import CheckedObject
 from toolyard.config.suggestions import did_you_mean
 from toolyard.types.server import HttpSpec, StdioSpec, TransportSpec
 
-__all__ = ["flat_transport", "nested_transport"]
+__all__ = ["read_flat_transport", "read_nested_transport"]
 
-_HTTP_WORDS = {"streamablehttp", "http"}
-_FLAT_TYPES = ("streamableHttp", "http", "sse", "stdio")
-_ALIASES = ("serverUrl", "httpUrl")
+_HTTP_TYPE_NAMES = {"streamablehttp", "http"}
+_FLAT_TYPE_NAMES = ("streamableHttp", "http", "sse", "stdio")
+_URL_ALIASES = ("serverUrl", "httpUrl")
 """What some clients call ``url``."""
 
 
-def nested_transport(entry: Entry) -> TransportSpec | None:
+def read_nested_transport(entry: CheckedObject) -> TransportSpec | None:
     """The object ``transport`` of an entry. None, with problems reported, where it cannot be used."""
     if entry.get("transport") is None:
         flat = "url" in entry.value or "command" in entry.value
@@ -24,54 +24,58 @@ def nested_transport(entry: Entry) -> TransportSpec | None:
             "in 'servers' the transport is an object of its own; entries with url or command directly in "
             "them belong under 'mcpServers'"
         )
-        entry.wrong("transport", "an object", None, hint=hint if flat else None)
+        entry.report_mismatch("transport", "an object", None, hint=hint if flat else None)
         return None
-    inner = entry.inner("transport")
+    inner = entry.child_object("transport")
     if inner is None:
         return None
     kind = inner.choice("type", ("http", "sse", "stdio"), required=True)
     if kind is None:
         return None
-    transport = _stdio(inner) if kind == "stdio" else _http(inner, "sse" if kind == "sse" else "http")
-    inner.finish()
+    transport = (
+        _read_stdio_spec(inner)
+        if kind == "stdio"
+        else _read_http_spec(inner, "sse" if kind == "sse" else "http")
+    )
+    inner.report_unknown_keys()
     return transport
 
 
-def flat_transport(entry: Entry) -> TransportSpec | None:
+def read_flat_transport(entry: CheckedObject) -> TransportSpec | None:
     """The transport's keys directly in an entry, as most clients write them."""
-    kind = _flat_kind(entry)
+    kind = _read_transport_type(entry)
     if kind is None:
         return None
-    return _stdio(entry) if kind == "stdio" else _http(entry, kind)
+    return _read_stdio_spec(entry) if kind == "stdio" else _read_http_spec(entry, kind)
 
 
-def _flat_kind(entry: Entry) -> Literal["http", "sse", "stdio"] | None:
+def _read_transport_type(entry: CheckedObject) -> Literal["http", "sse", "stdio"] | None:
     # Some clients call the key "transport"; as a word it means the same.
     key = "transport" if entry.get("type") is None and entry.get("transport") is not None else "type"
     value = entry.get(key)
     if value is None:
-        return _guessed_kind(entry)
+        return _infer_transport_type(entry)
     if isinstance(value, str):
         word = value.casefold().replace("-", "").replace("_", "")
-        if word in _HTTP_WORDS:
+        if word in _HTTP_TYPE_NAMES:
             return "http"
         if word == "sse":
             return "sse"
         if word == "stdio":
             return "stdio"
-    expected = " or ".join(f'"{word}"' for word in _FLAT_TYPES)
-    entry.wrong(key, expected, value, shown=True, hint=_type_hint(value))
+    expected = " or ".join(f'"{word}"' for word in _FLAT_TYPE_NAMES)
+    entry.report_mismatch(key, expected, value, show_value=True, hint=_hint_for_type(value))
     return None
 
 
-def _guessed_kind(entry: Entry) -> Literal["http", "stdio"] | None:
+def _infer_transport_type(entry: CheckedObject) -> Literal["http", "stdio"] | None:
     has_url, has_command = entry.get("url") is not None, entry.get("command") is not None
     if has_url and has_command:
         hint = 'add "type": "http" or "type": "stdio"'
         entry.report.problem(entry.path, "both 'url' and 'command' are given", hint=hint)
         return None
     if not has_url and not has_command:
-        alias = next((key for key in _ALIASES if entry.get(key) is not None), None)
+        alias = next((key for key in _URL_ALIASES if entry.get(key) is not None), None)
         hint = "a server has an address, or a command that starts it"
         if alias is not None:
             hint = f"call '{alias}' 'url' here; `toolyard import` does it by itself"
@@ -80,15 +84,15 @@ def _guessed_kind(entry: Entry) -> Literal["http", "stdio"] | None:
     return "http" if has_url else "stdio"
 
 
-def _type_hint(value: object) -> str | None:
+def _hint_for_type(value: object) -> str | None:
     if not isinstance(value, str):
         return None
     if value in ("local", "remote"):
         return "this is opencode's way to write it; `toolyard import` reads it"
-    return did_you_mean(value, _FLAT_TYPES, otherwise=False)
+    return did_you_mean(value, _FLAT_TYPE_NAMES, list_known=False)
 
 
-def _http(entry: Entry, kind: Literal["http", "sse"]) -> HttpSpec | None:
+def _read_http_spec(entry: CheckedObject, kind: Literal["http", "sse"]) -> HttpSpec | None:
     url = entry.text("url", required=True)
     headers = entry.text_map("headers")
     provider = entry.text("authProviderId")
@@ -97,7 +101,7 @@ def _http(entry: Entry, kind: Literal["http", "sse"]) -> HttpSpec | None:
     return HttpSpec(url=url, headers=headers, auth_provider_id=provider, type=kind)
 
 
-def _stdio(entry: Entry) -> StdioSpec | None:
+def _read_stdio_spec(entry: CheckedObject) -> StdioSpec | None:
     command = entry.text("command", required=True)
     args = entry.texts("args")
     env = entry.text_map("env")

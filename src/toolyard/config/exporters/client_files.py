@@ -13,22 +13,22 @@ from enum import StrEnum
 from pathlib import Path
 from typing import cast
 
-from toolyard.config.backups import keep_backup
-from toolyard.config.exporters.errors import EditRefused, refuse
-from toolyard.config.exporters.json_members import comments, drop_member, put_member
-from toolyard.config.exporters.toml_tables import drop_table, put_table
-from toolyard.config.file_reader import OTHERS_MAX_BYTES, decode, read_bytes
-from toolyard.config.file_writer import editing, write_private
+from toolyard.config.backups import write_backup
+from toolyard.config.exporters.errors import EditRefused, refuse_edit
+from toolyard.config.exporters.json_members import find_comments, remove_member, set_member
+from toolyard.config.exporters.toml_tables import remove_table, set_table
+from toolyard.config.file_reader import MAX_CLIENT_FILE_BYTES, decode_utf8, read_regular_file
+from toolyard.config.file_writer import lock_for_editing, write_private_file
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError, Problem
 
-__all__ = ["Change", "EntryPlan", "plan_entry", "write_entry"]
+__all__ = ["EntryChange", "EntryPlan", "plan_entry", "write_entry"]
 
-_MARK = b"\xef\xbb\xbf"
+_UTF8_BOM = b"\xef\xbb\xbf"
 
 
-class Change(StrEnum):
+class EntryChange(StrEnum):
     """What happens to the entry."""
 
     ADDED = "added"
@@ -45,7 +45,7 @@ class EntryPlan:
     """What would be written. Nothing is, until ``write_entry`` is called."""
 
     file: Path
-    change: Change
+    change: EntryChange
     before: bytes | None = field(repr=False)
     after: bytes = field(repr=False)
 
@@ -58,22 +58,22 @@ def plan_entry(
     Raises ConfigError where the file cannot be read, EditRefused where it cannot be changed without loss.
     """
     target = Path(os.path.abspath(file))
-    before = read_bytes(target, most=OTHERS_MAX_BYTES) if os.path.lexists(target) else None
-    text = "" if before is None else decode(before, str(target))
+    before = read_regular_file(target, max_bytes=MAX_CLIENT_FILE_BYTES) if os.path.lexists(target) else None
+    text = "" if before is None else decode_utf8(before, str(target))
     toml = target.suffix == ".toml"
     try:
-        root = _read(text or ("" if toml else "{}"), toml)
-        was = _at(root, path)
-        change = _change(was, entry)
-        if change in (Change.SAME, Change.ABSENT):
+        root = _parse_text(text or ("" if toml else "{}"), toml)
+        was = _value_at(root, path)
+        change = _classify_change(was, entry)
+        if change in (EntryChange.SAME, EntryChange.ABSENT):
             return EntryPlan(target, change, before, before or b"")
-        after = _edited(text, toml, path, entry)
-        _check(text, after, toml, _expected(root, path, entry))
+        after = _edit_text(text, toml, path, entry)
+        _check_edit(text, after, toml, _apply_to_root(root, path, entry))
     except EditRefused as refused:
         raise EditRefused([replace(one, file=str(target)) for one in refused.problems]) from None
     except ConfigError as error:
         raise ConfigError([replace(one, file=str(target)) for one in error.problems]) from None
-    mark = _MARK if before is not None and before.startswith(_MARK) else b""
+    mark = _UTF8_BOM if before is not None and before.startswith(_UTF8_BOM) else b""
     return EntryPlan(target, change, before, mark + after.encode())
 
 
@@ -86,39 +86,41 @@ def write_entry(plan: EntryPlan, *, private: bool, now: datetime | None = None) 
     """
     target = plan.file
     target.parent.mkdir(parents=True, exist_ok=True)
-    with editing(target):
-        found = read_bytes(target, most=OTHERS_MAX_BYTES) if os.path.lexists(target) else None
+    with lock_for_editing(target):
+        found = (
+            read_regular_file(target, max_bytes=MAX_CLIENT_FILE_BYTES) if os.path.lexists(target) else None
+        )
         if found != plan.before:
             message = "the file changed while its new content was prepared; nothing was written"
             raise ConfigError([Problem(message, file=str(target), hint="run the command again")])
         mode = stat.S_IMODE(target.stat().st_mode) if found is not None else None
-        backup = None if found is None else keep_backup(target, found, now)
-        write_private(target, plan.after)
+        backup = None if found is None else write_backup(target, found, now)
+        write_private_file(target, plan.after)
         if mode is not None and not private:
             os.chmod(target, mode)
     return backup
 
 
-def _change(was: object, entry: Mapping[str, JsonValue] | None) -> Change:
+def _classify_change(was: object, entry: Mapping[str, JsonValue] | None) -> EntryChange:
     if entry is None:
-        return Change.ABSENT if was is None else Change.REMOVED
+        return EntryChange.ABSENT if was is None else EntryChange.REMOVED
     if was is None:
-        return Change.ADDED
-    return Change.SAME if was == entry else Change.REPLACED
+        return EntryChange.ADDED
+    return EntryChange.SAME if was == entry else EntryChange.REPLACED
 
 
-def _edited(text: str, toml: bool, path: Sequence[str], entry: Mapping[str, JsonValue] | None) -> str:
+def _edit_text(text: str, toml: bool, path: Sequence[str], entry: Mapping[str, JsonValue] | None) -> str:
     if toml:
-        return drop_table(text, path) if entry is None else put_table(text, path, entry)
+        return remove_table(text, path) if entry is None else set_table(text, path, entry)
     if entry is None:
-        return drop_member(text, path)
-    return put_member(text if text.strip() else "{}\n", path, dict(entry))
+        return remove_member(text, path)
+    return set_member(text if text.strip() else "{}\n", path, dict(entry))
 
 
-def _read(text: str, toml: bool) -> dict[str, JsonValue]:
+def _parse_text(text: str, toml: bool) -> dict[str, JsonValue]:
     if not toml:
         root = read_json(text if text.strip() else "{}").root
-        return root if isinstance(root, dict) else refuse("the file holds no object")
+        return root if isinstance(root, dict) else refuse_edit("the file holds no object")
     try:
         # It may hold dates too; nobody looks at them.
         return cast("dict[str, JsonValue]", tomllib.loads(text))
@@ -126,13 +128,13 @@ def _read(text: str, toml: bool) -> dict[str, JsonValue]:
         raise ConfigError([Problem(f"not valid TOML: {error}")]) from error
 
 
-def _at(root: JsonValue, path: Sequence[str]) -> JsonValue:
+def _value_at(root: JsonValue, path: Sequence[str]) -> JsonValue:
     for step in path:
         root = root.get(step) if isinstance(root, dict) else None
     return root
 
 
-def _expected(
+def _apply_to_root(
     root: dict[str, JsonValue], path: Sequence[str], entry: Mapping[str, JsonValue] | None
 ) -> dict[str, JsonValue]:
     """What the file must say afterwards: the same, but for the entry."""
@@ -142,22 +144,22 @@ def _expected(
         return others if entry is None else {**others, first: dict(entry)}
     inner = root.get(first, {})
     if not isinstance(inner, dict):
-        refuse("this is no object", path=first)
-    return {**root, first: _expected(inner, rest, entry)}
+        refuse_edit("this is no object", path=first)
+    return {**root, first: _apply_to_root(inner, rest, entry)}
 
 
-def _check(before: str, after: str, toml: bool, expected: dict[str, JsonValue]) -> None:
+def _check_edit(before: str, after: str, toml: bool, expected: dict[str, JsonValue]) -> None:
     """An edit of a text is believed only when the text says what it should."""
     try:
-        found = _read(after, toml)
+        found = _parse_text(after, toml)
     except ConfigError:
-        refuse("its layout cannot be kept")
+        refuse_edit("its layout cannot be kept")
     # An empty table that nobody wrote down is no difference.
-    if found != expected and not (toml and _filled(found) == _filled(expected)):
-        refuse("its layout cannot be kept")
-    if not toml and Counter(comments(before)) - Counter(comments(after)):
-        refuse("a comment would be lost")
+    if found != expected and not (toml and _drop_empty_tables(found) == _drop_empty_tables(expected)):
+        refuse_edit("its layout cannot be kept")
+    if not toml and Counter(find_comments(before)) - Counter(find_comments(after)):
+        refuse_edit("a comment would be lost")
 
 
-def _filled(root: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _drop_empty_tables(root: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return {key: value for key, value in root.items() if value != {}}

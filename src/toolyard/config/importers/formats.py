@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
 
-from toolyard.config.file_reader import OTHERS_MAX_BYTES, decode, read_bytes
-from toolyard.config.importers.codex import codex_server
-from toolyard.config.importers.mcp_servers import flat_server
-from toolyard.config.importers.opencode import opencode_server
+from toolyard.config.file_reader import MAX_CLIENT_FILE_BYTES, decode_utf8, read_regular_file
+from toolyard.config.importers.codex import translate_codex_server
+from toolyard.config.importers.mcp_servers import translate_flat_server
+from toolyard.config.importers.opencode import translate_opencode_server
 from toolyard.config.importers.translation import ForeignServer
-from toolyard.config.importers.zed import zed_server
+from toolyard.config.importers.zed import translate_zed_server
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError, Problem
 
-__all__ = ["ForeignFile", "read_foreign"]
+__all__ = ["ForeignFile", "read_foreign_file"]
 
-Translate = Callable[[str, Mapping[str, JsonValue]], ForeignServer]
-_FLAT_CLIENTS = {
+ServerTranslator = Callable[[str, Mapping[str, JsonValue]], ForeignServer]
+_CLIENT_BY_FILE_NAME = {
     "claude_desktop_config.json": "Claude Desktop",
     ".claude.json": "Claude Code",
     ".mcp.json": "Claude Code",
@@ -38,17 +38,19 @@ class ForeignFile:
     notes: tuple[str, ...] = ()
 
 
-def read_foreign(path: Path) -> ForeignFile:
+def read_foreign_file(path: Path) -> ForeignFile:
     """Read a file of any known client.
 
     Raises ConfigError where it is missing, unreadable or of no known shape.
     """
     if path.suffix in (".yaml", ".yml"):
-        raise _unknown(path)
-    root, notes = _root(path, decode(read_bytes(path, most=OTHERS_MAX_BYTES), str(path)))
+        raise _unknown_format_error(path)
+    root, notes = _parse_root(
+        path, decode_utf8(read_regular_file(path, max_bytes=MAX_CLIENT_FILE_BYTES), str(path))
+    )
     if not isinstance(root, dict):
-        raise _unknown(path)
-    client, servers = _recognise(path, root)
+        raise _unknown_format_error(path)
+    client, servers = _recognise_client(path, root)
     if "inputs" in root:
         notes.append("its 'inputs' were left out: Toolyard asks for nothing, set variables instead")
     if "mcp" in root and "mcpServers" in root:
@@ -56,13 +58,13 @@ def read_foreign(path: Path) -> ForeignFile:
     return ForeignFile(client, str(path), tuple(servers), tuple(notes))
 
 
-def _root(path: Path, text: str) -> tuple[JsonValue, list[str]]:
+def _parse_root(path: Path, text: str) -> tuple[JsonValue, list[str]]:
     """What the file says, and what is said twice in it; there too the last one counts."""
     if path.suffix != ".toml":
         document = read_json(text, file=str(path))
         return document.root, [
             f"{twice.path}: stands twice, the last one, on line {twice.line}, was taken"
-            for twice in document.duplicates
+            for twice in document.duplicate_keys
         ]
     import tomllib  # only one client writes TOML
 
@@ -72,74 +74,77 @@ def _root(path: Path, text: str) -> tuple[JsonValue, list[str]]:
         raise ConfigError([Problem(f"not valid TOML: {error}", file=str(path))]) from error
 
 
-def _recognise(path: Path, root: dict[str, JsonValue]) -> tuple[str, list[ForeignServer]]:
+def _recognise_client(path: Path, root: dict[str, JsonValue]) -> tuple[str, list[ForeignServer]]:
     for key in ("mcp_servers", "context_servers", "mcpServers"):
         if not isinstance(root.get(key, {}), (dict, NoneType)):
             message = "expected an object of servers by name, found something else"
             raise ConfigError([Problem(message, file=str(path), path=key)])
     if "mcp_servers" in root:
-        return "Codex", list(_servers(root["mcp_servers"], codex_server))
+        return "Codex", list(_translate_servers(root["mcp_servers"], translate_codex_server))
     if "context_servers" in root:
-        return "Zed", list(_servers(root["context_servers"], zed_server))
+        return "Zed", list(_translate_servers(root["context_servers"], translate_zed_server))
     if isinstance(root.get("mcp"), dict) and "mcpServers" not in root:  # Gemini has both
-        return _opencode_or_vscode(root["mcp"])
+        return _read_opencode_or_vscode(root["mcp"])
     if isinstance(root.get("servers"), dict):
-        if _is_ours(root["servers"]):
+        if _is_toolyard_dialect(root["servers"]):
             message = "this is a file of Toolyard's own dialect; nothing has to be imported"
             raise ConfigError([Problem(message, file=str(path), hint="name it as the configuration")])
-        return "VS Code", list(_servers(root["servers"], flat_server))
+        return "VS Code", list(_translate_servers(root["servers"], translate_flat_server))
     if "mcpServers" in root or "projects" in root:
-        servers = [*_servers(root.get("mcpServers"), flat_server), *_of_projects(root.get("projects"))]
-        client = "Claude Code" if "projects" in root else _flat_client(path)
+        servers = [
+            *_translate_servers(root.get("mcpServers"), translate_flat_server),
+            *_read_project_servers(root.get("projects")),
+        ]
+        client = "Claude Code" if "projects" in root else _guess_client(path)
         return client, servers
-    raise _unknown(path)
+    raise _unknown_format_error(path)
 
 
-def _opencode_or_vscode(table: JsonValue) -> tuple[str, list[ForeignServer]]:
+def _read_opencode_or_vscode(table: JsonValue) -> tuple[str, list[ForeignServer]]:
     """Both have ``mcp.servers``; only opencode speaks of local and remote."""
     inner = table.get("servers") if isinstance(table, dict) else None
     entries = inner if isinstance(inner, dict) and "type" not in inner else table
-    kinds = [entry.get("type") for entry in _values(entries) if isinstance(entry, dict)]
+    kinds = [entry.get("type") for entry in _table_values(entries) if isinstance(entry, dict)]
     if entries is inner and not any(kind in ("local", "remote") for kind in kinds):
-        return "VS Code", list(_servers(entries, flat_server))
-    return "opencode", list(_servers(entries, opencode_server))
+        return "VS Code", list(_translate_servers(entries, translate_flat_server))
+    return "opencode", list(_translate_servers(entries, translate_opencode_server))
 
 
-def _of_projects(projects: JsonValue) -> Iterator[ForeignServer]:
+def _read_project_servers(projects: JsonValue) -> Iterator[ForeignServer]:
     """Claude Code keeps servers per project too, and starts them in the project's folder."""
     if not isinstance(projects, dict):
         return
     for folder, project in projects.items():
         table = project.get("mcpServers") if isinstance(project, dict) else None
-        for server in _servers(table, flat_server):
+        for server in _translate_servers(table, translate_flat_server):
             entry = server.entry
             if "command" in entry and "cwd" not in entry:
                 entry = {**entry, "cwd": folder}
             yield replace(server, entry=entry, notes=(*server.notes, f"it belonged to the project {folder}"))
 
 
-def _servers(table: JsonValue, translate: Translate) -> Iterator[ForeignServer]:
+def _translate_servers(table: JsonValue, translate: ServerTranslator) -> Iterator[ForeignServer]:
     if isinstance(table, dict):
         for name, raw in table.items():
             # What is no object becomes an entry with nothing in it, which is skipped and told.
             yield translate(name, raw if isinstance(raw, dict) else {})
 
 
-def _values(table: JsonValue) -> list[JsonValue]:
+def _table_values(table: JsonValue) -> list[JsonValue]:
     return list(table.values()) if isinstance(table, dict) else []
 
 
-def _is_ours(table: JsonValue) -> bool:
-    return any(isinstance(entry, dict) and "transport" in entry for entry in _values(table))
+def _is_toolyard_dialect(table: JsonValue) -> bool:
+    return any(isinstance(entry, dict) and "transport" in entry for entry in _table_values(table))
 
 
-def _flat_client(path: Path) -> str:
+def _guess_client(path: Path) -> str:
     if path.parent.name in (".cursor", ".vscode"):
         return {".cursor": "Cursor", ".vscode": "VS Code"}[path.parent.name]
-    return _FLAT_CLIENTS.get(path.name, "mcpServers")
+    return _CLIENT_BY_FILE_NAME.get(path.name, "mcpServers")
 
 
-def _unknown(path: Path) -> ConfigError:
+def _unknown_format_error(path: Path) -> ConfigError:
     message = "no servers of a known client stand in this file"
     known = "Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Zed, opencode and Codex"
     return ConfigError([Problem(message, file=str(path), hint=f"known are {known}")])

@@ -17,19 +17,23 @@ def insert_servers(text: str, entries: Mapping[str, JsonValue]) -> str:
     """
     document = read_json(text)
     root = document.root if isinstance(document.root, dict) else {}
-    offset = document.offset_of(("mcpServers",))
+    offset = document.find_offset(("mcpServers",))
     if offset is None:
-        return _after_brace(text, document.root_at, {"mcpServers": dict(entries)}, bool(root), "  ")
-    return _after_brace(text, offset, entries, bool(root["mcpServers"]), "    ")
+        return _insert_after_brace(
+            text, document.root_offset, {"mcpServers": dict(entries)}, bool(root), "  "
+        )
+    return _insert_after_brace(text, offset, entries, bool(root["mcpServers"]), "    ")
 
 
-def _after_brace(text: str, brace: int, entries: Mapping[str, JsonValue], more: bool, indent: str) -> str:
-    lines = ",".join(f"\n{_member(key, value, indent)}" for key, value in entries.items())
-    ending = "," if more else f"\n{indent[:-2]}"
+def _insert_after_brace(
+    text: str, brace: int, entries: Mapping[str, JsonValue], has_members: bool, indent: str
+) -> str:
+    lines = ",".join(f"\n{_format_member(key, value, indent)}" for key, value in entries.items())
+    ending = "," if has_members else f"\n{indent[:-2]}"
     return f"{text[: brace + 1]}{lines}{ending}{text[brace + 1 :]}"
 
 
-def _member(key: str, value: JsonValue, indent: str) -> str:
+def _format_member(key: str, value: JsonValue, indent: str) -> str:
     import json  # only needed to write
 
     body = json.dumps(value, indent=2, ensure_ascii=False).replace("\n", f"\n{indent}")

@@ -7,18 +7,18 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Place", "known_places", "project_places"]
+__all__ = ["ClientFile", "project_client_files", "user_client_files"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClientFile:
     """A file that a client would use, whether or not it is there."""
 
     client: str
     path: Path
 
 
-def known_places(home: str | os.PathLike[str], platform: str = sys.platform) -> tuple[Place, ...]:
+def user_client_files(home: str | os.PathLike[str], platform: str = sys.platform) -> tuple[ClientFile, ...]:
     """The files of a user, below the home directory."""
     root = Path(home)
     config = {
@@ -27,27 +27,27 @@ def known_places(home: str | os.PathLike[str], platform: str = sys.platform) -> 
     }.get(platform, root / ".config")
     zed = root / "AppData" / "Roaming" / "Zed" if platform == "win32" else root / ".config" / "zed"
     return (
-        Place("Claude Desktop", config / "Claude" / "claude_desktop_config.json"),
-        Place("Claude Code", root / ".claude.json"),
-        Place("Cursor", root / ".cursor" / "mcp.json"),
-        Place("VS Code", config / "Code" / "User" / "mcp.json"),
-        Place("opencode", root / ".config" / "opencode" / "opencode.json"),
-        Place("opencode", root / ".config" / "opencode" / "opencode.jsonc"),
-        Place("Codex", root / ".codex" / "config.toml"),
-        Place("Windsurf", root / ".codeium" / "windsurf" / "mcp_config.json"),
-        Place("Zed", zed / "settings.json"),
+        ClientFile("Claude Desktop", config / "Claude" / "claude_desktop_config.json"),
+        ClientFile("Claude Code", root / ".claude.json"),
+        ClientFile("Cursor", root / ".cursor" / "mcp.json"),
+        ClientFile("VS Code", config / "Code" / "User" / "mcp.json"),
+        ClientFile("opencode", root / ".config" / "opencode" / "opencode.json"),
+        ClientFile("opencode", root / ".config" / "opencode" / "opencode.jsonc"),
+        ClientFile("Codex", root / ".codex" / "config.toml"),
+        ClientFile("Windsurf", root / ".codeium" / "windsurf" / "mcp_config.json"),
+        ClientFile("Zed", zed / "settings.json"),
     )
 
 
-def project_places(folder: str | os.PathLike[str]) -> tuple[Place, ...]:
+def project_client_files(folder: str | os.PathLike[str]) -> tuple[ClientFile, ...]:
     """The files that stand in a project."""
     root = Path(folder)
     return (
-        Place("Claude Code", root / ".mcp.json"),
-        Place("Cursor", root / ".cursor" / "mcp.json"),
-        Place("VS Code", root / ".vscode" / "mcp.json"),
-        Place("opencode", root / "opencode.json"),
-        Place("opencode", root / "opencode.jsonc"),
-        Place("Codex", root / ".codex" / "config.toml"),
-        Place("Zed", root / ".zed" / "settings.json"),
+        ClientFile("Claude Code", root / ".mcp.json"),
+        ClientFile("Cursor", root / ".cursor" / "mcp.json"),
+        ClientFile("VS Code", root / ".vscode" / "mcp.json"),
+        ClientFile("opencode", root / "opencode.json"),
+        ClientFile("opencode", root / "opencode.jsonc"),
+        ClientFile("Codex", root / ".codex" / "config.toml"),
+        ClientFile("Zed", root / ".zed" / "settings.json"),
     )

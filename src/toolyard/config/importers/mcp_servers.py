@@ -4,41 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from toolyard.config.importers.translation import ForeignServer, Translation
+from toolyard.config.importers.translation import EntryTranslation, ForeignServer
 from toolyard.config.sources.json_document import JsonValue
 
-__all__ = ["flat_server"]
+__all__ = ["translate_flat_server"]
 
-_SAME = (
+_SHARED_KEYS = (
     *("type", "command", "args", "cwd", "url", "headers", "enabled", "disabled"),
     *("label", "description", "shared", "protocol", "timeouts", "stopWhenIdle", "restart", "cache"),
     *("allowTools", "denyTools", "privateAddresses", "authProviderId"),
 )
-_TOOLS = (("denyTools", "disabledTools"), ("denyTools", "excludeTools"), ("allowTools", "includeTools"))
+_TOOL_LIST_KEYS = (
+    ("denyTools", "disabledTools"),
+    ("denyTools", "excludeTools"),
+    ("allowTools", "includeTools"),
+)
 
 
-def flat_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
+def translate_flat_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
     """Nearly our own form; a few keys have other names there."""
-    work = Translation(name, raw)
-    work.carry(*_SAME)
-    work.put("env", _texts(work.take("env")))
+    work = EntryTranslation(name, raw)
+    work.copy_keys(*_SHARED_KEYS)
+    work.put("env", _stringify_env(work.pop("env")))
     for alias in ("serverUrl", "httpUrl"):
-        address = work.take(alias)
+        address = work.pop(alias)
         if "url" not in work.entry:
             work.put("url", address)
-    for ours, theirs in _TOOLS:
-        work.put(ours, work.take(theirs) or None)
-    trust = work.take("trust")
+    for ours, theirs in _TOOL_LIST_KEYS:
+        work.put(ours, work.pop(theirs) or None)
+    trust = work.pop("trust")
     if isinstance(trust, str):
         work.put("trust", trust)
     elif trust is not None:
         work.notes.append("'trust' was left out: there it means that calls need no approval")
-    work.put("oauth", _oauth(work))
+    work.put("oauth", _translate_flat_oauth(work))
     work.drop("envFile", "put its variables into 'env'")
     return work.finish()
 
 
-def _texts(env: JsonValue) -> JsonValue:
+def _stringify_env(env: JsonValue) -> JsonValue:
     """Some clients take numbers, and null for a variable that is not to be set."""
     if not isinstance(env, dict):
         return env
@@ -49,8 +53,8 @@ def _texts(env: JsonValue) -> JsonValue:
     }
 
 
-def _oauth(work: Translation) -> JsonValue:
-    oauth, auth = work.take("oauth"), work.take("auth")
+def _translate_flat_oauth(work: EntryTranslation) -> JsonValue:
+    oauth, auth = work.pop("oauth"), work.pop("auth")
     if isinstance(auth, dict):  # Cursor
         names = {"CLIENT_ID": "clientId", "CLIENT_SECRET": "clientSecret", "scopes": "scopes"}
         return {ours: auth[theirs] for theirs, ours in names.items() if theirs in auth}

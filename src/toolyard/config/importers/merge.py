@@ -9,23 +9,23 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from toolyard.config.backups import keep_backup
-from toolyard.config.entries.identifiers import MAX_ID
-from toolyard.config.file_reader import decode, read_bytes
-from toolyard.config.file_writer import editing, write_private
-from toolyard.config.importers.formats import ForeignFile, read_foreign
+from toolyard.config.backups import write_backup
+from toolyard.config.entries.identifiers import MAX_ID_CHARACTERS
+from toolyard.config.file_reader import decode_utf8, read_regular_file
+from toolyard.config.file_writer import lock_for_editing, write_private_file
+from toolyard.config.importers.formats import ForeignFile, read_foreign_file
 from toolyard.config.importers.json_insertion import insert_servers
 from toolyard.config.importers.translation import ForeignServer
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.config.sources.layers import layer_from_mapping, layer_from_text
-from toolyard.config.sources.merge import assemble
+from toolyard.config.sources.merge import merge_layers
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.server import Provenance, Server
 
 __all__ = ["ImportPlan", "ImportedServer", "plan_import", "write_import"]
 
-_EMPTY = '{\n  "mcpServers": {}\n}\n'
-_NOT_IN_IDS = re.compile(r"[/\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+_EMPTY_CONFIG = '{\n  "mcpServers": {}\n}\n'
+_INVALID_ID_CHARACTERS = re.compile(r"[/\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,17 @@ def plan_import(files: Iterable[str | os.PathLike[str]], target: str | os.PathLi
     cannot be read: it is never replaced blindly.
     """
     goal = Path(os.path.abspath(target))
-    before = read_bytes(goal) if os.path.lexists(goal) else None
-    text = decode(before, str(goal)) if before is not None else _EMPTY
-    work = _Merge(_existing(text, str(goal)))
+    before = read_regular_file(goal) if os.path.lexists(goal) else None
+    text = decode_utf8(before, str(goal)) if before is not None else _EMPTY_CONFIG
+    work = _ServerMerge(_parse_servers(text, str(goal)))
     for file in files:
         path = Path(os.path.abspath(file))
         try:
-            work.take(read_foreign(path))
+            work.add_file(read_foreign_file(path))
         except ConfigError as error:
             work.hints += error.problems
     after = insert_servers(text, work.entries) if work.entries else text
-    _existing(after, str(goal))
+    _parse_servers(after, str(goal))
     return ImportPlan(
         str(goal), tuple(work.added), tuple(work.same), tuple(work.hints), before, after.encode()
     )
@@ -83,47 +83,47 @@ def write_import(plan: ImportPlan, *, now: datetime | None = None) -> Path | Non
     """
     target = Path(plan.target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with editing(target):
-        found = read_bytes(target) if os.path.lexists(target) else None
+    with lock_for_editing(target):
+        found = read_regular_file(target) if os.path.lexists(target) else None
         if found != plan.before:
             message = "the file changed while the import was prepared; nothing was written"
             raise ConfigError([Problem(message, file=plan.target, hint="run the import again")])
-        backup = None if found is None else keep_backup(target, found, now)
-        write_private(target, plan.after)
+        backup = None if found is None else write_backup(target, found, now)
+        write_private_file(target, plan.after)
     return backup
 
 
-def _existing(text: str, name: str) -> dict[str, Server]:
+def _parse_servers(text: str, name: str) -> dict[str, Server]:
     layer = layer_from_text(text, "file", name=name, approved=False)
-    return dict(assemble([layer], {}, unapproved="unread", whole=False).servers)
+    return dict(merge_layers([layer], {}, unapproved_reason="unread", complete=False).servers)
 
 
-class _Merge:
+class _ServerMerge:
     """The servers that are known so far, and those that are new."""
 
     def __init__(self, known: dict[str, Server]) -> None:
-        self._known = known
+        self._servers_by_id = known
         self.entries: dict[str, dict[str, JsonValue]] = {}
         self.added: list[ImportedServer] = []
         self.same: list[ImportedServer] = []
         self.hints: list[Problem] = []
 
-    def take(self, file: ForeignFile) -> None:
+    def add_file(self, file: ForeignFile) -> None:
         self.hints += [Problem(note, file=file.path) for note in file.notes]
         for server in file.servers:
-            self._take_server(file, server)
+            self._add_server(file, server)
 
-    def _take_server(self, file: ForeignFile, foreign: ForeignServer) -> None:
-        base = _safe_id(foreign.name)
+    def _add_server(self, file: ForeignFile, foreign: ForeignServer) -> None:
+        base = _sanitize_id(foreign.name)
         try:
-            server = _as_server(base, foreign.entry)
+            server = _parse_entry(base, foreign.entry)
         except ConfigError as error:
             reasons = "; ".join(f"{problem.path}: {problem.message}" for problem in error.problems)
-            self._hint(file, foreign, f"skipped, since it cannot be used: {reasons}")
+            self._add_hint(file, foreign, f"skipped, since it cannot be used: {reasons}")
             return
-        chosen = self._place_for(base, server)
+        chosen = self._choose_id(base, server)
         origin = ImportedServer(chosen, file.client, file.path, foreign.name)
-        if chosen in self._known:
+        if chosen in self._servers_by_id:
             self.same.append(origin)
             return
         if chosen != foreign.name:
@@ -132,35 +132,37 @@ class _Merge:
                 if base == foreign.name
                 else "ids have no such characters"
             )
-            self._hint(file, foreign, f"is called '{chosen}' here: {why}")
+            self._add_hint(file, foreign, f"is called '{chosen}' here: {why}")
         for note in foreign.notes:
-            self._hint(file, foreign, note)
-        self._known[chosen] = server
+            self._add_hint(file, foreign, note)
+        self._servers_by_id[chosen] = server
         self.entries[chosen] = foreign.entry
         self.added.append(origin)
 
-    def _place_for(self, base: str, server: Server) -> str:
+    def _choose_id(self, base: str, server: Server) -> str:
         """The id under which the same server is known already, else the first free one."""
         candidate, number = base, 1
-        while candidate in self._known and not _alike(self._known[candidate], server):
+        while candidate in self._servers_by_id and not _is_same_server(
+            self._servers_by_id[candidate], server
+        ):
             number += 1
             ending = f"-{number}"
-            candidate = base[: MAX_ID - len(ending)] + ending
+            candidate = base[: MAX_ID_CHARACTERS - len(ending)] + ending
         return candidate
 
-    def _hint(self, file: ForeignFile, foreign: ForeignServer, message: str) -> None:
+    def _add_hint(self, file: ForeignFile, foreign: ForeignServer, message: str) -> None:
         self.hints.append(Problem(message, file=file.path, path=foreign.name))
 
 
-def _as_server(server_id: str, entry: dict[str, JsonValue]) -> Server:
+def _parse_entry(server_id: str, entry: dict[str, JsonValue]) -> Server:
     layer = replace(layer_from_mapping({"mcpServers": {server_id: entry}}, "code"), approved=False)
-    return assemble([layer], {}, unapproved="unread").servers[server_id]
+    return merge_layers([layer], {}, unapproved_reason="unread").servers[server_id]
 
 
-def _alike(one: Server, other: Server) -> bool:
+def _is_same_server(one: Server, other: Server) -> bool:
     nowhere = Provenance("code")
     return replace(one, id="", provenance=nowhere) == replace(other, id="", provenance=nowhere)
 
 
-def _safe_id(name: str) -> str:
-    return _NOT_IN_IDS.sub("-", name.lstrip("@")).strip("-")[:MAX_ID] or "server"
+def _sanitize_id(name: str) -> str:
+    return _INVALID_ID_CHARACTERS.sub("-", name.lstrip("@")).strip("-")[:MAX_ID_CHARACTERS] or "server"

@@ -9,37 +9,37 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from toolyard.config.importers.translation import ForeignServer, Translation, literal
+from toolyard.config.importers.translation import EntryTranslation, ForeignServer, escape_variables
 from toolyard.config.sources.json_document import JsonValue
 
-__all__ = ["opencode_server"]
+__all__ = ["translate_opencode_server"]
 
-_VARIABLE = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+_OPENCODE_VARIABLE = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def opencode_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
+def translate_opencode_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
     """An entry of either version."""
-    work = Translation(name, {key: literal(value) for key, value in raw.items()})
-    kind = work.take("type")
-    work.carry("enabled", "disabled", "cwd", "url", "headers")
-    command = work.take("command")
+    work = EntryTranslation(name, {key: escape_variables(value) for key, value in raw.items()})
+    kind = work.pop("type")
+    work.copy_keys("enabled", "disabled", "cwd", "url", "headers")
+    command = work.pop("command")
     if isinstance(command, list) and command:
         work.put("command", command[0])
         work.put("args", command[1:] or None)
     else:
         work.put("command", command)
-    work.put("env", work.take("environment"))
+    work.put("env", work.pop("environment"))
     work.put("type", {"local": "stdio", "remote": "http"}.get(kind) if isinstance(kind, str) else None)
     work.seconds("timeout", "connect", scale=1000)
-    work.put("oauth", _oauth(work))
-    work.entry = {key: _variables(value) for key, value in work.entry.items()}
+    work.put("oauth", _translate_opencode_oauth(work))
+    work.entry = {key: _rewrite_variables(value) for key, value in work.entry.items()}
     if "{file:" in str(work.entry):
         work.notes.append("{file:...} cannot be read: put the content into a variable")
     return work.finish()
 
 
-def _oauth(work: Translation) -> JsonValue:
-    oauth = work.take("oauth")
+def _translate_opencode_oauth(work: EntryTranslation) -> JsonValue:
+    oauth = work.pop("oauth")
     if oauth is False:
         work.notes.append("'oauth' was off there; Toolyard signs in only where the server asks for it")
     if not isinstance(oauth, dict):
@@ -54,11 +54,11 @@ def _oauth(work: Translation) -> JsonValue:
     return {key: value for key, value in entry.items() if value is not None}
 
 
-def _variables(value: JsonValue) -> JsonValue:
+def _rewrite_variables(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
-        return _VARIABLE.sub(r"${\1}", value)
+        return _OPENCODE_VARIABLE.sub(r"${\1}", value)
     if isinstance(value, list):
-        return [_variables(item) for item in value]
+        return [_rewrite_variables(item) for item in value]
     if isinstance(value, dict):
-        return {key: _variables(item) for key, item in value.items()}
+        return {key: _rewrite_variables(item) for key, item in value.items()}
     return value

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from toolyard.config.importers.translation import ForeignServer, Translation
+from toolyard.config.importers.translation import EntryTranslation, ForeignServer
 from toolyard.config.sources.json_document import JsonValue
 
-__all__ = ["zed_server"]
+__all__ = ["translate_zed_server"]
 
 
-def zed_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
+def translate_zed_server(name: str, raw: Mapping[str, JsonValue]) -> ForeignServer:
     """An entry of either form."""
-    work = Translation(name, raw)
-    command = work.take("command")
+    work = EntryTranslation(name, raw)
+    command = work.pop("command")
     if isinstance(command, dict):
         work.put("command", command.get("path"))
         work.put("args", command.get("args"))
         work.put("env", command.get("env"))
     else:
         work.put("command", command)
-        work.carry("args", "env")
-    work.carry("url", "headers", "enabled")
-    work.take("source")
+        work.copy_keys("args", "env")
+    work.copy_keys("url", "headers", "enabled")
+    work.pop("source")
     work.drop("settings", "an extension of Zed reads it")
     return work.finish()

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from toolyard.config.settings import value_types as kind
-from toolyard.config.settings.value_types import Fault, Kind, Unfit
+from toolyard.config.settings.value_types import InvalidValueError, ValueFault, ValueType
 from toolyard.config.suggestions import did_you_mean
 
-__all__ = ["PROVIDERS", "ModelEntry", "models", "provider_fault"]
+__all__ = ["PROVIDERS", "ModelEntry", "model_ref_fault", "model_table"]
 
 PROVIDERS = ("openai", "openai-responses", "anthropic", "google", "ollama")
 """What may stand before the colon of ``provider:name``."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_EXPECTED = "a table of models, each with a model"
-_HINT = 'for example: [models.fast] with the line model = "openai:gpt-5-mini"'
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_EXPECTED_TABLE = "a table of models, each with a model"
+_EXAMPLE_HINT = 'for example: [models.fast] with the line model = "openai:gpt-5-mini"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ModelEntry:
         return f"{self.name} ({self.model})"
 
 
-def provider_fault(model: str) -> str | None:
+def model_ref_fault(model: str) -> str | None:
     """What keeps a text from being ``provider:name``."""
     provider, colon, name = model.partition(":")
     if not colon or not name.strip():
@@ -51,7 +51,7 @@ def provider_fault(model: str) -> str | None:
     return None if provider in PROVIDERS else f"names a provider that is not one of {', '.join(PROVIDERS)}"
 
 
-def models() -> Kind[tuple[ModelEntry, ...]]:
+def model_table() -> ValueType[tuple[ModelEntry, ...]]:
     """A table of models, in a variable as JSON."""
 
     def from_text(text: str, folder: Path) -> tuple[ModelEntry, ...]:
@@ -62,73 +62,81 @@ def models() -> Kind[tuple[ModelEntry, ...]]:
         except json.JSONDecodeError as error:
             # The text may hold keys; these words quote none of it.
             message = f"not valid JSON: {error.msg}, line {error.lineno}, column {error.colno}"
-            raise Unfit(Fault((), message, _HINT)) from None
+            raise InvalidValueError(ValueFault((), message, _EXAMPLE_HINT)) from None
         except RecursionError:
-            raise Unfit(Fault((), "not valid JSON: too deeply nested", _HINT)) from None
-        return _read(value, folder)
+            raise InvalidValueError(
+                ValueFault((), "not valid JSON: too deeply nested", _EXAMPLE_HINT)
+            ) from None
+        return _read_models(value, folder)
 
-    return Kind(_EXPECTED, _read, from_text)
+    return ValueType(_EXPECTED_TABLE, _read_models, from_text)
 
 
-def _read(value: object, folder: Path) -> tuple[ModelEntry, ...]:
+def _read_models(value: object, folder: Path) -> tuple[ModelEntry, ...]:
     if not isinstance(value, Mapping):
-        raise Unfit(Fault((), f"expected {_EXPECTED}, found {_sort(value)}", _HINT))
-    faults: list[Fault] = []
+        raise InvalidValueError(
+            ValueFault((), f"expected {_EXPECTED_TABLE}, found {_describe_type(value)}", _EXAMPLE_HINT)
+        )
+    faults: list[ValueFault] = []
     found = [
-        _entry(str(name), entry, folder, faults)
+        _read_model(str(name), entry, folder, faults)
         for name, entry in cast("Mapping[object, object]", value).items()
     ]
     if faults:
-        raise Unfit(*faults)
+        raise InvalidValueError(*faults)
     return tuple(entry for entry in found if entry is not None)
 
 
-def _entry(name: str, value: object, folder: Path, faults: list[Fault]) -> ModelEntry | None:
-    if not _NAME.fullmatch(name):
+def _read_model(name: str, value: object, folder: Path, faults: list[ValueFault]) -> ModelEntry | None:
+    if not _MODEL_NAME.fullmatch(name):
         hint = "letters, digits, dots, dashes and underscores, at most 64"
-        faults.append(Fault((name,), "not a name for a model", hint))
+        faults.append(ValueFault((name,), "not a name for a model", hint))
         return None
     if not isinstance(value, Mapping):
-        faults.append(Fault((name,), f"expected a table, found {_sort(value)}", _HINT))
+        faults.append(ValueFault((name,), f"expected a table, found {_describe_type(value)}", _EXAMPLE_HINT))
         return None
     given = cast("Mapping[str, object]", value)
-    read = {key: _value(name, key, each, folder, faults) for key, each in given.items() if each is not None}
+    read = {
+        key: _read_model_key(name, key, each, folder, faults)
+        for key, each in given.items()
+        if each is not None
+    }
     if "model" not in given:
-        faults.append(Fault((name, "model"), "is missing", _HINT))
+        faults.append(ValueFault((name, "model"), "is missing", _EXAMPLE_HINT))
     return None if faults else ModelEntry(name, **cast("dict[str, Any]", read))
 
 
-def _value(name: str, key: str, value: object, folder: Path, faults: list[Fault]) -> object:
-    expected = _KEYS.get(key)
+def _read_model_key(name: str, key: str, value: object, folder: Path, faults: list[ValueFault]) -> object:
+    expected = _KEY_TYPES.get(key)
     if expected is None:
-        faults.append(Fault((name, key), "unknown key", did_you_mean(key, _KEYS)))
+        faults.append(ValueFault((name, key), "unknown key", did_you_mean(key, _KEY_TYPES)))
         return None
     try:
         return expected.from_value(value, folder)
-    except Unfit:
-        found = _sort(value) if key == "api_key" or not isinstance(value, str) else ascii(value[:60])
-        faults.append(Fault((name, key), f"expected {expected.expected}, found {found}"))
+    except InvalidValueError:
+        found = _describe_type(value) if key == "api_key" or not isinstance(value, str) else ascii(value[:60])
+        faults.append(ValueFault((name, key), f"expected {expected.expected}, found {found}"))
     return None
 
 
-def _sort(value: object) -> str:
+def _describe_type(value: object) -> str:
     """What a value is, without the value: it may be a key in the wrong place."""
     names: dict[type, str] = {str: "a string", bool: "true or false", int: "a number", float: "a number"}
     return names.get(type(value), "a list" if isinstance(value, (list, tuple)) else "something else")
 
 
-def _reference() -> Kind[str]:
+def _model_ref_type() -> ValueType[str]:
     def check(value: object, folder: Path) -> str:
         model = kind.text().from_value(value, folder)
-        if provider_fault(model) is not None:
-            raise Unfit
+        if model_ref_fault(model) is not None:
+            raise InvalidValueError
         return model
 
-    return Kind(f"provider:name, the provider one of {', '.join(PROVIDERS)}", check, check)
+    return ValueType(f"provider:name, the provider one of {', '.join(PROVIDERS)}", check, check)
 
 
-_KEYS: Mapping[str, Kind[object]] = {
-    "model": _reference(),
+_KEY_TYPES: Mapping[str, ValueType[object]] = {
+    "model": _model_ref_type(),
     "base_url": kind.url(),
     "api_key": kind.text(),
     "label": kind.text(),

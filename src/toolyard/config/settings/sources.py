@@ -11,24 +11,24 @@ from types import MappingProxyType
 from typing import Any
 
 from toolyard.config.data_dir import SHARED_VARIABLE, default_data_dir, owner_hint, writable_problem
-from toolyard.config.file_reader import decode, read_bytes
-from toolyard.config.settings.models import provider_fault
+from toolyard.config.file_reader import decode_utf8, read_regular_file
+from toolyard.config.settings.models import model_ref_fault
 from toolyard.config.settings.table import SETTINGS, Setting, Settings
-from toolyard.config.settings.value_types import Fault, Unfit
+from toolyard.config.settings.value_types import InvalidValueError, ValueFault
 from toolyard.config.suggestions import did_you_mean
 from toolyard.errors import ConfigError, Problem
 
 __all__ = ["load_settings"]
 
-_ROWS = {row.name: row for row in SETTINGS}
-_NOT_SETTINGS = {
+_SETTINGS_BY_NAME = {row.name: row for row in SETTINGS}
+_OTHER_VARIABLES = {
     "TOOLYARD_DATA_DIR",
     SHARED_VARIABLE,
     "TOOLYARD_CONFIG_PATH",
     "TOOLYARD_CONFIG_JSON",
     "TOOLYARD_REMOTE_TOKEN",
 }
-_LINE = re.compile(r"\(at line (\d+), column \d+\)")
+_TOML_ERROR_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
 
 def load_settings(
@@ -46,11 +46,11 @@ def load_settings(
     """
     env = os.environ if env is None else env
     folder = default_data_dir(env) if data_dir is None else Path(os.path.abspath(data_dir))
-    work = _Collector()
+    work = _SettingsCollector()
     work.check_folder(folder, env)
-    work.take_file(folder / "toolyard.toml", folder)
-    work.take_environment(env)
-    work.take_overrides(overrides or {})
+    work.read_file(folder / "toolyard.toml", folder)
+    work.read_environment(env)
+    work.read_overrides(overrides or {})
     work.check_model()
     if work.problems:
         raise ConfigError(work.problems)
@@ -58,7 +58,7 @@ def load_settings(
 
 
 @dataclass(slots=True)
-class _Collector:
+class _SettingsCollector:
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     origins: dict[str, str] = field(default_factory=dict[str, str])
     problems: list[Problem] = field(default_factory=list[Problem])
@@ -70,33 +70,33 @@ class _Collector:
         if (hint := owner_hint(folder)) is not None:
             self.hints.append(hint)
 
-    def take_file(self, path: Path, folder: Path) -> None:
+    def read_file(self, path: Path, folder: Path) -> None:
         if not os.path.lexists(path):
             return
         try:
-            text = decode(read_bytes(path), str(path))
+            text = decode_utf8(read_regular_file(path), str(path))
         except ConfigError as error:
             self.problems += error.problems
             return
-        table = self._parse(text, path)
+        table = self._parse_toml(text, path)
         for name, value in table.items():
-            line = _line_of(name, text)
+            line = _find_key_line(name, text)
             place = f"{path}:{line}" if line else str(path)
-            row = self._row(name, file=str(path), line=line)
+            row = self._find_setting(name, file=str(path), line=line)
             if row is not None:
-                self._take(row, value, folder, origin=place, file=str(path), text=text)
+                self._set_value(row, value, folder, origin=place, file=str(path), text=text)
 
-    def take_environment(self, env: Mapping[str, str]) -> None:
+    def read_environment(self, env: Mapping[str, str]) -> None:
         variables = {row.variable: row for row in SETTINGS}
         variables |= {row.file_variable: row for row in SETTINGS if row.secret}
         here = Path.cwd()
         for row in SETTINGS:
             variable = next((name for name in (row.variable, *row.also) if env.get(name)), None)
-            file = _secret_file(row, env)
+            file = _find_secret_file(row, env)
             if file is not None and variable != row.variable:
-                self._take_secret_file(row, file, here)
+                self._read_secret_file(row, file, here)
             elif variable is not None:
-                self._take_text(row, env[variable], here, variable)
+                self._set_from_text(row, env[variable], here, variable)
             if variable == row.variable and env.get(row.file_variable) and row.secret:
                 problem = Problem(
                     f"{row.variable} is set too", file=row.file_variable, hint="set one of both"
@@ -107,33 +107,33 @@ class _Collector:
             if (
                 variable.startswith("TOOLYARD_")
                 and variable not in variables
-                and variable not in _NOT_SETTINGS
+                and variable not in _OTHER_VARIABLES
             ):
-                near = did_you_mean(variable, variables, otherwise=False)
+                near = did_you_mean(variable, variables, list_known=False)
                 if near is not None:
                     self.hints.append(Problem("this variable sets nothing", file=variable, hint=near))
 
-    def _take_secret_file(self, row: Setting, path: Path, here: Path) -> None:
+    def _read_secret_file(self, row: Setting, path: Path, here: Path) -> None:
         try:
-            text = decode(read_bytes(path), str(path)).rstrip("\r\n")
+            text = decode_utf8(read_regular_file(path), str(path)).rstrip("\r\n")
             self.values[row.name] = row.kind.from_text(text, here)
             self.origins[row.name] = str(path)
         except ConfigError as error:
             self.problems += error.problems
-        except Unfit as error:
-            self._complain(row, "", error, file=str(path))
+        except InvalidValueError as error:
+            self._add_problems(row, "", error, file=str(path))
 
-    def take_overrides(self, overrides: Mapping[str, object]) -> None:
+    def read_overrides(self, overrides: Mapping[str, object]) -> None:
         for name, value in overrides.items():
-            row = self._row(name, file="overrides")
+            row = self._find_setting(name, file="overrides")
             if row is not None and value is not None:
-                self._take(row, value, Path.cwd(), origin="overrides", file="overrides")
+                self._set_value(row, value, Path.cwd(), origin="overrides", file="overrides")
 
     def check_model(self) -> None:
         """The model of chats is one that is listed, the local one, or provider:name."""
         model: str | None = self.values.get("model")
         listed = [entry.name for entry in self.values.get("models", ())]
-        fault = None if model is None else provider_fault(model)
+        fault = None if model is None else model_ref_fault(model)
         if model is None or fault is None or model in (*listed, "local"):
             return
         hint = did_you_mean(model, listed) or "for example openai:gpt-5-mini"
@@ -141,58 +141,63 @@ class _Collector:
         origin = self.origins["model"]
         self.problems.append(Problem(message, file=origin, path="model", hint=hint))
 
-    def _parse(self, text: str, path: Path) -> dict[str, Any]:
+    def _parse_toml(self, text: str, path: Path) -> dict[str, Any]:
         import tomllib  # only a file that is there needs it
 
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             message = str(error)
-            found = _LINE.search(message)
+            found = _TOML_ERROR_LINE.search(message)
             line = int(found[1]) if found else None
             self.problems.append(Problem(f"not valid TOML: {message}", file=str(path), line=line))
         except RecursionError:
             self.problems.append(Problem("not valid TOML: too deeply nested", file=str(path)))
         return {}
 
-    def _row(self, name: str, *, file: str, line: int | None = None) -> Setting | None:
-        row = _ROWS.get(name)
+    def _find_setting(self, name: str, *, file: str, line: int | None = None) -> Setting | None:
+        row = _SETTINGS_BY_NAME.get(name)
         if row is None:
-            hint = did_you_mean(name, _ROWS, otherwise=False) or "`toolyard settings` lists all of them"
+            hint = (
+                did_you_mean(name, _SETTINGS_BY_NAME, list_known=False)
+                or "`toolyard settings` lists all of them"
+            )
             self.problems.append(Problem("unknown setting", file=file, line=line, path=name, hint=hint))
         return row
 
-    def _take(
+    def _set_value(
         self, row: Setting, value: object, folder: Path, *, origin: str, file: str, text: str = ""
     ) -> None:
         try:
             self.values[row.name] = row.kind.from_value(value, folder)
             self.origins[row.name] = origin
-        except Unfit as error:
-            self._complain(row, value, error, file=file, text=text)
+        except InvalidValueError as error:
+            self._add_problems(row, value, error, file=file, text=text)
 
-    def _take_text(self, row: Setting, text: str, folder: Path, variable: str) -> None:
+    def _set_from_text(self, row: Setting, text: str, folder: Path, variable: str) -> None:
         try:
             self.values[row.name] = row.kind.from_text(text, folder)
             self.origins[row.name] = variable
-        except Unfit as error:
+        except InvalidValueError as error:
             if variable == row.variable:
-                self._complain(row, text, error, file=variable)
+                self._add_problems(row, text, error, file=variable)
             else:
                 # It is not ours, and whoever set it may have meant others.
                 self.hints.append(Problem(f"is not {row.kind.expected}, and sets nothing", file=variable))
 
-    def _complain(self, row: Setting, value: object, error: Unfit, *, file: str, text: str = "") -> None:
-        found = "something else" if row.secret else _short(value)
-        whole = Fault((), f"expected {row.kind.expected}, found {found}")
+    def _add_problems(
+        self, row: Setting, value: object, error: InvalidValueError, *, file: str, text: str = ""
+    ) -> None:
+        found = "something else" if row.secret else _shorten_value(value)
+        whole = ValueFault((), f"expected {row.kind.expected}, found {found}")
         for fault in error.faults or (whole,):
             keys = (row.name, *fault.at)
             hint = fault.hint or row.description
-            line = _line_of_keys(keys, text)
+            line = _find_nested_key_line(keys, text)
             self.problems.append(Problem(fault.message, file=file, line=line, path=".".join(keys), hint=hint))
 
 
-def _secret_file(row: Setting, env: Mapping[str, str]) -> Path | None:
+def _find_secret_file(row: Setting, env: Mapping[str, str]) -> Path | None:
     if not row.secret:
         return None
     if named := env.get(row.file_variable):
@@ -203,31 +208,31 @@ def _secret_file(row: Setting, env: Mapping[str, str]) -> Path | None:
     return None
 
 
-def _line_of(name: str, text: str) -> int | None:
+def _find_key_line(name: str, text: str) -> int | None:
     """The TOML reader keeps no positions, so look for the key at the beginning of a line."""
-    found = re.search(rf"^[ \t]*(?:\[+[ \t]*)?{_quoted(name)}[ \t]*[=.\]]", text, re.MULTILINE)
+    found = re.search(rf"^[ \t]*(?:\[+[ \t]*)?{_toml_key_pattern(name)}[ \t]*[=.\]]", text, re.MULTILINE)
     return text.count("\n", 0, found.start()) + 1 if found else None
 
 
-def _line_of_keys(keys: tuple[str, ...], text: str) -> int | None:
+def _find_nested_key_line(keys: tuple[str, ...], text: str) -> int | None:
     """The line of a key within tables, or of the nearest thing around it that can be found."""
     name, *inner = keys
-    table = r"[ \t]*\.[ \t]*".join(_quoted(key) for key in keys[:2])
+    table = r"[ \t]*\.[ \t]*".join(_toml_key_pattern(key) for key in keys[:2])
     head = re.search(rf"^[ \t]*\[[ \t]*{table}[ \t]*\]", text, re.MULTILINE)
     if not inner or head is None:
-        return _line_of(name, text)
+        return _find_key_line(name, text)
     line = text.count("\n", 0, head.start())
     if len(inner) > 1:
         body = re.split(r"^[ \t]*\[", text[head.end() :], maxsplit=1, flags=re.MULTILINE)[0]
-        return line + (_line_of(inner[1], body) or 1)
+        return line + (_find_key_line(inner[1], body) or 1)
     return line + 1
 
 
-def _quoted(key: str) -> str:
+def _toml_key_pattern(key: str) -> str:
     written = re.escape(key)
     return rf"""(?:{written}|"{written}"|'{written}')"""
 
 
-def _short(value: object) -> str:
+def _shorten_value(value: object) -> str:
     text = ascii(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
-from toolyard.config.value_checks import host_in_ascii, url_fault
+from toolyard.config.value_checks import normalize_host, url_fault
 
 __all__ = [
-    "Fault",
-    "Kind",
-    "Unfit",
+    "InvalidValueError",
+    "ValueFault",
+    "ValueType",
     "choice",
     "flag",
-    "hosts",
+    "host_names",
     "integer",
     "number",
     "origin",
@@ -31,11 +31,11 @@ __all__ = [
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E", bound=StrEnum)
 
-_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_TRUE_WORDS, _FALSE_WORDS = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ValueFault:
     """What is wrong within a value: the keys that lead there, and words without secrets."""
 
     at: tuple[str, ...]
@@ -43,16 +43,16 @@ class Fault:
     hint: str | None = None
 
 
-class Unfit(Exception):
+class InvalidValueError(Exception):
     """The value is not what the kind expects; ``faults``, where there are any, say what in it is wrong."""
 
-    def __init__(self, *faults: Fault) -> None:
+    def __init__(self, *faults: ValueFault) -> None:
         super().__init__(*faults)
         self.faults = faults
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T_co]):
+class ValueType(Generic[T_co]):
     """``expected`` completes "expected …" in messages.
 
     ``from_value`` takes what a TOML file or a caller says, ``from_text`` what a variable holds; both take the
@@ -64,151 +64,155 @@ class Kind(Generic[T_co]):
     from_text: Callable[[str, Path], T_co]
 
 
-def text() -> Kind[str]:
+def text() -> ValueType[str]:
     """A text that is not empty."""
-    return Kind("a string that is not empty", lambda value, _: _full(value), lambda value, _: _full(value))
+    return ValueType(
+        "a string that is not empty",
+        lambda value, _: _require_text(value),
+        lambda value, _: _require_text(value),
+    )
 
 
-def choice(options: type[E]) -> Kind[E]:
+def choice(options: type[E]) -> ValueType[E]:
     """One of the words of an enumeration."""
 
     def pick(value: object, _: Path) -> E:
         try:
-            return options(_full(value))
+            return options(_require_text(value))
         except ValueError as error:
-            raise Unfit from error
+            raise InvalidValueError from error
 
-    return Kind(" or ".join(f'"{option.value}"' for option in options), pick, pick)
+    return ValueType(" or ".join(f'"{option.value}"' for option in options), pick, pick)
 
 
-def flag() -> Kind[bool]:
+def flag() -> ValueType[bool]:
     """True or false; in a variable also 1, yes, on and their opposites."""
 
     def from_value(value: object, _: Path) -> bool:
         if isinstance(value, bool):
             return value
-        raise Unfit
+        raise InvalidValueError
 
     def from_text(value: str, _: Path) -> bool:
         word = value.strip().casefold()
-        if word not in _YES + _NO:
-            raise Unfit
-        return word in _YES
+        if word not in _TRUE_WORDS + _FALSE_WORDS:
+            raise InvalidValueError
+        return word in _TRUE_WORDS
 
-    return Kind("true or false", from_value, from_text)
+    return ValueType("true or false", from_value, from_text)
 
 
-def integer(least: int, most: int | None = None) -> Kind[int]:
+def integer(minimum: int, maximum: int | None = None) -> ValueType[int]:
     """A whole number within bounds."""
 
     def check(value: object, _: Path) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise Unfit
-        if value < least or (most is not None and value > most):
-            raise Unfit
+            raise InvalidValueError
+        if value < minimum or (maximum is not None and value > maximum):
+            raise InvalidValueError
         return value
 
     def from_text(value: str, folder: Path) -> int:
         try:
             return check(int(value), folder)
         except ValueError as error:
-            raise Unfit from error
+            raise InvalidValueError from error
 
-    bounds = f"{least} or more" if most is None else f"from {least} to {most}"
-    return Kind(f"a whole number, {bounds}", check, from_text)
+    bounds = f"{minimum} or more" if maximum is None else f"from {minimum} to {maximum}"
+    return ValueType(f"a whole number, {bounds}", check, from_text)
 
 
-def number(least: float, *, inclusive: bool = False) -> Kind[float]:
+def number(minimum: float, *, inclusive: bool = False) -> ValueType[float]:
     """A finite number above a bound, or at it where that is allowed too."""
 
     def check(value: object, _: Path) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise Unfit
-        if not least <= value < float("inf") or (value == least and not inclusive):
-            raise Unfit
+            raise InvalidValueError
+        if not minimum <= value < float("inf") or (value == minimum and not inclusive):
+            raise InvalidValueError
         return float(value)
 
     def from_text(value: str, folder: Path) -> float:
         try:
             return check(float(value), folder)
         except ValueError as error:
-            raise Unfit from error
+            raise InvalidValueError from error
 
-    return Kind(
-        f"a number, {least:g} or more" if inclusive else f"a number above {least:g}", check, from_text
+    return ValueType(
+        f"a number, {minimum:g} or more" if inclusive else f"a number above {minimum:g}", check, from_text
     )
 
 
-def texts() -> Kind[tuple[str, ...]]:
+def texts() -> ValueType[tuple[str, ...]]:
     """A list of texts; in a variable separated by commas."""
 
     def from_value(value: object, _: Path) -> tuple[str, ...]:
         if not isinstance(value, (list, tuple)):
-            raise Unfit
-        return tuple(_full(item) for item in cast("list[object] | tuple[object, ...]", value))
+            raise InvalidValueError
+        return tuple(_require_text(item) for item in cast("list[object] | tuple[object, ...]", value))
 
     def from_text(value: str, _: Path) -> tuple[str, ...]:
         return tuple(part.strip() for part in value.split(",") if part.strip())
 
-    return Kind("a list of strings", from_value, from_text)
+    return ValueType("a list of strings", from_value, from_text)
 
 
-def url() -> Kind[str]:
+def url() -> ValueType[str]:
     """An http(s) address, without a slash at its end."""
 
     def check(value: object, _: Path) -> str:
-        address = _full(value)
+        address = _require_text(value)
         if url_fault(address) is not None:
-            raise Unfit
+            raise InvalidValueError
         return address.rstrip("/")
 
-    return Kind("an http(s) URL", check, check)
+    return ValueType("an http(s) URL", check, check)
 
 
-def origin() -> Kind[str]:
+def origin() -> ValueType[str]:
     """An http(s) address without anything after host and port: we answer at the root of a host."""
 
     def check(value: object, _: Path) -> str:
-        address = _full(value)
+        address = _require_text(value)
         if url_fault(address) is not None:
-            raise Unfit
+            raise InvalidValueError
         parts = urlsplit(address)
-        host = host_in_ascii(parts.netloc)
+        host = normalize_host(parts.netloc)
         if host is None or parts.path.strip("/") or parts.query or parts.fragment:
-            raise Unfit
+            raise InvalidValueError
         return f"{parts.scheme}://{host}"
 
-    return Kind("an http(s) URL without a path, such as https://toolyard.example.org", check, check)
+    return ValueType("an http(s) URL without a path, such as https://toolyard.example.org", check, check)
 
 
-def hosts() -> Kind[tuple[str, ...]]:
+def host_names() -> ValueType[tuple[str, ...]]:
     """A list of names that requests may carry, each with or without a port."""
     lists = texts()
 
     def check(names: tuple[str, ...]) -> tuple[str, ...]:
-        read = [host_in_ascii(name) for name in names]
+        read = [normalize_host(name) for name in names]
         if None in read:
-            raise Unfit
+            raise InvalidValueError
         return tuple(name for name in read if name is not None)
 
-    return Kind(
+    return ValueType(
         "a list of host names, such as yard.example.org or yard.example.org:8443",
         lambda value, folder: check(lists.from_value(value, folder)),
         lambda value, folder: check(lists.from_text(value, folder)),
     )
 
 
-def path() -> Kind[Path]:
+def path() -> ValueType[Path]:
     """A path. In the file a relative one starts from the data directory, elsewhere from where one is."""
 
     def check(value: object, folder: Path) -> Path:
-        written = _full(str(value) if isinstance(value, Path) else value)
+        written = _require_text(str(value) if isinstance(value, Path) else value)
         return Path(os.path.abspath(folder / os.path.expanduser(written)))
 
-    return Kind("a path", check, check)
+    return ValueType("a path", check, check)
 
 
-def _full(value: object) -> str:
+def _require_text(value: object) -> str:
     if isinstance(value, str) and value.strip() and "\0" not in value:
         return value
-    raise Unfit
+    raise InvalidValueError

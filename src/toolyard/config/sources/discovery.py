@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-__all__ = ["ConfigFile", "Origin", "choose_again", "choose_file", "discover_config_path"]
+__all__ = ["ConfigFile", "ConfigOrigin", "choose_config_file", "discover_config_path", "reconstruct_choice"]
 
-_NAMES = ("toolyard.mcp.json", ".toolyard/mcp.json", ".mcp.json")
-_VARIABLES = ("TOOLYARD_CONFIG_PATH", "MCP_CONFIG_PATH")
+_CONFIG_FILE_NAMES = ("toolyard.mcp.json", ".toolyard/mcp.json", ".mcp.json")
+_PATH_VARIABLES = ("TOOLYARD_CONFIG_PATH", "MCP_CONFIG_PATH")
 
 
-class Origin(StrEnum):
+class ConfigOrigin(StrEnum):
     """Why this file and no other."""
 
     EXPLICIT = "explicit"
@@ -34,18 +34,18 @@ class ConfigFile:
     """The one file, and why it was chosen. ``variable`` names it where an environment variable did."""
 
     path: Path
-    origin: Origin
+    origin: ConfigOrigin
     variable: str | None = None
 
     @property
     def needs_approval(self) -> bool:
         """True for a file that nobody named."""
-        return self.origin is Origin.DISCOVERED
+        return self.origin is ConfigOrigin.DISCOVERED
 
     @property
     def may_be_missing(self) -> bool:
         """True for the default place; a named file that is missing is an error."""
-        return self.origin is Origin.DATA_DIR
+        return self.origin is ConfigOrigin.DATA_DIR
 
     @property
     def missing_hint(self) -> str:
@@ -55,20 +55,20 @@ class ConfigFile:
         return "check the path that was given"
 
 
-def choose_file(
+def choose_config_file(
     path: str | os.PathLike[str] | None, env: Mapping[str, str], cwd: Path, data_dir: Path
 ) -> ConfigFile:
     """The explicit path, else a variable's, else one found upward from ``cwd``, else the data directory's."""
-    named = _named_file(path, env, cwd)
+    named = _find_named_file(path, env, cwd)
     if named is not None:
         return named
     found = discover_config_path(cwd)
     if found is not None:
-        return ConfigFile(found, Origin.DISCOVERED)
-    return ConfigFile(data_dir / "mcp.json", Origin.DATA_DIR)
+        return ConfigFile(found, ConfigOrigin.DISCOVERED)
+    return ConfigFile(data_dir / "mcp.json", ConfigOrigin.DATA_DIR)
 
 
-def choose_again(
+def reconstruct_choice(
     file: str | None,
     path: str | os.PathLike[str] | None,
     env: Mapping[str, str],
@@ -76,11 +76,11 @@ def choose_again(
     data_dir: Path,
 ) -> ConfigFile:
     """The choice that led to ``file``, or to none, without looking at what has appeared since."""
-    named = _named_file(path, env, cwd)
+    named = _find_named_file(path, env, cwd)
     if named is not None:
         return named
-    own = ConfigFile(data_dir / "mcp.json", Origin.DATA_DIR)
-    return own if file is None or Path(file) == own.path else ConfigFile(Path(file), Origin.DISCOVERED)
+    own = ConfigFile(data_dir / "mcp.json", ConfigOrigin.DATA_DIR)
+    return own if file is None or Path(file) == own.path else ConfigFile(Path(file), ConfigOrigin.DISCOVERED)
 
 
 def discover_config_path(cwd: str | os.PathLike[str] | None = None) -> Path | None:
@@ -90,23 +90,25 @@ def discover_config_path(cwd: str | os.PathLike[str] | None = None) -> Path | No
     """
     start = Path(os.path.abspath(os.getcwd() if cwd is None else os.fspath(cwd)))
     for folder in (start, *start.parents):
-        for name in _NAMES:
-            if _is_there(folder / name):
+        for name in _CONFIG_FILE_NAMES:
+            if _is_config_file(folder / name):
                 return folder / name
     return None
 
 
-def _named_file(path: str | os.PathLike[str] | None, env: Mapping[str, str], cwd: Path) -> ConfigFile | None:
+def _find_named_file(
+    path: str | os.PathLike[str] | None, env: Mapping[str, str], cwd: Path
+) -> ConfigFile | None:
     if path is not None:
-        return ConfigFile(_absolute(os.fspath(path), cwd), Origin.EXPLICIT)
-    for variable in _VARIABLES:
+        return ConfigFile(_absolute_path(os.fspath(path), cwd), ConfigOrigin.EXPLICIT)
+    for variable in _PATH_VARIABLES:
         named = env.get(variable)
         if named:
-            return ConfigFile(_absolute(named, cwd), Origin.VARIABLE, variable)
+            return ConfigFile(_absolute_path(named, cwd), ConfigOrigin.VARIABLE, variable)
     return None
 
 
-def _is_there(path: Path) -> bool:
+def _is_config_file(path: Path) -> bool:
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError as error:
@@ -114,5 +116,5 @@ def _is_there(path: Path) -> bool:
         return error.errno == errno.ELOOP
 
 
-def _absolute(path: str, cwd: Path) -> Path:
+def _absolute_path(path: str, cwd: Path) -> Path:
     return Path(os.path.abspath(cwd / os.path.expanduser(path)))

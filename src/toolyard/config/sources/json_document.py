@@ -10,76 +10,76 @@ from typing import ClassVar, TypeAlias
 
 from toolyard.errors import Problem
 
-__all__ = ["Document", "JsonValue", "PlacedList", "PlacedObject", "Steps", "path_text"]
+__all__ = ["JsonDocument", "JsonPath", "JsonValue", "PositionedList", "PositionedObject", "format_path"]
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
-Steps: TypeAlias = tuple[str | int, ...]
+JsonPath: TypeAlias = tuple[str | int, ...]
 """The way from the root to a value: keys and list indexes."""
 
-_LONGEST_STEP = 80
-_PLAIN_KEY = re.compile(rf"[A-Za-z0-9_$-]{{1,{_LONGEST_STEP}}}")
+_MAX_STEP_CHARACTERS = 80
+_PLAIN_KEY = re.compile(rf"[A-Za-z0-9_$-]{{1,{_MAX_STEP_CHARACTERS}}}")
 
 
-class PlacedObject(dict[str, JsonValue]):
+class PositionedObject(dict[str, JsonValue]):
     """An object that knows where its keys and values stand in the text."""
 
-    __slots__ = ("keys_at", "values_at")
-    closing: ClassVar = "}"
+    __slots__ = ("key_offsets", "value_offsets")
+    closing_bracket: ClassVar = "}"
 
     def __init__(self) -> None:
-        self.keys_at: dict[str, int] = {}
-        self.values_at: dict[str, int] = {}
+        self.key_offsets: dict[str, int] = {}
+        self.value_offsets: dict[str, int] = {}
 
     def put(self, key: str, value: JsonValue, start: int) -> None:
         self[key] = value
-        self.values_at[key] = start
+        self.value_offsets[key] = start
 
 
-class PlacedList(list[JsonValue]):
+class PositionedList(list[JsonValue]):
     """A list that knows where its values stand in the text."""
 
-    __slots__ = ("values_at",)
-    closing: ClassVar = "]"
+    __slots__ = ("value_offsets",)
+    closing_bracket: ClassVar = "]"
 
     def __init__(self) -> None:
-        self.values_at: list[int] = []
+        self.value_offsets: list[int] = []
 
     def put(self, key: str, value: JsonValue, start: int) -> None:
         del key
         self.append(value)
-        self.values_at.append(start)
+        self.value_offsets.append(start)
 
 
 @dataclass(frozen=True)
-class Document:
+class JsonDocument:
     """What a text says. ``root`` equals what the standard library would read."""
 
     root: JsonValue
     text: str
-    root_at: int = 0
-    duplicates: tuple[Problem, ...] = ()
+    root_offset: int = 0
+    duplicate_keys: tuple[Problem, ...] = ()
     """A key that stands twice in one object; the last value counts."""
 
-    def offset_of(self, path: Steps, *, key: bool = False) -> int | None:
+    def find_offset(self, path: JsonPath, *, at_key: bool = False) -> int | None:
         """Where the value at ``path`` begins, or its key; None where there is no such value."""
-        value, offset = self.root, self.root_at
+        value, offset = self.root, self.root_offset
         for number, step in enumerate(path, 1):
-            if isinstance(value, PlacedObject) and isinstance(step, str) and step in value:
-                wants_key = key and number == len(path)
-                offset = value.keys_at[step] if wants_key else value.values_at[step]
+            if isinstance(value, PositionedObject) and isinstance(step, str) and step in value:
+                wants_key = at_key and number == len(path)
+                offset = value.key_offsets[step] if wants_key else value.value_offsets[step]
                 value = value[step]
-            elif isinstance(value, PlacedList) and isinstance(step, int) and step < len(value):
-                offset, value = value.values_at[step], value[step]
+            elif isinstance(value, PositionedList) and isinstance(step, int) and step < len(value):
+                offset, value = value.value_offsets[step], value[step]
             else:
                 return None
         return offset
 
-    def position_of(self, path: Steps, *, key: bool = False) -> tuple[int, int] | None:
+    def find_position(self, path: JsonPath, *, at_key: bool = False) -> tuple[int, int] | None:
         """Line and column of a value or of its key, both counted from 1."""
-        offset = self.offset_of(path, key=key)
-        return None if offset is None else self.position(offset)
+        offset = self.find_offset(path, at_key=at_key)
+        return None if offset is None else self.line_and_column(offset)
 
-    def position(self, offset: int) -> tuple[int, int]:
+    def line_and_column(self, offset: int) -> tuple[int, int]:
         """Line and column of an offset, both counted from 1."""
         line = bisect_left(self._line_ends, offset)
         return line + 1, offset - (self._line_ends[line - 1] + 1 if line else 0) + 1
@@ -89,7 +89,7 @@ class Document:
         return [match.start() for match in re.finditer("\n", self.text)]
 
 
-def path_text(path: Steps) -> str:
+def format_path(path: JsonPath) -> str:
     """A path as messages write it, such as ``servers.repo.allowTools[0]``."""
     text = ""
     for step in path:
@@ -98,6 +98,6 @@ def path_text(path: Steps) -> str:
         elif _PLAIN_KEY.fullmatch(step):
             text += f".{step}" if text else step
         else:
-            shown = step if len(step) <= _LONGEST_STEP else f"{step[:_LONGEST_STEP]}..."
+            shown = step if len(step) <= _MAX_STEP_CHARACTERS else f"{step[:_MAX_STEP_CHARACTERS]}..."
             text += f"[{shown!r}]"
     return text

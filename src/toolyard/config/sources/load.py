@@ -10,24 +10,24 @@ from pathlib import Path
 from types import MappingProxyType
 
 from toolyard.config.data_dir import default_data_dir
-from toolyard.config.entries.raw_entries import Layer
-from toolyard.config.file_approvals import Approvals, digest, read_approvals
-from toolyard.config.file_reader import decode, read_bytes
-from toolyard.config.problem_report import Report
-from toolyard.config.sources.discovery import ConfigFile, choose_again, choose_file
+from toolyard.config.entries.raw_entries import ConfigLayer
+from toolyard.config.file_approvals import FileApprovals, hash_content, read_approvals
+from toolyard.config.file_reader import decode_utf8, read_regular_file
+from toolyard.config.problem_report import ProblemReport
+from toolyard.config.sources.discovery import ConfigFile, choose_config_file, reconstruct_choice
 from toolyard.config.sources.layers import layer_from_mapping, layer_from_text
-from toolyard.config.sources.merge import assemble
+from toolyard.config.sources.merge import merge_layers
 from toolyard.errors import ConfigError, Problem
 from toolyard.types.config import Configuration
 
-__all__ = ["load_config", "load_from_file", "parse_config", "relocate"]
+__all__ = ["find_loaded_file", "load_config", "load_from_file", "parse_config"]
 
-_INLINE = "TOOLYARD_CONFIG_JSON"
-_NO_ENV: Mapping[str, str] = MappingProxyType({})
+_INLINE_CONFIG_VARIABLE = "TOOLYARD_CONFIG_JSON"
+_EMPTY_ENV: Mapping[str, str] = MappingProxyType({})
 
 
 def parse_config(
-    source: str | bytes | Mapping[str, object], *, env: Mapping[str, str] = _NO_ENV
+    source: str | bytes | Mapping[str, object], *, env: Mapping[str, str] = _EMPTY_ENV
 ) -> Configuration:
     """Check one configuration, whole or partial, and nothing else: no file and no environment is read.
 
@@ -35,10 +35,10 @@ def parse_config(
     Raises ConfigError with all problems.
     """
     if isinstance(source, bytes):
-        source = decode(source)
+        source = decode_utf8(source)
     if isinstance(source, str):
-        return assemble([layer_from_text(source, "code")], env)
-    return assemble([layer_from_mapping(source, "code")], env)
+        return merge_layers([layer_from_text(source, "code")], env)
+    return merge_layers([layer_from_mapping(source, "code")], env)
 
 
 def load_config(
@@ -48,7 +48,7 @@ def load_config(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     data_dir: str | os.PathLike[str] | None = None,
-    approvals: Approvals | None = None,
+    approvals: FileApprovals | None = None,
 ) -> Configuration:
     """Merge ``overrides`` over ``TOOLYARD_CONFIG_JSON`` over one file, and check the result.
 
@@ -58,12 +58,12 @@ def load_config(
     missing; a default place that is empty means no servers.
     """
     env = os.environ if env is None else env
-    folder = _data_dir(env, data_dir)
-    file = choose_file(path, env, _cwd(cwd), folder)
+    folder = _resolve_data_dir(env, data_dir)
+    file = choose_config_file(path, env, _resolve_cwd(cwd), folder)
     return load_from_file(file, folder, overrides=overrides, env=env, approvals=approvals)
 
 
-def relocate(
+def find_loaded_file(
     file: str | None,
     path: str | os.PathLike[str] | None,
     env: Mapping[str, str],
@@ -71,8 +71,8 @@ def relocate(
     data_dir: str | os.PathLike[str] | None,
 ) -> tuple[ConfigFile, Path]:
     """The file and data directory of a ``load_config`` that ended up with ``file``."""
-    folder = _data_dir(env, data_dir)
-    return choose_again(file, path, env, _cwd(cwd), folder), folder
+    folder = _resolve_data_dir(env, data_dir)
+    return reconstruct_choice(file, path, env, _resolve_cwd(cwd), folder), folder
 
 
 def load_from_file(
@@ -81,72 +81,74 @@ def load_from_file(
     *,
     overrides: Mapping[str, object] | None,
     env: Mapping[str, str],
-    approvals: Approvals | None = None,
+    approvals: FileApprovals | None = None,
 ) -> Configuration:
     """``load_config`` for a file that has been chosen already."""
-    found = _file_layer(file, data_dir, approvals)
+    found = _read_file_layer(file, data_dir, approvals)
     layers = [found.layer]
-    inline = env.get(_INLINE)
+    inline = env.get(_INLINE_CONFIG_VARIABLE)
     if inline:
-        layers.append(layer_from_text(inline, "environment", name=_INLINE))
+        layers.append(layer_from_text(inline, "environment", name=_INLINE_CONFIG_VARIABLE))
     if overrides is not None:
         layers.append(layer_from_mapping(overrides, "overrides", name="overrides"))
-    return assemble(
+    return merge_layers(
         layers,
         env,
-        file=str(file.path) if found.there else None,
+        file=str(file.path) if found.exists else None,
         waiting=str(file.path) if found.waiting else None,
-        unapproved=f"not approved: run `{_approve_command(file)}`",
+        unapproved_reason=f"not approved: run `{_approve_command(file)}`",
         hints=found.hints,
     )
 
 
-def _data_dir(env: Mapping[str, str], data_dir: str | os.PathLike[str] | None) -> Path:
+def _resolve_data_dir(env: Mapping[str, str], data_dir: str | os.PathLike[str] | None) -> Path:
     return default_data_dir(env) if data_dir is None else Path(os.path.abspath(data_dir))
 
 
-def _cwd(cwd: str | os.PathLike[str] | None) -> Path:
+def _resolve_cwd(cwd: str | os.PathLike[str] | None) -> Path:
     return Path(os.getcwd() if cwd is None else os.path.abspath(cwd))
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    layer: Layer
-    there: bool = True
+class _FileLayer:
+    layer: ConfigLayer
+    exists: bool = True
     waiting: bool = False
     hints: tuple[Problem, ...] = ()
 
 
-def _file_layer(file: ConfigFile, data_dir: Path, approvals: Approvals | None) -> _Found:
+def _read_file_layer(file: ConfigFile, data_dir: Path, approvals: FileApprovals | None) -> _FileLayer:
     name = str(file.path)
     if file.may_be_missing and not os.path.lexists(file.path):
-        return _Found(Layer(Report("file", name)), there=False)
+        return _FileLayer(ConfigLayer(ProblemReport("file", name)), exists=False)
     try:
-        content = read_bytes(file.path, missing=file.missing_hint)
+        content = read_regular_file(file.path, missing_hint=file.missing_hint)
         if file.needs_approval:
-            return _discovered(file, content, read_approvals(data_dir) if approvals is None else approvals)
-        return _Found(layer_from_text(decode(content, name), "file", name=name))
+            return _read_discovered_file(
+                file, content, read_approvals(data_dir) if approvals is None else approvals
+            )
+        return _FileLayer(layer_from_text(decode_utf8(content, name), "file", name=name))
     except ConfigError as error:
-        report = Report("file", name, problems=list(error.problems))
-        return _Found(Layer(report, broken=True))
+        report = ProblemReport("file", name, problems=list(error.problems))
+        return _FileLayer(ConfigLayer(report, broken=True))
 
 
-def _discovered(file: ConfigFile, content: bytes, approvals: Approvals) -> _Found:
+def _read_discovered_file(file: ConfigFile, content: bytes, approvals: FileApprovals) -> _FileLayer:
     """The file as it was approved last: now, at another time with other content, or never."""
     name = str(file.path)
-    faults = () if approvals.fault is None else (approvals.fault,)
-    last = approvals.of(file.path)
+    faults = () if approvals.read_problem is None else (approvals.read_problem,)
+    last = approvals.find(file.path)
     if last is None:
-        layer = layer_from_text(decode(content, name), "file", name=name, approved=False)
-        return _Found(layer, waiting=True, hints=(*faults, _waiting_hint(file, "waits for approval")))
+        layer = layer_from_text(decode_utf8(content, name), "file", name=name, approved=False)
+        return _FileLayer(layer, waiting=True, hints=(*faults, _approval_hint(file, "waits for approval")))
     layer = layer_from_text(last.content, "file", name=name)
-    if last.sha256 == digest(content):
-        return _Found(layer, hints=faults)
-    hint = _waiting_hint(file, "changed since it was approved; the approved content stays in use")
-    return _Found(layer, waiting=True, hints=(*faults, hint))
+    if last.sha256 == hash_content(content):
+        return _FileLayer(layer, hints=faults)
+    hint = _approval_hint(file, "changed since it was approved; the approved content stays in use")
+    return _FileLayer(layer, waiting=True, hints=(*faults, hint))
 
 
-def _waiting_hint(file: ConfigFile, message: str) -> Problem:
+def _approval_hint(file: ConfigFile, message: str) -> Problem:
     return Problem(message, file=str(file.path), hint=f"look at it with `{_approve_command(file)}`")
 
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Expansion", "expand", "names_in"]
+__all__ = ["Expansion", "expand_variables", "find_variable_names"]
 
-_REFERENCE = re.compile(
+_VARIABLE_REFERENCE = re.compile(
     r"\$\$\{"
     r"|\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^{}]*))?\}"
     r"|(?P<foreign>\$\{[A-Za-z]+:[A-Za-z_][^{}]*\})"
@@ -29,14 +29,14 @@ class Expansion:
     faults: tuple[str, ...] = ()
 
 
-def expand(text: str, env: Mapping[str, str]) -> Expansion:
+def expand_variables(text: str, env: Mapping[str, str]) -> Expansion:
     """Fill in the variables. As in a shell, the default stands in for an empty variable too."""
     if "${" not in text:
         return Expansion(text)
     names: list[str] = []
     faults: list[str] = []
 
-    def one(match: re.Match[str]) -> str:
+    def replace_reference(match: re.Match[str]) -> str:
         name, default = match["name"], match["default"]
         if match["foreign"]:
             faults.append(f"holds {match[0]}, which only another client can fill in")
@@ -54,10 +54,10 @@ def expand(text: str, env: Mapping[str, str]) -> Expansion:
             faults.append(f"needs the variable {name}, which is not set")
         return match[0]
 
-    expanded = _REFERENCE.sub(one, text)
+    expanded = _VARIABLE_REFERENCE.sub(replace_reference, text)
     return Expansion(expanded, tuple(names), tuple(faults))
 
 
-def names_in(text: str) -> tuple[str, ...]:
+def find_variable_names(text: str) -> tuple[str, ...]:
     """The variables that ``expand`` would look up."""
-    return tuple(match["name"] for match in _REFERENCE.finditer(text) if match["name"])
+    return tuple(match["name"] for match in _VARIABLE_REFERENCE.finditer(text) if match["name"])

@@ -12,20 +12,20 @@ from typing import Any, Self, TypeAlias
 from toolyard.gateway.http.event_streams import Send
 from toolyard.protocol.codec import encode
 from toolyard.protocol.constants import INVALID_REQUEST
-from toolyard.protocol.pending import Failure, Id, Message, error_message
+from toolyard.protocol.pending import Message, RequestId, RpcFailure, build_error_message
 
-__all__ = ["Exchange", "Receive", "Scope", "TurnedAway", "Watched", "accepts"]
+__all__ = ["DisconnectWatcher", "HttpErrorResponse", "HttpExchange", "Receive", "Scope", "accepts_media_type"]
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-_LIMIT = 64 * 1024 * 1024
-_GONE_AFTER = 0.05
+_MAX_BODY_BYTES = 64 * 1024 * 1024
+_DISCONNECT_CHECK_SECONDS = 0.05
 """Seconds until anybody looks whether the client is still there: most answers are done before."""
-_JSON = (b"content-type", b"application/json")
+_JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 
 
-class TurnedAway(Exception):
+class HttpErrorResponse(Exception):
     """A request that gets no front: the HTTP status, the words, headers, and the code of the error."""
 
     def __init__(
@@ -38,7 +38,7 @@ class TurnedAway(Exception):
         self.headers = headers or {}
 
 
-class _Headers(dict[str, str]):
+class _LazyHeaders(dict[str, str]):
     """Looked up without regard to case, and read when they are looked up: a request has many that nobody
     needs. What comes twice is what both say together, which fits nothing."""
 
@@ -49,28 +49,28 @@ class _Headers(dict[str, str]):
             self._raw = {name: b", ".join(v for n, v in raw if n == name) for name in self._raw}
 
     def get(self, key: str, default: Any = None) -> Any:
-        found = self._raw.get(_name(key))
+        found = self._raw.get(_encode_header_name(key))
         return default if found is None else found.decode("latin-1")
 
 
 @lru_cache(maxsize=256)
-def _name(key: str) -> bytes:
+def _encode_header_name(key: str) -> bytes:
     return key.lower().encode("latin-1", "replace")
 
 
 @dataclass(slots=True)
-class Exchange:
+class HttpExchange:
     """One HTTP request and its answer."""
 
     scope: Scope
     receive: Receive
     send: Send
-    headers: _Headers = field(init=False)
+    headers: _LazyHeaders = field(init=False)
 
     def __post_init__(self) -> None:
-        self.headers = _Headers(self.scope["headers"])
+        self.headers = _LazyHeaders(self.scope["headers"])
 
-    async def answer(
+    async def respond(
         self,
         status: int,
         message: Message | Sequence[Message] | None = None,
@@ -79,31 +79,31 @@ class Exchange:
         body = b"" if message is None else encode(message)
         out = [(b"content-length", str(len(body)).encode())]
         if message is not None:
-            out.append(_JSON)
+            out.append(_JSON_CONTENT_TYPE)
         out += [(name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
         await self.send({"type": "http.response.start", "status": status, "headers": out})
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def fail(self, status: int, id: Id | None, failure: Failure) -> None:
-        await self.answer(status, error_message(id, failure.code, failure.message, failure.data))
+    async def respond_error(self, status: int, id: RequestId | None, failure: RpcFailure) -> None:
+        await self.respond(status, build_error_message(id, failure.code, failure.message, failure.data))
 
-    async def body(self) -> bytes:
+    async def read_body(self) -> bytes:
         """All of it. Raises TurnedAway where it is too long, or breaks off."""
         parts: list[bytes] = []
         size = 0
         while True:
             message = await self.receive()
             if message["type"] != "http.request":
-                raise TurnedAway(400, "the request ended before its body")
+                raise HttpErrorResponse(400, "the request ended before its body")
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > _LIMIT:
-                raise TurnedAway(413, f"a message has at most {_LIMIT} bytes")
+            if size > _MAX_BODY_BYTES:
+                raise HttpErrorResponse(413, f"a message has at most {_MAX_BODY_BYTES} bytes")
             if not message.get("more_body", False):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-class Watched:
+class DisconnectWatcher:
     """An answer that ends when its client goes: what is inside is cancelled then, and that is no error."""
 
     __slots__ = ("_receive", "_task", "_timer", "_watching", "gone", "primed", "writing")
@@ -118,13 +118,13 @@ class Watched:
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
-        self._timer = asyncio.get_running_loop().call_later(_GONE_AFTER, self._start)
+        self._timer = asyncio.get_running_loop().call_later(_DISCONNECT_CHECK_SECONDS, self._start_watch)
         return self
 
-    def _start(self) -> None:
-        self._watching = asyncio.get_running_loop().create_task(self._watch())
+    def _start_watch(self) -> None:
+        self._watching = asyncio.get_running_loop().create_task(self._watch_disconnect())
 
-    async def _watch(self) -> None:
+    async def _watch_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.gone = True
@@ -149,10 +149,10 @@ class Watched:
 
 
 @lru_cache(maxsize=64)
-def accepts(accept: str, kind: str | None = None) -> bool:
+def accepts_media_type(accept: str, media_type: str | None = None) -> bool:
     """Whether a client takes this kind of answer; without one, both that there are."""
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     if "*/*" in kinds:
         return True
-    wanted = {kind} if kind is not None else {"application/json", "text/event-stream"}
+    wanted = {media_type} if media_type is not None else {"application/json", "text/event-stream"}
     return wanted <= kinds or all(f"{each.partition('/')[0]}/*" in kinds for each in wanted - kinds)

@@ -5,129 +5,162 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from toolyard.gateway.client_request import Request, Tell, as_object, is_id, is_message, nowhere
-from toolyard.gateway.endpoint import Front
-from toolyard.gateway.http.event_streams import Stream
-from toolyard.gateway.http.exchange import Exchange, TurnedAway, Watched, accepts
-from toolyard.gateway.http.listeners import Listeners
+from toolyard.gateway.client_request import (
+    ClientRequest,
+    SendToClient,
+    as_object,
+    discard_message,
+    is_jsonrpc_message,
+    is_request_id,
+)
+from toolyard.gateway.endpoint import Endpoint
+from toolyard.gateway.http.event_streams import EventStream
+from toolyard.gateway.http.exchange import (
+    DisconnectWatcher,
+    HttpErrorResponse,
+    HttpExchange,
+    accepts_media_type,
+)
+from toolyard.gateway.http.listeners import ListenRequests
 from toolyard.gateway.http.sessions import HttpSession, HttpSessions
 from toolyard.protocol.constants import INVALID_REQUEST
-from toolyard.protocol.pending import Failure, Id, Message, result_message
+from toolyard.protocol.pending import Message, RequestId, RpcFailure, build_result_message
 
-__all__ = ["NO_MESSAGE", "LegacyHttp"]
+__all__ = ["INVALID_MESSAGE", "LegacyHttp"]
 
-NO_MESSAGE = Failure(INVALID_REQUEST, "Invalid request: one JSON-RPC message is expected")
+INVALID_MESSAGE = RpcFailure(INVALID_REQUEST, "Invalid request: one JSON-RPC message is expected")
 
-_PRIMED_AFTER = 0.3
+_STREAM_AFTER_SECONDS = 0.3
 """Seconds after which a client gets a stream instead of waiting, so that it can come back for it."""
-_NO_SESSION = -32001
+_SESSION_NOT_FOUND = -32001
 """What the official SDKs say, and some clients look for before they begin again."""
-_BATCHES = "2025-03-26"
+_BATCH_PROTOCOL_VERSION = "2025-03-26"
 """The one revision with several messages in one request; it is also what a request without a version has."""
-_MOST_TOGETHER = 100
+_MAX_BATCH_MESSAGES = 100
 
 
 class LegacyHttp:
     """Answers the requests of that era. ``close`` ends sessions and streams."""
 
-    def __init__(self, listeners: Listeners) -> None:
+    def __init__(self, listeners: ListenRequests) -> None:
         self._listeners = listeners
         self._sessions = HttpSessions()
-        self._lingering: set[asyncio.Task[Any]] = set()
+        self._detached_tasks: set[asyncio.Task[Any]] = set()
 
-    def stop(self) -> None:
+    def end_listen_streams(self) -> None:
         """Sessions that only listen hear nothing more; what was asked is still answered."""
-        self._sessions.stop()
+        self._sessions.end_listen_streams()
 
     async def close(self) -> None:
-        for task in list(self._lingering):
+        for task in list(self._detached_tasks):
             task.cancel()
-        await asyncio.gather(*self._lingering, return_exceptions=True)
+        await asyncio.gather(*self._detached_tasks, return_exceptions=True)
         await self._sessions.close()
 
-    async def batch(self, http: Exchange, front: Front, bodies: list[Message]) -> None:
+    async def handle_batch(self, http: HttpExchange, endpoint: Endpoint, bodies: list[Message]) -> None:
         """Messages that came together, as one revision allows: done side by side, answered together."""
-        held = self._session(http, front)
-        version = http.headers.get("mcp-protocol-version", _BATCHES) if held is None else held.session.version
-        well = 0 < len(bodies) <= _MOST_TOGETHER and all(map(is_message, bodies))
-        if version != _BATCHES or not well or any(body.get("method") == "initialize" for body in bodies):
-            await http.fail(400, None, NO_MESSAGE)
+        held = self._find_session(http, endpoint)
+        version = (
+            http.headers.get("mcp-protocol-version", _BATCH_PROTOCOL_VERSION)
+            if held is None
+            else held.session.version
+        )
+        well = 0 < len(bodies) <= _MAX_BATCH_MESSAGES and all(map(is_jsonrpc_message, bodies))
+        if (
+            version != _BATCH_PROTOCOL_VERSION
+            or not well
+            or any(body.get("method") == "initialize" for body in bodies)
+        ):
+            await http.respond_error(400, None, INVALID_MESSAGE)
             return
         asked: list[Message] = []
         for body in bodies:
             if "id" in body and body.get("method") is not None:
                 asked.append(body)
             else:
-                _take(held, body)
-        async with Watched(http.receive):
-            work = (self._together(front, held, body) for body in asked)
+                _handle_one_way_message(held, body)
+        async with DisconnectWatcher(http.receive):
+            work = (self._handle_batch_request(endpoint, held, body) for body in asked)
             answers = [each for each in await asyncio.gather(*work) if each is not None]
-            await http.answer(200, answers) if answers else await http.answer(202)
+            await http.respond(200, answers) if answers else await http.respond(202)
 
-    async def _together(self, front: Front, held: HttpSession | None, body: Message) -> Message | None:
+    async def _handle_batch_request(
+        self, front: Endpoint, held: HttpSession | None, body: Message
+    ) -> Message | None:
         """The answer to one of several, None where the client cancelled it. What is told before it goes where
         everything else is told."""
-        request = _asked(held, body, nowhere if held is None else held.own.put)
-        work = asyncio.ensure_future(self._worked(front, held, cast("Id", body["id"]), request, Stream()))
+        request = _build_request(held, body, discard_message if held is None else held.standalone_stream.put)
+        work = asyncio.ensure_future(
+            self._respond_into_stream(front, held, cast("RequestId", body["id"]), request, EventStream())
+        )
         try:
             await asyncio.wait((work,))
         finally:
             work.cancel()
         return None if work.cancelled() else work.result()
 
-    async def post(self, http: Exchange, front: Front, body: Message) -> None:
+    async def handle_post(self, http: HttpExchange, endpoint: Endpoint, body: Message) -> None:
         """One message."""
         method = body.get("method")
         if method == "initialize" and "id" in body:
-            result, session = await front.initialize(as_object(body.get("params")))
-            made = self._sessions.start(front, session)
-            answer = result_message(cast("Id", body["id"]), result)
-            await http.answer(200, answer, {"Mcp-Session-Id": made.id})
+            result, session = await endpoint.initialize(as_object(body.get("params")))
+            made = self._sessions.start(endpoint, session)
+            answer = build_result_message(cast("RequestId", body["id"]), result)
+            await http.respond(200, answer, {"Mcp-Session-Id": made.id})
             return
-        held = self._session(http, front)
+        held = self._find_session(http, endpoint)
         if method is None or "id" not in body:
-            _take(held, body)
-            await http.answer(202)
+            _handle_one_way_message(held, body)
+            await http.respond(202)
         else:
-            await self._request(http, front, held, body)
+            await self._handle_request(http, endpoint, held, body)
 
-    async def _request(self, http: Exchange, front: Front, held: HttpSession | None, body: Message) -> None:
-        stream = Stream() if held is None else held.stream()
-        request = _asked(held, body, stream.put)
-        work = asyncio.ensure_future(self._worked(front, held, cast("Id", body["id"]), request, stream))
-        async with Watched(http.receive) as watched:
+    async def _handle_request(
+        self, http: HttpExchange, front: Endpoint, held: HttpSession | None, body: Message
+    ) -> None:
+        stream = EventStream() if held is None else held.open_stream()
+        request = _build_request(held, body, stream.put)
+        work = asyncio.ensure_future(
+            self._respond_into_stream(front, held, cast("RequestId", body["id"]), request, stream)
+        )
+        async with DisconnectWatcher(http.receive) as watched:
             more = asyncio.ensure_future(stream.more())
             try:
-                pause = None if stream.name is None else _PRIMED_AFTER
+                pause = None if stream.name is None else _STREAM_AFTER_SECONDS
                 await asyncio.wait((work, more), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
                 read = True
-                if work.done() and not work.cancelled() and not stream.begun:
-                    await http.answer(200, work.result())
+                if work.done() and not work.cancelled() and not stream.has_started:
+                    await http.respond(200, work.result())
                 else:
                     # What was cancelled by the client has no answer, and its stream ends without one.
                     watched.primed = stream.name is not None
-                    read = await stream.write(http.send)
+                    read = await stream.write_to(http.send)
                 if not read:
                     # The client came back before its leaving was noticed, and reads on elsewhere.
-                    self._linger(work)
+                    self._detach_task(work)
                 elif held is not None:
-                    held.finished(stream, read=True)
+                    held.finish_stream(stream, was_read=True)
             except asyncio.CancelledError:
                 if not watched.primed or not watched.gone:
                     work.cancel()
                 else:
                     # The client knows how to come back; the work goes on for it.
-                    self._linger(work)
+                    self._detach_task(work)
                 raise
             finally:
                 more.cancel()
 
-    def _linger(self, work: asyncio.Task[Any]) -> None:
-        self._lingering.add(work)
-        work.add_done_callback(self._lingering.discard)
+    def _detach_task(self, work: asyncio.Task[Any]) -> None:
+        self._detached_tasks.add(work)
+        work.add_done_callback(self._detached_tasks.discard)
 
-    async def _worked(
-        self, front: Front, held: HttpSession | None, id: Id, request: Request, stream: Stream
+    async def _respond_into_stream(
+        self,
+        front: Endpoint,
+        held: HttpSession | None,
+        id: RequestId,
+        request: ClientRequest,
+        stream: EventStream,
     ) -> Message:
         """Do it, and put the answer where the client reads, if it reads already."""
         session = request.session
@@ -136,7 +169,7 @@ class LegacyHttp:
             session.requests.append(request)
         try:
             if session is not None and task is not None:
-                session.cancelling.begin(id, task)
+                session.cancellable_requests.begin(id, task)
             answer = await front.respond(id, request)
         except asyncio.CancelledError:
             stream.end()
@@ -144,77 +177,77 @@ class LegacyHttp:
         finally:
             # What is cancelled keeps this frame, and its task must not be kept by it.
             task = None
-            request.over = True
+            request.is_finished = True
             if session is not None:
                 session.requests.remove(request)
-                session.cancelling.end(id)
-        if stream.begun:
+                session.cancellable_requests.end(id)
+        if stream.has_started:
             stream.put(answer)
             stream.end()
             if held is not None:
-                held.finished(stream, read=False)
+                held.finish_stream(stream, was_read=False)
         return answer
 
-    def _session(self, http: Exchange, front: Front) -> HttpSession | None:
+    def _find_session(self, http: HttpExchange, front: Endpoint) -> HttpSession | None:
         """The session that a request names; None where it names none. Raises TurnedAway."""
         id = http.headers.get("mcp-session-id")
         if id is None:
             return None
         found = self._sessions.find(id, front)
         if found is None:
-            raise TurnedAway(404, "Session not found", code=_NO_SESSION)
+            raise HttpErrorResponse(404, "Session not found", code=_SESSION_NOT_FOUND)
         return found
 
-    async def get(self, http: Exchange, front: Front) -> None:
+    async def get(self, http: HttpExchange, endpoint: Endpoint) -> None:
         """A stream, from its beginning or from where it broke off."""
-        held = self._session(http, front)
+        held = self._find_session(http, endpoint)
         if held is None:
-            raise TurnedAway(405, "there is no stream without a session", {"Allow": "POST"})
-        if not accepts(http.headers.get("accept", "*/*"), "text/event-stream"):
-            raise TurnedAway(406, "the client must accept text/event-stream")
+            raise HttpErrorResponse(405, "there is no stream without a session", {"Allow": "POST"})
+        if not accepts_media_type(http.headers.get("accept", "*/*"), "text/event-stream"):
+            raise HttpErrorResponse(406, "the client must accept text/event-stream")
         last = http.headers.get("last-event-id")
-        found = (held.own, None) if last is None else held.resumed(last)
+        found = (held.standalone_stream, None) if last is None else held.find_resumable(last)
         if found is None:
             # Not 404: that would tell the client that its session is over.
-            raise TurnedAway(410, "the stream of this event is not there any more")
+            raise HttpErrorResponse(410, "the stream of this event is not there any more")
         stream, after = found
-        async with Watched(http.receive):
-            with self._listeners.kept(http.scope, stream.send_away):
-                await stream.write(http.send, after=after)
+        async with DisconnectWatcher(http.receive):
+            with self._listeners.kept(http.scope, stream.disconnect_reader):
+                await stream.write_to(http.send, after=after)
 
-    async def delete(self, http: Exchange, front: Front) -> None:
+    async def handle_delete(self, http: HttpExchange, endpoint: Endpoint) -> None:
         """The end of a session."""
-        held = self._session(http, front)
+        held = self._find_session(http, endpoint)
         if held is None:
-            raise TurnedAway(405, "there is no session to end", {"Allow": "POST"})
+            raise HttpErrorResponse(405, "there is no session to end", {"Allow": "POST"})
         await self._sessions.end(held)
-        await http.answer(204)
+        await http.respond(204)
 
 
-def _asked(held: HttpSession | None, body: Message, tell: Tell) -> Request:
+def _build_request(held: HttpSession | None, body: Message, tell: SendToClient) -> ClientRequest:
     params = as_object(body.get("params"))
     token = as_object(params.get("_meta")).get("progressToken")
-    return Request(
+    return ClientRequest(
         cast("str", body["method"]),
         params,
         False,
         tell,
-        progress_token=token if is_id(token) else None,
+        progress_token=token if is_request_id(token) else None,
         session=None if held is None else held.session,
     )
 
 
-def _take(held: HttpSession | None, body: Message) -> None:
+def _handle_one_way_message(held: HttpSession | None, body: Message) -> None:
     """An answer or a notification, which nobody waits for."""
     if held is None:
         return
     method, params = body.get("method"), as_object(body.get("params"))
     if method is None:
-        held.session.answered(body)
+        held.session.receive_response(body)
     elif method == "notifications/cancelled":
         id = params.get("requestId")
-        if is_id(id):
-            held.session.cancelling.cancel(id)
+        if is_request_id(id):
+            held.session.cancellable_requests.cancel(id)
     elif method == "notifications/roots/list_changed":
-        for lane in held.front.gateway.parts.manager.lanes(held.session.key):
+        for lane in held.endpoint.gateway.parts.manager.list_dedicated_connections(held.session.key):
             lane.notify(cast("str", method))

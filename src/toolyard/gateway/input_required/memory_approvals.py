@@ -9,32 +9,32 @@ from dataclasses import replace
 from toolyard.types.approval import Approval, Grant
 from toolyard.types.tool import JsonObject
 
-__all__ = ["MemoryApprovals"]
+__all__ = ["MemoryApprovalStore"]
 
-_MOST = 256
+_MAX_APPROVALS = 256
 
 
-class MemoryApprovals:
+class MemoryApprovalStore:
     """An ApprovalStore in memory. Of many questions the oldest are forgotten."""
 
     def __init__(self) -> None:
-        self._asked: OrderedDict[str, Approval] = OrderedDict()
+        self._approvals: OrderedDict[str, Approval] = OrderedDict()
         self._grants: dict[str, Grant] = {}
 
-    async def ask(self, approval: Approval) -> None:
+    async def add(self, approval: Approval) -> None:
         """See ApprovalStore."""
-        self._asked[approval.id] = approval
-        while len(self._asked) > _MOST:
-            self._asked.popitem(last=False)
+        self._approvals[approval.id] = approval
+        while len(self._approvals) > _MAX_APPROVALS:
+            self._approvals.popitem(last=False)
 
     async def find(self, owner: str, approval_id: str) -> Approval | None:
         """See ApprovalStore."""
-        found = self._asked.get(approval_id)
+        found = self._approvals.get(approval_id)
         return found if found is not None and found.owner == owner else None
 
     async def waiting(self, owner: str) -> Sequence[Approval]:
         """See ApprovalStore."""
-        return [each for each in self._asked.values() if each.owner == owner and each.yes is None]
+        return [each for each in self._approvals.values() if each.owner == owner and each.yes is None]
 
     async def answer(
         self, owner: str, approval_id: str, *, yes: bool, at: float, grant: Grant | None
@@ -43,12 +43,12 @@ class MemoryApprovals:
         found = await self.find(owner, approval_id)
         if found is None or found.yes is not None:
             return False
-        self._asked[approval_id] = replace(found, yes=yes, answered_at=at)
+        self._approvals[approval_id] = replace(found, yes=yes, answered_at=at)
         if grant is not None:
             self._grants[grant.id] = grant
         return True
 
-    async def grants(self, owner: str, now: float) -> Sequence[Grant]:
+    async def list_grants(self, owner: str, now: float) -> Sequence[Grant]:
         """See ApprovalStore."""
         self._grants = {id: each for id, each in self._grants.items() if each.expires_at > now}
         return [each for each in self._grants.values() if each.owner == owner]
@@ -61,7 +61,7 @@ class MemoryApprovals:
         del self._grants[grant_id]
         return True
 
-    async def use(
+    async def use_grant(
         self,
         owner: str,
         tool: str,
@@ -71,7 +71,7 @@ class MemoryApprovals:
         now: float,
     ) -> Grant | None:
         """See ApprovalStore."""
-        for grant in await self.grants(owner, now):
+        for grant in await self.list_grants(owner, now):
             same = (grant.tool, grant.definition_hash) == (tool, definition_hash)
             if not same or grant.chat_id not in (None, chat_id) or not fits(grant.predicate):
                 continue

@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import BinaryIO
 
 from toolyard.config.settings.table import Settings
-from toolyard.core.composition import build
+from toolyard.core.composition import build_core
 from toolyard.errors import Unreachable
-from toolyard.gateway.callers import gateway_caller, narrowed
-from toolyard.gateway.endpoint import Front
+from toolyard.gateway.callers import gateway_caller, limit_scope_to_server
+from toolyard.gateway.endpoint import Endpoint
 from toolyard.gateway.gateway import Gateway
-from toolyard.gateway.input_required.approvals import Approvals
-from toolyard.gateway.input_required.memory_approvals import MemoryApprovals
-from toolyard.gateway.stdio.streams import serve_lines
-from toolyard.meta import Mode
+from toolyard.gateway.input_required.approvals import CallApprovals
+from toolyard.gateway.input_required.memory_approvals import MemoryApprovalStore
+from toolyard.gateway.stdio.streams import serve_streams
+from toolyard.meta import ToolMode
 from toolyard.types.agent import Agent
 from toolyard.types.call import Caller
 from toolyard.types.config import Configuration
 
-__all__ = ["choose", "serve_local"]
+__all__ = ["resolve_caller", "serve_local"]
 
 
-def choose(
+def resolve_caller(
     configuration: Configuration,
     agents: Sequence[Agent],
     *,
@@ -38,34 +38,36 @@ def choose(
         raise Unreachable("there is no such server", server=server, hint=f"there are: {there}")
     known: Mapping[str, Agent] = {each.id: each for each in agents}
     bundles = () if bundle is None else (bundle,)
-    scope = None if server is None else narrowed(None, configuration.servers[server])
+    scope = None if server is None else limit_scope_to_server(None, configuration.servers[server])
     return gateway_caller(known, configuration.bundles, agent=agent, bundles=bundles, scope=scope)
 
 
 async def serve_local(
     configuration: Configuration,
     settings: Settings,
-    folder: Path,
+    data_dir: Path,
     caller: Caller,
     server: str | None,
-    mode: Mode | None,
+    mode: ToolMode | None,
     source: BinaryIO,
     sink: BinaryIO,
 ) -> None:
     """Serve until the client is gone; then every connection is closed and every child has ended."""
     tasks: set[asyncio.Task[None]] = set()
 
-    def list_changed(server_id: str) -> None:
-        task = asyncio.get_running_loop().create_task(parts.list_changed(server_id))
+    def handle_list_changed(server_id: str) -> None:
+        task = asyncio.get_running_loop().create_task(parts.handle_list_changed(server_id))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    approvals = Approvals(MemoryApprovals())
-    parts = build(configuration, settings, data_dir=folder, approve=approvals, on_list_changed=list_changed)
+    approvals = CallApprovals(MemoryApprovalStore())
+    parts = build_core(
+        configuration, settings, data_dir=data_dir, approve=approvals, on_list_changed=handle_list_changed
+    )
     gateway = Gateway(parts, approvals=approvals)
     try:
-        await parts.rosters.stored(caller.principal)
-        await serve_lines(Front(gateway, caller, server, mode), source, sink)
+        await parts.tool_directory.load_stored(caller.principal)
+        await serve_streams(Endpoint(gateway, caller, server, mode), source, sink)
     finally:
         await gateway.close()
         for task in list(tasks):

@@ -6,148 +6,158 @@ import asyncio
 import logging
 from typing import Any, TypeGuard, cast
 
-from toolyard.gateway.client_request import Request, Tell, as_object, mirrored
-from toolyard.gateway.endpoint import Front
-from toolyard.gateway.error_responses import Refusal
-from toolyard.gateway.legacy_session import Session
+from toolyard.gateway.client_request import ClientRequest, SendToClient, as_object, forwardable_capabilities
+from toolyard.gateway.endpoint import Endpoint
+from toolyard.gateway.error_responses import RpcErrorResponse
+from toolyard.gateway.legacy_session import LegacySession
 from toolyard.protocol.constants import INVALID_REQUEST, PARSE_ERROR
-from toolyard.protocol.pending import Failure, Id, Message, error_message, result_message
-from toolyard.protocol.server import Rejected, is_modern, read_modern
+from toolyard.protocol.pending import (
+    Message,
+    RequestId,
+    RpcFailure,
+    build_error_message,
+    build_result_message,
+)
+from toolyard.protocol.server import RequestRejection, is_modern_request, parse_modern_request
 
-__all__ = ["Channel"]
+__all__ = ["StdioSession"]
 
 log = logging.getLogger("toolyard.gateway")
 
-_MOST = 1000
+_MAX_RUNNING_REQUESTS = 1000
 """Requests that are answered at the same time."""
 
 
-class Channel:
+class StdioSession:
     """One client behind one channel. Messages go in by ``receive``, and out by ``tell``."""
 
-    def __init__(self, front: Front, tell: Tell) -> None:
-        self._front = front
-        self._tell = tell
-        self._session: Session | None = None
-        self._running: dict[Id, asyncio.Task[None]] = {}
-        self._listening: set[Id] = set()
+    def __init__(self, endpoint: Endpoint, send_to_client: SendToClient) -> None:
+        self._endpoint = endpoint
+        self._send_to_client = send_to_client
+        self._legacy_session: LegacySession | None = None
+        self._running_tasks: dict[RequestId, asyncio.Task[None]] = {}
+        self._listen_ids: set[RequestId] = set()
 
-    def unreadable(self) -> None:
+    def reject_unreadable(self) -> None:
         """Something came that is no JSON, or too long."""
-        self._fail(None, PARSE_ERROR, "Parse error")
+        self._send_error(None, PARSE_ERROR, "Parse error")
 
     def receive(self, message: object) -> None:
         """One decoded message, or a batch of them, as old revisions allow. Never raises."""
         for each in cast("list[object]", message) if isinstance(message, list) else (message,):
-            self._receive(as_object(each))
+            self._handle_message(as_object(each))
 
-    def _receive(self, body: Message) -> None:
+    def _handle_message(self, body: Message) -> None:
         method, id = body.get("method"), body.get("id")
         if method is None and ("result" in body or "error" in body):
-            if self._session is not None:
-                self._session.answered(body)
+            if self._legacy_session is not None:
+                self._legacy_session.receive_response(body)
             return
         params = body.get("params")
         if not isinstance(method, str) or not (params is None or isinstance(params, dict)):
-            self._fail(id if _is_id(id) else None, INVALID_REQUEST, "Invalid request")
+            self._send_error(id if _is_request_id(id) else None, INVALID_REQUEST, "Invalid request")
         elif "id" not in body:
-            self._told(method, as_object(body.get("params")))
-        elif not _is_id(id):
-            self._fail(None, INVALID_REQUEST, "Invalid request: id is neither number nor string")
-        elif id in self._running or len(self._running) >= _MOST:
-            self._fail(id, INVALID_REQUEST, "Invalid request: the id is in use, or too many are running")
+            self._handle_notification(method, as_object(body.get("params")))
+        elif not _is_request_id(id):
+            self._send_error(None, INVALID_REQUEST, "Invalid request: id is neither number nor string")
+        elif id in self._running_tasks or len(self._running_tasks) >= _MAX_RUNNING_REQUESTS:
+            self._send_error(
+                id, INVALID_REQUEST, "Invalid request: the id is in use, or too many are running"
+            )
         else:
-            task = asyncio.get_running_loop().create_task(self._answer(id, method, body))
-            self._running[id] = task
+            task = asyncio.get_running_loop().create_task(self._answer_request(id, method, body))
+            self._running_tasks[id] = task
 
-    async def _answer(self, id: Id, method: str, body: Message) -> None:
-        request: Request | None = None
+    async def _answer_request(self, id: RequestId, method: str, body: Message) -> None:
+        request: ClientRequest | None = None
         try:
-            read = self._read(method, body)
-            if isinstance(read, Failure):
-                self._fail(id, read.code, read.message, read.data)
+            read = self._parse_request(method, body)
+            if isinstance(read, RpcFailure):
+                self._send_error(id, read.code, read.message, read.data)
                 return
             request = read
             if request.session is not None:
                 request.session.requests.append(request)
-            self._tell(await self._outcome(id, request))
+            self._send_to_client(await self._handle_request(id, request))
         finally:
-            self._running.pop(id, None)
-            self._listening.discard(id)
+            self._running_tasks.pop(id, None)
+            self._listen_ids.discard(id)
             if request is not None:
-                request.over = True
+                request.is_finished = True
                 if request.session is not None:
                     request.session.requests.remove(request)
 
-    def _read(self, method: str, body: Message) -> Request | Failure:
+    def _parse_request(self, method: str, body: Message) -> ClientRequest | RpcFailure:
         params = as_object(body.get("params"))
-        if not is_modern(body):
+        if not is_modern_request(body):
             token = as_object(params.get("_meta")).get("progressToken")
-            return Request(
+            return ClientRequest(
                 method,
                 params,
                 False,
-                self._tell,
-                progress_token=token if _is_id(token) else None,
-                session=self._session,
+                self._send_to_client,
+                progress_token=token if _is_request_id(token) else None,
+                session=self._legacy_session,
             )
-        caller = read_modern(body)
-        if isinstance(caller, Rejected):
+        caller = parse_modern_request(body)
+        if isinstance(caller, RequestRejection):
             return caller.failure
-        return Request(
+        return ClientRequest(
             method,
             params,
             True,
-            self._tell,
-            mirrored(caller.capabilities),
+            self._send_to_client,
+            forwardable_capabilities(caller.capabilities),
             caller.log_level,
             caller.progress_token,
         )
 
-    async def _outcome(self, id: Id, request: Request) -> Message:
+    async def _handle_request(self, id: RequestId, request: ClientRequest) -> Message:
         if request.modern and request.method == "subscriptions/listen":
-            self._listening.add(id)
+            self._listen_ids.add(id)
             try:
-                return result_message(id, await self._front.listen(id, request))
-            except Refusal as refusal:
+                return build_result_message(id, await self._endpoint.listen(id, request))
+            except RpcErrorResponse as refusal:
                 failure = refusal.failure
-                return error_message(id, failure.code, failure.message, failure.data)
+                return build_error_message(id, failure.code, failure.message, failure.data)
         if not request.modern and request.method == "initialize":
-            result, session = await self._front.initialize(request.params)
-            before, self._session = self._session, session
-            self._front.attend(session, self._tell)
+            result, session = await self._endpoint.initialize(request.params)
+            before, self._legacy_session = self._legacy_session, session
+            self._endpoint.subscribe_session(session, self._send_to_client)
             if before is not None:
-                await self._front.leave(before)
-            return result_message(id, result)
-        return await self._front.respond(id, request)
+                await self._endpoint.end_session(before)
+            return build_result_message(id, result)
+        return await self._endpoint.respond(id, request)
 
-    def _told(self, method: str, params: dict[str, Any]) -> None:
+    def _handle_notification(self, method: str, params: dict[str, Any]) -> None:
         if method == "notifications/cancelled":
             id = params.get("requestId")
-            if _is_id(id) and (task := self._running.get(id)) is not None:
+            if _is_request_id(id) and (task := self._running_tasks.get(id)) is not None:
                 task.cancel()
-        elif method == "notifications/roots/list_changed" and self._session is not None:
-            for lane in self._front.gateway.parts.manager.lanes(self._session.key):
+        elif method == "notifications/roots/list_changed" and self._legacy_session is not None:
+            for lane in self._endpoint.gateway.parts.manager.list_dedicated_connections(
+                self._legacy_session.key
+            ):
                 lane.notify(method)
 
-    def _fail(self, id: Id | None, code: int, message: str, data: object = None) -> None:
-        self._tell(error_message(id, code, message, data))
+    def _send_error(self, id: RequestId | None, code: int, message: str, data: object = None) -> None:
+        self._send_to_client(build_error_message(id, code, message, data))
 
-    async def finish(self, seconds: float) -> None:
+    async def finish(self, timeout_seconds: float) -> None:
         """Nothing more comes: answer what was asked, within so long. None waits for who only listens."""
-        asked = [task for id, task in self._running.items() if id not in self._listening]
+        asked = [task for id, task in self._running_tasks.items() if id not in self._listen_ids]
         if asked:
-            await asyncio.wait(asked, timeout=seconds)
+            await asyncio.wait(asked, timeout=timeout_seconds)
 
     async def close(self) -> None:
         """The client is gone: end what runs for it."""
-        tasks = list(self._running.values())
+        tasks = list(self._running_tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._session is not None:
-            await self._front.leave(self._session)
+        if self._legacy_session is not None:
+            await self._endpoint.end_session(self._legacy_session)
 
 
-def _is_id(value: object) -> TypeGuard[Id]:
+def _is_request_id(value: object) -> TypeGuard[RequestId]:
     return isinstance(value, int | str) and not isinstance(value, bool)

@@ -7,43 +7,43 @@ import select
 from collections.abc import Callable
 from typing import BinaryIO
 
-from toolyard.gateway.endpoint import Front
-from toolyard.gateway.stdio.session import Channel
+from toolyard.gateway.endpoint import Endpoint
+from toolyard.gateway.stdio.session import StdioSession
 from toolyard.protocol.codec import encode
-from toolyard.protocol.framing import LineFramer, Oversize
+from toolyard.protocol.framing import LineFramer, OversizeLine
 from toolyard.protocol.incremental_decoder import decode_message
 from toolyard.protocol.pending import Message
 
-__all__ = ["serve_lines"]
+__all__ = ["serve_streams"]
 
-_CHUNK = 256 * 1024
-_LIMIT = 64 * 1024 * 1024
+_READ_CHUNK_BYTES = 256 * 1024
+_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Bytes of one message."""
-_LAST = 5.0
+_DRAIN_TIMEOUT_SECONDS = 5.0
 """Seconds for answers to what was asked before the input ended, as when it comes out of a pipe."""
-_HUNG_UP = getattr(select, "POLLRDHUP", 0)
+_POLL_HANG_UP_FLAG = getattr(select, "POLLRDHUP", 0)
 """Of a socket whose other end writes no more. Of a pipe, and of a socket without another end, it is told
 unasked."""
 
 
-async def serve_lines(front: Front, source: BinaryIO, sink: BinaryIO) -> None:
+async def serve_streams(endpoint: Endpoint, source: BinaryIO, sink: BinaryIO) -> None:
     """Answer what comes from ``source`` until it ends or nobody reads ``sink`` any more."""
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=_CHUNK)
+    reader = asyncio.StreamReader(limit=_READ_CHUNK_BYTES)
     incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
     outgoing, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sink)
     outgoing.set_write_buffer_limits(high=0)
     writer = asyncio.StreamWriter(outgoing, protocol, None, loop)
 
-    def tell(message: Message) -> None:
+    def send_to_client(message: Message) -> None:
         if not outgoing.is_closing():
             writer.write(encode(message) + b"\n")
 
-    channel = Channel(front, tell)
+    channel = StdioSession(endpoint, send_to_client)
     try:
-        await _converse(channel, reader, writer, lambda: incoming.is_closing() or _hung_up(source))
-        await channel.finish(_LAST)
-        async with asyncio.timeout(_LAST):
+        await _read_messages(channel, reader, writer, lambda: incoming.is_closing() or _is_hung_up(source))
+        await channel.finish(_DRAIN_TIMEOUT_SECONDS)
+        async with asyncio.timeout(_DRAIN_TIMEOUT_SECONDS):
             await writer.drain()
     except (BrokenPipeError, ConnectionResetError, TimeoutError):
         pass
@@ -53,41 +53,44 @@ async def serve_lines(front: Front, source: BinaryIO, sink: BinaryIO) -> None:
         outgoing.close()
 
 
-async def _converse(
-    channel: Channel, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ended: Callable[[], bool]
+async def _read_messages(
+    channel: StdioSession,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    ended: Callable[[], bool],
 ) -> None:
-    framer = LineFramer(_LIMIT)
-    while chunk := await reader.read(_CHUNK):
+    framer = LineFramer(_MAX_MESSAGE_BYTES)
+    while chunk := await reader.read(_READ_CHUNK_BYTES):
         for line in framer.feed(chunk):
-            if isinstance(line, Oversize):
-                channel.unreadable()
+            if isinstance(line, OversizeLine):
+                channel.reject_unreadable()
                 continue
             if not bytes(line[:1000]).strip():
                 continue
             try:
                 message = await decode_message(line)
             except ValueError:
-                channel.unreadable()
+                channel.reject_unreadable()
                 continue
             channel.receive(message)
         # Who does not read what they are told is not listened to either.
-        await _drained(writer, ended)
+        await _drain_writer(writer, ended)
 
 
-async def _drained(writer: asyncio.StreamWriter, ended: Callable[[], bool]) -> None:
+async def _drain_writer(writer: asyncio.StreamWriter, ended: Callable[[], bool]) -> None:
     """Until all was taken. Raises TimeoutError where nothing more is asked either: then nobody may be there.
     Who asks may take their time."""
     while True:
         try:
-            async with asyncio.timeout(_LAST):
+            async with asyncio.timeout(_DRAIN_TIMEOUT_SECONDS):
                 return await writer.drain()
         except TimeoutError:
             if ended():
                 raise
 
 
-def _hung_up(source: BinaryIO) -> bool:
+def _is_hung_up(source: BinaryIO) -> bool:
     """Whether nothing more can come, though not all that came was read."""
     poll = select.poll()
-    poll.register(source, _HUNG_UP)
+    poll.register(source, _POLL_HANG_UP_FLAG)
     return bool(poll.poll(0))

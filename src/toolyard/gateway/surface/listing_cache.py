@@ -9,77 +9,75 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from toolyard.clients import ClientManager
-from toolyard.clients.deferred_listings import in_time
-from toolyard.clients.pagination import Listing
+from toolyard.clients import ConnectionManager
+from toolyard.clients.deferred_listings import wait_until_deadline
+from toolyard.clients.pagination import PagedList
 from toolyard.errors import Unreachable
-from toolyard.gateway.surface.list_repair import listed
+from toolyard.gateway.surface.list_repair import repair_list
 from toolyard.types.principal import Principal
 from toolyard.types.server import Server
 
-__all__ = ["Shelves"]
+__all__ = ["ListingCache"]
 
-_Key: TypeAlias = tuple[str, str, str]
+_ListingKey: TypeAlias = tuple[str, str, str]
 """The server's and the principal's id, and the method."""
-_KEPT = 1024
-_KEYS = {
+_MAX_CACHED_LISTINGS = 1024
+_RESULT_KEYS = {
     "prompts/list": "prompts",
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
 }
-_EMPTIED_BY = {
+_INVALIDATED_METHODS = {
     "notifications/prompts/list_changed": ("prompts/list",),
     "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
 }
 
 
-_TELLS = {method: note for note, methods in _EMPTIED_BY.items() for method in methods}
+_CHANGE_NOTIFICATIONS = {method: note for note, methods in _INVALIDATED_METHODS.items() for method in methods}
 
 
 @dataclass(slots=True)
-class _Shelf:
+class _CacheEntry:
     server: Server
-    listing: Listing
-    until: float
+    listing: PagedList
+    expires_at: float
 
 
 @dataclass(slots=True, eq=False)
-class _Flight:
-    task: asyncio.Task[Listing]
-    began: float
-    before: Listing | None
-    late: bool = False
+class _ListingFetch:
+    task: asyncio.Task[PagedList]
+    started_at: float
+    previous: PagedList | None
+    has_missed_deadline: bool = False
     """Somebody had a list without it."""
 
 
-class Shelves:
+class ListingCache:
     """Lists of servers, each fetched once for everyone who waits for it. Kept by principal."""
 
     def __init__(
-        self, manager: ClientManager, told: Callable[[str, str, str, Mapping[str, Any]], None]
+        self, manager: ConnectionManager, on_notification: Callable[[str, str, str, Mapping[str, Any]], None]
     ) -> None:
         """``told`` hears, as if the server had said it, that a list came which somebody did without."""
         self._manager = manager
-        self._told = told
-        self._shelves: OrderedDict[_Key, _Shelf] = OrderedDict()
-        self._fetching: dict[_Key, _Flight] = {}
+        self._on_notification = on_notification
+        self._entries: OrderedDict[_ListingKey, _CacheEntry] = OrderedDict()
+        self._fetches: dict[_ListingKey, _ListingFetch] = {}
 
-    async def get(
-        self, server: Server, method: str, principal: Principal, *, patient: bool = True
-    ) -> Listing:
+    async def get(self, server: Server, method: str, principal: Principal, *, wait: bool = True) -> PagedList:
         """The whole list. Raises a ServerError. One who is not patient gets the last one that there was, or
         Unreachable, where it is long in coming."""
         key = (server.id, principal.id, method)
-        shelf = self._shelves.get(key)
-        if shelf is not None and shelf.server is server and time.monotonic() < shelf.until:
+        shelf = self._entries.get(key)
+        if shelf is not None and shelf.server is server and time.monotonic() < shelf.expires_at:
             return shelf.listing
         before = None if shelf is None or shelf.server is not server else shelf.listing
-        flight = self._fetching.get(key) or self._take_off(key, server, principal, before)
-        if not patient and not await in_time(flight.task, flight.began):
-            flight.late = True
-            if flight.before is None:
+        flight = self._fetches.get(key) or self._start_fetch(key, server, principal, before)
+        if not wait and not await wait_until_deadline(flight.task, flight.started_at):
+            flight.has_missed_deadline = True
+            if flight.previous is None:
                 raise Unreachable("has not answered yet", server=server.id)
-            return flight.before
+            return flight.previous
         return await asyncio.shield(flight.task)
 
     def waiting(self, principal_id: str, method: str | None = None) -> set[str]:
@@ -87,41 +85,45 @@ class Shelves:
         any."""
         return {
             key[0]
-            for key, flight in self._fetching.items()
-            if key[1] == principal_id and method in (None, key[2]) and flight.before is None
+            for key, flight in self._fetches.items()
+            if key[1] == principal_id and method in (None, key[2]) and flight.previous is None
         }
 
-    def _take_off(self, key: _Key, server: Server, principal: Principal, before: Listing | None) -> _Flight:
+    def _start_fetch(
+        self, key: _ListingKey, server: Server, principal: Principal, before: PagedList | None
+    ) -> _ListingFetch:
         loop = asyncio.get_running_loop()
-        task = loop.create_task(self._fetch(server, key[2], principal))
-        flight = self._fetching[key] = _Flight(task, loop.time(), before)
-        task.add_done_callback(lambda _: self._landed(key, flight))
+        task = loop.create_task(self._fetch_listing(server, key[2], principal))
+        flight = self._fetches[key] = _ListingFetch(task, loop.time(), before)
+        task.add_done_callback(lambda _: self._on_fetch_done(key, flight))
         return flight
 
-    def _landed(self, key: _Key, flight: _Flight) -> None:
-        del self._fetching[key]
-        if flight.task.cancelled() or flight.task.exception() is not None or not flight.late:
+    def _on_fetch_done(self, key: _ListingKey, flight: _ListingFetch) -> None:
+        del self._fetches[key]
+        if flight.task.cancelled() or flight.task.exception() is not None or not flight.has_missed_deadline:
             return
-        if flight.before is None or flight.before.items != flight.task.result().items:
-            self._told(key[0], key[1], _TELLS[key[2]], {})
+        if flight.previous is None or flight.previous.items != flight.task.result().items:
+            self._on_notification(key[0], key[1], _CHANGE_NOTIFICATIONS[key[2]], {})
 
-    async def _fetch(self, server: Server, method: str, principal: Principal) -> Listing:
+    async def _fetch_listing(self, server: Server, method: str, principal: Principal) -> PagedList:
         began = time.monotonic()
-        found = await self._manager.list_all(server.id, method, _KEYS[method], principal=principal)
-        listing = replace(found, items=listed(method, found.items))
+        found = await self._manager.list_all(server.id, method, _RESULT_KEYS[method], principal=principal)
+        listing = replace(found, items=repair_list(method, found.items))
         ttl = server.cache_ttl if not listing.ttl_ms else min(listing.ttl_ms / 1000, server.cache_ttl)
-        self._shelves[server.id, principal.id, method] = _Shelf(server, listing, began + ttl)
-        while len(self._shelves) > _KEPT:
-            self._shelves.popitem(last=False)
+        self._entries[server.id, principal.id, method] = _CacheEntry(server, listing, began + ttl)
+        while len(self._entries) > _MAX_CACHED_LISTINGS:
+            self._entries.popitem(last=False)
         return listing
 
-    def forget(self, server_ids: Collection[str]) -> None:
+    def forget_servers(self, server_ids: Collection[str]) -> None:
         """These servers are gone."""
-        for key in [key for key in self._shelves if key[0] in server_ids]:
-            del self._shelves[key]
+        for key in [key for key in self._entries if key[0] in server_ids]:
+            del self._entries[key]
 
-    def heard(self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(
+        self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]
+    ) -> None:
         """A server says that a list of its changed."""
-        for emptied in _EMPTIED_BY.get(method, ()):
-            for key in [key for key in self._shelves if key[0] == server_id and key[2] == emptied]:
-                del self._shelves[key]
+        for emptied in _INVALIDATED_METHODS.get(method, ()):
+            for key in [key for key in self._entries if key[0] == server_id and key[2] == emptied]:
+                del self._entries[key]

@@ -7,18 +7,20 @@ import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolyard.gateway.error_responses import Refusal
+from toolyard.gateway.error_responses import RpcErrorResponse
 from toolyard.protocol.constants import INVALID_PARAMS
 
-__all__ = ["PAGE", "page"]
+__all__ = ["PAGE_SIZE", "paginate_items"]
 
-PAGE = 1000
+PAGE_SIZE = 1000
 """Entries on a page."""
 
 
-def page(key: str, items: Sequence[Any], params: Mapping[str, Any], size: int = PAGE) -> dict[str, Any]:
+def paginate_items(
+    key: str, items: Sequence[Any], params: Mapping[str, Any], size: int = PAGE_SIZE
+) -> dict[str, Any]:
     """The page that ``cursor`` asks for. Raises Refusal for a cursor that we never gave."""
-    start = _start(params.get("cursor"))
+    start = _decode_cursor(params.get("cursor"))
     if start > len(items):
         # The list is shorter by now: what was after this place is gone.
         start = len(items)
@@ -31,7 +33,7 @@ def page(key: str, items: Sequence[Any], params: Mapping[str, Any], size: int = 
     return result
 
 
-def _start(cursor: object) -> int:
+def _decode_cursor(cursor: object) -> int:
     if cursor is None:
         return 0
     try:
@@ -40,4 +42,4 @@ def _start(cursor: object) -> int:
             return int(place)
     except (binascii.Error, ValueError):
         pass
-    raise Refusal(INVALID_PARAMS, "cursor is none that was given here")
+    raise RpcErrorResponse(INVALID_PARAMS, "cursor is none that was given here")

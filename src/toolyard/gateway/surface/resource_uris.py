@@ -14,20 +14,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolyard.catalog.exposed_names import Group, Names, Naming
+from toolyard.catalog.exposed_names import ExposedNames, NameAssigner, ServerToolNames
 from toolyard.types.server import Server
 
-__all__ = ["Places", "prompt_names"]
+__all__ = ["ResourceMap", "build_prompt_names"]
 
-_VARIABLE = re.compile(r"\{[^{}]*\}")
-_LONGEST = 8192
-_OURS = "toolyard://"
+_TEMPLATE_VARIABLE = re.compile(r"\{[^{}]*\}")
+_MAX_URI_CHARACTERS = 8192
+_TOOLYARD_SCHEME = "toolyard://"
 
 
-def prompt_names(naming: Naming, prompts: Iterable[tuple[Server, Sequence[Mapping[str, Any]]]]) -> Names:
+def build_prompt_names(
+    naming: NameAssigner, prompts: Iterable[tuple[Server, Sequence[Mapping[str, Any]]]]
+) -> ExposedNames:
     """Exposed names of the prompts of many servers."""
     return naming.names(
-        Group(
+        ServerToolNames(
             server.id,
             server.id if server.instance is None else server.instance.slug,
             tuple(name for each in listed if isinstance(name := each.get("name"), str)),
@@ -38,58 +40,58 @@ def prompt_names(naming: Naming, prompts: Iterable[tuple[Server, Sequence[Mappin
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ResourceMap:
     """Where resources are: by exposed URI, by prefix, by template."""
 
-    exact: Mapping[str, tuple[str, str]]
+    by_uri: Mapping[str, tuple[str, str]]
     prefixes: Mapping[str, str]
     """By server."""
     templates: Sequence[tuple[str, Sequence[str], str, str]]
     """Server, what stands between the variables, its own template, and the exposed one."""
-    listed: Sequence[Mapping[str, Any]]
-    listed_templates: Sequence[Mapping[str, Any]]
+    exposed_resources: Sequence[Mapping[str, Any]]
+    exposed_templates: Sequence[Mapping[str, Any]]
 
     @classmethod
-    def of(
+    def from_listings(
         cls,
         resources: Sequence[tuple[Server, Sequence[Mapping[str, Any]]]],
         templates: Sequence[tuple[Server, Sequence[Mapping[str, Any]]]],
-    ) -> Places:
+    ) -> ResourceMap:
         """The places of many servers' resources."""
         servers = {server.id: server for server, _ in (*resources, *templates)}
-        prefixes = _prefixes(servers.values())
-        once = Counter(uri for _, listed in resources for uri in {_text(each, "uri") for each in listed})
+        prefixes = _build_prefixes(servers.values())
+        once = Counter(uri for _, listed in resources for uri in {_get_text(each, "uri") for each in listed})
         exact: dict[str, tuple[str, str]] = {}
         shown: list[Mapping[str, Any]] = []
         for server, listed in resources:
             for each in listed:
-                if uri := _text(each, "uri"):
-                    name = uri if _is_plain(uri, once) else prefixes[server.id] + uri
+                if uri := _get_text(each, "uri"):
+                    name = uri if _is_unambiguous(uri, once) else prefixes[server.id] + uri
                     exact[name] = (server.id, uri)
                     shown.append(each if name == uri else {**each, "uri": name})
         once = Counter(
-            uri for _, listed in templates for uri in {_text(each, "uriTemplate") for each in listed}
+            uri for _, listed in templates for uri in {_get_text(each, "uriTemplate") for each in listed}
         )
         ways: list[tuple[str, Sequence[str], str, str]] = []
         shown_templates: list[Mapping[str, Any]] = []
         for server, listed in templates:
             for each in listed:
-                if uri := _text(each, "uriTemplate"):
-                    name = uri if _is_plain(uri, once) else prefixes[server.id] + uri
-                    ways.append((server.id, _VARIABLE.split(uri), uri, name))
+                if uri := _get_text(each, "uriTemplate"):
+                    name = uri if _is_unambiguous(uri, once) else prefixes[server.id] + uri
+                    ways.append((server.id, _TEMPLATE_VARIABLE.split(uri), uri, name))
                     shown_templates.append(each if name == uri else {**each, "uriTemplate": name})
         return cls(exact, prefixes, ways, shown, shown_templates)
 
     def find(self, uri: str) -> tuple[str, str] | None:
         """The server and its own URI; None where it is nobody's, or might be that of several."""
-        if (found := self.exact.get(uri)) is not None:
+        if (found := self.by_uri.get(uri)) is not None:
             return found
         for server_id, prefix in self.prefixes.items():
             if uri.startswith(prefix):
                 return server_id, uri.removeprefix(prefix)
-        if len(uri) > _LONGEST:
+        if len(uri) > _MAX_URI_CHARACTERS:
             return None
-        owners = {server_id for server_id, pieces, _, _ in self.templates if _is_made_of(pieces, uri)}
+        owners = {server_id for server_id, pieces, _, _ in self.templates if _matches_template(pieces, uri)}
         return (owners.pop(), uri) if len(owners) == 1 else None
 
     def find_template(self, uri: str) -> tuple[str, str] | None:
@@ -100,23 +102,23 @@ class Places:
         return None
 
 
-def _is_plain(uri: str, once: Counter[str | None]) -> bool:
+def _is_unambiguous(uri: str, once: Counter[str | None]) -> bool:
     """Whether a URI may stay as it is: nobody else has it, and it does not look like one of ours."""
-    return once[uri] == 1 and not uri.startswith(_OURS)
+    return once[uri] == 1 and not uri.startswith(_TOOLYARD_SCHEME)
 
 
-def _prefixes(servers: Iterable[Server]) -> dict[str, str]:
+def _build_prefixes(servers: Iterable[Server]) -> dict[str, str]:
     # A server's id, an owner's name and a slug hold nothing that would need quoting but '@' and '/', and
     # an instance's label is its slug; two of one label are told apart by their whole id.
     labels = {server.id: server.id if server.instance is None else server.instance.slug for server in servers}
     many = Counter(labels.values())
     return {
-        server_id: f"{_OURS}{label if many[label] == 1 else server_id}/"
+        server_id: f"{_TOOLYARD_SCHEME}{label if many[label] == 1 else server_id}/"
         for server_id, label in labels.items()
     }
 
 
-def _is_made_of(pieces: Sequence[str], uri: str) -> bool:
+def _matches_template(pieces: Sequence[str], uri: str) -> bool:
     """Whether a URI may be one of a template: these pieces in their order, and any text between them. Looked
     for one after the other: a regular expression would try all ways in which they could lie."""
     first, *middle = pieces
@@ -133,6 +135,6 @@ def _is_made_of(pieces: Sequence[str], uri: str) -> bool:
     return True
 
 
-def _text(item: Mapping[str, Any], key: str) -> str | None:
+def _get_text(item: Mapping[str, Any], key: str) -> str | None:
     value = item.get(key)
     return value if isinstance(value, str) and value else None

@@ -9,25 +9,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from toolyard.gateway.caller_view import Offering
-from toolyard.gateway.client_request import Request, as_object
-from toolyard.gateway.surface.result_links import link, media_link, takes_links, where
-from toolyard.gateway.surface.structured_truncation import says, shortened, weight
-from toolyard.results.content_blocks import Part, read_block
-from toolyard.results.limits import Limits
-from toolyard.results.media import keep_one
-from toolyard.results.readable_json import readable
-from toolyard.results.result_store import Kept, handle_of
-from toolyard.results.truncation import shorten
-from toolyard.types.result import Media, Resource, Text
+from toolyard.gateway.caller_view import CallerView
+from toolyard.gateway.client_request import ClientRequest, as_object
+from toolyard.gateway.surface.result_links import (
+    describe_read,
+    make_media_link,
+    make_result_link,
+    supports_resource_links,
+)
+from toolyard.gateway.surface.structured_truncation import (
+    estimate_characters,
+    is_text_equivalent,
+    truncate_structured,
+)
+from toolyard.results.content_blocks import ParsedBlock, parse_block
+from toolyard.results.limits import ResultLimits
+from toolyard.results.media import store_media_block
+from toolyard.results.readable_json import to_readable_json
+from toolyard.results.result_store import StoredResult, make_handle
+from toolyard.results.truncation import truncate_middle
+from toolyard.types.result import Media, TextBlock, TextResource
 from toolyard.types.server import Server
 
-__all__ = ["Fitting", "fits"]
+__all__ = ["ResultLimiter", "is_within_limits"]
 
-_SEEN = ("image", "audio")
+_MEDIA_BLOCK_TYPES = ("image", "audio")
 
 
-def fits(result: Mapping[str, Any], limits: Limits) -> bool:
+def is_within_limits(result: Mapping[str, Any], limits: ResultLimits) -> bool:
     """Whether a result surely fits. Quick for the commonest, a short text."""
     content, structured = result.get("content"), result.get("structuredContent")
     if type(content) is not list:
@@ -37,119 +46,128 @@ def fits(result: Mapping[str, Any], limits: Limits) -> bool:
         found = as_object(block)
         if type(text := found.get("text")) is str and found.get("type") == "text":
             room -= len(text)
-        elif (data := _seen(block)) is None:
-            room -= weight(block, room)
+        elif (data := _get_media_data(block)) is None:
+            room -= estimate_characters(block, room)
         elif len(data) * 3 > limits.media * 4:
             return False
         if room < 0:
             return False
-    return structured is None or weight(structured, limits.characters) <= limits.characters
+    return structured is None or estimate_characters(structured, limits.characters) <= limits.characters
 
 
-def _seen(block: Any) -> str | None:
+def _get_media_data(block: Any) -> str | None:
     """The base64 of a picture or a sound."""
     found = as_object(block)
     data = found.get("data")
-    return data if found.get("type") in _SEEN and isinstance(data, str) else None
+    return data if found.get("type") in _MEDIA_BLOCK_TYPES and isinstance(data, str) else None
 
 
-class Fitting:
+class ResultLimiter:
     """Makes one result fit. What it leaves out is kept for the caller."""
 
-    def __init__(self, offering: Offering, request: Request, server: Server, *, tool: bool) -> None:
+    def __init__(
+        self, view: CallerView, request: ClientRequest, server: Server, *, has_result_read: bool
+    ) -> None:
         """``tool``: the client has ``result_read``."""
-        self._handles = offering.parts.calls.handles(offering.principal)
-        self._limits = offering.parts.calls.limits
-        self._links = takes_links(request)
-        self._name = str(request.params.get("name"))
+        self._result_store = view.parts.call_path.result_store(view.principal)
+        self._limits = view.parts.call_path.limits
+        self._supports_links = supports_resource_links(request)
+        self._tool_name = str(request.params.get("name"))
         self._server = server
-        self._tool = tool
-        self._room = self._limits.characters
+        self._has_result_read = has_result_read
+        self._remaining_file_characters = self._limits.characters
         """For files."""
 
-    async def fit(self, result: Mapping[str, Any], *, promised: bool) -> dict[str, Any]:
+    async def limit(self, result: Mapping[str, Any], *, has_output_schema: bool) -> dict[str, Any]:
         """The result within the limits. ``promised``: the tool has an output schema, so that its client waits
         for structured content; what cannot be shortened without breaking that promise stays whole. Raises
         what the store raises."""
         blocks = cast("list[Any]", result["content"])
-        parts = [read_block(block) for block in blocks]
-        text = "\n".join(part.text or "" for part in parts if isinstance(part.block, Text | Resource))
-        handle = await self._keep(text) if len(text) > self._limits.characters else None
-        made = {**result, "content": await self._content(blocks, parts, text, handle)}
+        parts = [parse_block(block) for block in blocks]
+        text = "\n".join(
+            part.text or "" for part in parts if isinstance(part.block, TextBlock | TextResource)
+        )
+        handle = await self._store_text(text) if len(text) > self._limits.characters else None
+        made = {**result, "content": await self._limit_content(blocks, parts, text, handle)}
         structured = result.get("structuredContent")
-        if structured is None or weight(structured, self._limits.characters) <= self._limits.characters:
+        if (
+            structured is None
+            or estimate_characters(structured, self._limits.characters) <= self._limits.characters
+        ):
             return made
-        if handle is not None and not says(text, structured):
+        if handle is not None and not is_text_equivalent(text, structured):
             handle = None
-        return await self._structured(made, structured, handle, promised)
+        return await self._limit_structured_content(made, structured, handle, has_output_schema)
 
-    async def _content(
-        self, blocks: Sequence[Any], parts: Sequence[Part], text: str, handle: str | None
+    async def _limit_content(
+        self, blocks: Sequence[Any], parts: Sequence[ParsedBlock], text: str, handle: str | None
     ) -> list[Any]:
         """The blocks, in their order; a long text stands where the first of its pieces did."""
         content: list[Any] = []
         told = False
         for block, part in zip(blocks, parts, strict=True):
             if isinstance(part.block, Media):
-                content += await self._media(block, part.block)
-            elif handle is None or not isinstance(part.block, Text | Resource):
+                content += await self._limit_media(block, part.block)
+            elif handle is None or not isinstance(part.block, TextBlock | TextResource):
                 content.append(block)
             elif not told:
                 told = True
-                content += self._short(text, handle)
+                content += self._truncate_text(text, handle)
         return content
 
-    def _short(self, text: str, handle: str) -> list[dict[str, Any]]:
-        words = shorten(text, self._limits.characters, self._where(handle))
-        return [_text(words), *self._link(handle, text)]
+    def _truncate_text(self, text: str, handle: str) -> list[dict[str, Any]]:
+        words = truncate_middle(text, self._limits.characters, self._read_hint(handle))
+        return [_make_text_block(words), *self._make_links(handle, text)]
 
-    async def _media(self, block: Any, media: Media) -> list[Any]:
-        if _seen(block) is not None:
+    async def _limit_media(self, block: Any, media: Media) -> list[Any]:
+        if _get_media_data(block) is not None:
             fits = media.size <= self._limits.media
-        elif fits := len(media.data) <= self._room:
-            self._room -= len(media.data)
+        elif fits := len(media.data) <= self._remaining_file_characters:
+            self._remaining_file_characters -= len(media.data)
         if fits:
             return [block]
-        kept = await keep_one(media, self._server.trust, self._server.id, self._handles)
-        said = _text(kept.told(self._where(kept.handle or "")))
-        return [said, media_link(kept, self._name)] if self._links else [said]
+        kept = await store_media_block(media, self._server.trust, self._server.id, self._result_store)
+        said = _make_text_block(kept.told(self._read_hint(kept.handle or "")))
+        return [said, make_media_link(kept, self._tool_name)] if self._supports_links else [said]
 
-    async def _structured(
+    async def _limit_structured_content(
         self, made: dict[str, Any], structured: object, handle: str | None, promised: bool
     ) -> dict[str, Any]:
         """``handle`` is that of a text which says the same."""
-        whole = readable(structured)
-        told = self._where(handle or handle_of(self._kept(whole)))
-        shorter = shortened(structured, self._limits.characters, told) if promised else None
+        whole = to_readable_json(structured)
+        told = self._read_hint(handle or make_handle(self._make_stored_result(whole)))
+        shorter = truncate_structured(structured, self._limits.characters, told) if promised else None
         if promised and shorter is None:
             return made
         content = made["content"]
         if handle is None:
-            kept = await self._keep(whole)
+            kept = await self._store_text(whole)
             what = "shortened" if promised else "left out"
-            said = _text(f"[the structured content has {len(whole):,} characters and is {what}; {told}]")
-            content = [*content, said, *self._link(kept, whole)]
+            said = _make_text_block(
+                f"[the structured content has {len(whole):,} characters and is {what}; {told}]"
+            )
+            content = [*content, said, *self._make_links(kept, whole)]
         rest = {key: value for key, value in made.items() if key != "structuredContent"}
         found = {"structuredContent": shorter} if promised else {}
         return {**rest, "content": content, **found}
 
-    async def _keep(self, text: str) -> str:
-        kept = self._kept(text)
-        handle = handle_of(kept)
-        await self._handles.keep(handle, kept)
+    async def _store_text(self, text: str) -> str:
+        kept = self._make_stored_result(text)
+        handle = make_handle(kept)
+        await self._result_store.save(handle, kept)
         return handle
 
-    def _kept(self, text: str) -> Kept:
-        return Kept(text, self._server.trust, self._server.id)
+    def _make_stored_result(self, text: str) -> StoredResult:
+        return StoredResult(text, self._server.trust, self._server.id)
 
-    def _where(self, handle: str) -> str:
-        return where(handle, tool=self._tool)
+    def _read_hint(self, handle: str) -> str:
+        return describe_read(handle, has_result_read=self._has_result_read)
 
-    def _link(self, handle: str, text: str) -> list[dict[str, Any]]:
-        if not self._links:
+    def _make_links(self, handle: str, text: str) -> list[dict[str, Any]]:
+        if not self._supports_links:
             return []
-        return [link(handle, self._name, size=len(text.encode("utf-8", "replace")))]
+        return [make_result_link(handle, self._tool_name, size=len(text.encode("utf-8", "replace")))]
 
 
-def _text(words: str) -> dict[str, Any]:
+def _make_text_block(words: str) -> dict[str, Any]:
     return {"type": "text", "text": words}

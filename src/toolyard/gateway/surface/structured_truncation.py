@@ -5,38 +5,38 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
-from toolyard.results.truncation import shorten
+from toolyard.results.truncation import truncate_middle
 
-__all__ = ["says", "shortened", "weight"]
+__all__ = ["estimate_characters", "is_text_equivalent", "truncate_structured"]
 
-_LONG = 2_000
+_LONG_TEXT_CHARACTERS = 2_000
 """Characters from which on a text is worth shortening."""
-_LEAST = 1_000
+_MIN_TEXT_CHARACTERS = 1_000
 _LONGEST_JSON = 250_000
 """Characters of a text that is compared as JSON: decoding a longer one could take seconds."""
-_DEPTH = 64
-_VALUE = 4
+_MAX_DEPTH = 64
+_VALUE_OVERHEAD_CHARACTERS = 4
 
 
-def weight(value: object, most: int) -> int:
+def estimate_characters(value: object, max_characters: int) -> int:
     """About how many characters a JSON value has; it is not counted on above ``most``."""
     total, waiting = 0, [value]
-    while waiting and total <= most:
+    while waiting and total <= max_characters:
         found = waiting.pop()
         if type(found) is str:
             total += len(found)
         elif isinstance(found, dict):
             fields = cast("dict[str, Any]", found)
-            total += sum(map(len, fields)) + _VALUE * len(fields)
+            total += sum(map(len, fields)) + _VALUE_OVERHEAD_CHARACTERS * len(fields)
             waiting.extend(fields.values())
         elif isinstance(found, list):
             items = cast("list[object]", found)
-            total += _VALUE * len(items)
+            total += _VALUE_OVERHEAD_CHARACTERS * len(items)
             waiting.extend(items)
     return total
 
 
-def says(text: str, value: object) -> bool:
+def is_text_equivalent(text: str, value: object) -> bool:
     """Whether a text holds all that a structured content does: it is its only value, or its JSON."""
     if isinstance(value, dict) and list(cast("dict[str, Any]", value).values()) == [text]:
         return True
@@ -48,16 +48,16 @@ def says(text: str, value: object) -> bool:
         return False
 
 
-def shortened(value: object, room: int, where: str) -> object | None:
+def truncate_structured(value: object, max_characters: int, read_hint: str) -> object | None:
     """The same shape with its long texts shortened, ``where`` says how the whole is read; None where the rest
     alone would not fit."""
-    longs = sum(1 for each in _texts(value) if len(each) > _LONG)
-    share = max(_LEAST, room // max(1, longs))
-    made = _shorter(value, share, where, 0)
-    return made if weight(made, 2 * room) <= 2 * room else None
+    longs = sum(1 for each in _collect_texts(value) if len(each) > _LONG_TEXT_CHARACTERS)
+    share = max(_MIN_TEXT_CHARACTERS, max_characters // max(1, longs))
+    made = _truncate_texts(value, share, read_hint, 0)
+    return made if estimate_characters(made, 2 * max_characters) <= 2 * max_characters else None
 
 
-def _texts(value: object) -> list[str]:
+def _collect_texts(value: object) -> list[str]:
     found: list[str] = []
     waiting = [value]
     while waiting:
@@ -71,12 +71,12 @@ def _texts(value: object) -> list[str]:
     return found
 
 
-def _shorter(value: object, share: int, where: str, depth: int) -> object:
+def _truncate_texts(value: object, share: int, where: str, depth: int) -> object:
     if isinstance(value, str):
-        return shorten(value, share, where) if len(value) > _LONG else value
-    if depth < _DEPTH and isinstance(value, dict):
+        return truncate_middle(value, share, where) if len(value) > _LONG_TEXT_CHARACTERS else value
+    if depth < _MAX_DEPTH and isinstance(value, dict):
         fields = cast("dict[str, object]", value)
-        return {key: _shorter(each, share, where, depth + 1) for key, each in fields.items()}
-    if depth < _DEPTH and isinstance(value, list):
-        return [_shorter(each, share, where, depth + 1) for each in cast("list[object]", value)]
+        return {key: _truncate_texts(each, share, where, depth + 1) for key, each in fields.items()}
+    if depth < _MAX_DEPTH and isinstance(value, list):
+        return [_truncate_texts(each, share, where, depth + 1) for each in cast("list[object]", value)]
     return value

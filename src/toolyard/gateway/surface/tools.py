@@ -8,67 +8,67 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeAlias, cast
 
-from toolyard.catalog.tool_listing import Roster
+from toolyard.catalog.tool_listing import ToolListing
 from toolyard.errors import ApprovalNeeded, ToolRefused, ToolyardError
-from toolyard.gateway.caller_view import Offering
-from toolyard.gateway.client_request import Request, as_object
-from toolyard.gateway.error_responses import Refusal
-from toolyard.gateway.input_required.approval_prompt import Asking
-from toolyard.gateway.input_required.rounds import Rounds, Send
-from toolyard.gateway.surface.downgrade import told_result
-from toolyard.gateway.surface.paging import page
-from toolyard.gateway.surface.result_limits import Fitting, fits
-from toolyard.gateway.surface.result_links import meta_links
-from toolyard.gateway.upstream import needs_lane
-from toolyard.meta import Mode, Offer
-from toolyard.meta.meta_tools import CALL
+from toolyard.gateway.caller_view import CallerView
+from toolyard.gateway.client_request import ClientRequest, as_object
+from toolyard.gateway.error_responses import RpcErrorResponse
+from toolyard.gateway.input_required.approval_prompt import ApprovalPrompt
+from toolyard.gateway.input_required.rounds import InputRequiredRunner, SendUpstream
+from toolyard.gateway.surface.downgrade import downgrade_result
+from toolyard.gateway.surface.paging import paginate_items
+from toolyard.gateway.surface.result_limits import ResultLimiter, is_within_limits
+from toolyard.gateway.surface.result_links import make_meta_tool_links
+from toolyard.gateway.upstream import needs_dedicated_connection
+from toolyard.meta import ToolMode, ToolOffer
+from toolyard.meta.meta_tools import TOOLS_CALL_NAME
 from toolyard.meta.tool_definitions import META_TOOLS
-from toolyard.policy import refused
-from toolyard.protocol.codec import Written
+from toolyard.policy import build_refusal
+from toolyard.protocol.codec import JsonFragment
 from toolyard.protocol.constants import INVALID_PARAMS
-from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, header_params
+from toolyard.protocol.mirrored_headers import HeaderParam, HeaderParamError, find_header_params
 from toolyard.types.result import Result
-from toolyard.types.server import NATIVE, Server, Trust
+from toolyard.types.server import NATIVE_SERVER_ID, Server, Trust
 from toolyard.types.tool import Definition
 
-__all__ = ["Tools"]
+__all__ = ["ToolHandlers"]
 
-_Tools: TypeAlias = Mapping[str, Definition]
+_DefinitionMap: TypeAlias = Mapping[str, Definition]
 
 
-class Tools:
+class ToolHandlers:
     """The tools of one front."""
 
-    def __init__(self, offering: Offering, rounds: Rounds, mode: Mode | None = None) -> None:
+    def __init__(self, view: CallerView, runner: InputRequiredRunner, mode: ToolMode | None = None) -> None:
         """``mode`` says whether tools are shown themselves or reached through the meta tools; None leaves it
         to the agent, and to what can be reached in one way only."""
-        self._mode: Mode | None = mode
-        self._offering = offering
-        self._rounds = rounds
-        self._asking = Asking(offering.gateway.approvals, offering.caller, rounds)
-        self._parts = offering.parts
-        self._limits = offering.parts.calls.limits
-        self._listed: dict[bool, tuple[_Tools, _Tools, Sequence[Written]]] = {}
+        self._mode: ToolMode | None = mode
+        self._view = view
+        self._runner = runner
+        self._approval_prompt = ApprovalPrompt(view.gateway.approvals, view.caller, runner)
+        self._parts = view.parts
+        self._limits = view.parts.call_path.limits
+        self._encoded_lists: dict[bool, tuple[_DefinitionMap, _DefinitionMap, Sequence[JsonFragment]]] = {}
         """As clients of the modern era and of the legacy one get them."""
-        self._marks: dict[str, tuple[Definition, tuple[HeaderParam, ...]]] = {}
+        self._header_params: dict[str, tuple[Definition, tuple[HeaderParam, ...]]] = {}
 
-    async def list(self, request: Request) -> dict[str, Any]:
+    async def list(self, request: ClientRequest) -> dict[str, Any]:
         """``tools/list``: the same bytes as long as the servers list the same."""
-        offering = self._offering
-        if offering.only is not None:
-            await offering.servers_with("tools")
-        roster = await offering.roster()
-        result = page("tools", self._tools(roster, modern=request.modern), request.params)
+        offering = self._view
+        if offering.only_server_id is not None:
+            await offering.servers_with_capability("tools")
+        roster = await offering.fetch_tool_listing()
+        result = paginate_items("tools", self._encode_tools(roster, modern=request.modern), request.params)
         if request.modern:
-            result["ttlMs"] = _ttl(roster, offering.only)
+            result["ttlMs"] = _compute_ttl_milliseconds(roster, offering.only_server_id)
         return result
 
-    def _tools(self, roster: Roster, *, modern: bool) -> Sequence[Written]:
-        offer = self._offer(roster)
-        known = self._listed.get(modern)
+    def _encode_tools(self, roster: ToolListing, *, modern: bool) -> Sequence[JsonFragment]:
+        offer = self._select_offer(roster)
+        known = self._encoded_lists.get(modern)
         if known is None or known[0] is not offer.direct or known[1] is not offer.meta:
-            only = self._offering.only
-            written = partial(self._offering.gateway.written, modern=modern)
+            only = self._view.only_server_id
+            written = partial(self._view.gateway.written, modern=modern)
             tools = [
                 (name, written(name if only is None else each.name, each))
                 for name, each in offer.direct.items()
@@ -77,116 +77,142 @@ class Tools:
             tools += ((name, written(name, each)) for name, each in offer.meta.items())
             if offer.meta:
                 tools.sort(key=itemgetter(0))
-            known = self._listed[modern] = (offer.direct, offer.meta, [tool for _, tool in tools])
+            known = self._encoded_lists[modern] = (offer.direct, offer.meta, [tool for _, tool in tools])
         return known[2]
 
-    def _offer(self, roster: Roster) -> Offer:
+    def _select_offer(self, roster: ToolListing) -> ToolOffer:
         mode = self._mode
-        if mode is None and self._offering.only is not None:
+        if mode is None and self._view.only_server_id is not None:
             mode = "direct"
-        return self._parts.meta.offer(roster, self._offering.caller, mode)
+        return self._parts.meta_tools.offer(roster, self._view.caller, mode)
 
-    def _shown(self, roster: Roster) -> Mapping[str, Definition]:
-        return self._parts.calls.shown(roster, self._offering.caller)
+    def _visible_tools(self, roster: ToolListing) -> Mapping[str, Definition]:
+        return self._parts.call_path.shown(roster, self._view.caller)
 
-    async def call(self, request: Request) -> dict[str, Any]:
+    async def call(self, request: ClientRequest) -> dict[str, Any]:
         """``tools/call``, through the one call path."""
         params = request.params
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str):
-            raise Refusal(INVALID_PARAMS, "name is no string")
+            raise RpcErrorResponse(INVALID_PARAMS, "name is no string")
         if arguments is not None and not isinstance(arguments, dict):
-            raise Refusal(INVALID_PARAMS, "arguments is no object")
+            raise RpcErrorResponse(INVALID_PARAMS, "arguments is no object")
         given = cast("dict[str, Any] | None", arguments)
-        if name in META_TOOLS and name in self._offer(await self._offering.roster()).meta:
-            return await self._meta(name, given, request)
-        exposed = await self._exposed(name)
+        if name in META_TOOLS and name in self._select_offer(await self._view.fetch_tool_listing()).meta:
+            return await self._call_meta_tool(name, given, request)
+        exposed = await self._find_exposed_name(name)
         try:
-            if "requestState" in params and (asked := await self._asking.settled(request)) is not None:
+            if (
+                "requestState" in params
+                and (asked := await self._approval_prompt.apply_answer(request)) is not None
+            ):
                 return asked
-            return await self._made(exposed, given, request)
+            return await self._call_tool(exposed, given, request)
         except ApprovalNeeded as needed:
-            return await self._asked(needed, exposed, given, request)
+            return await self._ask_approval(needed, exposed, given, request)
         except ToolRefused as error:
-            return self._refused(error, name, exposed)
+            return self._refusal_result(error, name, exposed)
 
-    async def _made(self, exposed: str, given: dict[str, Any] | None, request: Request) -> dict[str, Any]:
+    async def _call_tool(
+        self, exposed: str, given: dict[str, Any] | None, request: ClientRequest
+    ) -> dict[str, Any]:
         params = request.params
-        if needs_lane(request) or "inputResponses" in params or "requestState" in params:
-            result = await self._rounds.run(request, lambda send: self._pass(exposed, given, send))
+        if needs_dedicated_connection(request) or "inputResponses" in params or "requestState" in params:
+            result = await self._runner.run(request, lambda send: self._pass_through(exposed, given, send))
         elif self._parts.manager.offers:
-            result = await self._pass(exposed, given, self._rounds.plain(request))
+            result = await self._pass_through(exposed, given, self._runner.single_round_sender(request))
         else:
-            progress = request.progressed if request.progress_token is not None else None
-            result = await self._parts.calls.pass_on(
-                exposed, given, self._offering.caller, on_progress=progress, meta=request.meta
+            progress = request.send_progress if request.progress_token is not None else None
+            result = await self._parts.call_path.call_raw(
+                exposed, given, self._view.caller, on_progress=progress, meta=request.meta
             )
-        result = told_result(result, request)
-        return result if fits(result, self._limits) else await self._fitted(exposed, result, request)
+        result = downgrade_result(result, request)
+        return (
+            result
+            if is_within_limits(result, self._limits)
+            else await self._limit_result(exposed, result, request)
+        )
 
-    async def _fitted(self, exposed: str, result: dict[str, Any], request: Request) -> dict[str, Any]:
+    async def _limit_result(
+        self, exposed: str, result: dict[str, Any], request: ClientRequest
+    ) -> dict[str, Any]:
         """The result with head, tail and a link in place of what is too much for a model."""
-        rosters, principal = self._parts.rosters, self._offering.principal
-        located = await rosters.locate(exposed, principal)
+        rosters, principal = self._parts.tool_directory, self._view.principal
+        located = await rosters.locate_tool(exposed, principal)
         if located is None:
             return result
         server, definition = located
-        tool = "result_read" in self._offer(rosters.known(principal)).meta
-        fitting = Fitting(self._offering, request, server, tool=tool)
-        return await fitting.fit(result, promised=definition.output_schema is not None)
+        tool = "result_read" in self._select_offer(rosters.known_listing(principal)).meta
+        fitting = ResultLimiter(self._view, request, server, has_result_read=tool)
+        return await fitting.limit(result, has_output_schema=definition.output_schema is not None)
 
-    async def _asked(
-        self, needed: ApprovalNeeded, exposed: str, given: dict[str, Any] | None, request: Request
+    async def _ask_approval(
+        self, needed: ApprovalNeeded, exposed: str, given: dict[str, Any] | None, request: ClientRequest
     ) -> dict[str, Any]:
         name = str(request.params.get("name"))
         try:
-            again = partial(self._made, exposed, given, request)
-            asked = await self._asking.ask(needed, request, given or {}, again)
+            again = partial(self._call_tool, exposed, given, request)
+            asked = await self._approval_prompt.ask_client(needed, request, given or {}, again)
         except ToolRefused as error:
-            return self._refused(error, name, exposed)
+            return self._refusal_result(error, name, exposed)
         # Not raised again: an error and a frame that both has it and raised it keep each other.
-        return self._refused(needed, name, exposed) if asked is None else asked
+        return self._refusal_result(needed, name, exposed) if asked is None else asked
 
-    async def _meta(self, name: str, arguments: dict[str, Any] | None, request: Request) -> dict[str, Any]:
+    async def _call_meta_tool(
+        self, name: str, arguments: dict[str, Any] | None, request: ClientRequest
+    ) -> dict[str, Any]:
         """A meta tool's answer. What it calls is shaped as for a model; media go beside the text."""
-        meta, caller, given = self._parts.meta, self._offering.caller, arguments or {}
-        progress = request.progressed if request.progress_token is not None else None
+        meta, caller, given = self._parts.meta_tools, self._view.caller, arguments or {}
+        progress = request.send_progress if request.progress_token is not None else None
 
         async def made() -> dict[str, Any]:
-            if name == CALL and self._is_told_of(request):
-                return await self._rounds.run(request, partial(self._meta_call, given, request))
-            return _shaped(await meta.result(name, given, caller, on_progress=progress, asks=True), request)
+            if name == TOOLS_CALL_NAME and self._needs_client_capabilities(request):
+                return await self._runner.run(request, partial(self._call_through_meta, given, request))
+            return _build_meta_result(
+                await meta.result(name, given, caller, on_progress=progress, raise_approval_needed=True),
+                request,
+            )
 
         try:
-            if (asked := await self._asking.settled(request)) is not None:
+            if (asked := await self._approval_prompt.apply_answer(request)) is not None:
                 return asked
             try:
                 return await made()
             except ApprovalNeeded as needed:
-                asked = await self._asking.ask(needed, request, as_object(given.get("arguments")), made)
-                return _shaped(meta.refused(needed, caller), request) if asked is None else asked
+                asked = await self._approval_prompt.ask_client(
+                    needed, request, as_object(given.get("arguments")), made
+                )
+                return (
+                    _build_meta_result(meta.build_error_result(needed, caller), request)
+                    if asked is None
+                    else asked
+                )
         except ToolRefused as error:
-            return _shaped(meta.refused(error, caller), request)
+            return _build_meta_result(meta.build_error_result(error, caller), request)
 
-    def _is_told_of(self, request: Request) -> bool:
+    def _needs_client_capabilities(self, request: ClientRequest) -> bool:
         """Whether servers must be told what this client can do, or that it can do nothing."""
         rounds = "inputResponses" in request.params or "requestState" in request.params
-        return rounds or needs_lane(request) or self._parts.manager.offers
+        return rounds or needs_dedicated_connection(request) or self._parts.manager.offers
 
-    async def _meta_call(self, given: dict[str, Any], request: Request, send: Send) -> dict[str, Any]:
+    async def _call_through_meta(
+        self, given: dict[str, Any], request: ClientRequest, send: SendUpstream
+    ) -> dict[str, Any]:
         """A call through the meta tools of a client of whom servers are told. Where the server asks it, that
         is the answer, as it came; otherwise the result, as for a model."""
         asked: list[dict[str, Any]] = []
 
-        async def via(
+        async def send_call(
             server: Server, definition: Definition, arguments: Mapping[str, Any], repeatable: bool
         ) -> dict[str, Any]:
             params = {"name": definition.name, "arguments": arguments}
             within, way = server.timeouts.within(meta.seconds), send
             if server.trust is Trust.UNTRUSTED:
                 # Whose words are only data asks nobody.
-                way = self._rounds.plain(replace(request, capabilities={}, log_level=None, session=None))
-            elif needs_lane(request):
+                way = self._runner.single_round_sender(
+                    replace(request, capabilities={}, log_level=None, session=None)
+                )
+            elif needs_dedicated_connection(request):
                 # Somebody may be asked, who thinks; a server that says nothing has no longer than else.
                 within = replace(within, call=max(within.call, server.timeouts.call))
             raw = await way(server.id, "tools/call", params, repeatable, within)
@@ -194,77 +220,81 @@ class Tools:
                 asked.append(raw)
             return raw
 
-        meta, caller = self._parts.meta, self._offering.caller
-        result = await meta.result(CALL, given, caller, asks=True, via=via)
-        return asked[0] if asked else _shaped(result, request)
+        meta, caller = self._parts.meta_tools, self._view.caller
+        result = await meta.result(
+            TOOLS_CALL_NAME, given, caller, raise_approval_needed=True, route=send_call
+        )
+        return asked[0] if asked else _build_meta_result(result, request)
 
-    async def _pass(self, exposed: str, arguments: dict[str, Any] | None, send: Send) -> dict[str, Any]:
-        async def via(
+    async def _pass_through(
+        self, exposed: str, arguments: dict[str, Any] | None, send: SendUpstream
+    ) -> dict[str, Any]:
+        async def send_call(
             server: Server, definition: Definition, arguments: Mapping[str, Any], repeatable: bool
         ) -> dict[str, Any]:
             params = {"name": definition.name, "arguments": arguments}
             return await send(server.id, "tools/call", params, repeatable)
 
-        return await self._parts.calls.pass_on(exposed, arguments, self._offering.caller, via=via)
+        return await self._parts.call_path.call_raw(exposed, arguments, self._view.caller, route=send_call)
 
-    async def _exposed(self, name: str) -> str:
+    async def _find_exposed_name(self, name: str) -> str:
         """The exposed name of what a client calls a tool. Of one that is not known, the name itself, under
         which there is nothing either."""
-        only = self._offering.only
+        only = self._view.only_server_id
         if only is None:
             return name
-        rosters, principal = self._parts.rosters, self._offering.principal
-        found = rosters.known(principal).names.of(only, name)
+        rosters, principal = self._parts.tool_directory, self._view.principal
+        found = rosters.known_listing(principal).names.exposed_name(only, name)
         if found is None:
-            found = (await self._offering.roster()).names.of(only, name)
+            found = (await self._view.fetch_tool_listing()).names.exposed_name(only, name)
         return found or f"{only}/{name}"
 
-    def _refused(self, error: ToolRefused, name: str, exposed: str) -> dict[str, Any]:
+    def _refusal_result(self, error: ToolRefused, name: str, exposed: str) -> dict[str, Any]:
         """What a client gets of a refusal. A tool that it sees and may not call as it did, for want of an
         approval, is a failed call, so that the model behind it reads why; any other is none at all, by the
         name that the client used. Raises ToolRefused."""
-        only = self._offering.only
-        shown = self._shown(self._parts.rosters.known(self._offering.principal))
+        only = self._view.only_server_id
+        shown = self._visible_tools(self._parts.tool_directory.known_listing(self._view.principal))
         if exposed in shown:
             return {"content": [{"type": "text", "text": str(error)}], "isError": True}
         if only is None:
             raise error
-        raise refused(name, [each.name for each in shown.values() if each.server_id == only])
+        raise build_refusal(name, [each.name for each in shown.values() if each.server_id == only])
 
-    async def marks(self, name: object) -> tuple[HeaderParam, ...]:
+    async def get_header_params(self, name: object) -> tuple[HeaderParam, ...]:
         """The parameters of a tool that a modern client mirrors into headers. None of one that cannot be
         looked up: the call will say why."""
         if not isinstance(name, str):
             return ()
         try:
-            exposed, definition = await self._defined(name)
+            exposed, definition = await self._find_definition(name)
         except ToolyardError:
             return ()
         if definition is None:
             return ()
-        known = self._marks.get(exposed)
+        known = self._header_params.get(exposed)
         if known is None or known[0] is not definition:
             try:
-                known = (definition, header_params(definition.input_schema))
+                known = (definition, find_header_params(definition.input_schema))
             except HeaderParamError:
                 known = (definition, ())
-            self._marks[exposed] = known
+            self._header_params[exposed] = known
         return known[1]
 
-    async def _defined(self, name: str) -> tuple[str, Definition | None]:
+    async def _find_definition(self, name: str) -> tuple[str, Definition | None]:
         """A tool's exposed name, and what its server published; None of a meta tool, or where there is no
         such tool. Raises a ServerError."""
-        rosters, principal = self._parts.rosters, self._offering.principal
-        exposed = await self._exposed(name)
+        rosters, principal = self._parts.tool_directory, self._view.principal
+        exposed = await self._find_exposed_name(name)
         if exposed in META_TOOLS:
             return exposed, None
-        definition = rosters.known(principal).tools.get(exposed)
-        if definition is None and (located := await rosters.locate(exposed, principal)) is not None:
+        definition = rosters.known_listing(principal).tools.get(exposed)
+        if definition is None and (located := await rosters.locate_tool(exposed, principal)) is not None:
             definition = located[1]
         return exposed, definition
 
 
-def _shaped(result: Result, request: Request) -> dict[str, Any]:
+def _build_meta_result(result: Result, request: ClientRequest) -> dict[str, Any]:
     """The result of a meta tool as a client gets it."""
     raw = cast("dict[str, Any]", result.raw)
     media = [
@@ -272,10 +302,10 @@ def _shaped(result: Result, request: Request) -> dict[str, Any]:
         for each in result.media
         if each.kind != "file" and each.handle is None
     ]
-    return {**raw, "content": [*raw["content"], *media, *meta_links(result, request)]}
+    return {**raw, "content": [*raw["content"], *media, *make_meta_tool_links(result, request)]}
 
 
-def _ttl(roster: Roster, only: str | None) -> int:
+def _compute_ttl_milliseconds(roster: ToolListing, only: str | None) -> int:
     """Milliseconds for which no server's list gets old."""
-    kept = [one for id, one in roster.catalogues.items() if only in (None, id) and id != NATIVE]
+    kept = [one for id, one in roster.catalogues.items() if only in (None, id) and id != NATIVE_SERVER_ID]
     return max(0, int(1000 * min((one.ttl - one.age for one in kept), default=0.0)))

@@ -11,68 +11,68 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from toolyard.net.http1.connection import Line
-from toolyard.net.http1.response import Answer
+from toolyard.net.http1.connection import Http1Connection
+from toolyard.net.http1.response import HttpResponse
 
-__all__ = ["KEEP_ALIVE", "Origin"]
+__all__ = ["KEEP_ALIVE_SECONDS", "OriginPool"]
 
-KEEP_ALIVE = 4.0
+KEEP_ALIVE_SECONDS = 4.0
 """Seconds. Common servers close idle connections after five; closing first means that a request
 is never written into a connection that the other side is just closing, whose outcome nobody knows."""
 
 
-class Origin:
+class OriginPool:
     """One scheme, host and port, and its connections. ``session`` gives what makes them."""
 
     def __init__(
-        self, url: URL, session: Callable[[], aiohttp.ClientSession], tls: Any, proxy: URL | None
+        self, url: URL, get_session: Callable[[], aiohttp.ClientSession], tls: Any, proxy: URL | None
     ) -> None:
         self._url = url
-        self._session = session
+        self._get_session = get_session
         self._tls = tls
         self._proxy = proxy
-        self._says: CIMultiDict[str] = CIMultiDict()
-        self._lines: WeakSet[Line] = WeakSet()
-        self._free: list[Line] = []
-        self._sweeping: asyncio.TimerHandle | None = None
+        self._default_headers: CIMultiDict[str] = CIMultiDict()
+        self._connections: WeakSet[Http1Connection] = WeakSet()
+        self._idle_connections: list[Http1Connection] = []
+        self._expiry_timer: asyncio.TimerHandle | None = None
 
-    async def ask(
+    async def request(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None
-    ) -> Answer:
+    ) -> HttpResponse:
         """Send a request, and give what comes back once its head is there.
 
         Raises aiohttp.ClientError, OSError and ValueError. What may be done twice is done again where a kept
         connection turns out to be closed.
         """
-        while (line := self._kept()) is not None:
+        while (line := self._take_idle_connection()) is not None:
             try:
-                return await self._ask_on(line, method, url, headers, body)
+                return await self._request_on(line, method, url, headers, body)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
                 if method not in ("GET", "DELETE"):
                     raise
-        return await self._ask_on(await self._dial(), method, url, headers, body)
+        return await self._request_on(await self._open_connection(), method, url, headers, body)
 
     def close(self) -> None:
         """Close all connections. Whoever waits for an answer is told."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            self._sweeping = None
-        self._free = []
-        for line in list(self._lines):
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+            self._expiry_timer = None
+        self._idle_connections = []
+        for line in list(self._connections):
             line.abort()
 
-    async def _ask_on(
-        self, line: Line, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
-    ) -> Answer:
+    async def _request_on(
+        self, line: Http1Connection, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
+    ) -> HttpResponse:
         try:
-            head = self._head(method, url, headers, body)
+            head = self._encode_head(method, url, headers, body)
         except ValueError:
             line.close()
             raise
-        return await line.ask(head, body)
+        return await line.send_request(head, body)
 
-    def _head(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> bytes:
-        said = self._says.copy()
+    def _encode_head(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> bytes:
+        said = self._default_headers.copy()
         said.update(headers)
         if body is not None:
             said["Content-Length"] = str(len(body))
@@ -86,10 +86,10 @@ class Origin:
             raise ValueError("a header of it has a line break")
         return text.encode()
 
-    async def _dial(self) -> Line:
+    async def _open_connection(self) -> Http1Connection:
         if self._url.scheme not in ("http", "https"):
             raise aiohttp.NonHttpUrlClientError(self._url)
-        session = self._session()
+        session = self._get_session()
         assert session.connector is not None
         asking = aiohttp.ClientRequest(
             "GET",
@@ -102,37 +102,37 @@ class Origin:
         )
         connection = await session.connector.connect(asking, [], session.timeout)
         # With what aiohttp says on every connection: the host, who we are, and to whom a proxy shall listen.
-        self._says = asking.headers
-        line = Line(connection, self._keep)
-        self._lines.add(line)
+        self._default_headers = asking.headers
+        line = Http1Connection(connection, self._add_idle_connection)
+        self._connections.add(line)
         return line
 
-    def _kept(self) -> Line | None:
+    def _take_idle_connection(self) -> Http1Connection | None:
         """A connection that waits and is fresh enough; the one that was used last, so that others can go."""
-        oldest = asyncio.get_running_loop().time() - KEEP_ALIVE
-        while self._free:
-            line = self._free.pop()
-            if line.free_since > oldest and line.is_silent:
+        oldest = asyncio.get_running_loop().time() - KEEP_ALIVE_SECONDS
+        while self._idle_connections:
+            line = self._idle_connections.pop()
+            if line.idle_since > oldest and line.is_reusable:
                 return line
             line.close()
         return None
 
-    def _keep(self, line: Line) -> None:
+    def _add_idle_connection(self, line: Http1Connection) -> None:
         loop = asyncio.get_running_loop()
-        line.free_since = loop.time()
-        self._free.append(line)
-        if self._sweeping is None:
-            self._sweeping = loop.call_later(KEEP_ALIVE, self._sweep)
+        line.idle_since = loop.time()
+        self._idle_connections.append(line)
+        if self._expiry_timer is None:
+            self._expiry_timer = loop.call_later(KEEP_ALIVE_SECONDS, self._close_expired)
 
-    def _sweep(self) -> None:
-        self._sweeping = None
+    def _close_expired(self) -> None:
+        self._expiry_timer = None
         loop = asyncio.get_running_loop()
-        oldest = loop.time() - KEEP_ALIVE
-        kept, self._free = self._free, []
+        oldest = loop.time() - KEEP_ALIVE_SECONDS
+        kept, self._idle_connections = self._idle_connections, []
         for line in kept:
-            if line.is_open and line.free_since > oldest:
-                self._free.append(line)
+            if line.is_open and line.idle_since > oldest:
+                self._idle_connections.append(line)
             else:
                 line.close()
-        if self._free:
-            self._sweeping = loop.call_later(KEEP_ALIVE, self._sweep)
+        if self._idle_connections:
+            self._expiry_timer = loop.call_later(KEEP_ALIVE_SECONDS, self._close_expired)

@@ -10,23 +10,23 @@ from typing import Protocol
 import aiohttp
 from multidict import CIMultiDict
 
-from toolyard.net.http1.gzip_body import Gzip, RatioExceeded
+from toolyard.net.http1.gzip_body import GzipDecoder, RatioExceeded
 
-__all__ = ["PIECE", "Answer", "NotHttp"]
+__all__ = ["MAX_BUFFERED_BYTES", "HttpProtocolError", "HttpResponse"]
 
-PIECE = 256 * 1024
+MAX_BUFFERED_BYTES = 256 * 1024
 """Bytes that wait for their reader before the server is slowed down, and that one packed piece may become."""
-_BADLY_PACKED = "its body is not packed as it says"
+_INVALID_GZIP_MESSAGE = "its body is not packed as it says"
 
 
-class NotHttp(aiohttp.ClientError):
+class HttpProtocolError(aiohttp.ClientError):
     """The server said something that is no HTTP, or none that was asked for."""
 
 
-class Source(Protocol):
+class BodySource(Protocol):
     """Where the pieces of an answer come from."""
 
-    def slow_down(self, slow: bool) -> None:
+    def set_paused(self, paused: bool) -> None:
         """Whether to wait with reading more."""
         ...
 
@@ -35,15 +35,15 @@ class Source(Protocol):
         ...
 
 
-class Answer:
+class HttpResponse:
     """One answer. Its connection is used again once all of it came; ``close`` gives up what did not."""
 
     __slots__ = (
+        "_buffered_bytes",
         "_complete",
         "_failure",
-        "_packed",
+        "_gzip",
         "_pieces",
-        "_size",
         "_source",
         "_waiter",
         "headers",
@@ -51,14 +51,14 @@ class Answer:
         "status",
     )
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: BodySource) -> None:
         self.status = 0
         self.reason = ""
         self.headers: CIMultiDict[str] = CIMultiDict()
         self._source = source
         self._pieces: deque[bytes] = deque()
-        self._size = 0
-        self._packed: Gzip | None = None
+        self._buffered_bytes = 0
+        self._gzip: GzipDecoder | None = None
         self._complete = False
         self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -75,19 +75,19 @@ class Answer:
         """How long the body will be, where the server says so and does not pack it."""
         text = self.headers.get("Content-Length", "")
         number = text.isascii() and text.isdigit() and len(text) < 20
-        return int(text) if number and self._packed is None else None
+        return int(text) if number and self._gzip is None else None
 
     @property
-    def ended(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether everything came and was read."""
-        return self._complete and not self._waits
+        return self._complete and not self._has_data
 
     async def more(self) -> bytes:
         """The next piece of the body; empty once there is no more. Raises aiohttp.ClientError."""
         while True:
-            if self._waits:
-                piece = self._next()
-                if self._packed is not None:
+            if self._has_data:
+                piece = self._next_chunk()
+                if self._gzip is not None:
                     # One received piece unpacks to many, or to nothing at all: let other tasks run.
                     await asyncio.sleep(0)
                 if piece:
@@ -96,8 +96,8 @@ class Answer:
                 # Another one each time: an error keeps the frames that it passed, and these keep this.
                 raise type(self._failure)(*self._failure.args)
             elif self._complete:
-                if self._packed is not None and not self._packed.is_whole:
-                    raise NotHttp(_BADLY_PACKED)
+                if self._gzip is not None and not self._gzip.is_complete:
+                    raise HttpProtocolError(_INVALID_GZIP_MESSAGE)
                 return b""
             else:
                 self._waiter = asyncio.get_running_loop().create_future()
@@ -110,60 +110,60 @@ class Answer:
 
     # For the connection.
 
-    def begin(self) -> None:
+    def begin_body(self) -> None:
         """The head is there. Raises NotHttp where the body is packed in a way that nobody asked for."""
         packing = self.headers.get("Content-Encoding", "identity").strip().lower()
         if packing in ("gzip", "x-gzip"):
-            self._packed = Gzip(PIECE)
+            self._gzip = GzipDecoder(MAX_BUFFERED_BYTES)
         elif packing not in ("identity", ""):
-            raise NotHttp(f"its body is packed as {packing[:40]!r}, which it was not asked for")
+            raise HttpProtocolError(f"its body is packed as {packing[:40]!r}, which it was not asked for")
 
     def feed(self, piece: bytes) -> None:
         """A piece of the body came."""
         self._pieces.append(piece)
-        self._size += len(piece)
-        if self._size > PIECE:
-            self._source.slow_down(True)
-        self._wake()
+        self._buffered_bytes += len(piece)
+        if self._buffered_bytes > MAX_BUFFERED_BYTES:
+            self._source.set_paused(True)
+        self._wake_reader()
 
     def end(self) -> None:
         """All of it came."""
         self._complete = True
-        self._wake()
+        self._wake_reader()
 
     def fail(self, failure: Exception) -> None:
         """No more will come."""
         self._failure = failure
-        self._wake()
+        self._wake_reader()
 
     @property
-    def _waits(self) -> bool:
-        return bool(self._pieces) or (self._packed is not None and self._packed.has_more)
+    def _has_data(self) -> bool:
+        return bool(self._pieces) or (self._gzip is not None and self._gzip.has_more)
 
-    def _next(self) -> bytes:
-        if self._packed is None:
-            return self._taken()
-        if not self._packed.has_more:
-            self._packed.feed(self._taken())
+    def _next_chunk(self) -> bytes:
+        if self._gzip is None:
+            return self._take_piece()
+        if not self._gzip.has_more:
+            self._gzip.feed(self._take_piece())
         try:
             # A small piece can become very much: it is unpacked as far as somebody reads it.
-            return self._packed.unpack()
+            return self._gzip.decompress()
         except zlib.error:
             self.close()
-            raise NotHttp(_BADLY_PACKED) from None
+            raise HttpProtocolError(_INVALID_GZIP_MESSAGE) from None
         except RatioExceeded as error:
             self.close()
-            raise NotHttp(str(error)) from None
+            raise HttpProtocolError(str(error)) from None
 
-    def _taken(self) -> bytes:
+    def _take_piece(self) -> bytes:
         piece = self._pieces.popleft()
-        slow = self._size > PIECE
-        self._size -= len(piece)
-        if slow and self._size <= PIECE and not self._complete:
-            self._source.slow_down(False)
+        slow = self._buffered_bytes > MAX_BUFFERED_BYTES
+        self._buffered_bytes -= len(piece)
+        if slow and self._buffered_bytes <= MAX_BUFFERED_BYTES and not self._complete:
+            self._source.set_paused(False)
         return piece
 
-    def _wake(self) -> None:
+    def _wake_reader(self) -> None:
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)

@@ -4,39 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toolyard.policy.agent_patterns import Patterns, patterns
-from toolyard.policy.rule import Always, Candidate, Rule
+from toolyard.policy.agent_patterns import ToolPatterns, compile_patterns
+from toolyard.policy.rule import Candidate, ConstantRule, Rule
 from toolyard.types.agent import Agent
-from toolyard.types.decision import Outcome, Surface
+from toolyard.types.decision import RuleOutcome, Surface
 
 __all__ = ["agent_rule"]
 
-TITLE = "agent"
+AGENT_RULE_TITLE = "agent"
 
 
 def agent_rule(agent: Agent | None, surface: Surface) -> Rule:
     """Hide what the agent's patterns leave out; in meta mode, everything from its direct tools."""
     if agent is None:
-        return Always(TITLE, Outcome.PASS, "no agent")
+        return ConstantRule(AGENT_RULE_TITLE, RuleOutcome.PASS, "no agent")
     if agent.mode == "meta" and surface is Surface.MODEL_DIRECT:
-        return Always(TITLE, Outcome.HIDE, f"agent '{agent.id}' reaches its tools through the meta tools")
+        return ConstantRule(
+            AGENT_RULE_TITLE, RuleOutcome.HIDE, f"agent '{agent.id}' reaches its tools through the meta tools"
+        )
     if agent.tools is None:
-        return Always(TITLE, Outcome.PASS, f"agent '{agent.id}' has no tools list, which means all")
-    return _PatternRule(agent.id, patterns(agent.tools))
+        return ConstantRule(
+            AGENT_RULE_TITLE, RuleOutcome.PASS, f"agent '{agent.id}' has no tools list, which means all"
+        )
+    return _AgentPatternRule(agent.id, compile_patterns(agent.tools))
 
 
 @dataclass(frozen=True, slots=True)
-class _PatternRule:
+class _AgentPatternRule:
     agent: str
-    patterns: Patterns
-    title: str = TITLE
-    otherwise: Outcome = Outcome.HIDE
+    patterns: ToolPatterns
+    title: str = AGENT_RULE_TITLE
+    fail_outcome: RuleOutcome = RuleOutcome.HIDE
 
     def passes(self, tool: Candidate) -> bool:
         return self.patterns.allows(tool.name)
 
     def reason(self, tool: Candidate) -> str:
-        text = self.patterns.deciding(tool.name)
+        text = self.patterns.deciding_pattern(tool.name)
         if text is None:
             return f"no pattern of agent '{self.agent}' matches '{tool.name}'"
         return f"'{text}' is the last pattern of agent '{self.agent}' that matches '{tool.name}'"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from toolyard.policy.allow_deny import Lists, allow_deny
-from toolyard.policy.rule import Always, Rule
-from toolyard.types.decision import Outcome, Surface
+from toolyard.policy.allow_deny import AllowDenyLists, build_allow_deny_rule
+from toolyard.policy.rule import ConstantRule, Rule
+from toolyard.types.decision import RuleOutcome, Surface
 from toolyard.types.server import Bundle
 
 __all__ = ["bundles_rule"]
 
-TITLE = "bundles"
+BUNDLES_RULE_TITLE = "bundles"
 
 
 def bundles_rule(server_id: str, bundles: tuple[Bundle, ...], surface: Surface) -> Rule:
@@ -19,12 +19,16 @@ def bundles_rule(server_id: str, bundles: tuple[Bundle, ...], surface: Surface) 
     the server out of a model's direct tools, since a further bundle never widens what another left.
     """
     if not bundles:
-        return Always(TITLE, Outcome.PASS, "no bundle is selected")
+        return ConstantRule(BUNDLES_RULE_TITLE, RuleOutcome.PASS, "no bundle is selected")
     own = tuple(each for each in bundles if each.server_id == server_id)
     if not own:
-        return Always(TITLE, Outcome.HIDE, f"no selected bundle is of server '{server_id}'")
+        return ConstantRule(
+            BUNDLES_RULE_TITLE, RuleOutcome.HIDE, f"no selected bundle is of server '{server_id}'"
+        )
     meta = next((each for each in own if each.mode == "meta"), None)
     if meta is not None and surface is Surface.MODEL_DIRECT:
-        return Always(TITLE, Outcome.HIDE, f"bundle '{meta.id}' is reached through the meta tools")
-    entries = [Lists(f"bundle '{each.id}'", each.allow_tools, each.deny_tools) for each in own]
-    return allow_deny(TITLE, Outcome.HIDE, entries)
+        return ConstantRule(
+            BUNDLES_RULE_TITLE, RuleOutcome.HIDE, f"bundle '{meta.id}' is reached through the meta tools"
+        )
+    entries = [AllowDenyLists(f"bundle '{each.id}'", each.allow_tools, each.deny_tools) for each in own]
+    return build_allow_deny_rule(BUNDLES_RULE_TITLE, RuleOutcome.HIDE, entries)

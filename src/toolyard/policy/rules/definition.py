@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from toolyard.policy.rule import Candidate
-from toolyard.types.decision import Outcome
+from toolyard.types.decision import RuleOutcome
 
 __all__ = ["DefinitionRule"]
 
@@ -15,7 +15,7 @@ class DefinitionRule:
     """Refuse a definition that the catalogue or the lock has set aside."""
 
     title: str = "definition"
-    otherwise: Outcome = Outcome.REFUSE
+    fail_outcome: RuleOutcome = RuleOutcome.REFUSE
 
     def passes(self, tool: Candidate) -> bool:
         return tool.quarantine is None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from toolyard.policy.rule import Always, Rule
-from toolyard.types.decision import Outcome
+from toolyard.policy.rule import ConstantRule, Rule
+from toolyard.types.decision import RuleOutcome
 from toolyard.types.server import Server
 from toolyard.types.status import State
 
 __all__ = ["state_rule"]
 
-TITLE = "state"
+STATE_RULE_TITLE = "state"
 
 
 def state_rule(server: Server, state: State) -> Rule:
@@ -19,9 +19,15 @@ def state_rule(server: Server, state: State) -> Rule:
     of tools, on which prompt caches depend, does not flicker.
     """
     if server.disabled_reason is not None:
-        return Always(TITLE, Outcome.REFUSE, f"server '{server.id}' is disabled: {server.disabled_reason}")
+        return ConstantRule(
+            STATE_RULE_TITLE,
+            RuleOutcome.REFUSE,
+            f"server '{server.id}' is disabled: {server.disabled_reason}",
+        )
     if not server.enabled or state is State.DISABLED:
-        return Always(TITLE, Outcome.REFUSE, f"server '{server.id}' is disabled")
+        return ConstantRule(STATE_RULE_TITLE, RuleOutcome.REFUSE, f"server '{server.id}' is disabled")
     if state is State.CLOSED:
-        return Always(TITLE, Outcome.REFUSE, f"server '{server.id}' is closed")
-    return Always(TITLE, Outcome.PASS, f"server '{server.id}' is enabled, its state is {state.value}")
+        return ConstantRule(STATE_RULE_TITLE, RuleOutcome.REFUSE, f"server '{server.id}' is closed")
+    return ConstantRule(
+        STATE_RULE_TITLE, RuleOutcome.PASS, f"server '{server.id}' is enabled, its state is {state.value}"
+    )

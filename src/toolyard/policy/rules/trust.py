@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolyard.policy.rule import Always, Rule
-from toolyard.types.decision import Outcome, Surface
+from toolyard.policy.rule import ConstantRule, Rule
+from toolyard.types.decision import RuleOutcome, Surface
 from toolyard.types.server import Bundle, Server, Trust
 
 __all__ = ["trust_rule"]
 
-TITLE = "trust"
+TRUST_RULE_TITLE = "trust"
 
 
 def trust_rule(server: Server, surface: Surface, selected: Sequence[Bundle]) -> Rule:
@@ -20,10 +20,18 @@ def trust_rule(server: Server, surface: Surface, selected: Sequence[Bundle]) -> 
     or on each of its bundles; where only the bundles have one and none is selected, nothing is allowed.
     """
     if server.trust is Trust.TRUSTED:
-        return Always(TITLE, Outcome.PASS, "the server is trusted")
+        return ConstantRule(TRUST_RULE_TITLE, RuleOutcome.PASS, "the server is trusted")
     listed = server.allow_tools is not None or any(each.allow_tools is not None for each in selected)
     if not listed:
-        return Always(TITLE, Outcome.REFUSE, "the server is untrusted and no allowTools applies")
+        return ConstantRule(
+            TRUST_RULE_TITLE, RuleOutcome.REFUSE, "the server is untrusted and no allowTools applies"
+        )
     if surface is Surface.MODEL_DIRECT:
-        return Always(TITLE, Outcome.HIDE, "the server is untrusted: models reach it through the meta tools")
-    return Always(TITLE, Outcome.PASS, f"the server is untrusted, which {surface} may reach")
+        return ConstantRule(
+            TRUST_RULE_TITLE,
+            RuleOutcome.HIDE,
+            "the server is untrusted: models reach it through the meta tools",
+        )
+    return ConstantRule(
+        TRUST_RULE_TITLE, RuleOutcome.PASS, f"the server is untrusted, which {surface} may reach"
+    )

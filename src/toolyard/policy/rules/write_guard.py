@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toolyard.policy.rule import Always, Candidate, Rule
-from toolyard.types.decision import Outcome, WriteTools
+from toolyard.policy.rule import Candidate, ConstantRule, Rule
+from toolyard.types.decision import RuleOutcome, WriteTools
 from toolyard.types.server import Server, Trust
 
 __all__ = ["write_rule"]
 
-TITLE = "write tools"
+WRITE_RULE_TITLE = "write tools"
 
 
 def write_rule(server: Server, write_tools: WriteTools) -> Rule:
@@ -21,18 +21,18 @@ def write_rule(server: Server, write_tools: WriteTools) -> Rule:
     to be read-only.
     """
     if write_tools is WriteTools.ALLOW:
-        return Always(TITLE, Outcome.PASS, "write_tools is 'allow'")
-    otherwise = Outcome.ASK if write_tools is WriteTools.ASK else Outcome.REFUSE
+        return ConstantRule(WRITE_RULE_TITLE, RuleOutcome.PASS, "write_tools is 'allow'")
+    otherwise = RuleOutcome.ASK if write_tools is WriteTools.ASK else RuleOutcome.REFUSE
     if server.trust is Trust.TRUSTED:
-        return _Believed(otherwise, write_tools)
-    return _NotBelieved(otherwise, write_tools)
+        return _TrustedWriteRule(otherwise, write_tools)
+    return _UntrustedWriteRule(otherwise, write_tools)
 
 
 @dataclass(frozen=True, slots=True)
-class _Believed:
-    otherwise: Outcome
+class _TrustedWriteRule:
+    fail_outcome: RuleOutcome
     write_tools: WriteTools
-    title: str = TITLE
+    title: str = WRITE_RULE_TITLE
 
     def passes(self, tool: Candidate) -> bool:
         return tool.definition.read_only_hint is not False
@@ -47,10 +47,10 @@ class _Believed:
 
 
 @dataclass(frozen=True, slots=True)
-class _NotBelieved:
-    otherwise: Outcome
+class _UntrustedWriteRule:
+    fail_outcome: RuleOutcome
     write_tools: WriteTools
-    title: str = TITLE
+    title: str = WRITE_RULE_TITLE
 
     def passes(self, tool: Candidate) -> bool:
         return False

@@ -6,37 +6,37 @@ from collections.abc import Callable
 
 import psycopg
 
-from toolyard.store.change_feed.signals import CHANNEL
-from toolyard.store.sql.dialects import POSTGRESQL_SESSION, Engines
-from toolyard.store.sql.executor import unavailable
+from toolyard.store.change_feed.signals import POSTGRESQL_CHANNEL
+from toolyard.store.sql.dialects import POSTGRESQL_SESSION_SETUP, Engines
+from toolyard.store.sql.executor import unavailable_error
 from toolyard.store.sql.postgres_connections import TimedAsyncConnection
 
-__all__ = ["PostgresEar"]
+__all__ = ["PostgresChangeListener"]
 
 
-class PostgresEar:
+class PostgresChangeListener:
     """An Ear. Once it listens it does so until it is cancelled or the connection is lost."""
 
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
 
-    async def hear(self, said: Callable[[str], None], again: Callable[[], None]) -> None:
+    async def run(self, on_message: Callable[[str], None], on_resync: Callable[[], None]) -> None:
         """See Ear."""
         try:
             limits = self._engines.limits
-            connection = await TimedAsyncConnection.open(self._engines.connecting, limits.answer)
+            connection = await TimedAsyncConnection.open(self._engines.connect_args, limits.answer)
             try:
-                await connection.execute(POSTGRESQL_SESSION)
-                await connection.execute(f"LISTEN {CHANNEL}")
-                again()
+                await connection.execute(POSTGRESQL_SESSION_SETUP)
+                await connection.execute(f"LISTEN {POSTGRESQL_CHANNEL}")
+                on_resync()
                 while True:
-                    connection.limit = None
+                    connection.answer_timeout = None
                     async for notification in connection.notifies(timeout=limits.heartbeat):
-                        said(notification.payload)
+                        on_message(notification.payload)
                     # Silence looks the same whether nobody says anything or the server is frozen.
-                    connection.limit = limits.answer
+                    connection.answer_timeout = limits.answer
                     await connection.execute("SELECT 1")
             finally:
                 await connection.close()
         except psycopg.Error as error:
-            raise unavailable(self._engines, error) from error
+            raise unavailable_error(self._engines, error) from error

@@ -13,39 +13,49 @@ from sqlalchemy import Connection, text
 
 from toolyard.store.errors import StoreError
 from toolyard.store.sql.dialects import Engines
-from toolyard.store.sql.executor import Workshop
+from toolyard.store.sql.executor import DatabaseExecutor
 
-__all__ = ["CHANNEL", "CHATS", "CREDENTIALS", "LETTERS", "SERVERS", "STOPS", "TOKENS", "Ear", "Signals"]
+__all__ = [
+    "CHATS_CHANNEL",
+    "CHAT_STOPS_CHANNEL",
+    "MAILBOX_CHANNEL",
+    "POSTGRESQL_CHANNEL",
+    "REGISTRY_CHANNEL",
+    "REMOVED_CREDENTIALS_CHANNEL",
+    "REVOKED_ACCESS_CHANNEL",
+    "ChangeListener",
+    "Signals",
+]
 
-CHANNEL = "toolyard"
+POSTGRESQL_CHANNEL = "toolyard"
 """PostgreSQL's name for the one channel that carries all of ours."""
-CHATS = "chats"
+CHATS_CHANNEL = "chats"
 """Ids of chats, with blanks between them, that have more events or are gone."""
-STOPS = "stops"
+CHAT_STOPS_CHANNEL = "stops"
 """The id of a chat that somebody wants to stop."""
-TOKENS = "tokens"
+REVOKED_ACCESS_CHANNEL = "tokens"
 """The id of a user of whom a token, a session or the account itself is gone or counts no more."""
-CREDENTIALS = "credentials"
+REMOVED_CREDENTIALS_CHANNEL = "credentials"
 """The id of a user whose stored credentials for servers are gone."""
-SERVERS = "servers"
+REGISTRY_CHANNEL = "servers"
 """The id of a server or of an instance of the registry that changed."""
-LETTERS = "letters"
+MAILBOX_CHANNEL = "letters"
 """The box that a letter was put into."""
 
-_WAITING = 1_000
+_MAX_PENDING_MESSAGES = 1_000
 """Texts that may wait for a slow listener; one that is slower looks at everything again."""
-_LONGEST = 7_000
+_MAX_MESSAGE_BYTES = 7_000
 """Bytes of one text; PostgreSQL carries 8,000."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+_FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.2, 5.0
 
-_NOTIFY = text("SELECT pg_notify(:channel, :payload)")
+_NOTIFY_STATEMENT = text("SELECT pg_notify(:channel, :payload)")
 _log = logging.getLogger("toolyard.store.signals")
 
 
-class Ear(Protocol):
+class ChangeListener(Protocol):
     """Hears what other processes change."""
 
-    async def hear(self, said: Callable[[str], None], again: Callable[[], None]) -> None:
+    async def run(self, on_message: Callable[[str], None], on_resync: Callable[[], None]) -> None:
         """Hand on each word of others. ``again``: from now on nothing is missed, before something may have
         been. Returns where nobody listens any more; raises StoreError when it can hear no longer."""
         ...
@@ -54,26 +64,28 @@ class Ear(Protocol):
 class Signals:
     """Listeners by channel. What is told in a transaction is heard when, and only when, it is kept."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        self._workshop = workshop
-        self._me = secrets.token_hex(4)
-        self._listeners: dict[str, set[_Listener]] = {}
+    def __init__(self, executor: DatabaseExecutor) -> None:
+        self._executor = executor
+        self._sender_id = secrets.token_hex(4)
+        self._listeners: dict[str, set[_SubscriberQueue]] = {}
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self.hears = False
+        self.is_listening = False
         """Whether what others say is heard."""
-        workshop.told = self._committed
+        executor.told = self._on_commit
 
-    def tell(self, connection: Connection, channel: str, what: str, *, here: bool = True) -> None:
+    def notify(
+        self, connection: Connection, channel: str, message: str, *, include_local: bool = True
+    ) -> None:
         """Say something on a channel, as a part of this transaction. ``here`` false: only to others."""
-        if here:
-            self._workshop.say(connection, (channel, what))
+        if include_local:
+            self._executor.queue_signal(connection, (channel, message))
         if connection.dialect.name == "postgresql":
-            payload = f"{self._me} {channel} {what if _fits(what) else ''}"
-            connection.execute(_NOTIFY, {"channel": CHANNEL, "payload": payload})
+            payload = f"{self._sender_id} {channel} {message if _fits_in_notification(message) else ''}"
+            connection.execute(_NOTIFY_STATEMENT, {"channel": POSTGRESQL_CHANNEL, "payload": payload})
 
-    async def send(self, channel: str, what: str) -> None:
+    async def send(self, channel: str, message: str) -> None:
         """Say something by itself. Raises StoreError."""
 
         def work(connection: Connection) -> None:
@@ -81,21 +93,21 @@ class Signals:
                 # Others hear only that something was written.
                 count = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
                 connection.exec_driver_sql(f"PRAGMA user_version = {(count + 1) % 2**31}")
-            self.tell(connection, channel, what)
+            self.notify(connection, channel, message)
 
-        await self._workshop.write(work)
+        await self._executor.write(work)
 
     async def listen(self, channel: str) -> AsyncGenerator[str]:
         """What is said on a channel from now on; equal texts that wait are one. The empty text means: more
         may have been said, look at everything; it is always the first. Ends when this is closed."""
         if self._closed:
             return
-        listener = _Listener()
+        listener = _SubscriberQueue()
         self._listeners.setdefault(channel, set()).add(listener)
-        self._start()
+        self._start_listener()
         try:
             yield ""
-            while heard := await listener.heard():
+            while heard := await listener.next_messages():
                 for what in heard:
                     yield what
         finally:
@@ -122,91 +134,91 @@ class Signals:
 
     # What is heard.
 
-    def _start(self) -> None:
+    def _start_listener(self) -> None:
         self._loop = asyncio.get_running_loop()
         if self._task is None or self._task.done():
-            self._task = self._loop.create_task(self._hear(), name="toolyard-signals")
+            self._task = self._loop.create_task(self._run_listener(), name="toolyard-signals")
 
-    async def _hear(self) -> None:
-        ear, pause = self._ear(self._workshop.engines), _FIRST_PAUSE
+    async def _run_listener(self) -> None:
+        ear, pause = self._create_listener(self._executor.engines), _FIRST_RETRY_SECONDS
         while self.wanted:
             try:
-                await ear.hear(self._said, self._again)
+                await ear.run(self._on_message, self._on_resync)
             except StoreError as error:
                 _log.warning("other processes cannot be heard: %s", error.cause)
             except Exception:  # noqa: BLE001 - the top of a task: without it nobody would ever hear again
                 _log.exception("other processes cannot be heard")
             if self.wanted:
-                pause = _FIRST_PAUSE if self.hears else min(pause * 2, _LONGEST_PAUSE)
-                self.hears = False
+                pause = _FIRST_RETRY_SECONDS if self.is_listening else min(pause * 2, _MAX_RETRY_SECONDS)
+                self.is_listening = False
                 await asyncio.sleep(pause)
-        self.hears = False
+        self.is_listening = False
 
-    def _ear(self, engines: Engines) -> Ear:
+    def _create_listener(self, engines: Engines) -> ChangeListener:
         if engines.kind == "sqlite":
-            from toolyard.store.change_feed.file_polling import FileEar  # each has its own
+            from toolyard.store.change_feed.file_polling import SqliteChangeListener  # each has its own
 
-            return FileEar(self._workshop, lambda: self.wanted)
+            return SqliteChangeListener(self._executor, lambda: self.wanted)
         from toolyard.store.change_feed.postgres_listener import (
-            PostgresEar,  # its driver is loaded only with that database
+            PostgresChangeListener,  # its driver is loaded only with that database
         )
 
-        return PostgresEar(engines)
+        return PostgresChangeListener(engines)
 
-    def _said(self, payload: str) -> None:
+    def _on_message(self, payload: str) -> None:
         who, _, rest = payload.partition(" ")
         channel, _, what = rest.partition(" ")
-        if who != self._me:
+        if who != self._sender_id:
             self._deliver([(channel, what)])
 
-    def _again(self) -> None:
-        self.hears = True
+    def _on_resync(self) -> None:
+        self.is_listening = True
         self._deliver([(channel, "") for channel in self._listeners])
 
-    def _committed(self, said: Sequence[tuple[str, str]]) -> None:
+    def _on_commit(self, signals: Sequence[tuple[str, str]]) -> None:
         """Called by a worker thread."""
         if self._loop is not None and self._listeners:
             # The loop may have ended without closing us; then nobody listens.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._deliver, said)
+                self._loop.call_soon_threadsafe(self._deliver, signals)
 
-    def _deliver(self, said: Sequence[tuple[str, str]]) -> None:
-        for channel, what in said:
+    def _deliver(self, signals: Sequence[tuple[str, str]]) -> None:
+        for channel, what in signals:
             for listener in self._listeners.get(channel, ()):
-                listener.hear(what)
+                listener.enqueue(what)
 
 
-def _fits(what: str) -> bool:
+def _fits_in_notification(message: str) -> bool:
     try:
-        return "\0" not in what and len(what.encode()) <= _LONGEST
+        return "\0" not in message and len(message.encode()) <= _MAX_MESSAGE_BYTES
     except UnicodeEncodeError:
         return False
 
 
-class _Listener:
+class _SubscriberQueue:
     """What waits for one who listens."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, None] = {}
-        self._any = asyncio.Event()
+        self._pending: dict[str, None] = {}
+        self._pending_event = asyncio.Event()
         self._ended = False
 
-    def hear(self, what: str) -> None:
-        if what == "" or len(self._waiting) >= _WAITING:
-            self._waiting = {"": None}
-        elif "" not in self._waiting:
-            self._waiting[what] = None
-        self._any.set()
+    def enqueue(self, message: str) -> None:
+        if message == "" or len(self._pending) >= _MAX_PENDING_MESSAGES:
+            self._pending = {"": None}
+        elif "" not in self._pending:
+            self._pending[message] = None
+        self._pending_event.set()
 
     def end(self) -> None:
         self._ended = True
-        self._any.set()
+        self._pending_event.set()
 
-    async def heard(self) -> Sequence[str]:
+    async def next_messages(self) -> Sequence[str]:
         """Nothing: it is over."""
-        await self._any.wait()
-        self._any.clear()
+        await self._pending_event.wait()
+        self._pending_event.clear()
         if self._ended:
             return ()
-        heard, self._waiting = list(self._waiting), {}
+        heard, self._pending = list(self._pending), {}
         return heard

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from toolyard.store.errors import DatabaseUnavailable
-from toolyard.store.sql.row_digests import digest
+from toolyard.store.sql.row_digests import compute_digest
 
 if sys.platform == "win32":
     import msvcrt
@@ -35,27 +35,27 @@ else:
         return True
 
 
-__all__ = ["FileLocks", "holding"]
+__all__ = ["FileLocks", "hold_file_lock"]
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
+_FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.01, 0.1
 
 
 @contextmanager
-def holding(path: Path, seconds: float) -> Generator[None]:
+def hold_file_lock(path: Path, seconds: float) -> Generator[None]:
     """Hold the lock of a file, alone among processes. For worker threads: it sleeps while it waits.
 
     Raises DatabaseUnavailable where somebody else holds it for longer than ``seconds``, and OSError.
     """
-    deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE
-    while (descriptor := _taken(path)) is None:
+    deadline, pause = time.monotonic() + seconds, _FIRST_RETRY_SECONDS
+    while (descriptor := _try_acquire(path)) is None:
         if time.monotonic() > deadline:
-            raise _too_long(path, seconds)
+            raise _lock_timeout_error(path, seconds)
         time.sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_PAUSE)
+        pause = min(pause * 1.5, _MAX_RETRY_SECONDS)
     try:
         yield
     finally:
-        _let_go(path, descriptor)
+        _release_lock(path, descriptor)
 
 
 class FileLocks:
@@ -65,23 +65,23 @@ class FileLocks:
         self._folder = folder
 
     @asynccontextmanager
-    async def holding(self, key: str, seconds: float) -> AsyncGenerator[None]:
+    async def hold(self, key: str, seconds: float) -> AsyncGenerator[None]:
         """See ``holding``; the event loop goes on while this waits."""
-        path = self._folder / f"{digest(key)[:32]}.lock"
+        path = self._folder / f"{compute_digest(key)[:32]}.lock"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE
-        while (descriptor := _taken(path)) is None:
+        deadline, pause = time.monotonic() + seconds, _FIRST_RETRY_SECONDS
+        while (descriptor := _try_acquire(path)) is None:
             if time.monotonic() > deadline:
-                raise _too_long(path, seconds)
+                raise _lock_timeout_error(path, seconds)
             await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            pause = min(pause * 1.5, _MAX_RETRY_SECONDS)
         try:
             yield
         finally:
-            _let_go(path, descriptor)
+            _release_lock(path, descriptor)
 
 
-def _taken(path: Path) -> int | None:
+def _try_acquire(path: Path) -> int | None:
     """A descriptor that holds the lock, or None: somebody else does. Does not wait."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -97,14 +97,14 @@ def _taken(path: Path) -> int | None:
     return None
 
 
-def _let_go(path: Path, descriptor: int) -> None:
+def _release_lock(path: Path, descriptor: int) -> None:
     # Removed before it is let go, so that no file stays behind for every key there ever was.
     with contextlib.suppress(OSError):
         os.unlink(path)
     os.close(descriptor)
 
 
-def _too_long(path: Path, seconds: float) -> DatabaseUnavailable:
+def _lock_timeout_error(path: Path, seconds: float) -> DatabaseUnavailable:
     return DatabaseUnavailable(
         f"another process has held the lock {path} for more than {seconds:g} s",
         hint="end the Toolyard process that hangs, or wait for it",

@@ -11,50 +11,50 @@ from typing import Protocol
 from toolyard.store.locks.file_locks import FileLocks
 from toolyard.store.sql.dialects import Engines
 
-__all__ = ["Locks", "locks_for"]
+__all__ = ["RefreshLocks", "create_refresh_locks"]
 
-_FOLDER = "locks"
-_LONGEST_WAIT = 120.0
+_LOCK_FOLDER_NAME = "locks"
+_LOCK_TIMEOUT_SECONDS = 120.0
 """Seconds. A refresh asks one server, with timeouts of its own that are shorter."""
 
 
-class Between(Protocol):
+class ProcessLocks(Protocol):
     """Locks between processes, which end with the process that holds them."""
 
-    def holding(self, key: str, seconds: float) -> AbstractAsyncContextManager[None]: ...
+    def hold(self, key: str, seconds: float) -> AbstractAsyncContextManager[None]: ...
 
 
-class Locks:
+class RefreshLocks:
     """The tasks of this process queue up among themselves, so that only one of them asks the others."""
 
-    def __init__(self, between: Between) -> None:
-        self._between = between
-        self._here: dict[str, _Queue] = {}
+    def __init__(self, process_locks: ProcessLocks) -> None:
+        self._process_locks = process_locks
+        self._queues: dict[str, _KeyQueue] = {}
 
     @asynccontextmanager
-    async def holding(self, key: str) -> AsyncGenerator[None]:
+    async def hold(self, key: str) -> AsyncGenerator[None]:
         """Hold a key alone. Raises DatabaseUnavailable where another process holds it for too long."""
-        queue = self._here.setdefault(key, _Queue())
+        queue = self._queues.setdefault(key, _KeyQueue())
         queue.length += 1
         try:
-            async with queue.lock, self._between.holding(key, _LONGEST_WAIT):
+            async with queue.lock, self._process_locks.hold(key, _LOCK_TIMEOUT_SECONDS):
                 yield
         finally:
             queue.length -= 1
             if not queue.length:
-                del self._here[key]
+                del self._queues[key]
 
 
-class _Queue:
+class _KeyQueue:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.length = 0
 
 
-def locks_for(engines: Engines, data_dir: Path) -> Locks:
+def create_refresh_locks(engines: Engines, data_dir: Path) -> RefreshLocks:
     """The locks that go with a kind of database."""
     if engines.kind == "sqlite":
-        return Locks(FileLocks(data_dir / _FOLDER))
+        return RefreshLocks(FileLocks(data_dir / _LOCK_FOLDER_NAME))
     from toolyard.store.locks.advisory import AdvisoryLocks  # its driver is loaded only with that database
 
-    return Locks(AdvisoryLocks(engines))
+    return RefreshLocks(AdvisoryLocks(engines))

@@ -12,38 +12,43 @@ from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from toolyard.accounts.errors import NameTaken
-from toolyard.accounts.storage import Attempts
-from toolyard.store.change_feed.signals import CREDENTIALS, SERVERS, TOKENS, Signals
-from toolyard.store.repositories.cascades import forget_credentials, forget_user
-from toolyard.store.sql.casefold import folded
+from toolyard.accounts.storage import AttemptCount
+from toolyard.store.change_feed.signals import (
+    REGISTRY_CHANNEL,
+    REMOVED_CREDENTIALS_CHANNEL,
+    REVOKED_ACCESS_CHANNEL,
+    Signals,
+)
+from toolyard.store.repositories.cascades import delete_credential_rows, delete_user_rows
+from toolyard.store.sql.casefold import fold_case
 from toolyard.store.sql.cipher import Cipher
-from toolyard.store.sql.dialects import add, clash, insert
-from toolyard.store.sql.executor import Workshop
-from toolyard.store.sql.row_digests import digest as digest_of
+from toolyard.store.sql.dialects import build_insert, insert_if_absent, violated_constraint
+from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.row_digests import compute_digest as digest_of
 from toolyard.store.sql.tables import api_tokens, attempts, invites, sessions, sign_ins, users
 from toolyard.types.account import (
     ApiToken,
+    BrowserSession,
     Invite,
     Notice,
     NoticeKind,
     Right,
     Role,
-    Session,
     TokenScope,
     User,
 )
 
-__all__ = ["MAX_ATTEMPTS", "SqlPeople"]
+__all__ = ["MAX_STORED_ATTEMPTS", "SqlAccountStorage"]
 
-_DAY = 86_400.0
-_COUNTED = 3_600.0
+_DAY_SECONDS = 86_400.0
+_ATTEMPT_WINDOW_SECONDS = 3_600.0
 """Seconds of failed sign-ins that count; longer than any limit looks back, and than clocks differ."""
 
-MAX_ATTEMPTS = 300_000
+MAX_STORED_ATTEMPTS = 300_000
 """Failed sign-ins that are stored. Checking passwords takes long enough that those of the last quarter of an
 hour, which is what counts, are never among the oldest."""
 
-_USER = (
+_USER_COLUMNS = (
     users.c.id,
     users.c.name,
     users.c.role,
@@ -55,18 +60,22 @@ _USER = (
     users.c.verified_email,
     users.c.notice,
 )
-_SESSION = tuple(column.label(f"session_{column.name}") for column in sessions.c if column.name != "digest")
-_TOKEN = tuple(column.label(f"token_{column.name}") for column in api_tokens.c if column.name != "digest")
+_SESSION_COLUMNS = tuple(
+    column.label(f"session_{column.name}") for column in sessions.c if column.name != "digest"
+)
+_TOKEN_COLUMNS = tuple(
+    column.label(f"token_{column.name}") for column in api_tokens.c if column.name != "digest"
+)
 
 # Asked with every request.
-_BY_SESSION = (
-    select(*_SESSION, *_USER)
+_SELECT_BY_SESSION = (
+    select(*_SESSION_COLUMNS, *_USER_COLUMNS)
     .join(users, users.c.id == sessions.c.user_id)
     .where(sessions.c.digest == bindparam("of"), sessions.c.expires_at > bindparam("now"))
     .where(users.c.disabled.is_(False))
 )
-_BY_TOKEN = (
-    select(*_TOKEN, *_USER)
+_SELECT_BY_TOKEN = (
+    select(*_TOKEN_COLUMNS, *_USER_COLUMNS)
     .join(users, users.c.id == api_tokens.c.user_id)
     .where(api_tokens.c.digest == bindparam("of"))
     .where(or_(api_tokens.c.expires_at.is_(None), api_tokens.c.expires_at > bindparam("now")))
@@ -74,19 +83,19 @@ _BY_TOKEN = (
 )
 
 
-class SqlPeople:
+class SqlAccountStorage:
     """A PeopleStorage. Whoever loses a right by a change is named to all replicas."""
 
     def __init__(
         self,
-        workshop: Workshop,
+        executor: DatabaseExecutor,
         cipher: Cipher,
         clock: Callable[[], float],
         signals: Signals,
         *,
-        max_attempts: int = MAX_ATTEMPTS,
+        max_attempts: int = MAX_STORED_ATTEMPTS,
     ) -> None:
-        self._workshop = workshop
+        self._executor = executor
         self._max_attempts = max_attempts
         self._cipher = cipher
         self._clock = clock
@@ -96,20 +105,20 @@ class SqlPeople:
 
     async def user(self, user_id: str) -> User | None:
         """See PeopleStorage."""
-        return await self._one_user(users.c.id == user_id)
+        return await self._find_user(users.c.id == user_id)
 
-    async def user_named(self, name: str) -> User | None:
+    async def find_user_by_name(self, name: str) -> User | None:
         """See PeopleStorage."""
-        return await self._one_user(users.c.name_key == folded(name))
+        return await self._find_user(users.c.name_key == fold_case(name))
 
-    async def user_of_subject(self, subject: str) -> User | None:
+    async def find_user_by_subject(self, subject: str) -> User | None:
         """See PeopleStorage."""
-        return await self._one_user(users.c.subject == subject)
+        return await self._find_user(users.c.subject == subject)
 
     async def users(self) -> Sequence[User]:
         """See PeopleStorage."""
-        found = await self._workshop.read(lambda connection: connection.execute(select(*_USER)).all())
-        return sorted(map(_user, found), key=lambda user: (folded(user.name), user.name))
+        found = await self._executor.read(lambda connection: connection.execute(select(*_USER_COLUMNS)).all())
+        return sorted(map(_user_from_row, found), key=lambda user: (fold_case(user.name), user.name))
 
     async def add_user(
         self, name: str, role: Role, *, user_id: str | None = None, subject: str | None = None
@@ -121,21 +130,23 @@ class SqlPeople:
             values = {
                 "id": user.id,
                 "name": name,
-                "name_key": folded(name),
+                "name_key": fold_case(name),
                 "role": role.value,
                 "created_at": user.created_at,
                 "disabled": False,
                 "subject": subject,
             }
-            if not add(connection, users, values):
-                raise _taken(name)
+            if not insert_if_absent(connection, users, values):
+                raise _name_taken_error(name)
 
-        await self._workshop.write(work)
+        await self._executor.write(work)
         return user
 
     async def set_role(self, user_id: str, role: Role) -> None:
         """See PeopleStorage."""
-        await self._execute(update(users).where(users.c.id == user_id).values(role=role.value), user_id)
+        await self._execute_and_notify(
+            update(users).where(users.c.id == user_id).values(role=role.value), user_id
+        )
 
     async def set_verified_email(self, user_id: str, email: str | None) -> None:
         """See PeopleStorage."""
@@ -145,28 +156,28 @@ class SqlPeople:
             if email is not None:
                 former = connection.execute(others.values(verified_email=None).returning(users.c.id))
                 for other in former.scalars().all():
-                    self._signals.tell(connection, TOKENS, other)
+                    self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, other)
             connection.execute(update(users).where(users.c.id == user_id).values(verified_email=email))
-            self._signals.tell(connection, TOKENS, user_id)
+            self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, user_id)
 
-        await self._workshop.write(work)
+        await self._executor.write(work)
 
-    async def rename(self, user_id: str, name: str) -> None:
+    async def rename_user(self, user_id: str, name: str) -> None:
         """See PeopleStorage."""
 
         def work(connection: Connection) -> None:
-            renaming = update(users).where(users.c.id == user_id).values(name=name, name_key=folded(name))
+            renaming = update(users).where(users.c.id == user_id).values(name=name, name_key=fold_case(name))
             try:
                 connection.execute(renaming)
             except IntegrityError as error:
-                if clash(error) != "unique":
+                if violated_constraint(error) != "unique":
                     raise
-                raise _taken(name) from None
+                raise _name_taken_error(name) from None
             connection.execute(delete(invites).where(invites.c.user_id == user_id))
 
-        await self._workshop.write(work)
+        await self._executor.write(work)
 
-    async def disable_user(self, user_id: str, disabled: bool) -> None:
+    async def set_disabled(self, user_id: str, disabled: bool) -> None:
         """See PeopleStorage."""
 
         def work(connection: Connection) -> None:
@@ -174,29 +185,31 @@ class SqlPeople:
             if disabled:
                 for table in (sessions, invites):
                     connection.execute(delete(table).where(table.c.user_id == user_id))
-                for channel in (TOKENS, CREDENTIALS):
-                    self._signals.tell(connection, channel, user_id)
+                for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL):
+                    self._signals.notify(connection, channel, user_id)
 
-        await self._workshop.change(work, None)
+        await self._executor.change(work, None)
 
     async def delete_user(self, user_id: str) -> None:
         """See PeopleStorage."""
 
         def work(connection: Connection) -> None:
-            forget_user(connection, user_id)
-            for channel in (TOKENS, CREDENTIALS):
-                self._signals.tell(connection, channel, user_id)
+            delete_user_rows(connection, user_id)
+            for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL):
+                self._signals.notify(connection, channel, user_id)
 
-        await self._workshop.change(work, None)
+        await self._executor.change(work, None)
 
     async def touch_user(self, user_id: str, now: float) -> None:
         """See PeopleStorage."""
         await self._update_user(user_id, last_seen=now)
 
-    async def password_hash(self, user_id: str) -> str | None:
+    async def get_password_hash(self, user_id: str) -> str | None:
         """See PeopleStorage."""
         query = select(users.c.password_hash).where(users.c.id == user_id)
-        return await self._workshop.find(lambda connection: connection.execute(query).scalar(), None)
+        return await self._executor.read_or_default(
+            lambda connection: connection.execute(query).scalar(), None
+        )
 
     async def set_password_hash(self, user_id: str, password_hash: str | None) -> None:
         """See PeopleStorage."""
@@ -205,7 +218,7 @@ class SqlPeople:
             connection.execute(update(users).where(users.c.id == user_id).values(password_hash=password_hash))
             connection.execute(delete(invites).where(invites.c.user_id == user_id))
 
-        await self._workshop.change(work, None)
+        await self._executor.change(work, None)
 
     async def reset_password(
         self, user_id: str, password_hash: str, notice: Notice | None, *, revoke_tokens: bool
@@ -217,38 +230,40 @@ class SqlPeople:
             connection.execute(update(users).where(users.c.id == user_id).values(**values))
             for table in (sessions, invites, *((api_tokens,) if revoke_tokens else ())):
                 connection.execute(delete(table).where(table.c.user_id == user_id))
-            forget_credentials(connection, user_id, "your password was reset with a link")
-            for channel in (TOKENS, CREDENTIALS, SERVERS):
-                self._signals.tell(connection, channel, user_id)
+            delete_credential_rows(connection, user_id, "your password was reset with a link")
+            for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL, REGISTRY_CHANNEL):
+                self._signals.notify(connection, channel, user_id)
 
-        await self._workshop.change(work, None)
+        await self._executor.change(work, None)
 
     async def set_notice(self, user_id: str, notice: Notice | None) -> None:
         """See PeopleStorage."""
         await self._update_user(user_id, notice=_notice_text(notice))
 
-    async def _one_user(self, condition: Any) -> User | None:
-        query = select(*_USER).where(condition)
-        row = await self._workshop.find(lambda connection: connection.execute(query).one_or_none(), None)
-        return None if row is None else _user(row)
+    async def _find_user(self, condition: Any) -> User | None:
+        query = select(*_USER_COLUMNS).where(condition)
+        row = await self._executor.read_or_default(
+            lambda connection: connection.execute(query).one_or_none(), None
+        )
+        return None if row is None else _user_from_row(row)
 
     async def _update_user(self, user_id: str, **values: Any) -> None:
-        await self._execute(update(users).where(users.c.id == user_id).values(**values))
+        await self._execute_and_notify(update(users).where(users.c.id == user_id).values(**values))
 
-    async def _execute(self, statement: Any, told: str | None = None) -> int:
+    async def _execute_and_notify(self, statement: Any, affected_user_id: str | None = None) -> int:
         """How many rows it changed. ``told`` is the user who loses something by it."""
 
         def work(connection: Connection) -> int:
             changed = connection.execute(statement).rowcount
-            if changed and told is not None:
-                self._signals.tell(connection, TOKENS, told)
+            if changed and affected_user_id is not None:
+                self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, affected_user_id)
             return changed
 
-        return await self._workshop.change(work, 0)
+        return await self._executor.change(work, 0)
 
     # Browsers.
 
-    async def add_session(self, digest: str, session: Session) -> None:
+    async def add_session(self, digest: str, session: BrowserSession) -> None:
         """See PeopleStorage. Forgets sessions that have ended."""
 
         def work(connection: Connection) -> None:
@@ -266,18 +281,20 @@ class SqlPeople:
                 )
             )
 
-        await self._workshop.write(work)
+        await self._executor.write(work)
 
-    async def session(self, digest: str, now: float) -> tuple[Session, User] | None:
+    async def find_session(self, digest: str, now: float) -> tuple[BrowserSession, User] | None:
         """See PeopleStorage."""
-        row = await self._row(_BY_SESSION, of=digest, now=now)
+        row = await self._find_row(_SELECT_BY_SESSION, of=digest, now=now)
         if row is None:
             return None
-        return _session(row), _user(row)
+        return _session_from_row(row), _user_from_row(row)
 
     async def extend_session(self, digest: str, expires_at: float) -> None:
         """See PeopleStorage."""
-        await self._execute(update(sessions).where(sessions.c.digest == digest).values(expires_at=expires_at))
+        await self._execute_and_notify(
+            update(sessions).where(sessions.c.digest == digest).values(expires_at=expires_at)
+        )
 
     async def end_session(self, digest: str) -> None:
         """See PeopleStorage."""
@@ -285,32 +302,34 @@ class SqlPeople:
 
         def work(connection: Connection) -> None:
             if (user_id := connection.execute(ending).scalar()) is not None:
-                self._signals.tell(connection, TOKENS, user_id)
+                self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, user_id)
 
-        await self._workshop.change(work, None)
+        await self._executor.change(work, None)
 
-    async def sessions(self, user_id: str, now: float) -> Sequence[Session]:
+    async def list_sessions(self, user_id: str, now: float) -> Sequence[BrowserSession]:
         """See PeopleStorage."""
-        query = select(*_SESSION).where(sessions.c.user_id == user_id, sessions.c.expires_at > now)
-        rows = await self._workshop.find(lambda connection: connection.execute(query).all(), ())
-        return sorted(map(_session, rows), key=lambda each: (-(each.last_seen or each.created_at), each.id))
+        query = select(*_SESSION_COLUMNS).where(sessions.c.user_id == user_id, sessions.c.expires_at > now)
+        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        return sorted(
+            map(_session_from_row, rows), key=lambda each: (-(each.last_seen or each.created_at), each.id)
+        )
 
     async def touch_session(self, digest: str, now: float, network: str) -> None:
         """See PeopleStorage."""
         used = update(sessions).where(sessions.c.digest == digest)
-        await self._execute(used.values(last_seen=now, network=network))
+        await self._execute_and_notify(used.values(last_seen=now, network=network))
 
-    async def end_session_of(self, user_id: str, session_id: str) -> bool:
+    async def end_user_session(self, user_id: str, session_id: str) -> bool:
         """See PeopleStorage."""
         theirs = (sessions.c.user_id == user_id) & (sessions.c.id == session_id)
-        return await self._execute(delete(sessions).where(theirs), user_id) > 0
+        return await self._execute_and_notify(delete(sessions).where(theirs), user_id) > 0
 
     async def end_sessions(self, user_id: str) -> None:
         """See PeopleStorage."""
-        await self._execute(delete(sessions).where(sessions.c.user_id == user_id), user_id)
+        await self._execute_and_notify(delete(sessions).where(sessions.c.user_id == user_id), user_id)
 
-    async def _row(self, query: Any, **values: Any) -> Any:
-        return await self._workshop.find(
+    async def _find_row(self, query: Any, **values: Any) -> Any:
+        return await self._executor.read_or_default(
             lambda connection: connection.execute(query, values).one_or_none(), None
         )
 
@@ -331,27 +350,29 @@ class SqlPeople:
             expires_at=token.expires_at,
             last_used_at=token.last_used_at,
         )
-        await self._workshop.write(lambda connection: connection.execute(adding))
+        await self._executor.write(lambda connection: connection.execute(adding))
 
-    async def token(self, digest: str, now: float) -> tuple[ApiToken, User] | None:
+    async def find_token(self, digest: str, now: float) -> tuple[ApiToken, User] | None:
         """See PeopleStorage."""
-        row = await self._row(_BY_TOKEN, of=digest, now=now)
-        return None if row is None else (_token(row), _user(row))
+        row = await self._find_row(_SELECT_BY_TOKEN, of=digest, now=now)
+        return None if row is None else (_token_from_row(row), _user_from_row(row))
 
     async def tokens(self, user_id: str) -> Sequence[ApiToken]:
         """See PeopleStorage. The newest first."""
-        query = select(*_TOKEN).where(api_tokens.c.user_id == user_id)
-        rows = await self._workshop.find(lambda connection: connection.execute(query).all(), ())
-        return sorted(map(_token, rows), key=lambda token: (-token.created_at, token.id))
+        query = select(*_TOKEN_COLUMNS).where(api_tokens.c.user_id == user_id)
+        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        return sorted(map(_token_from_row, rows), key=lambda token: (-token.created_at, token.id))
 
     async def delete_token(self, user_id: str, token_id: str) -> bool:
         """See PeopleStorage."""
         mine = (api_tokens.c.user_id == user_id) & (api_tokens.c.id == token_id)
-        return await self._execute(delete(api_tokens).where(mine), user_id) > 0
+        return await self._execute_and_notify(delete(api_tokens).where(mine), user_id) > 0
 
     async def touch_token(self, token_id: str, now: float) -> None:
         """See PeopleStorage."""
-        await self._execute(update(api_tokens).where(api_tokens.c.id == token_id).values(last_used_at=now))
+        await self._execute_and_notify(
+            update(api_tokens).where(api_tokens.c.id == token_id).values(last_used_at=now)
+        )
 
     # Invites.
 
@@ -361,88 +382,90 @@ class SqlPeople:
 
         def work(connection: Connection) -> None:
             connection.execute(delete(invites).where(invites.c.expires_at < self._clock()))
-            adding = insert(connection, invites).values(user_id=invite.user_id, **values)
+            adding = build_insert(connection, invites).values(user_id=invite.user_id, **values)
             connection.execute(adding.on_conflict_do_update(index_elements=["user_id"], set_=values))
 
-        await self._workshop.write(work)
+        await self._executor.write(work)
 
-    async def invite(self, digest: str, now: float) -> Invite | None:
+    async def find_invite(self, digest: str, now: float) -> Invite | None:
         """See PeopleStorage."""
         query = select(invites).where(invites.c.digest == digest, invites.c.expires_at > now)
-        row = await self._row(query)
-        return None if row is None else _invite(row)
+        row = await self._find_row(query)
+        return None if row is None else _invite_from_row(row)
 
     async def take_invite(self, digest: str, now: float) -> Invite | None:
         """See PeopleStorage."""
         taking = delete(invites).where(invites.c.digest == digest, invites.c.expires_at > now)
-        row = await self._take(taking.returning(invites))
-        return None if row is None else _invite(row)
+        row = await self._delete_returning(taking.returning(invites))
+        return None if row is None else _invite_from_row(row)
 
-    async def _take(self, statement: Any) -> Any:
-        return await self._workshop.change(
+    async def _delete_returning(self, statement: Any) -> Any:
+        return await self._executor.change(
             lambda connection: connection.execute(statement).one_or_none(), None
         )
 
     # Failed sign-ins. Their keys hold what somebody typed, so only a digest is kept.
 
-    async def attempts(self, key: str, since: float) -> Attempts:
+    async def count_attempts(self, key: str, since: float) -> AttemptCount:
         """See PeopleStorage."""
         # Those of a clock that was ahead once must not keep anybody out until their time has come.
-        then = attempts.c.at.between(since, since + _COUNTED)
+        then = attempts.c.at.between(since, since + _ATTEMPT_WINDOW_SECONDS)
         query = select(func.count(), func.max(attempts.c.at)).where(attempts.c.digest == digest_of(key), then)
-        count, latest = await self._workshop.read(lambda connection: connection.execute(query).one())
-        return Attempts(count, latest or 0.0)
+        count, latest = await self._executor.read(lambda connection: connection.execute(query).one())
+        return AttemptCount(count, latest or 0.0)
 
     async def add_attempt(self, key: str, now: float) -> None:
         """See PeopleStorage."""
 
         def work(connection: Connection) -> None:
-            connection.execute(delete(attempts).where(~attempts.c.at.between(now - _DAY, now + _DAY)))
+            connection.execute(
+                delete(attempts).where(~attempts.c.at.between(now - _DAY_SECONDS, now + _DAY_SECONDS))
+            )
             adding = attempts.insert().values(digest=digest_of(key), at=now).returning(attempts.c.id)
             newest = connection.execute(adding).scalar_one()
             connection.execute(delete(attempts).where(attempts.c.id <= newest - self._max_attempts))
 
-        await self._workshop.write(work)
+        await self._executor.write(work)
 
     async def clear_attempts(self, key: str) -> None:
         """See PeopleStorage."""
-        await self._execute(delete(attempts).where(attempts.c.digest == digest_of(key)))
+        await self._execute_and_notify(delete(attempts).where(attempts.c.digest == digest_of(key)))
 
     # Sign-ins at the identity provider.
 
     async def put_sign_in(self, digest: str, body: bytes, now: float) -> None:
         """See PeopleStorage. Forgets those that were begun more than a day ago."""
-        values = {"body": self._cipher.seal(body, _sign_in_place(digest)), "at": now}
+        values = {"body": self._cipher.encrypt(body, _sign_in_associated_data(digest)), "at": now}
 
         def work(connection: Connection) -> None:
-            connection.execute(delete(sign_ins).where(sign_ins.c.at < now - _DAY))
-            adding = insert(connection, sign_ins).values(digest=digest, **values)
+            connection.execute(delete(sign_ins).where(sign_ins.c.at < now - _DAY_SECONDS))
+            adding = build_insert(connection, sign_ins).values(digest=digest, **values)
             connection.execute(adding.on_conflict_do_update(index_elements=["digest"], set_=values))
 
-        await self._workshop.write(work)
+        await self._executor.write(work)
 
     async def take_sign_in(self, digest: str, newer_than: float) -> bytes | None:
         """See PeopleStorage."""
         taking = delete(sign_ins).where(sign_ins.c.digest == digest).returning(sign_ins.c.body, sign_ins.c.at)
-        row = await self._take(taking)
+        row = await self._delete_returning(taking)
         if row is None or row.at <= newer_than:
             return None
-        return self._cipher.open(row.body, _sign_in_place(digest))
+        return self._cipher.decrypt(row.body, _sign_in_associated_data(digest))
 
 
 def _notice_text(notice: Notice | None) -> str | None:
     return None if notice is None else orjson.dumps(asdict(notice)).decode()
 
 
-def _sign_in_place(digest: str) -> str:
+def _sign_in_associated_data(digest: str) -> str:
     return f"sign_ins.body:{digest}"
 
 
-def _taken(name: str) -> NameTaken:
+def _name_taken_error(name: str) -> NameTaken:
     return NameTaken(f"there is a user '{name}' already", hint="names differ in more than case")
 
 
-def _user(row: Any) -> User:
+def _user_from_row(row: Any) -> User:
     return User(
         id=row.id,
         name=row.name,
@@ -453,19 +476,19 @@ def _user(row: Any) -> User:
         subject=row.subject,
         last_seen=row.last_seen,
         verified_email=row.verified_email,
-        notice=_notice(row.notice),
+        notice=_notice_from_text(row.notice),
     )
 
 
-def _notice(stored: str | None) -> Notice | None:
+def _notice_from_text(stored: str | None) -> Notice | None:
     if stored is None:
         return None
     fields = orjson.loads(stored)
     return Notice(NoticeKind(fields["kind"]), fields["at"], fields["by"])
 
 
-def _session(row: Any) -> Session:
-    return Session(
+def _session_from_row(row: Any) -> BrowserSession:
+    return BrowserSession(
         id=row.session_id,
         user_id=row.session_user_id,
         created_at=row.session_created_at,
@@ -476,7 +499,7 @@ def _session(row: Any) -> Session:
     )
 
 
-def _token(row: Any) -> ApiToken:
+def _token_from_row(row: Any) -> ApiToken:
     return ApiToken(
         id=row.token_id,
         user_id=row.token_user_id,
@@ -490,5 +513,5 @@ def _token(row: Any) -> ApiToken:
     )
 
 
-def _invite(row: Any) -> Invite:
+def _invite_from_row(row: Any) -> Invite:
     return Invite(row.user_id, row.expires_at, row.made_by)

@@ -10,58 +10,60 @@ from sqlalchemy import Connection, and_, delete, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from toolyard.agents.chat.errors import NoSuchChat
-from toolyard.store.sql.columns import LONG, clean_text
-from toolyard.store.sql.dialects import clash
-from toolyard.store.sql.executor import Workshop
+from toolyard.store.sql.columns import MAX_TEXT_CHARACTERS, clean_text
+from toolyard.store.sql.dialects import violated_constraint
+from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.json_text import json_text
 from toolyard.store.sql.tables import approvals, grants
 from toolyard.types.approval import Approval, Grant
 from toolyard.types.clock import CLOCK_SKEW_SECONDS
 from toolyard.types.tool import JsonObject
 
-__all__ = ["SqlApprovals"]
+__all__ = ["SqlApprovalStore"]
 
-_FORGOTTEN_AFTER = 30 * 86_400.0
+_ORPHAN_MAX_AGE_SECONDS = 30 * 86_400.0
 """Seconds after which nobody answers what no chat shows, or wants to know what was answered."""
 
 
-class SqlApprovals:
+class SqlApprovalStore:
     """An ApprovalStore."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        self._workshop = workshop
+    def __init__(self, executor: DatabaseExecutor) -> None:
+        self._executor = executor
 
-    async def ask(self, approval: Approval) -> None:
+    async def add(self, approval: Approval) -> None:
         """See ApprovalStore. Those of a chat stay as long as it; of the others the old ones are forgotten.
 
         Raises NoSuchChat where its chat is gone.
         """
 
         def work(connection: Connection) -> None:
-            old = approvals.c.asked_at < approval.asked_at - _FORGOTTEN_AFTER
+            old = approvals.c.asked_at < approval.asked_at - _ORPHAN_MAX_AGE_SECONDS
             connection.execute(delete(approvals).where(approvals.c.chat_id.is_(None), old))
-            _insert(connection, approvals.insert().values(**_approval_values(approval)))
+            _insert_for_chat(connection, approvals.insert().values(**_approval_values(approval)))
 
-        await self._workshop.write(work)
+        await self._executor.write(work)
 
     async def find(self, owner: str, approval_id: str) -> Approval | None:
         """See ApprovalStore."""
-        query = select(approvals).where(_owned(approvals, owner, approval_id))
-        row = await self._workshop.find(lambda connection: connection.execute(query).one_or_none(), None)
-        return None if row is None else _approval(row)
+        query = select(approvals).where(_owner_condition(approvals, owner, approval_id))
+        row = await self._executor.read_or_default(
+            lambda connection: connection.execute(query).one_or_none(), None
+        )
+        return None if row is None else _approval_from_row(row)
 
     async def waiting(self, owner: str) -> Sequence[Approval]:
         """See ApprovalStore."""
         mine = (approvals.c.owner == owner) & approvals.c.answered_at.is_(None)
         query = select(approvals).where(mine).order_by(approvals.c.asked_at, approvals.c.id)
-        rows = await self._workshop.find(lambda connection: connection.execute(query).all(), ())
-        return [_approval(row) for row in rows]
+        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        return [_approval_from_row(row) for row in rows]
 
     async def answer(
         self, owner: str, approval_id: str, *, yes: bool, at: float, grant: Grant | None
     ) -> bool:
         """See ApprovalStore. Raises NoSuchChat where the chat of the grant is gone."""
-        waiting = _owned(approvals, owner, approval_id) & approvals.c.answered_at.is_(None)
+        waiting = _owner_condition(approvals, owner, approval_id) & approvals.c.answered_at.is_(None)
 
         def work(connection: Connection) -> bool:
             answering = update(approvals).where(waiting).values(answered_at=at, yes=yes)
@@ -69,21 +71,21 @@ class SqlApprovals:
                 return False
             if grant is not None:
                 connection.execute(delete(grants).where(grants.c.owner == owner, grants.c.expires_at <= at))
-                _insert(connection, grants.insert().values(**_grant_values(grant)))
+                _insert_for_chat(connection, grants.insert().values(**_grant_values(grant)))
             return True
 
-        return await self._workshop.change(work, False)
+        return await self._executor.change(work, False)
 
-    async def grants(self, owner: str, now: float) -> Sequence[Grant]:
+    async def list_grants(self, owner: str, now: float) -> Sequence[Grant]:
         """See ApprovalStore. The newest first."""
-        return await self._grants(_counting(owner, now))
+        return await self._read_grants(_valid_grants_condition(owner, now))
 
     async def revoke(self, owner: str, grant_id: str) -> bool:
         """See ApprovalStore."""
-        revoking = delete(grants).where(_owned(grants, owner, grant_id))
-        return await self._workshop.change(lambda connection: connection.execute(revoking).rowcount, 0) > 0
+        revoking = delete(grants).where(_owner_condition(grants, owner, grant_id))
+        return await self._executor.change(lambda connection: connection.execute(revoking).rowcount, 0) > 0
 
-    async def use(
+    async def use_grant(
         self,
         owner: str,
         tool: str,
@@ -94,14 +96,20 @@ class SqlApprovals:
     ) -> Grant | None:
         """See ApprovalStore. One that is good for any number of calls is used before one that is not."""
         here = or_(grants.c.chat_id.is_(None), grants.c.chat_id == chat_id)
-        same = and_(grants.c.tool == _tool(tool), grants.c.definition_hash == definition_hash, here)
-        found = [grant for grant in await self._grants(_counting(owner, now) & same) if fits(grant.predicate)]
+        same = and_(
+            grants.c.tool == _clean_tool_name(tool), grants.c.definition_hash == definition_hash, here
+        )
+        found = [
+            grant
+            for grant in await self._read_grants(_valid_grants_condition(owner, now) & same)
+            if fits(grant.predicate)
+        ]
         for grant in sorted(found, key=lambda grant: (grant.uses is not None, grant.expires_at)):
-            if (used := await self._used(grant)) is not None:
+            if (used := await self._use_once(grant)) is not None:
                 return used
         return None
 
-    async def _used(self, grant: Grant) -> Grant | None:
+    async def _use_once(self, grant: Grant) -> Grant | None:
         """None: somebody else used it up, or it was revoked."""
         if grant.uses is None:
             return grant
@@ -114,58 +122,58 @@ class SqlApprovals:
                 connection.execute(delete(grants).where(grants.c.id == grant.id))
             return row
 
-        row = await self._workshop.write(work)
-        return None if row is None else _grant(row)
+        row = await self._executor.write(work)
+        return None if row is None else _grant_from_row(row)
 
-    async def _grants(self, condition: Any) -> list[Grant]:
+    async def _read_grants(self, condition: Any) -> list[Grant]:
         query = select(grants).where(condition).order_by(grants.c.created_at.desc(), grants.c.id)
-        rows = await self._workshop.find(lambda connection: connection.execute(query).all(), ())
-        return [_grant(row) for row in rows]
+        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        return [_grant_from_row(row) for row in rows]
 
 
-def _insert(connection: Connection, statement: Any) -> None:
+def _insert_for_chat(connection: Connection, statement: Any) -> None:
     try:
         connection.execute(statement)
     except IntegrityError as error:
-        if clash(error) != "reference":
+        if violated_constraint(error) != "reference":
             raise
         raise NoSuchChat("there is no such chat any more", hint="it was deleted") from None
 
 
-def _owned(table: Any, owner: str, row_id: str) -> Any:
+def _owner_condition(table: Any, owner: str, row_id: str) -> Any:
     return (table.c.id == row_id) & (table.c.owner == owner)
 
 
-def _counting(owner: str, now: float) -> Any:
+def _valid_grants_condition(owner: str, now: float) -> Any:
     left = or_(grants.c.uses.is_(None), grants.c.uses > 0)
     # A grant that was given "in the future" would outlive its hour by as much as the clock was ahead.
     given = grants.c.created_at <= now + CLOCK_SKEW_SECONDS
     return and_(grants.c.owner == owner, grants.c.expires_at > now, given, left)
 
 
-def _tool(tool: str) -> str:
+def _clean_tool_name(tool: str) -> str:
     """A server may name a tool as no database can; what it is, its definition's hash says."""
-    return clean_text(tool, LONG)
+    return clean_text(tool, MAX_TEXT_CHARACTERS)
 
 
 def _approval_values(approval: Approval) -> dict[str, Any]:
     return {
         "id": approval.id,
         "owner": approval.owner,
-        "tool": _tool(approval.tool),
-        "name": clean_text(approval.name, LONG),
+        "tool": _clean_tool_name(approval.tool),
+        "name": clean_text(approval.name, MAX_TEXT_CHARACTERS),
         "definition_hash": approval.definition_hash,
         "arguments": json_text(approval.arguments),
-        "reason": clean_text(approval.reason, LONG),
+        "reason": clean_text(approval.reason, MAX_TEXT_CHARACTERS),
         "asked_at": approval.asked_at,
         "chat_id": approval.chat_id,
-        "call_id": None if approval.call_id is None else clean_text(approval.call_id, LONG),
+        "call_id": None if approval.call_id is None else clean_text(approval.call_id, MAX_TEXT_CHARACTERS),
         "answered_at": approval.answered_at,
         "yes": approval.yes,
     }
 
 
-def _approval(row: Any) -> Approval:
+def _approval_from_row(row: Any) -> Approval:
     return Approval(**{**row._mapping, "arguments": orjson.loads(row.arguments)})
 
 
@@ -173,8 +181,8 @@ def _grant_values(grant: Grant) -> dict[str, Any]:
     return {
         "id": grant.id,
         "owner": grant.owner,
-        "tool": _tool(grant.tool),
-        "name": clean_text(grant.name, LONG),
+        "tool": _clean_tool_name(grant.tool),
+        "name": clean_text(grant.name, MAX_TEXT_CHARACTERS),
         "definition_hash": grant.definition_hash,
         "predicate": json_text(grant.predicate),
         "created_at": grant.created_at,
@@ -184,5 +192,5 @@ def _grant_values(grant: Grant) -> dict[str, Any]:
     }
 
 
-def _grant(row: Any) -> Grant:
+def _grant_from_row(row: Any) -> Grant:
     return Grant(**{**row._mapping, "predicate": orjson.loads(row.predicate)})

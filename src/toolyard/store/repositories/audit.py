@@ -15,48 +15,48 @@ from sqlalchemy import func, select
 
 from toolyard.store.errors import AuditUnavailable, StoreError
 from toolyard.store.sql.columns import clean_text
-from toolyard.store.sql.executor import Workshop
+from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.repeated_warning import RepeatedWarning
 from toolyard.store.sql.tables import audit
-from toolyard.store.sql.write_batcher import Gathering
+from toolyard.store.sql.write_batcher import WriteBatcher
 from toolyard.types.audit import AuditEntry
 
-__all__ = ["SqlAudit"]
+__all__ = ["SqlAuditLog"]
 
-_WAITING = 20_000
+_MAX_PENDING_ENTRIES = 20_000
 """Entries that wait to be written, at most."""
-_BATCH = 500
-_SOON = 0.2
+_MAX_BATCH_ENTRIES = 500
+_BATCH_DELAY_SECONDS = 0.2
 """Seconds in which entries gather, so that one write to the disk serves many."""
-_PAUSE = 1.0
+_RETRY_SECONDS = 1.0
 """Seconds between tries while the database is away."""
-_DETAILS = 100_000
-_PAGE = 1_000
-_LAST_ID = 2**63 - 1
-_LAST = 10.0
+_MAX_DETAILS_BYTES = 100_000
+_MAX_PAGE_ENTRIES = 1_000
+_MAX_ENTRY_ID = 2**63 - 1
+_CLOSE_TIMEOUT_SECONDS = 10.0
 """Seconds that closing gives to entries which are still waiting."""
 
 _log = logging.getLogger("toolyard.store.audit")
 
 
-class SqlAudit:
+class SqlAuditLog:
     """An Audit. When the database is away for too long the oldest entries are lost, and their number is
     recorded; nobody waits for it."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        self._workshop = workshop
-        self._waiting: deque[AuditEntry] = deque()
-        self._lost = 0
-        self._one_writes = asyncio.Lock()
+    def __init__(self, executor: DatabaseExecutor) -> None:
+        self._executor = executor
+        self._pending: deque[AuditEntry] = deque()
+        self._lost_count = 0
+        self._write_lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._failure: str | None = None
         self._warning = RepeatedWarning(_log)
-        self._hurry = asyncio.Event()
-        self._changes: Gathering[AuditEntry, None] = Gathering(self._write_changes, lambda _: 1)
+        self._flush_event = asyncio.Event()
+        self._batcher: WriteBatcher[AuditEntry, None] = WriteBatcher(self._write_batch, lambda _: 1)
 
     @property
-    def failing(self) -> bool:
+    def is_failing(self) -> bool:
         """Whether the last batch could not be written. It is tried again every second."""
         return self._failure is not None
 
@@ -79,117 +79,117 @@ class SqlAudit:
                 hint=error.hint,
             ) from error
 
-    def note(self, entry: AuditEntry) -> None:
+    def record(self, entry: AuditEntry) -> None:
         """See Audit. Call it from the event loop."""
         if self._closed:
             _log.warning("not in the audit log, which is closed: %s by %s", entry.action, entry.actor)
             return
-        if len(self._waiting) >= _WAITING:
-            self._waiting.popleft()
-            self._lost += 1
-        self._waiting.append(entry)
+        if len(self._pending) >= _MAX_PENDING_ENTRIES:
+            self._pending.popleft()
+            self._lost_count += 1
+        self._pending.append(entry)
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._write_soon(), name="toolyard-audit")
+            self._task = asyncio.get_running_loop().create_task(self._write_pending(), name="toolyard-audit")
 
     async def write(self, entry: AuditEntry) -> None:
         """Write it, after all that was noted before; it is on the disk afterwards. Raises StoreError."""
-        await self._changes.put(entry)
+        await self._batcher.put(entry)
 
     async def entries(
         self, *, before: int | None, limit: int, action: str | None, actor: str | None
     ) -> Sequence[AuditEntry]:
         """The newest first, at most ``limit`` of them; ``before`` is the id of the last one seen."""
-        query = select(audit).order_by(audit.c.id.desc()).limit(max(0, min(limit, _PAGE)))
-        if before is not None and before <= _LAST_ID:
+        query = select(audit).order_by(audit.c.id.desc()).limit(max(0, min(limit, _MAX_PAGE_ENTRIES)))
+        if before is not None and before <= _MAX_ENTRY_ID:
             query = query.where(audit.c.id < max(0, before))
         if action is not None:
             query = query.where(audit.c.action == action)
         if actor is not None:
             query = query.where(audit.c.actor == actor)
-        rows = await self._workshop.find(lambda connection: connection.execute(query).all(), ())
-        return [_entry(row) for row in rows]
+        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        return [_entry_from_row(row) for row in rows]
 
     async def export(self) -> AsyncIterator[AuditEntry]:
         """All that is there now, the oldest first, a part at a time."""
         newest = select(func.max(audit.c.id))
-        last = await self._workshop.read(lambda connection: connection.execute(newest).scalar()) or 0
+        last = await self._executor.read(lambda connection: connection.execute(newest).scalar()) or 0
         after = 0
         while after < last:
             within = (audit.c.id > after) & (audit.c.id <= last)
-            query = select(audit).where(within).order_by(audit.c.id).limit(_BATCH)
-            rows = await self._workshop.read(lambda connection, query=query: connection.execute(query).all())
+            query = select(audit).where(within).order_by(audit.c.id).limit(_MAX_BATCH_ENTRIES)
+            rows = await self._executor.read(lambda connection, query=query: connection.execute(query).all())
             for row in rows:
-                yield _entry(row)
+                yield _entry_from_row(row)
             after = rows[-1].id if rows else last
 
     async def close(self) -> None:
         """Write what was noted; what cannot be written in some seconds is counted in the log."""
-        await self._changes.close()
+        await self._batcher.close()
         self._closed = True
-        self._hurry.set()
+        self._flush_event.set()
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._write_soon(), name="toolyard-audit")
-        await asyncio.wait([self._task], timeout=_LAST)
+            self._task = asyncio.get_running_loop().create_task(self._write_pending(), name="toolyard-audit")
+        await asyncio.wait([self._task], timeout=_CLOSE_TIMEOUT_SECONDS)
         self._task.cancel()
         await asyncio.wait([self._task])
-        if self._waiting:
-            _log.error("%d entries of the audit log could not be written", len(self._waiting))
+        if self._pending:
+            _log.error("%d entries of the audit log could not be written", len(self._pending))
 
-    async def _write_changes(self, entries: Sequence[AuditEntry]) -> Sequence[None]:
+    async def _write_batch(self, entries: Sequence[AuditEntry]) -> Sequence[None]:
         """Those of everybody who waits at this moment, in one transaction."""
-        async with self._one_writes:
-            due = len(self._waiting)
+        async with self._write_lock:
+            due = len(self._pending)
             while due > 0:
-                due -= await self._write_some()
-            await self._insert(entries)
+                due -= await self._write_pending_batch()
+            await self._insert_entries(entries)
         return [None] * len(entries)
 
-    async def _write_soon(self) -> None:
-        pause = _SOON
-        while self._waiting:
-            await self._rest(pause)
+    async def _write_pending(self) -> None:
+        pause = _BATCH_DELAY_SECONDS
+        while self._pending:
+            await self._wait_or_flush(pause)
             try:
-                async with self._one_writes:
-                    await self._write_some()
-                pause = _SOON
+                async with self._write_lock:
+                    await self._write_pending_batch()
+                pause = _BATCH_DELAY_SECONDS
             except StoreError as error:
                 self._failure = error.cause
-                self._warning.warn(f"the audit log waits with {len(self._waiting)} entries: {error.cause}")
-                pause = _PAUSE
+                self._warning.warn(f"the audit log waits with {len(self._pending)} entries: {error.cause}")
+                pause = _RETRY_SECONDS
                 if self._closed:
-                    await asyncio.sleep(_SOON)
+                    await asyncio.sleep(_BATCH_DELAY_SECONDS)
 
-    async def _rest(self, seconds: float) -> None:
+    async def _wait_or_flush(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), seconds)
+            await asyncio.wait_for(self._flush_event.wait(), seconds)
 
-    async def _write_some(self) -> int:
+    async def _write_pending_batch(self) -> int:
         """How many of those that wait were written."""
-        batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
-        lost, self._lost = self._lost, 0
+        batch = [self._pending.popleft() for _ in range(min(_MAX_BATCH_ENTRIES, len(self._pending)))]
+        lost, self._lost_count = self._lost_count, 0
         try:
-            await self._insert([*_loss(lost), *batch])
+            await self._insert_entries([*_loss_entries(lost), *batch])
         except BaseException:
-            self._lost += lost
-            self._waiting.extendleft(reversed(batch))
+            self._lost_count += lost
+            self._pending.extendleft(reversed(batch))
             raise
         return len(batch)
 
-    async def _insert(self, entries: Sequence[AuditEntry]) -> None:
-        rows = [_row(entry) for entry in entries]
+    async def _insert_entries(self, entries: Sequence[AuditEntry]) -> None:
+        rows = [_entry_values(entry) for entry in entries]
         if rows:
-            await self._workshop.write(lambda connection: connection.execute(audit.insert(), rows))
+            await self._executor.write(lambda connection: connection.execute(audit.insert(), rows))
             self._failure = None
             self._warning.clear("the audit log can be written again")
 
 
-def _loss(count: int) -> list[AuditEntry]:
+def _loss_entries(count: int) -> list[AuditEntry]:
     if not count:
         return []
     return [AuditEntry(time.time(), "audit.lost", "", outcome="lost", details={"count": count})]
 
 
-def _row(entry: AuditEntry) -> dict[str, Any]:
+def _entry_values(entry: AuditEntry) -> dict[str, Any]:
     return {
         "at": entry.at,
         "action": clean_text(entry.action, 100),
@@ -198,21 +198,21 @@ def _row(entry: AuditEntry) -> dict[str, Any]:
         "target": clean_text(entry.target, 2_000),
         "outcome": clean_text(entry.outcome, 500),
         "address": clean_text(entry.address, 200),
-        "details": _details(entry),
+        "details": _details_json(entry),
     }
 
 
-def _details(entry: AuditEntry) -> str:
+def _details_json(entry: AuditEntry) -> str:
     try:
         body = orjson.dumps(entry.details, default=str, option=orjson.OPT_NON_STR_KEYS)
     except TypeError as error:
         body = orjson.dumps({"not_kept": str(error)})
-    if len(body) > _DETAILS:
+    if len(body) > _MAX_DETAILS_BYTES:
         body = orjson.dumps({"not_kept": f"{len(body):,} bytes of details are too many"})
     return body.decode()
 
 
-def _entry(row: Any) -> AuditEntry:
+def _entry_from_row(row: Any) -> AuditEntry:
     return AuditEntry(
         at=row.at,
         action=row.action,

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, exists, func, or_, select, update
 
-from toolyard.store.sql.row_digests import digest
+from toolyard.store.sql.row_digests import compute_digest
 from toolyard.store.sql.tables import (
     approvals,
     auth_choices,
@@ -23,34 +23,40 @@ from toolyard.store.sql.tables import (
 )
 from toolyard.types.registry import AuthKind, InstanceState, grant_key
 
-__all__ = ["forget_credentials", "forget_grants", "forget_server", "forget_user", "instances_where"]
+__all__ = [
+    "delete_credential_rows",
+    "delete_grant_rows",
+    "delete_server_rows",
+    "delete_user_rows",
+    "find_instance_ids",
+]
 
-_AT_ONCE = 500
+_MAX_IDS_PER_QUERY = 500
 
 
-def instances_where(connection: Connection, condition: Any) -> Sequence[str]:
+def find_instance_ids(connection: Connection, condition: Any) -> Sequence[str]:
     """The ids of instances."""
     return connection.execute(select(instances.c.id).where(condition)).scalars().all()
 
 
-def forget_grants(connection: Connection, instance_ids: Sequence[str]) -> None:
+def delete_grant_rows(connection: Connection, instance_ids: Sequence[str]) -> None:
     """Drop the sign-ins of instances, and those that were begun."""
-    digests = [digest(grant_key(instance_id)) for instance_id in instance_ids]
-    for start in range(0, len(digests), _AT_ONCE):
-        some = digests[start : start + _AT_ONCE]
+    digests = [compute_digest(grant_key(instance_id)) for instance_id in instance_ids]
+    for start in range(0, len(digests), _MAX_IDS_PER_QUERY):
+        some = digests[start : start + _MAX_IDS_PER_QUERY]
         connection.execute(delete(auth_grants).where(auth_grants.c.digest.in_(some)))
         connection.execute(delete(auth_pending).where(auth_pending.c.key_digest.in_(some)))
 
 
-def forget_server(connection: Connection, server_id: str) -> bool:
+def delete_server_rows(connection: Connection, server_id: str) -> bool:
     """With its instances. False: there is none."""
-    forget_grants(connection, instances_where(connection, instances.c.server_id == server_id))
+    delete_grant_rows(connection, find_instance_ids(connection, instances.c.server_id == server_id))
     return connection.execute(delete(servers).where(servers.c.id == server_id)).rowcount > 0
 
 
-def forget_credentials(connection: Connection, user_id: str, reason: str) -> None:
+def delete_credential_rows(connection: Connection, user_id: str, reason: str) -> None:
     """Remove the keys and sign-ins that a user stored for servers. Their instances stay and say why."""
-    _forget_sign_ins(connection, user_id)
+    _delete_sign_in_rows(connection, user_id)
     theirs = instances.c.user_id == user_id
     never_connected = InstanceState.PENDING.value
     public = (
@@ -64,20 +70,23 @@ def forget_credentials(connection: Connection, user_id: str, reason: str) -> Non
     connection.execute(update(instances).where(theirs).values(value=None))
 
 
-def _forget_sign_ins(connection: Connection, user_id: str) -> None:
-    forget_grants(connection, instances_where(connection, instances.c.user_id == user_id))
+def _delete_sign_in_rows(connection: Connection, user_id: str) -> None:
+    delete_grant_rows(connection, find_instance_ids(connection, instances.c.user_id == user_id))
     # Sign-ins to servers of a configuration file, which each person has for themselves.
     theirs = f"user:{user_id}:"
     for table in (auth_grants, auth_pending):
-        connection.execute(delete(table).where(_begins(table.c.key, theirs)))
+        connection.execute(delete(table).where(_starts_with(table.c.key, theirs)))
 
 
-def forget_user(connection: Connection, user_id: str) -> None:
+def delete_user_rows(connection: Connection, user_id: str) -> None:
     """With everything of theirs; the audit log stays."""
-    _forget_sign_ins(connection, user_id)
+    _delete_sign_in_rows(connection, user_id)
     connection.execute(
         delete(catalogues).where(
-            or_(_begins(catalogues.c.server_id, f"@{user_id}/"), catalogues.c.scope == f"principal:{user_id}")
+            or_(
+                _starts_with(catalogues.c.server_id, f"@{user_id}/"),
+                catalogues.c.scope == f"principal:{user_id}",
+            )
         )
     )
     for table in (chats, approvals, grants):
@@ -86,6 +95,6 @@ def forget_user(connection: Connection, user_id: str) -> None:
     connection.execute(delete(users).where(users.c.id == user_id))
 
 
-def _begins(column: Any, prefix: str) -> Any:
+def _starts_with(column: Any, prefix: str) -> Any:
     """Not LIKE: that is blind for case in one of the databases, and has characters of its own."""
     return func.substr(column, 1, len(prefix)) == prefix

@@ -10,20 +10,20 @@ from sqlalchemy import Connection, LargeBinary, bindparam, cast, delete, func, o
 
 from toolyard.agents.chat.errors import ChatError, ChatQuotaExceeded, NoSuchChat, NotHeld
 from toolyard.store.repositories.chat_quota import ChatQuota, chat_usage
-from toolyard.store.repositories.chat_rows import Line
+from toolyard.store.repositories.chat_rows import PreparedEvent
 from toolyard.store.sql.bulk_insert import insert_many, update_many
 from toolyard.store.sql.tables import chat_events, chats
-from toolyard.types.chat import PIECES, Event, TurnState
+from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent, TurnState
 
-__all__ = ["Request", "Written", "now", "write"]
+__all__ = ["AppendRequest", "AppendedEvents", "append_events", "database_time"]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AppendRequest:
     """Events that somebody wants to append to a chat."""
 
     chat_id: str
-    lines: Sequence[Line]
+    lines: Sequence[PreparedEvent]
     at: float
     runner: str | None = None
     """Who holds the chat, or takes it; None: whoever holds it."""
@@ -33,22 +33,22 @@ class Request:
     then: TurnState = TurnState.RUNNING
 
     @property
-    def weight(self) -> int:
+    def size_bytes(self) -> int:
         """About how many bytes it takes."""
-        return sum(line.weight for line in self.lines)
+        return sum(line.size_bytes for line in self.lines)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class AppendedEvents:
     """The events, and the number of the one before them."""
 
     after: int
-    events: Sequence[Event]
-    weights: Sequence[int]
+    events: Sequence[ChatEvent]
+    sizes: Sequence[int]
 
 
 @dataclass(slots=True)
-class _Row:
+class _ChatRow:
     """What a chat's row says, and will say."""
 
     id: str
@@ -75,18 +75,18 @@ class _Row:
 
 
 @dataclass(slots=True)
-class _Batch:
+class _AppendBatch:
     """What the statements will be about."""
 
-    rows: dict[str, _Row]
-    touched: dict[str, _Row] = field(default_factory=dict[str, _Row])
-    taken: set[str] = field(default_factory=set[str])
-    inserted: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    rows: dict[str, _ChatRow]
+    changed_rows: dict[str, _ChatRow] = field(default_factory=dict[str, _ChatRow])
+    claimed_ids: set[str] = field(default_factory=set[str])
+    new_event_rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     replaced: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
 
 # In the order of their ids, so that two who lock several never wait for each other.
-_LOCKED = (
+_SELECT_CHATS_FOR_UPDATE = (
     select(
         chats.c.id,
         chats.c.state,
@@ -107,9 +107,9 @@ _REPLACED = (
     chat_events.c.seq >= bindparam("from_turn"),
     chat_events.c.seq < bindparam("before"),
     chat_events.c.part == bindparam("of_part"),
-    or_(*(chat_events.c.kind == kind.value for kind in sorted(PIECES))),
+    or_(*(chat_events.c.kind == kind.value for kind in sorted(TRANSIENT_KINDS))),
 )
-_REPLACE = delete(chat_events).where(*_REPLACED)
+_DELETE_REPLACED_EVENTS = delete(chat_events).where(*_REPLACED)
 # Pieces hold text only, never a kept result.
 _REPLACED_BYTES = select(
     func.coalesce(func.sum(func.length(cast(chat_events.c.body, LargeBinary))), 0)
@@ -119,37 +119,41 @@ _REPLACED_BYTES_POSTGRESQL = select(func.coalesce(func.sum(func.octet_length(cha
 )
 
 
-def now(connection: Connection, clock: float) -> Any:
+def database_time(connection: Connection, local_time: float) -> Any:
     """The time that all replicas agree on: PostgreSQL's own, or that of this machine."""
     if connection.dialect.name == "sqlite":
-        return clock
+        return local_time
     return func.extract("epoch", func.clock_timestamp())
 
 
-def write(
-    connection: Connection, requests: Sequence[Request], clock: float, quota: ChatQuota
-) -> list[Written | ChatError | None]:
+def append_events(
+    connection: Connection, requests: Sequence[AppendRequest], local_time: float, quota: ChatQuota
+) -> list[AppendedEvents | ChatError | None]:
     """What came of each: its events, why it may not append, or None where a chat could not be taken."""
-    found = connection.execute(_LOCKED, {"ids": sorted({request.chat_id for request in requests})})
-    rows = {row.id: _Row(row.id, TurnState(row.state), *row[2:]) for row in found}
-    batch = _Batch(rows)
-    outcomes = [_within(connection, quota, batch, request) or _one(batch, request) for request in requests]
-    if batch.inserted:
-        insert_many(connection, chat_events, batch.inserted)
+    found = connection.execute(
+        _SELECT_CHATS_FOR_UPDATE, {"ids": sorted({request.chat_id for request in requests})}
+    )
+    rows = {row.id: _ChatRow(row.id, TurnState(row.state), *row[2:]) for row in found}
+    batch = _AppendBatch(rows)
+    outcomes = [
+        _within(connection, quota, batch, request) or _apply_request(batch, request) for request in requests
+    ]
+    if batch.new_event_rows:
+        insert_many(connection, chat_events, batch.new_event_rows)
     for replaced in batch.replaced:
         batch.rows[replaced["of"]].bytes -= _replaced_bytes(connection, replaced)
     if batch.replaced:
-        connection.execute(_REPLACE, batch.replaced)
-    if batch.touched:
-        update_many(connection, chats, "id", [row.values() for row in batch.touched.values()])
-    if batch.taken:
-        beating = update(chats).where(chats.c.id.in_(sorted(batch.taken)))
-        connection.execute(beating.values(beat_at=now(connection, clock)))
+        connection.execute(_DELETE_REPLACED_EVENTS, batch.replaced)
+    if batch.changed_rows:
+        update_many(connection, chats, "id", [row.values() for row in batch.changed_rows.values()])
+    if batch.claimed_ids:
+        beating = update(chats).where(chats.c.id.in_(sorted(batch.claimed_ids)))
+        connection.execute(beating.values(beat_at=database_time(connection, local_time)))
     return outcomes
 
 
 def _within(
-    connection: Connection, quota: ChatQuota, batch: _Batch, request: Request
+    connection: Connection, quota: ChatQuota, batch: _AppendBatch, request: AppendRequest
 ) -> ChatQuotaExceeded | None:
     """Why a turn may not begin, if a limit is reached."""
     row = batch.rows.get(request.chat_id)
@@ -168,13 +172,13 @@ def _replaced_bytes(connection: Connection, replaced: dict[str, Any]) -> int:
     return int(connection.execute(query, replaced).scalar_one())
 
 
-def _one(batch: _Batch, request: Request) -> Written | ChatError | None:
+def _apply_request(batch: _AppendBatch, request: AppendRequest) -> AppendedEvents | ChatError | None:
     row = batch.rows.get(request.chat_id)
     if request.was is not None:
         if row is None or row.state is not request.was:
             return None
         row.state, row.runner, row.stop_asked = TurnState.RUNNING, request.runner, False
-        batch.taken.add(row.id)
+        batch.claimed_ids.add(row.id)
     elif request.runner is not None:
         if row is None or row.state is not TurnState.RUNNING or row.runner != request.runner:
             return NotHeld(
@@ -183,26 +187,26 @@ def _one(batch: _Batch, request: Request) -> Written | ChatError | None:
             )
     elif row is None:
         return NoSuchChat("there is no such chat", hint="it may have been deleted")
-    batch.touched[row.id] = row
-    written = _append(batch, row, request)
+    batch.changed_rows[row.id] = row
+    written = _append_to_batch(batch, row, request)
     if request.runner is not None and request.then is not TurnState.RUNNING:
         row.state, row.runner = request.then, None
     return written
 
 
-def _append(batch: _Batch, row: _Row, request: Request) -> Written:
+def _append_to_batch(batch: _AppendBatch, row: _ChatRow, request: AppendRequest) -> AppendedEvents:
     after = row.last
     if request.new_turn and request.lines:
         row.turn = after + 1
-    events: list[Event] = []
+    events: list[ChatEvent] = []
     for seq, line in enumerate(request.lines, after + 1):
         inserted = line.row(row.id, seq, row.turn, request.at)
         row.bytes += len(inserted["body"].encode()) + len(inserted["kept"] or b"")
-        batch.inserted.append(inserted)
-        events.append(line.event(row.id, seq, row.turn, request.at))
-        if line.part and line.kind not in PIECES:
+        batch.new_event_rows.append(inserted)
+        events.append(line.to_event(row.id, seq, row.turn, request.at))
+        if line.part and line.kind not in TRANSIENT_KINDS:
             replaced = {"of": row.id, "from_turn": row.turn, "before": seq, "of_part": line.part}
             batch.replaced.append(replaced)
     if events:
         row.last, row.updated_at = events[-1].seq, request.at
-    return Written(after, events, [len(line.body) for line in request.lines])
+    return AppendedEvents(after, events, [len(line.body) for line in request.lines])

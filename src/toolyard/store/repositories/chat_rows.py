@@ -10,19 +10,28 @@ import orjson
 from sqlalchemy import select
 
 from toolyard.store.errors import Unstorable
-from toolyard.store.sql.casefold import folded
-from toolyard.store.sql.columns import LONG, clean_text
-from toolyard.store.sql.json_text import json_text, whole_text
+from toolyard.store.sql.casefold import fold_case
+from toolyard.store.sql.columns import MAX_TEXT_CHARACTERS, clean_text
+from toolyard.store.sql.json_text import json_text, repair_surrogates
 from toolyard.store.sql.tables import chat_events, chats
-from toolyard.types.chat import Chat, Event, Kind, NewEvent, TurnState
+from toolyard.types.chat import Chat, ChatEvent, Kind, NewChatEvent, TurnState
 
-__all__ = ["CHATS", "EVENTS", "Line", "chat_from", "chat_values", "event_from", "packed", "unpacked"]
+__all__ = [
+    "SELECT_CHATS",
+    "SELECT_EVENTS",
+    "PreparedEvent",
+    "chat_from_row",
+    "chat_values",
+    "compress_bytes",
+    "decompress_bytes",
+    "event_from_row",
+]
 
-_SEARCHED = frozenset({Kind.USER, Kind.SAID})
-_LARGEST = 500_000_000
+_SEARCHABLE_KINDS = frozenset({Kind.USER, Kind.MODEL_MESSAGE})
+_MAX_VALUE_BYTES = 500_000_000
 """Bytes that both databases take as one value, with room to spare."""
 
-CHATS = select(
+SELECT_CHATS = select(
     chats.c.id,
     chats.c.owner,
     chats.c.title,
@@ -35,7 +44,7 @@ CHATS = select(
     chats.c.turn,
     chats.c.last,
 )
-EVENTS = select(
+SELECT_EVENTS = select(
     chat_events.c.chat_id,
     chat_events.c.seq,
     chat_events.c.turn,
@@ -48,7 +57,7 @@ EVENTS = select(
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PreparedEvent:
     """A new event, as far as it can be written down before its number is known."""
 
     kind: Kind
@@ -58,16 +67,16 @@ class Line:
     kept: bytes
 
     @classmethod
-    def of(cls, event: NewEvent) -> Line:
+    def from_new_event(cls, event: NewChatEvent) -> PreparedEvent:
         """Raises Unstorable for what is larger than a database takes."""
         body = json_text(event.body)
-        if max(len(body), len(event.kept)) > _LARGEST:
-            raise Unstorable(f"an event of more than {_LARGEST:,} bytes cannot be stored")
-        words = _words(event.body.get("text")) if event.kind in _SEARCHED else None
-        return cls(event.kind, whole_text(event.part).replace("\0", "\ufffd"), body, words, event.kept)
+        if max(len(body), len(event.kept)) > _MAX_VALUE_BYTES:
+            raise Unstorable(f"an event of more than {_MAX_VALUE_BYTES:,} bytes cannot be stored")
+        words = _searchable_text(event.body.get("text")) if event.kind in _SEARCHABLE_KINDS else None
+        return cls(event.kind, repair_surrogates(event.part).replace("\0", "\ufffd"), body, words, event.kept)
 
     @property
-    def weight(self) -> int:
+    def size_bytes(self) -> int:
         """About how many bytes it takes."""
         return len(self.body) + len(self.kept)
 
@@ -82,35 +91,43 @@ class Line:
             "part": self.part,
             "words": self.words,
             "body": self.body,
-            "kept": packed(self.kept) if self.kept else None,
+            "kept": compress_bytes(self.kept) if self.kept else None,
         }
 
-    def event(self, chat_id: str, seq: int, turn: int, at: float) -> Event:
+    def to_event(self, chat_id: str, seq: int, turn: int, at: float) -> ChatEvent:
         """As it will be read."""
-        return Event(chat_id, seq, turn, self.kind, at, orjson.loads(self.body), self.part, bool(self.kept))
+        return ChatEvent(
+            chat_id, seq, turn, self.kind, at, orjson.loads(self.body), self.part, bool(self.kept)
+        )
 
 
-def _words(text: object) -> str | None:
-    return clean_text(folded(text[:LONG]), LONG) if isinstance(text, str) else None
+def _searchable_text(text: object) -> str | None:
+    return (
+        clean_text(fold_case(text[:MAX_TEXT_CHARACTERS]), MAX_TEXT_CHARACTERS)
+        if isinstance(text, str)
+        else None
+    )
 
 
-def packed(kept: bytes) -> bytes:
+def compress_bytes(data: bytes) -> bytes:
     """Quickly rather than tightly."""
-    return zlib.compress(kept, 1)
+    return zlib.compress(data, 1)
 
 
-def unpacked(kept: bytes) -> bytes:
+def decompress_bytes(data: bytes) -> bytes:
     """What was packed."""
-    return zlib.decompress(kept)
+    return zlib.decompress(data)
 
 
-def event_from(row: Any) -> Event:
+def event_from_row(row: Any) -> ChatEvent:
     """From a row of EVENTS."""
     body = orjson.loads(row.body)
-    return Event(row.chat_id, row.seq, row.turn, Kind(row.kind), row.at, body, row.part, bool(row.has_kept))
+    return ChatEvent(
+        row.chat_id, row.seq, row.turn, Kind(row.kind), row.at, body, row.part, bool(row.has_kept)
+    )
 
 
-def chat_from(row: Any) -> Chat:
+def chat_from_row(row: Any) -> Chat:
     """From a row of CHATS."""
     return Chat(
         id=row.id,
@@ -129,10 +146,10 @@ def chat_from(row: Any) -> Chat:
 
 def chat_values(chat: Chat) -> dict[str, Any]:
     """What its owner may change."""
-    title = clean_text(chat.title, LONG)
+    title = clean_text(chat.title, MAX_TEXT_CHARACTERS)
     return {
         "title": title,
-        "title_key": folded(title),
+        "title_key": fold_case(title),
         "agent": chat.agent,
         "model": chat.model,
         "choice": chat.choice,

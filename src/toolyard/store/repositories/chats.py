@@ -11,53 +11,69 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, func, or_, select, update
 
 from toolyard.agents.chat.errors import ChatError
-from toolyard.store.change_feed.chat_event_waiters import Waiting
-from toolyard.store.change_feed.signals import CHATS as CHANGED
-from toolyard.store.change_feed.signals import STOPS, Signals
+from toolyard.store.change_feed.chat_event_waiters import ChatEventWaiters
+from toolyard.store.change_feed.signals import CHAT_STOPS_CHANNEL, Signals
+from toolyard.store.change_feed.signals import CHATS_CHANNEL as CHANGED
 from toolyard.store.errors import StoreError
-from toolyard.store.repositories.chat_appends import Request, Written, now, write
-from toolyard.store.repositories.chat_queries import latest_of, matching, read_events, read_kept
+from toolyard.store.repositories.chat_appends import (
+    AppendedEvents,
+    AppendRequest,
+    append_events,
+    database_time,
+)
+from toolyard.store.repositories.chat_queries import (
+    build_search_conditions,
+    read_events,
+    read_kept,
+    read_latest_events,
+)
 from toolyard.store.repositories.chat_quota import ChatQuota, ChatUsage, chat_usage
-from toolyard.store.repositories.chat_rows import CHATS, Line, chat_from, chat_values, event_from
-from toolyard.store.sql.executor import Workshop
+from toolyard.store.repositories.chat_rows import (
+    SELECT_CHATS,
+    PreparedEvent,
+    chat_from_row,
+    chat_values,
+    event_from_row,
+)
+from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.tables import approvals, chats
-from toolyard.store.sql.write_batcher import Gathering
-from toolyard.types.chat import Chat, Event, NewEvent, TurnState
+from toolyard.store.sql.write_batcher import WriteBatcher
+from toolyard.types.chat import Chat, ChatEvent, NewChatEvent, TurnState
 
-__all__ = ["SqlChats"]
+__all__ = ["SqlChatStore"]
 
-_PAGE = 10_000
-_IDS = 6_000
+_MAX_PAGE_ROWS = 10_000
+_MAX_SIGNAL_CHARACTERS = 6_000
 """Characters of ids in one signal."""
-_PAUSE = 1.0
+_RETRY_SECONDS = 1.0
 """Seconds between tries to see who shall stop, while the database is away."""
 
 _log = logging.getLogger("toolyard.store.chats")
 
 
-class SqlChats:
+class SqlChatStore:
     """A ChatStore."""
 
     def __init__(
         self,
-        workshop: Workshop,
+        executor: DatabaseExecutor,
         signals: Signals,
         clock: Callable[[], float],
         quota: ChatQuota = ChatQuota(),  # noqa: B008 - frozen
     ) -> None:
         self.quota = quota
-        self._workshop = workshop
+        self._executor = executor
         self._signals = signals
         self._clock = clock
-        self._waiting = Waiting(workshop, signals)
-        self._gathering: Gathering[Request, Written | ChatError | None] = Gathering(
-            self._write, lambda request: request.weight
+        self._waiters = ChatEventWaiters(executor, signals)
+        self._append_batcher: WriteBatcher[AppendRequest, AppendedEvents | ChatError | None] = WriteBatcher(
+            self._write_batch, lambda request: request.size_bytes
         )
 
     async def close(self) -> None:
         """Write what waits to be written, and end every waiting."""
-        await self._gathering.close()
-        await self._waiting.close()
+        await self._append_batcher.close()
+        await self._waiters.close()
 
     # Chats.
 
@@ -79,216 +95,253 @@ class SqlChats:
             self.quota.check(chat_usage(connection, chat.owner), new_chat=True)
             connection.execute(adding)
 
-        await self._workshop.write(work)
+        await self._executor.write(work)
 
     async def usage(self, owner: str) -> ChatUsage:
         """How much a person's chats use. Raises StoreError."""
-        return await self._workshop.read(lambda connection: chat_usage(connection, owner))
+        return await self._executor.read(lambda connection: chat_usage(connection, owner))
 
     async def get(self, owner: str, chat_id: str) -> Chat | None:
         """See ChatStore."""
-        query = CHATS.where(_owned(owner, chat_id))
-        row = await self._workshop.find(lambda connection: connection.execute(query).one_or_none(), None)
-        return None if row is None else chat_from(row)
+        query = SELECT_CHATS.where(_owner_condition(owner, chat_id))
+        row = await self._executor.read_or_default(
+            lambda connection: connection.execute(query).one_or_none(), None
+        )
+        return None if row is None else chat_from_row(row)
 
     async def chats(
         self,
         owner: str,
         *,
-        words: str | None = None,
+        search_text: str | None = None,
         before: tuple[float, str] | None = None,
         limit: int = 50,
     ) -> Sequence[Chat]:
         """See ChatStore."""
-        query = CHATS.where(chats.c.owner == owner, *matching(words or ""))
+        query = SELECT_CHATS.where(chats.c.owner == owner, *build_search_conditions(search_text or ""))
         if before is not None:
             at, chat_id = before
             same = and_(chats.c.updated_at == at, chats.c.id < chat_id)
             query = query.where(or_(chats.c.updated_at < at, same))
-        query = query.order_by(chats.c.updated_at.desc(), chats.c.id.desc()).limit(_most(limit))
-        rows = await self._workshop.find(lambda connection: connection.execute(query).all(), ())
-        return [chat_from(row) for row in rows]
+        query = query.order_by(chats.c.updated_at.desc(), chats.c.id.desc()).limit(_clamp_limit(limit))
+        rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
+        return [chat_from_row(row) for row in rows]
 
     async def change(self, chat: Chat) -> bool:
         """See ChatStore."""
-        changing = update(chats).where(_owned(chat.owner, chat.id)).values(**chat_values(chat))
-        return await self._workshop.write(lambda connection: connection.execute(changing).rowcount) > 0
+        changing = update(chats).where(_owner_condition(chat.owner, chat.id)).values(**chat_values(chat))
+        return await self._executor.write(lambda connection: connection.execute(changing).rowcount) > 0
 
     async def delete(self, owner: str, chat_id: str) -> bool:
         """See ChatStore."""
 
         def work(connection: Connection) -> bool:
-            if not connection.execute(delete(chats).where(_owned(owner, chat_id))).rowcount:
+            if not connection.execute(delete(chats).where(_owner_condition(owner, chat_id))).rowcount:
                 return False
-            self._signals.tell(connection, CHANGED, chat_id)
+            self._signals.notify(connection, CHANGED, chat_id)
             return True
 
-        return await self._workshop.change(work, False)
+        return await self._executor.change(work, False)
 
     # Events.
 
-    async def events(self, chat_id: str, *, after: int = 0, limit: int = 1_000) -> Sequence[Event]:
+    async def list_events(self, chat_id: str, *, after: int = 0, limit: int = 1_000) -> Sequence[ChatEvent]:
         """See ChatStore."""
-        rows = await self._workshop.find(lambda c: read_events(c, chat_id, after, _most(limit)), ())
-        return [event_from(row) for row in rows]
+        rows = await self._executor.read_or_default(
+            lambda c: read_events(c, chat_id, after, _clamp_limit(limit)), ()
+        )
+        return [event_from_row(row) for row in rows]
 
-    async def latest(self, chat_id: str, *, before: int | None = None, limit: int = 200) -> Sequence[Event]:
+    async def list_latest_events(
+        self, chat_id: str, *, before: int | None = None, limit: int = 200
+    ) -> Sequence[ChatEvent]:
         """See ChatStore."""
-        rows = await self._workshop.find(lambda c: latest_of(c, chat_id, before, _most(limit)), ())
-        return [event_from(row) for row in rows]
+        rows = await self._executor.read_or_default(
+            lambda c: read_latest_events(c, chat_id, before, _clamp_limit(limit)), ()
+        )
+        return [event_from_row(row) for row in rows]
 
-    async def wait(self, chat_id: str, after: int, seconds: float) -> Sequence[Event]:
+    async def wait_for_events(self, chat_id: str, after: int, seconds: float) -> Sequence[ChatEvent]:
         """See ChatStore."""
-        return await self._waiting.wait(chat_id, after, seconds)
+        return await self._waiters.wait(chat_id, after, seconds)
 
     async def kept(self, chat_id: str, seq: int) -> bytes | None:
         """See ChatStore."""
-        return (await self.kept_of(chat_id, [seq])).get(seq)
+        return (await self.get_kept_data_by_seq(chat_id, [seq])).get(seq)
 
-    async def kept_of(self, chat_id: str, seqs: Sequence[int]) -> Mapping[int, bytes]:
+    async def get_kept_data_by_seq(self, chat_id: str, seqs: Sequence[int]) -> Mapping[int, bytes]:
         """See ChatStore."""
-        return await self._workshop.find(
+        return await self._executor.read_or_default(
             lambda connection: read_kept(connection, chat_id, seqs), dict[int, bytes]()
         )
 
     # Turns.
 
     async def claim(
-        self, chat_id: str, runner: str, was: TurnState, events: Sequence[NewEvent], *, new_turn: bool
-    ) -> Sequence[Event] | None:
+        self,
+        chat_id: str,
+        runner: str,
+        expected_state: TurnState,
+        events: Sequence[NewChatEvent],
+        *,
+        new_turn: bool,
+    ) -> Sequence[ChatEvent] | None:
         """See ChatStore."""
-        return await self._put(chat_id, events, runner=runner, was=was, new_turn=new_turn)
+        return await self._submit_append(
+            chat_id, events, runner=runner, was=expected_state, new_turn=new_turn
+        )
 
     async def append(
-        self, chat_id: str, runner: str, events: Sequence[NewEvent], *, then: TurnState = TurnState.RUNNING
-    ) -> Sequence[Event]:
+        self,
+        chat_id: str,
+        runner: str,
+        events: Sequence[NewChatEvent],
+        *,
+        next_state: TurnState = TurnState.RUNNING,
+    ) -> Sequence[ChatEvent]:
         """See ChatStore."""
-        return await self._put(chat_id, events, runner=runner, then=then) or ()
+        return await self._submit_append(chat_id, events, runner=runner, then=next_state) or ()
 
-    async def remark(self, chat_id: str, events: Sequence[NewEvent]) -> Sequence[Event]:
+    async def append_without_claim(self, chat_id: str, events: Sequence[NewChatEvent]) -> Sequence[ChatEvent]:
         """See ChatStore. Raises NoSuchChat."""
-        return await self._put(chat_id, events) or ()
+        return await self._submit_append(chat_id, events) or ()
 
-    async def _put(self, chat_id: str, events: Sequence[NewEvent], **how: Any) -> Sequence[Event] | None:
-        request = Request(chat_id, [Line.of(event) for event in events], self._clock(), **how)
-        outcome = await self._gathering.put(request)
+    async def _submit_append(
+        self, chat_id: str, events: Sequence[NewChatEvent], **options: Any
+    ) -> Sequence[ChatEvent] | None:
+        request = AppendRequest(
+            chat_id, [PreparedEvent.from_new_event(event) for event in events], self._clock(), **options
+        )
+        outcome = await self._append_batcher.put(request)
         if isinstance(outcome, ChatError):
             raise outcome
         return None if outcome is None else outcome.events
 
-    async def _write(self, requests: Sequence[Request]) -> Sequence[Written | ChatError | None]:
+    async def _write_batch(
+        self, requests: Sequence[AppendRequest]
+    ) -> Sequence[AppendedEvents | ChatError | None]:
         clock = self._clock()
 
-        def work(connection: Connection) -> list[Written | ChatError | None]:
-            outcomes = write(connection, requests, clock, self.quota)
-            for ids in _texts(_changed(requests, outcomes)):
-                self._signals.tell(connection, CHANGED, ids, here=False)
+        def work(connection: Connection) -> list[AppendedEvents | ChatError | None]:
+            outcomes = append_events(connection, requests, clock, self.quota)
+            for ids in _join_ids(_changed_chat_ids(requests, outcomes)):
+                self._signals.notify(connection, CHANGED, ids, include_local=False)
             return outcomes
 
-        outcomes = await self._workshop.write(work)
+        outcomes = await self._executor.write(work)
         for request, outcome in zip(requests, outcomes, strict=True):
-            if isinstance(outcome, Written) and outcome.events:
-                self._waiting.wrote(request.chat_id, outcome)
+            if isinstance(outcome, AppendedEvents) and outcome.events:
+                self._waiters.publish(request.chat_id, outcome)
         return outcomes
 
-    async def beat(self, runner: str) -> None:
+    async def record_heartbeat(self, runner: str) -> None:
         """See ChatStore."""
 
         def work(connection: Connection) -> None:
             held = update(chats).where(chats.c.runner == runner)
-            connection.execute(held.values(beat_at=now(connection, self._clock())))
+            connection.execute(held.values(beat_at=database_time(connection, self._clock())))
 
-        await self._workshop.write(work)
+        await self._executor.write(work)
 
-    async def interrupted(self, gone: Callable[[str, float], bool]) -> Sequence[Chat]:
+    async def find_abandoned(self, is_gone: Callable[[str, float], bool]) -> Sequence[Chat]:
         """See ChatStore."""
 
         def work(connection: Connection) -> Sequence[Any]:
             # A beat in the future is from before the clock was set: its runner is as silent as an old one.
-            since = func.abs(now(connection, self._clock()) - chats.c.beat_at).label("since")
+            since = func.abs(database_time(connection, self._clock()) - chats.c.beat_at).label("since")
             running = chats.c.state == TurnState.RUNNING.value
-            query = CHATS.add_columns(chats.c.runner, since).where(chats.c.runner.is_not(None), running)
+            query = SELECT_CHATS.add_columns(chats.c.runner, since).where(
+                chats.c.runner.is_not(None), running
+            )
             return connection.execute(query.order_by(chats.c.id)).all()
 
-        rows = await self._workshop.read(work)
-        return [chat_from(row) for row in rows if gone(row.runner, float(row.since or 0.0))]
+        rows = await self._executor.read(work)
+        return [chat_from_row(row) for row in rows if is_gone(row.runner, float(row.since or 0.0))]
 
-    async def answered(self) -> Sequence[Chat]:
+    async def find_resumable(self) -> Sequence[Chat]:
         """See ChatStore."""
         open_ = select(approvals.c.id).where(
             approvals.c.chat_id == chats.c.id, approvals.c.answered_at.is_(None)
         )
-        query = CHATS.where(chats.c.state == TurnState.WAITING.value, ~open_.exists()).order_by(chats.c.id)
-        rows = await self._workshop.read(lambda connection: connection.execute(query).all())
-        return [chat_from(row) for row in rows]
+        query = SELECT_CHATS.where(chats.c.state == TurnState.WAITING.value, ~open_.exists()).order_by(
+            chats.c.id
+        )
+        rows = await self._executor.read(lambda connection: connection.execute(query).all())
+        return [chat_from_row(row) for row in rows]
 
-    async def take_over(self, chat_id: str, runner: str, was: str) -> bool:
+    async def take_over(self, chat_id: str, runner: str, previous_runner: str) -> bool:
         """See ChatStore."""
 
         def work(connection: Connection) -> bool:
             running = (chats.c.id == chat_id) & (chats.c.state == TurnState.RUNNING.value)
-            taking = update(chats).where(running, chats.c.runner == was)
-            taking = taking.values(runner=runner, beat_at=now(connection, self._clock()))
+            taking = update(chats).where(running, chats.c.runner == previous_runner)
+            taking = taking.values(runner=runner, beat_at=database_time(connection, self._clock()))
             return connection.execute(taking).rowcount > 0
 
-        return await self._workshop.change(work, False)
+        return await self._executor.change(work, False)
 
-    async def runner(self, chat_id: str) -> str | None:
+    async def get_runner(self, chat_id: str) -> str | None:
         """See ChatStore."""
         query = select(chats.c.runner).where(chats.c.id == chat_id)
-        return await self._workshop.find(lambda connection: connection.execute(query).scalar(), None)
+        return await self._executor.read_or_default(
+            lambda connection: connection.execute(query).scalar(), None
+        )
 
     # Stopping. The wish is kept until the chat is let go, for a runner that missed the word of it.
 
-    async def ask_to_stop(self, chat_id: str) -> None:
+    async def request_stop(self, chat_id: str) -> None:
         """See ChatStore."""
 
         def work(connection: Connection) -> None:
             running = (chats.c.id == chat_id) & chats.c.runner.is_not(None)
             if connection.execute(update(chats).where(running).values(stop_asked=True)).rowcount:
-                self._signals.tell(connection, STOPS, chat_id)
+                self._signals.notify(connection, CHAT_STOPS_CHANNEL, chat_id)
 
-        await self._workshop.change(work, None)
+        await self._executor.change(work, None)
 
-    async def stops(self) -> AsyncGenerator[str]:
+    async def listen_for_stop_requests(self) -> AsyncGenerator[str]:
         """See ChatStore. A chat may come twice: found by looking, and by word. Ends when this is closed."""
         known: frozenset[str] = frozenset()
-        async with aclosing(self._signals.listen(STOPS)) as listening:
+        async with aclosing(self._signals.listen(CHAT_STOPS_CHANNEL)) as listening:
             async for said in listening:
-                asked = frozenset({said}) if said else await self._asked()
+                asked = frozenset({said}) if said else await self._find_stop_requests()
                 for chat_id in sorted(asked if said else asked - known):
                     yield chat_id
                 known = known | asked if said else asked
 
-    async def _asked(self) -> frozenset[str]:
+    async def _find_stop_requests(self) -> frozenset[str]:
         query = select(chats.c.id).where(chats.c.runner.is_not(None), chats.c.stop_asked.is_(True))
         while True:
             try:
-                found = await self._workshop.read(lambda c: c.execute(query).scalars().all())
+                found = await self._executor.read(lambda c: c.execute(query).scalars().all())
                 return frozenset(found)
             except StoreError as error:
                 _log.warning("it cannot be seen which chats shall stop: %s", error.cause)
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_RETRY_SECONDS)
 
 
-def _owned(owner: str, chat_id: str) -> Any:
+def _owner_condition(owner: str, chat_id: str) -> Any:
     return (chats.c.id == chat_id) & (chats.c.owner == owner)
 
 
-def _most(limit: int) -> int:
-    return max(0, min(limit, _PAGE))
+def _clamp_limit(limit: int) -> int:
+    return max(0, min(limit, _MAX_PAGE_ROWS))
 
 
-def _changed(requests: Sequence[Request], outcomes: Sequence[Written | ChatError | None]) -> list[str]:
+def _changed_chat_ids(
+    requests: Sequence[AppendRequest], outcomes: Sequence[AppendedEvents | ChatError | None]
+) -> list[str]:
     pairs = zip(requests, outcomes, strict=True)
-    return list({one.chat_id: None for one, done in pairs if isinstance(done, Written) and done.events})
+    return list(
+        {one.chat_id: None for one, done in pairs if isinstance(done, AppendedEvents) and done.events}
+    )
 
 
-def _texts(ids: Sequence[str]) -> list[str]:
+def _join_ids(ids: Sequence[str]) -> list[str]:
     """Many ids in few texts, each short enough for a signal."""
     texts: list[str] = []
     for chat_id in ids:
-        if texts and len(texts[-1]) + len(chat_id) < _IDS:
+        if texts and len(texts[-1]) + len(chat_id) < _MAX_SIGNAL_CHARACTERS:
             texts[-1] += f" {chat_id}"
         else:
             texts.append(chat_id)

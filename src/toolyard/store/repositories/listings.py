@@ -7,32 +7,32 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, delete, select, update
 
-from toolyard.catalog.storage import Key, Stored
+from toolyard.catalog.storage import ListingKey, StoredListing
 from toolyard.store.errors import StoreError
-from toolyard.store.sql.dialects import insert
-from toolyard.store.sql.executor import Work, Workshop
-from toolyard.store.sql.row_digests import digest
+from toolyard.store.sql.dialects import build_insert
+from toolyard.store.sql.executor import DatabaseExecutor, DatabaseWork
+from toolyard.store.sql.row_digests import compute_digest
 from toolyard.store.sql.tables import catalogues
 
-__all__ = ["SqlCatalogues"]
+__all__ = ["SqlCatalogueStorage"]
 
-_KEEP_SECONDS = 90 * 86_400.0
+_MAX_AGE_SECONDS = 90 * 86_400.0
 """Entries that nobody fetched for a season belong to servers that are gone."""
-_AHEAD_SECONDS = 86_400.0
+_MAX_FUTURE_SECONDS = 86_400.0
 """Entries so far ahead are of a clock that was wrong, and would stand in the way of those to come."""
 
 _log = logging.getLogger("toolyard.store.catalogues")
 
 
-class SqlCatalogues:
+class SqlCatalogueStorage:
     """A CatalogueStorage. A fault is logged and counts as an empty storage."""
 
-    def __init__(self, workshop: Workshop) -> None:
-        self._workshop = workshop
+    def __init__(self, executor: DatabaseExecutor) -> None:
+        self._executor = executor
 
-    async def load(self, keys: Sequence[Key], *, newer_than: float = 0.0) -> Stored | None:
+    async def load(self, keys: Sequence[ListingKey], *, newer_than: float = 0.0) -> StoredListing | None:
         """See CatalogueStorage."""
-        by_digest = {digest(*key): key for key in keys}
+        by_digest = {compute_digest(*key): key for key in keys}
         query = (
             select(catalogues)
             .where(catalogues.c.digest.in_(list(by_digest)), catalogues.c.fetched_at > newer_than)
@@ -40,15 +40,17 @@ class SqlCatalogues:
             .limit(1)
         )
         try:
-            row = await self._workshop.read(lambda connection: connection.execute(query).one_or_none())
+            row = await self._executor.read(lambda connection: connection.execute(query).one_or_none())
         except StoreError as error:
             _log.warning("a stored catalogue cannot be read: %s", error.cause)
             return None
         if row is None:
             return None
-        return Stored(by_digest[row.digest], row.content_hash, row.fetched_at, row.ttl, bytes(row.body))
+        return StoredListing(
+            by_digest[row.digest], row.content_hash, row.fetched_at, row.ttl, bytes(row.body)
+        )
 
-    async def save(self, stored: Stored) -> None:
+    async def save(self, stored: StoredListing) -> None:
         """See CatalogueStorage."""
         values = {
             "server_id": stored.key.server_id,
@@ -62,9 +64,9 @@ class SqlCatalogues:
 
         def work(connection: Connection) -> None:
             now = stored.fetched_at
-            right = catalogues.c.fetched_at.between(now - _KEEP_SECONDS, now + _AHEAD_SECONDS)
+            right = catalogues.c.fetched_at.between(now - _MAX_AGE_SECONDS, now + _MAX_FUTURE_SECONDS)
             connection.execute(delete(catalogues).where(~right))
-            saving = insert(connection, catalogues).values(digest=digest(*stored.key), **values)
+            saving = build_insert(connection, catalogues).values(digest=compute_digest(*stored.key), **values)
             connection.execute(
                 saving.on_conflict_do_update(
                     index_elements=["digest"],
@@ -73,22 +75,22 @@ class SqlCatalogues:
                 )
             )
 
-        await self._change(work)
+        await self._write_or_log(work)
 
     async def expire(self, server_id: str) -> None:
         """See CatalogueStorage."""
         expiring = update(catalogues).where(catalogues.c.server_id == server_id).values(ttl=0.0)
-        await self._change(lambda connection: connection.execute(expiring))
+        await self._write_or_log(lambda connection: connection.execute(expiring))
 
     async def forget(self, server_id: str, scope: str | None = None) -> None:
         """See CatalogueStorage."""
         forgetting = delete(catalogues).where(catalogues.c.server_id == server_id)
         if scope is not None:
             forgetting = forgetting.where(catalogues.c.scope == scope)
-        await self._change(lambda connection: connection.execute(forgetting))
+        await self._write_or_log(lambda connection: connection.execute(forgetting))
 
-    async def _change(self, work: Work[object]) -> None:
+    async def _write_or_log(self, work: DatabaseWork[object]) -> None:
         try:
-            await self._workshop.write(work)
+            await self._executor.write(work)
         except StoreError as error:
             _log.warning("a catalogue cannot be stored: %s", error.cause)

@@ -7,61 +7,61 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, select, update
 
-from toolyard.catalog.lock.storage import Entry, Place
-from toolyard.store.change_feed.signals import SERVERS, Signals
+from toolyard.catalog.lock.storage import PinEntry, PinKey
+from toolyard.store.change_feed.signals import REGISTRY_CHANNEL, Signals
 from toolyard.store.errors import Conflict
-from toolyard.store.sql.dialects import add
-from toolyard.store.sql.executor import Workshop
-from toolyard.store.sql.row_digests import digest
+from toolyard.store.sql.dialects import insert_if_absent
+from toolyard.store.sql.executor import DatabaseExecutor
+from toolyard.store.sql.row_digests import compute_digest
 from toolyard.store.sql.tables import pins
 
-__all__ = ["SqlPins"]
+__all__ = ["SqlPinStorage"]
 
-_SEEN = 200
+_MAX_SEEN_LISTINGS = 200
 """Different listings of one server that an admin is shown at once."""
 
 
-class SqlPins:
+class SqlPinStorage:
     """A PinStorage. What is deleted takes its locks with it.
 
     ``table`` is ``pins``, or ``config_pins`` for configured servers, which also keeps when pins were stored.
     """
 
-    def __init__(self, workshop: Workshop, signals: Signals, table: Table = pins) -> None:
-        self._workshop = workshop
+    def __init__(self, executor: DatabaseExecutor, signals: Signals, table: Table = pins) -> None:
+        self._executor = executor
         self._signals = signals
         self._table = table
 
-    async def revisions(self, places: Sequence[Place]) -> tuple[int, ...]:
+    async def revisions(self, pin_keys: Sequence[PinKey]) -> tuple[int, ...]:
         """See PinStorage."""
-        keys = [_digest(place) for place in places]
+        keys = [_pin_digest(place) for place in pin_keys]
         query = select(self._table.c.digest, self._table.c.revision).where(self._table.c.digest.in_(keys))
-        rows = await self._workshop.read(lambda connection: connection.execute(query).all())
+        rows = await self._executor.read(lambda connection: connection.execute(query).all())
         found = {row.digest: row.revision for row in rows}
         return tuple(found.get(key, 0) for key in keys)
 
-    async def read(self, places: Sequence[Place]) -> tuple[Entry, ...]:
+    async def read(self, pin_keys: Sequence[PinKey]) -> tuple[PinEntry, ...]:
         """See PinStorage."""
-        keys = [_digest(place) for place in places]
+        keys = [_pin_digest(place) for place in pin_keys]
         query = select(self._table).where(self._table.c.digest.in_(keys))
-        rows = await self._workshop.read(lambda connection: connection.execute(query).all())
-        found = {row.digest: _entry(row) for row in rows}
-        return tuple(found.get(key, Entry()) for key in keys)
+        rows = await self._executor.read(lambda connection: connection.execute(query).all())
+        found = {row.digest: _entry_from_row(row) for row in rows}
+        return tuple(found.get(key, PinEntry()) for key in keys)
 
     async def seen(self, server_id: str) -> Sequence[bytes]:
         """See PinStorage."""
         table = self._table
         query = select(table.c.seen).where(table.c.server_id == server_id, table.c.seen.is_not(None))
-        query = query.distinct().order_by(self._table.c.seen).limit(_SEEN)
-        rows = await self._workshop.read(lambda connection: connection.execute(query).all())
+        query = query.distinct().order_by(self._table.c.seen).limit(_MAX_SEEN_LISTINGS)
+        rows = await self._executor.read(lambda connection: connection.execute(query).all())
         return [bytes(row.seen) for row in rows]
 
-    async def different(self) -> Sequence[str]:
+    async def servers_with_unaccepted_listings(self) -> Sequence[str]:
         """The ids of the servers of which somebody was given what was not accepted at that time."""
         query = select(self._table.c.server_id).where(self._table.c.seen.is_not(None)).distinct()
-        return await self._workshop.read(lambda connection: connection.execute(query).scalars().all())
+        return await self._executor.read(lambda connection: connection.execute(query).scalars().all())
 
-    async def save(self, place: Place, entry: Entry, *, tell: bool = False) -> bool:
+    async def save(self, pin_key: PinKey, entry: PinEntry, *, notify: bool = False) -> bool:
         """See PinStorage."""
         values: dict[str, Any] = {"revision": entry.revision + 1, "pins": entry.pins, "seen": entry.seen}
         if "saved_at" in self._table.c:
@@ -69,26 +69,30 @@ class SqlPins:
 
         def work(connection: Connection) -> bool:
             if entry.revision:
-                same = (self._table.c.digest == _digest(place)) & (self._table.c.revision == entry.revision)
+                same = (self._table.c.digest == _pin_digest(pin_key)) & (
+                    self._table.c.revision == entry.revision
+                )
                 saved = connection.execute(update(self._table).where(same).values(**values)).rowcount > 0
             else:
-                whose = {"server_id": place.server_id, "instance_id": place.instance_id or None}
-                saved = add(connection, self._table, {"digest": _digest(place), **whose, **values})
-            if saved and tell:
-                self._signals.tell(connection, SERVERS, place.instance_id or place.server_id)
+                whose = {"server_id": pin_key.server_id, "instance_id": pin_key.instance_id or None}
+                saved = insert_if_absent(
+                    connection, self._table, {"digest": _pin_digest(pin_key), **whose, **values}
+                )
+            if saved and notify:
+                self._signals.notify(connection, REGISTRY_CHANNEL, pin_key.instance_id or pin_key.server_id)
             return saved
 
         try:
-            return await self._workshop.write(work)
+            return await self._executor.write(work)
         except Conflict:
             # Its server or instance was deleted meanwhile.
             return False
 
 
-def _digest(place: Place) -> str:
-    return digest(place.server_id, place.instance_id)
+def _pin_digest(pin_key: PinKey) -> str:
+    return compute_digest(pin_key.server_id, pin_key.instance_id)
 
 
-def _entry(row: Any) -> Entry:
+def _entry_from_row(row: Any) -> PinEntry:
     seen = None if row.seen is None else bytes(row.seen)
-    return Entry(row.revision, bytes(row.pins), seen, getattr(row, "saved_at", 0.0))
+    return PinEntry(row.revision, bytes(row.pins), seen, getattr(row, "saved_at", 0.0))

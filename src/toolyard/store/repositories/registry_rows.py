@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Select, Table, select
 
-from toolyard.store.sql.casefold import folded
+from toolyard.store.sql.casefold import fold_case
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.columns import clean_text
 from toolyard.store.sql.tables import auth_choices, instances, servers
@@ -20,44 +20,44 @@ from toolyard.types.registry import (
     AuthKind,
     Instance,
     InstanceState,
-    Registration,
+    RegistrationMethod,
     RegistryServer,
 )
 from toolyard.types.server import Trust
 
 __all__ = [
-    "CHOICES",
-    "INSTANCES",
-    "SERVERS",
+    "SELECT_CHOICES",
+    "SELECT_INSTANCES",
+    "SELECT_SERVERS",
     "choice_rows",
-    "instance_from",
+    "clean_reason",
+    "instance_from_row",
     "instance_values",
-    "reason_text",
     "server_values",
-    "servers_from",
+    "servers_from_rows",
 ]
 
-_KINDS = {kind.value: kind for kind in AuthKind}
-_REGISTRATIONS = {way.value: way for way in Registration}
-_TRUSTS = {trust.value: trust for trust in Trust}
-_STATES = {state.value: state for state in InstanceState}
+_AUTH_KINDS_BY_VALUE = {kind.value: kind for kind in AuthKind}
+_REGISTRATIONS_BY_VALUE = {way.value: way for way in RegistrationMethod}
+_TRUSTS_BY_VALUE = {trust.value: trust for trust in Trust}
+_STATES_BY_VALUE = {state.value: state for state in InstanceState}
 
 
-def _columns(table: Table, names: str) -> Select[*tuple[Any, ...]]:
+def _select_columns(table: Table, names: str) -> Select[*tuple[Any, ...]]:
     return select(*(table.c[name] for name in names.split()))
 
 
-SERVERS = _columns(
+SELECT_SERVERS = _select_columns(
     servers,
     "id name url transport trust enabled description private_addresses allow_tools deny_tools"
     " created_at updated_at",
 )
-CHOICES = _columns(
+SELECT_CHOICES = _select_columns(
     auth_choices,
     "server_id id kind label place key registration client_id client_secret scopes resource legacy_discovery"
     " issuer issuer_redirect",
 ).order_by(auth_choices.c.server_id, auth_choices.c.position)
-INSTANCES = _columns(
+SELECT_INSTANCES = _select_columns(
     instances,
     "id user_id server_id choice_id slug name enabled tool_filter value state reason created_at updated_at",
 )
@@ -66,19 +66,19 @@ INSTANCES = _columns(
 # Servers.
 
 
-def servers_from(found: Iterable[Any], choices: Iterable[Any], cipher: Cipher) -> list[RegistryServer]:
+def servers_from_rows(rows: Iterable[Any], choices: Iterable[Any], cipher: Cipher) -> list[RegistryServer]:
     """From rows of ``SERVERS`` and of ``CHOICES``."""
     by_server: dict[str, list[AuthChoice]] = {}
     for row in choices:
-        by_server.setdefault(row[0], []).append(_choice(row, cipher))
-    return [_server(row, tuple(by_server.get(row[0], ()))) for row in found]
+        by_server.setdefault(row[0], []).append(_choice_from_row(row, cipher))
+    return [_server_from_row(row, tuple(by_server.get(row[0], ()))) for row in rows]
 
 
 def server_values(server: RegistryServer) -> dict[str, Any]:
     """All but the id and the choices."""
     return {
         "name": server.name,
-        "name_key": folded(server.name),
+        "name_key": fold_case(server.name),
         "url": server.url,
         "transport": server.transport,
         "trust": server.trust.value,
@@ -105,7 +105,9 @@ def choice_rows(server: RegistryServer, cipher: Cipher) -> list[dict[str, Any]]:
             "key": choice.key,
             "registration": choice.registration.value,
             "client_id": choice.client_id,
-            "client_secret": cipher.seal_text(choice.client_secret, _choice_place(server.id, choice.id)),
+            "client_secret": cipher.encrypt_text(
+                choice.client_secret, _client_secret_associated_data(server.id, choice.id)
+            ),
             "scopes": choice.scopes,
             "resource": choice.resource,
             "legacy_discovery": choice.legacy_discovery,
@@ -116,7 +118,7 @@ def choice_rows(server: RegistryServer, cipher: Cipher) -> list[dict[str, Any]]:
     ]
 
 
-def _server(row: Any, choices: tuple[AuthChoice, ...]) -> RegistryServer:
+def _server_from_row(row: Any, choices: tuple[AuthChoice, ...]) -> RegistryServer:
     server_id, name, url, transport, trust, enabled, description, *more = row
     private_addresses, allow_tools, deny_tools, created_at, updated_at = more
     return RegistryServer(
@@ -124,7 +126,7 @@ def _server(row: Any, choices: tuple[AuthChoice, ...]) -> RegistryServer:
         name=name,
         url=url,
         transport=transport,
-        trust=_TRUSTS[trust],
+        trust=_TRUSTS_BY_VALUE[trust],
         enabled=enabled,
         description=description,
         private_addresses=private_addresses,
@@ -136,18 +138,19 @@ def _server(row: Any, choices: tuple[AuthChoice, ...]) -> RegistryServer:
     )
 
 
-def _choice(row: Any, cipher: Cipher) -> AuthChoice:
+def _choice_from_row(row: Any, cipher: Cipher) -> AuthChoice:
     server_id, choice_id, kind, label, place, key, registration, *more = row
     client_id, client_secret, scopes, resource, legacy_discovery, issuer, issuer_redirect = more
     return AuthChoice(
         id=choice_id,
-        kind=_KINDS[kind],
+        kind=_AUTH_KINDS_BY_VALUE[kind],
         label=label,
         place=place,
         key=key,
-        registration=_REGISTRATIONS[registration],
+        registration=_REGISTRATIONS_BY_VALUE[registration],
         client_id=client_id,
-        client_secret=client_secret and cipher.open_text(client_secret, _choice_place(server_id, choice_id)),
+        client_secret=client_secret
+        and cipher.decrypt_text(client_secret, _client_secret_associated_data(server_id, choice_id)),
         scopes=scopes,
         resource=resource,
         legacy_discovery=legacy_discovery,
@@ -156,14 +159,14 @@ def _choice(row: Any, cipher: Cipher) -> AuthChoice:
     )
 
 
-def _choice_place(server_id: str, choice_id: str) -> str:
+def _client_secret_associated_data(server_id: str, choice_id: str) -> str:
     return f"auth_choices.client_secret:{server_id}:{choice_id}"
 
 
 # Instances.
 
 
-def instance_from(row: Any, cipher: Cipher) -> Instance:
+def instance_from_row(row: Any, cipher: Cipher) -> Instance:
     """From a row of ``INSTANCES``."""
     instance_id, user_id, server_id, choice_id, slug, name, enabled, *more = row
     tool_filter, value, state, reason, created_at, updated_at = more
@@ -176,8 +179,8 @@ def instance_from(row: Any, cipher: Cipher) -> Instance:
         name=name,
         enabled=enabled,
         tool_filter=tool_filter,
-        value=value and cipher.open_text(value, _value_place(instance_id)),
-        state=_STATES[state],
+        value=value and cipher.decrypt_text(value, _value_associated_data(instance_id)),
+        state=_STATES_BY_VALUE[state],
         reason=reason,
         created_at=created_at,
         updated_at=updated_at,
@@ -189,21 +192,21 @@ def instance_values(instance: Instance, cipher: Cipher) -> dict[str, Any]:
     return {
         "choice_id": instance.choice_id,
         "slug": instance.slug,
-        "slug_key": folded(instance.slug),
+        "slug_key": fold_case(instance.slug),
         "name": instance.name,
         "enabled": instance.enabled,
         "tool_filter": instance.tool_filter,
-        "value": cipher.seal_text(instance.value, _value_place(instance.id)),
+        "value": cipher.encrypt_text(instance.value, _value_associated_data(instance.id)),
         "state": instance.state.value,
-        "reason": reason_text(instance.reason),
+        "reason": clean_reason(instance.reason),
         "updated_at": instance.updated_at,
     }
 
 
-def reason_text(reason: str | None) -> str | None:
+def clean_reason(reason: str | None) -> str | None:
     """Often the words of a server, which may be anything."""
     return None if reason is None else clean_text(reason, 10_000)
 
 
-def _value_place(instance_id: str) -> str:
+def _value_associated_data(instance_id: str) -> str:
     return f"instances.value:{instance_id}"

@@ -8,65 +8,65 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, select
 
-from toolyard.store.change_feed.signals import LETTERS, Signals
+from toolyard.store.change_feed.signals import MAILBOX_CHANNEL, Signals
 from toolyard.store.errors import Unreadable
 from toolyard.store.sql.cipher import Cipher
-from toolyard.store.sql.executor import Workshop
+from toolyard.store.sql.executor import DatabaseExecutor
 from toolyard.store.sql.tables import letters
 
-__all__ = ["SqlLetters"]
+__all__ = ["SqlMailbox"]
 
-_LIFE = 900.0
+_MAX_AGE_SECONDS = 900.0
 """Seconds after which a letter is thrown away that nobody took: whoever it was for is gone."""
 
 _log = logging.getLogger("toolyard.store.letters")
 
 
-class SqlLetters:
+class SqlMailbox:
     """Boxes are named by whoever reads them; a name that nobody could guess is one that nobody else reads."""
 
     def __init__(
-        self, workshop: Workshop, cipher: Cipher, signals: Signals, clock: Callable[[], float]
+        self, executor: DatabaseExecutor, cipher: Cipher, signals: Signals, clock: Callable[[], float]
     ) -> None:
-        self._workshop = workshop
+        self._executor = executor
         self._cipher = cipher
         self._signals = signals
         self._clock = clock
 
-    async def post(self, box: str, letter: bytes) -> None:
+    async def post(self, box: str, message: bytes) -> None:
         """Put a letter into a box. Raises StoreError."""
-        body, now = self._cipher.seal(letter, _place(box)), self._clock()
+        body, now = self._cipher.encrypt(message, _associated_data(box)), self._clock()
 
         def work(connection: Connection) -> None:
-            connection.execute(delete(letters).where(letters.c.sent_at < now - _LIFE))
+            connection.execute(delete(letters).where(letters.c.sent_at < now - _MAX_AGE_SECONDS))
             connection.execute(letters.insert().values(box=box, sent_at=now, body=body))
-            self._signals.tell(connection, LETTERS, box)
+            self._signals.notify(connection, MAILBOX_CHANNEL, box)
 
-        await self._workshop.write(work)
+        await self._executor.write(work)
 
     async def take(self, box: str) -> Sequence[bytes]:
         """Take out what is in a box, the oldest first. Raises StoreError."""
         mine = letters.c.box == box
         any_there = select(letters.c.id).where(mine).limit(1)
         # Who looks in vain keeps nobody from writing.
-        if await self._workshop.read(lambda connection: connection.execute(any_there).first()) is None:
+        if await self._executor.read(lambda connection: connection.execute(any_there).first()) is None:
             return ()
         taking = delete(letters).where(mine).returning(letters.c.id, letters.c.body)
-        rows: Sequence[Any] = await self._workshop.write(lambda c: c.execute(taking).all())
-        found = (self._opened(row.body, box) for row in sorted(rows, key=lambda row: row.id))
+        rows: Sequence[Any] = await self._executor.write(lambda c: c.execute(taking).all())
+        found = (self._try_decrypt(row.body, box) for row in sorted(rows, key=lambda row: row.id))
         return [letter for letter in found if letter is not None]
 
     def listen(self) -> AsyncGenerator[str]:
         """The boxes that letters are put into from now on, by anybody; the empty name means any."""
-        return self._signals.listen(LETTERS)
+        return self._signals.listen(MAILBOX_CHANNEL)
 
-    def _opened(self, body: bytes, box: str) -> bytes | None:
+    def _try_decrypt(self, body: bytes, box: str) -> bytes | None:
         try:
-            return self._cipher.open(body, _place(box))
+            return self._cipher.decrypt(body, _associated_data(box))
         except Unreadable as error:
             _log.warning("a letter is thrown away: %s", error.cause)
             return None
 
 
-def _place(box: str) -> str:
+def _associated_data(box: str) -> str:
     return f"letters.body {box}"

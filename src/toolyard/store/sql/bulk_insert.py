@@ -17,7 +17,9 @@ def insert_many(connection: Connection, table: Table, rows: Sequence[Mapping[str
         connection.execute(table.insert(), rows)
     else:
         names = tuple(rows[0])
-        connection.execute(_insert_many(table, names), {name: [row[name] for row in rows] for name in names})
+        connection.execute(
+            _insert_from_arrays(table, names), {name: [row[name] for row in rows] for name in names}
+        )
 
 
 def update_many(connection: Connection, table: Table, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -29,22 +31,24 @@ def update_many(connection: Connection, table: Table, key: str, rows: Sequence[M
         connection.execute(changing, [{f"to_{name}": row[name] for name in names} for row in rows])
     else:
         values = {name: [row[name] for row in rows] for name in names}
-        connection.execute(_update_many(table, key, names), values)
+        connection.execute(_update_from_arrays(table, key, names), values)
 
 
 @cache
-def _insert_many(table: Table, names: tuple[str, ...]) -> TextClause:
-    return text(f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM {_arrays(table, names)}")
+def _insert_from_arrays(table: Table, names: tuple[str, ...]) -> TextClause:
+    return text(
+        f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM {_unnest_expression(table, names)}"
+    )
 
 
 @cache
-def _update_many(table: Table, key: str, names: tuple[str, ...]) -> TextClause:
+def _update_from_arrays(table: Table, key: str, names: tuple[str, ...]) -> TextClause:
     changes = ", ".join(f"{name} = given.{name}" for name in names if name != key)
-    given = f"{_arrays(table, names)} AS given({', '.join(names)})"
+    given = f"{_unnest_expression(table, names)} AS given({', '.join(names)})"
     return text(f"UPDATE {table.name} SET {changes} FROM {given} WHERE {table.name}.{key} = given.{key}")
 
 
-def _arrays(table: Table, names: tuple[str, ...]) -> str:
+def _unnest_expression(table: Table, names: tuple[str, ...]) -> str:
     """Rows, given as an array for each column."""
     from sqlalchemy.dialects.postgresql import dialect  # only with that database
 

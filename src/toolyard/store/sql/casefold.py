@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from unicodedata import normalize
 
-__all__ = ["folded"]
+__all__ = ["fold_case"]
 
 
-def folded(name: str) -> str:
+def fold_case(name: str) -> str:
     """The same for two names that differ in case or in how Unicode spells a character.
 
     This is Unicode's compatibility caseless matching (definition D146).

@@ -11,24 +11,24 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from toolyard.store.errors import KeyUnusable, Unreadable, WrongKey
 
-__all__ = ["MIN_KEY", "Cipher"]
+__all__ = ["MIN_KEY_CHARACTERS", "Cipher"]
 
-MIN_KEY = 16
+MIN_KEY_CHARACTERS = 16
 """Characters that the text of a key has at least."""
 
-_VERSION = b"\x01"
-_NONCE = 12
+_FORMAT_VERSION = b"\x01"
+_NONCE_BYTES = 12
 
 
 class Cipher:
     """Seals and opens bytes. ``place`` is table, column and row: what was moved elsewhere does not open."""
 
-    def __init__(self, key: str, former: str | None = None) -> None:
+    def __init__(self, key: str, former_key: str | None = None) -> None:
         """``former`` opens what it sealed, and seals nothing. Raises KeyUnusable where a key is too short."""
-        self._aead = _aead(key, "the secret key")
-        self._former = None if former is None else _aead(former, "the former secret key")
+        self._aead = _build_aead(key, "the secret key")
+        self._former_aead = None if former_key is None else _build_aead(former_key, "the former secret key")
         self._retired = False
-        self._root = HKDF(SHA256(), 32, salt=None, info=b"toolyard derived 1").derive(
+        self._derivation_key = HKDF(SHA256(), 32, salt=None, info=b"toolyard derived 1").derive(
             key.encode(errors="surrogatepass")
         )
 
@@ -36,62 +36,66 @@ class Cipher:
         """From now on seal nothing: the database has another key."""
         self._retired = True
 
-    def derive(self, purpose: str) -> bytes:
+    def derive_key(self, purpose: str) -> bytes:
         """32 bytes that only those know who have the key: others for each purpose, the same everywhere."""
-        return HKDF(SHA256(), 32, salt=None, info=purpose.encode()).derive(self._root)
+        return HKDF(SHA256(), 32, salt=None, info=purpose.encode()).derive(self._derivation_key)
 
-    def seal(self, secret: bytes, place: str) -> bytes:
+    def encrypt(self, plaintext: bytes, associated_data: str) -> bytes:
         """Encrypt for one place. Raises WrongKey where the key was replaced."""
         if self._retired:
             raise WrongKey(
                 "nothing was stored: the database was encrypted with a new secret key",
                 hint="restart this process with the new TOOLYARD_SECRET_KEY",
             )
-        nonce = os.urandom(_NONCE)
-        return b"".join((_VERSION, nonce, self._aead.encrypt(nonce, secret, place.encode())))
+        nonce = os.urandom(_NONCE_BYTES)
+        return b"".join(
+            (_FORMAT_VERSION, nonce, self._aead.encrypt(nonce, plaintext, associated_data.encode()))
+        )
 
-    def open(self, sealed: bytes, place: str) -> bytes:
+    def decrypt(self, ciphertext: bytes, associated_data: str) -> bytes:
         """Decrypt what was sealed for this place. Raises Unreadable."""
-        opened = _opened(self._aead, sealed, place)
-        if opened is None and self._former is not None:
-            opened = _opened(self._former, sealed, place)
+        opened = _try_decrypt(self._aead, ciphertext, associated_data)
+        if opened is None and self._former_aead is not None:
+            opened = _try_decrypt(self._former_aead, ciphertext, associated_data)
         if opened is not None:
             return opened
         raise Unreadable(
-            f"the secret stored at {place} cannot be decrypted",
+            f"the secret stored at {associated_data} cannot be decrypted",
             hint="it was changed outside of Toolyard; enter it again, or restore a backup",
         )
 
-    def reseal(self, sealed: bytes, place: str) -> bytes | None:
+    def reencrypt(self, ciphertext: bytes, associated_data: str) -> bytes | None:
         """What the former key sealed, sealed by this one; None where it is. Raises Unreadable."""
-        if _opened(self._aead, sealed, place) is not None:
+        if _try_decrypt(self._aead, ciphertext, associated_data) is not None:
             return None
-        return self.seal(self.open(sealed, place), place)
+        return self.encrypt(self.decrypt(ciphertext, associated_data), associated_data)
 
-    def seal_text(self, secret: str | None, place: str) -> bytes | None:
+    def encrypt_text(self, plaintext: str | None, associated_data: str) -> bytes | None:
         """Encrypt a text; None stays None."""
-        return None if secret is None else self.seal(secret.encode(), place)
+        return None if plaintext is None else self.encrypt(plaintext.encode(), associated_data)
 
-    def open_text(self, sealed: bytes | None, place: str) -> str | None:
+    def decrypt_text(self, ciphertext: bytes | None, associated_data: str) -> str | None:
         """Decrypt a text; None stays None. Raises Unreadable."""
-        return None if sealed is None else self.open(sealed, place).decode()
+        return None if ciphertext is None else self.decrypt(ciphertext, associated_data).decode()
 
 
-def _aead(key: str, what: str) -> AESGCM:
-    if len(key) < MIN_KEY:
+def _build_aead(key: str, label: str) -> AESGCM:
+    if len(key) < MIN_KEY_CHARACTERS:
         raise KeyUnusable(
-            f"{what} has {len(key)} characters, and needs at least {MIN_KEY}",
+            f"{label} has {len(key)} characters, and needs at least {MIN_KEY_CHARACTERS}",
             hint="make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
         )
     kdf = HKDF(SHA256(), 32, salt=None, info=b"toolyard store 1")
     return AESGCM(kdf.derive(key.encode(errors="surrogatepass")))
 
 
-def _opened(aead: AESGCM, sealed: bytes, place: str) -> bytes | None:
+def _try_decrypt(aead: AESGCM, ciphertext: bytes, associated_data: str) -> bytes | None:
     """None: this key does not open it."""
-    if sealed[:1] != _VERSION or len(sealed) <= _NONCE:
+    if ciphertext[:1] != _FORMAT_VERSION or len(ciphertext) <= _NONCE_BYTES:
         return None
     try:
-        return aead.decrypt(sealed[1 : _NONCE + 1], sealed[_NONCE + 1 :], place.encode())
+        return aead.decrypt(
+            ciphertext[1 : _NONCE_BYTES + 1], ciphertext[_NONCE_BYTES + 1 :], associated_data.encode()
+        )
     except InvalidTag:
         return None

@@ -11,11 +11,20 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from toolyard.store.errors import Unstorable
 
-__all__ = ["INDEXED", "LONG", "RowNumber", "Seconds", "Texts", "Words", "check_text", "clean_text"]
+__all__ = [
+    "MAX_INDEXED_CHARACTERS",
+    "MAX_TEXT_CHARACTERS",
+    "LimitedText",
+    "RowNumber",
+    "Seconds",
+    "TextList",
+    "check_text",
+    "clean_text",
+]
 
-INDEXED = 500
+MAX_INDEXED_CHARACTERS = 500
 """Characters that go into an index: PostgreSQL takes 2,704 bytes, and a character may have four."""
-LONG = 1_000_000
+MAX_TEXT_CHARACTERS = 1_000_000
 
 
 def check_text(text: str, limit: int) -> None:
@@ -38,13 +47,13 @@ def clean_text(text: str, limit: int) -> str:
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()[:limit]
 
 
-class Words(TypeDecorator[str]):
+class LimitedText(TypeDecorator[str]):
     """Text of at most ``limit`` characters."""
 
     impl = Text
     cache_ok = True
 
-    def __init__(self, limit: int = LONG) -> None:
+    def __init__(self, limit: int = MAX_TEXT_CHARACTERS) -> None:
         super().__init__()
         self.limit = limit
 
@@ -54,7 +63,7 @@ class Words(TypeDecorator[str]):
         return value
 
 
-class Texts(TypeDecorator[Sequence[str]]):
+class TextList(TypeDecorator[Sequence[str]]):
     """A list of texts, as JSON. None stays None."""
 
     impl = Text
@@ -64,7 +73,7 @@ class Texts(TypeDecorator[Sequence[str]]):
         if value is None:
             return None
         for text in value:
-            check_text(text, LONG)
+            check_text(text, MAX_TEXT_CHARACTERS)
         return orjson.dumps(list(value)).decode()
 
     def process_result_value(self, value: Any, dialect: Dialect) -> tuple[str, ...] | None:

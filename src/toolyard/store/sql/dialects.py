@@ -21,28 +21,28 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from toolyard.store.errors import DatabaseUnusable
 
 __all__ = [
-    "POSTGRESQL_SESSION",
+    "POSTGRESQL_SESSION_SETUP",
     "Engines",
     "TimeLimits",
-    "add",
-    "clash",
+    "build_insert",
+    "create_postgresql_engines",
+    "create_sqlite_engines",
+    "enable_wal",
     "hint_for",
-    "insert",
-    "passing",
-    "postgresql_engines",
-    "postgresql_url",
-    "rebuilding",
-    "sqlite_engines",
-    "timed_out",
-    "write_ahead",
-    "writes_ahead",
+    "insert_if_absent",
+    "is_retryable",
+    "is_timeout_error",
+    "is_wal_enabled",
+    "parse_postgresql_url",
+    "schema_change_transaction",
+    "violated_constraint",
 ]
 
-_BUSY_SECONDS = 30
-_SQLITE_READERS = 4
-_POSTGRESQL_CONNECTIONS = 8
+_BUSY_TIMEOUT_SECONDS = 30
+_SQLITE_READ_CONNECTIONS = 4
+_POSTGRESQL_POOL_SIZE = 8
 
-POSTGRESQL_SESSION: LiteralString = (
+POSTGRESQL_SESSION_SETUP: LiteralString = (
     "SELECT set_config('statement_timeout', '30s', false),"
     " set_config('idle_in_transaction_session_timeout', '60s', false),"
     # A peer that vanished without a word holds its locks for half a minute, not for two hours.
@@ -78,13 +78,13 @@ class Engines:
     kind: Literal["sqlite", "postgresql"]
     reader: Engine
     writer: Engine
-    readers: int
-    writers: int | None
-    where: str
+    reader_connections: int
+    writer_connections: int | None
+    display_name: str
     """What to call it in a message; never a password."""
-    connecting: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    connect_args: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """What PostgreSQL's driver wants for a connection outside of the pool."""
-    pooled: MutableSet[Any] = field(default_factory=WeakSet[Any], repr=False)
+    open_connections: MutableSet[Any] = field(default_factory=WeakSet[Any], repr=False)
     """Connections of PostgreSQL's driver that are there."""
     limits: TimeLimits = TimeLimits()
 
@@ -93,9 +93,9 @@ class Engines:
         self.reader.dispose()
         self.writer.dispose()
 
-    def cut(self) -> None:
+    def abort_connections(self) -> None:
         """End PostgreSQL's connections under those who wait for an answer: they get an error."""
-        for connection in list(self.pooled):
+        for connection in list(self.open_connections):
             with (
                 contextlib.suppress(OSError, connection.Error),
                 socket.socket(fileno=os.dup(connection.fileno())) as end,
@@ -106,23 +106,23 @@ class Engines:
 # SQLite.
 
 
-def sqlite_engines(file: Path, limits: TimeLimits = TimeLimits()) -> Engines:  # noqa: B008 - frozen
+def create_sqlite_engines(file: Path, limits: TimeLimits = TimeLimits()) -> Engines:  # noqa: B008 - frozen
     """One writer, since SQLite has one, and readers that it does not disturb. Nothing is opened yet."""
     url = URL.create("sqlite", database=str(file))
-    connecting: dict[str, Any] = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
+    connecting: dict[str, Any] = {"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False}
     writer = create_engine(url, pool_size=1, max_overflow=0, connect_args=connecting, hide_parameters=True)
     reader = create_engine(
         url,
-        pool_size=_SQLITE_READERS,
+        pool_size=_SQLITE_READ_CONNECTIONS,
         max_overflow=0,
         connect_args=connecting,
         hide_parameters=True,
         isolation_level="AUTOCOMMIT",
     )
     event.listen(writer, "connect", _prepare_writer)
-    event.listen(writer, "begin", _begin_at_once)
+    event.listen(writer, "begin", _begin_immediate)
     event.listen(reader, "connect", _prepare_reader)
-    return Engines("sqlite", reader, writer, _SQLITE_READERS, 1, str(file), limits=limits)
+    return Engines("sqlite", reader, writer, _SQLITE_READ_CONNECTIONS, 1, str(file), limits=limits)
 
 
 def _prepare_writer(connection: sqlite3.Connection, _record: object) -> None:
@@ -137,13 +137,13 @@ def _prepare_reader(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute("PRAGMA query_only = ON")
 
 
-def _begin_at_once(connection: Connection) -> None:
+def _begin_immediate(connection: Connection) -> None:
     # With the write lock from the start a transaction waits once and never fails half way.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 @contextmanager
-def rebuilding(engines: Engines) -> Generator[Connection]:
+def schema_change_transaction(engines: Engines) -> Generator[Connection]:
     """A transaction that may change tables.
 
     SQLite changes many things of a table by making it anew; with foreign keys on, dropping the old one would
@@ -166,7 +166,7 @@ def rebuilding(engines: Engines) -> Generator[Connection]:
             driver.execute("PRAGMA foreign_keys = ON")
 
 
-def write_ahead(engines: Engines) -> None:
+def enable_wal(engines: Engines) -> None:
     """Let readers and a writer work at once. The mode stays with the file; only one process at a time may
     set it."""
     connection = engines.writer.raw_connection()
@@ -176,7 +176,7 @@ def write_ahead(engines: Engines) -> None:
         connection.close()
 
 
-def writes_ahead(connection: Connection) -> bool:
+def is_wal_enabled(connection: Connection) -> bool:
     """Whether that is so. Not where a copy was made by ``VACUUM INTO`` or from a dump."""
     if connection.dialect.name == "postgresql":
         return True
@@ -186,7 +186,7 @@ def writes_ahead(connection: Connection) -> bool:
 # PostgreSQL.
 
 
-def postgresql_url(text: str) -> URL:
+def parse_postgresql_url(text: str) -> URL:
     """The URL as the driver wants it. Raises DatabaseUnusable, without repeating a password."""
     try:
         url = make_url(text)
@@ -204,7 +204,7 @@ def postgresql_url(text: str) -> URL:
 _URL_HINT = "use postgresql://user:password@host/database, or set none to keep SQLite in the data directory"
 
 
-def postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> Engines:  # noqa: B008 - frozen
+def create_postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> Engines:  # noqa: B008 - frozen
     """A pool of connections for this process. Nothing is opened yet."""
     from toolyard.store.sql.postgres_connections import TimedConnection  # only with that database
 
@@ -219,7 +219,7 @@ def postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> Engines: 
     connecting = {name: value for name, value in defaults.items() if name not in url.query}
     engine = create_engine(
         url,
-        pool_size=_POSTGRESQL_CONNECTIONS,
+        pool_size=_POSTGRESQL_POOL_SIZE,
         max_overflow=0,
         connect_args=connecting,
         hide_parameters=True,
@@ -237,20 +237,20 @@ def postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> Engines: 
     reader = engine.execution_options(isolation_level="AUTOCOMMIT")
     connecting = {**engine.dialect.create_connect_args(engine.url)[1], **connecting}
     return Engines(
-        "postgresql", reader, engine, _POSTGRESQL_CONNECTIONS, None, where, connecting, pooled, limits
+        "postgresql", reader, engine, _POSTGRESQL_POOL_SIZE, None, where, connecting, pooled, limits
     )
 
 
 def _prepare_session(connection: Any, _record: object) -> None:
     connection.autocommit = True
-    connection.execute(POSTGRESQL_SESSION)
+    connection.execute(POSTGRESQL_SESSION_SETUP)
     connection.autocommit = False
 
 
 # Statements and faults.
 
 
-def insert(connection: Connection, table: Table) -> SqliteInsert:
+def build_insert(connection: Connection, table: Table) -> SqliteInsert:
     """An insert that can say what to do ON CONFLICT; both dialects have the same methods for it."""
     if connection.dialect.name == "sqlite":
         return sqlite_insert(table)
@@ -259,28 +259,28 @@ def insert(connection: Connection, table: Table) -> SqliteInsert:
     return cast(SqliteInsert, postgresql_insert(table))
 
 
-def add(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
+def insert_if_absent(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
     """Insert a row. False: one that must not be there twice is there already."""
-    adding = insert(connection, table).values(**values).on_conflict_do_nothing()
+    adding = build_insert(connection, table).values(**values).on_conflict_do_nothing()
     return connection.execute(adding.returning(*table.primary_key)).first() is not None
 
 
-def clash(error: DBAPIError) -> Literal["unique", "reference"] | None:
+def violated_constraint(error: DBAPIError) -> Literal["unique", "reference"] | None:
     """Which rule of the tables a statement broke."""
-    code = _code(error)
+    code = _error_code(error)
     if code in (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, "23505"):
         return "unique"
     return "reference" if code in (sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY, "23503") else None
 
 
-def passing(error: DBAPIError) -> bool:
+def is_retryable(error: DBAPIError) -> bool:
     """Whether the same transaction, tried again at once, may well succeed: nothing of it was done."""
-    if timed_out(error):
+    if is_timeout_error(error):
         return False
-    return error.connection_invalidated or _code(error) in ("40001", "40P01")
+    return error.connection_invalidated or _error_code(error) in ("40001", "40P01")
 
 
-def timed_out(error: Exception) -> bool:
+def is_timeout_error(error: Exception) -> bool:
     """Return whether PostgreSQL left a connection or a statement unanswered for too long."""
     if not isinstance(error, DBAPIError) or isinstance(error.orig, sqlite3.Error):
         return False
@@ -289,7 +289,7 @@ def timed_out(error: Exception) -> bool:
     return is_timeout(error.orig)
 
 
-def _code(error: Exception) -> int | str | None:
+def _error_code(error: Exception) -> int | str | None:
     """SQLite's extended error code, or PostgreSQL's SQLSTATE."""
     orig = getattr(error, "orig", None) or error
     return getattr(orig, "sqlite_errorcode", None) or getattr(orig, "sqlstate", None)
@@ -307,6 +307,6 @@ def hint_for(engines: Engines, error: Exception) -> str:
     """What to do when the database cannot be used."""
     if engines.kind == "postgresql":
         return "check that PostgreSQL runs there, has connections left, and lets the user use the database"
-    code = _code(error)
+    code = _error_code(error)
     hint = _SQLITE_HINTS.get(code & 0xFF) if isinstance(code, int) else None
     return hint or "check that the file and its folder can be written by the user who runs Toolyard"

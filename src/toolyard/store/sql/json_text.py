@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import orjson
 
-__all__ = ["json_text", "whole_text"]
+__all__ = ["json_text", "repair_surrogates"]
 
-_DEEPEST = 100
-_LEAST, _MOST = -(2**63), 2**64 - 1
+_MAX_DEPTH = 100
+_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 
 
 def json_text(value: Mapping[str, Any]) -> str:
@@ -20,10 +20,10 @@ def json_text(value: Mapping[str, Any]) -> str:
     try:
         return orjson.dumps(value).decode()
     except TypeError:
-        return orjson.dumps(_plain(value, _DEEPEST)).decode()
+        return orjson.dumps(_to_json_value(value, _MAX_DEPTH)).decode()
 
 
-def whole_text(text: str) -> str:
+def repair_surrogates(text: str) -> str:
     """The same text with pairs of surrogates joined, and the sign for a missing character in place of a half
     one."""
     if text.isascii():
@@ -31,21 +31,21 @@ def whole_text(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _plain(value: Any, depth: int) -> Any:
+def _to_json_value(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):
-        return value if _LEAST <= value <= _MOST else _digits(value)
+        return value if _MIN_INTEGER <= value <= _MAX_INTEGER else _integer_text(value)
     if isinstance(value, Mapping | list | tuple | set | frozenset):
         if not depth:
             return "…"
         if isinstance(value, Mapping):
             items = cast("Mapping[Any, Any]", value).items()
-            return {whole_text(str(key)): _plain(item, depth - 1) for key, item in items}
-        return [_plain(item, depth - 1) for item in cast("list[Any]", value)]
-    return whole_text(str(value))
+            return {repair_surrogates(str(key)): _to_json_value(item, depth - 1) for key, item in items}
+        return [_to_json_value(item, depth - 1) for item in cast("list[Any]", value)]
+    return repair_surrogates(str(value))
 
 
-def _digits(number: int) -> str:
+def _integer_text(number: int) -> str:
     """Python refuses to write numbers of more than some thousand digits in decimal."""
     return str(number) if number.bit_length() < 4_096 else hex(number)

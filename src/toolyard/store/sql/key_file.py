@@ -8,12 +8,12 @@ import secrets
 import stat
 from pathlib import Path
 
-from toolyard.config.file_writer import write_private
+from toolyard.config.file_writer import write_private_file
 from toolyard.store.errors import KeyMissing, KeyUnusable
 
-__all__ = ["FILE_NAME", "make_key", "read_key"]
+__all__ = ["KEY_FILE_NAME", "make_key", "read_key"]
 
-FILE_NAME = "secret.key"
+KEY_FILE_NAME = "secret.key"
 
 _log = logging.getLogger("toolyard.store.keyfile")
 
@@ -22,7 +22,7 @@ def make_key(path: Path) -> None:
     """Write a new key where there is none. Call it while holding the lock of the data directory."""
     if not path.exists():
         # The same text works as TOOLYARD_SECRET_KEY, for whoever moves to another database.
-        write_private(path, secrets.token_urlsafe(32).encode() + b"\n")
+        write_private_file(path, secrets.token_urlsafe(32).encode() + b"\n")
 
 
 def read_key(path: Path) -> str:
@@ -31,7 +31,7 @@ def read_key(path: Path) -> str:
     Raises KeyMissing and KeyUnusable.
     """
     try:
-        _keep_private(path)
+        _restrict_permissions(path)
         return path.read_text(encoding="ascii").strip()
     except FileNotFoundError:
         raise KeyMissing(
@@ -45,7 +45,7 @@ def read_key(path: Path) -> str:
         ) from None
 
 
-def _keep_private(path: Path) -> None:
+def _restrict_permissions(path: Path) -> None:
     mode = stat.S_IMODE(path.stat().st_mode)
     if os.name == "nt" or not mode & 0o077:
         return

@@ -11,33 +11,33 @@ from sqlalchemy import Connection, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from toolyard.store.errors import DatabaseUnusable, KeyMissing, Unreadable, WrongKey
-from toolyard.store.lazy_database import FILE_NAME
-from toolyard.store.locks.file_locks import holding
+from toolyard.store.lazy_database import DATABASE_FILE_NAME
+from toolyard.store.locks.file_locks import hold_file_lock
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import (
     Engines,
     TimeLimits,
-    add,
-    postgresql_engines,
-    postgresql_url,
-    rebuilding,
-    sqlite_engines,
-    write_ahead,
-    writes_ahead,
+    create_postgresql_engines,
+    create_sqlite_engines,
+    enable_wal,
+    insert_if_absent,
+    is_wal_enabled,
+    parse_postgresql_url,
+    schema_change_transaction,
 )
-from toolyard.store.sql.executor import unavailable
-from toolyard.store.sql.key_file import FILE_NAME as KEY_FILE
+from toolyard.store.sql.executor import unavailable_error
+from toolyard.store.sql.key_file import KEY_FILE_NAME as KEY_FILE
 from toolyard.store.sql.key_file import make_key, read_key
-from toolyard.store.sql.migrate import HEAD, migrate, version
+from toolyard.store.sql.migrate import HEAD, migrate, read_schema_version
 from toolyard.store.sql.tables import keys
 
-__all__ = ["CANARY", "FILE_NAME", "check_key", "open_database"]
+__all__ = ["CANARY_ID", "DATABASE_FILE_NAME", "check_key", "open_database"]
 
-_LOCK_FILE = "toolyard.db.lock"
-_LONGEST_WAIT = 60.0
-CANARY = "canary"
+_LOCK_FILE_NAME = "toolyard.db.lock"
+_LOCK_TIMEOUT_SECONDS = 60.0
+CANARY_ID = "canary"
 """The id and the place of a word by which a wrong key is known."""
-_SONG = b"toolyard"
+_CANARY_PLAINTEXT = b"toolyard"
 
 
 def open_database(
@@ -49,7 +49,7 @@ def open_database(
 ) -> tuple[Engines, Cipher]:
     """Everything that has to be true before the first repository is used. Blocks; for a worker thread."""
     if url is not None:
-        engines = postgresql_engines(postgresql_url(url), limits)
+        engines = create_postgresql_engines(parse_postgresql_url(url), limits)
         if secret_key is None:
             raise KeyMissing(
                 "PostgreSQL is set, but no secret key to encrypt with",
@@ -58,25 +58,25 @@ def open_database(
         cipher = Cipher(secret_key, former_key)
     else:
         try:
-            _make_file(data_dir)
+            _create_database_file(data_dir)
         except OSError as error:
-            raise _unusable(data_dir, error) from None
-        engines = sqlite_engines(data_dir / FILE_NAME, limits)
+            raise _unusable_error(data_dir, error) from None
+        engines = create_sqlite_engines(data_dir / DATABASE_FILE_NAME, limits)
         cipher = Cipher(secret_key, former_key) if secret_key is not None else None
     try:
-        return engines, _checked(engines, data_dir, cipher, former_key)
+        return engines, _verify_and_prepare(engines, data_dir, cipher, former_key)
     except (SQLAlchemyError, sqlite3.Error) as error:
         engines.dispose()
-        raise unavailable(engines, error) from error
+        raise unavailable_error(engines, error) from error
     except OSError as error:
         engines.dispose()
-        raise _unusable(data_dir, error) from None
+        raise _unusable_error(data_dir, error) from None
     except BaseException:
         engines.dispose()
         raise
 
 
-def _unusable(data_dir: Path, error: OSError) -> DatabaseUnusable:
+def _unusable_error(data_dir: Path, error: OSError) -> DatabaseUnusable:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     first = "make room on the disk" if full else "make it writable for the user who runs Toolyard"
     return DatabaseUnusable(
@@ -85,11 +85,11 @@ def _unusable(data_dir: Path, error: OSError) -> DatabaseUnusable:
     )
 
 
-def _make_file(data_dir: Path) -> None:
+def _create_database_file(data_dir: Path) -> None:
     """The file is made before SQLite sees it, so that it is never readable by others, not even empty; SQLite
     gives its side files the same mode."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = data_dir / FILE_NAME
+    file = data_dir / DATABASE_FILE_NAME
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if os.name != "nt" and os.fstat(descriptor).st_mode & 0o077:
@@ -98,54 +98,62 @@ def _make_file(data_dir: Path) -> None:
         os.close(descriptor)
 
 
-def _checked(engines: Engines, data_dir: Path, cipher: Cipher | None, former_key: str | None) -> Cipher:
+def _verify_and_prepare(
+    engines: Engines, data_dir: Path, cipher: Cipher | None, former_key: str | None
+) -> Cipher:
     with engines.reader.connect() as connection:
-        found, canary, ahead = version(connection), _canary(connection), writes_ahead(connection)
+        found, canary, ahead = (
+            read_schema_version(connection),
+            _read_canary(connection),
+            is_wal_enabled(connection),
+        )
     if canary is not None:
         # Before anything is written, even before the tables are changed.
         cipher = cipher or Cipher(read_key(data_dir / KEY_FILE), former_key)
-        _check(cipher, canary)
+        _check_key(cipher, canary)
         if found == HEAD and ahead:
             return cipher
     if engines.kind == "postgresql":
         assert cipher is not None
-        return _prepare(engines, cipher)
-    with holding(data_dir / _LOCK_FILE, _LONGEST_WAIT):
+        return _prepare_tables(engines, cipher)
+    with hold_file_lock(data_dir / _LOCK_FILE_NAME, _LOCK_TIMEOUT_SECONDS):
         # Whoever held the lock may have finished all of this; then the key file is there by now.
         if cipher is None:
             make_key(data_dir / KEY_FILE)
             cipher = Cipher(read_key(data_dir / KEY_FILE), former_key)
-        write_ahead(engines)
-        return _prepare(engines, cipher)
+        enable_wal(engines)
+        return _prepare_tables(engines, cipher)
 
 
-def _prepare(engines: Engines, cipher: Cipher) -> Cipher:
+def _prepare_tables(engines: Engines, cipher: Cipher) -> Cipher:
     """Make or change the tables, and leave a word by which a wrong key is known."""
-    with rebuilding(engines) as connection:
+    with schema_change_transaction(engines) as connection:
         migrate(connection, engines.limits.migration)
-        add(connection, keys, {"id": CANARY, "body": cipher.seal(_SONG, CANARY)})
-        kept = _canary(connection)
+        insert_if_absent(
+            connection, keys, {"id": CANARY_ID, "body": cipher.encrypt(_CANARY_PLAINTEXT, CANARY_ID)}
+        )
+        kept = _read_canary(connection)
         assert kept is not None
         # Whoever came first may have had another key; then nothing of ours is kept.
-        _check(cipher, kept)
+        _check_key(cipher, kept)
     return cipher
 
 
-def _canary(connection: Connection) -> bytes | None:
+def _read_canary(connection: Connection) -> bytes | None:
     if not inspect(connection).has_table("keys"):
         return None
-    return connection.execute(select(keys.c.body).where(keys.c.id == CANARY)).scalar()
+    return connection.execute(select(keys.c.body).where(keys.c.id == CANARY_ID)).scalar()
 
 
 def check_key(connection: Connection, cipher: Cipher) -> None:
     """Raise WrongKey where the database has been encrypted with another key since it was opened."""
-    canary = connection.execute(select(keys.c.body).where(keys.c.id == CANARY)).scalar_one()
-    _check(cipher, canary)
+    canary = connection.execute(select(keys.c.body).where(keys.c.id == CANARY_ID)).scalar_one()
+    _check_key(cipher, canary)
 
 
-def _check(cipher: Cipher, canary: bytes) -> None:
+def _check_key(cipher: Cipher, canary: bytes) -> None:
     try:
-        cipher.open(bytes(canary), CANARY)
+        cipher.decrypt(bytes(canary), CANARY_ID)
     except Unreadable:
         raise WrongKey(
             "the database was encrypted with another secret key",

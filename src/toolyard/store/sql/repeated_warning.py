@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 __all__ = ["RepeatedWarning"]
 
-_FIRST_INTERVAL, _LONGEST_INTERVAL = 60.0, 3600.0
+_FIRST_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS = 60.0, 3600.0
 
 
 class RepeatedWarning:
@@ -18,22 +18,26 @@ class RepeatedWarning:
         self._log = log
         self._clock = clock
         self._interval = 0.0
-        self._next = 0.0
-        self._unlogged = 0
+        self._next_log_at = 0.0
+        self._suppressed_count = 0
 
     def warn(self, message: str) -> None:
         """Log it, unless the same condition was logged a short while ago."""
         now = self._clock()
-        if self._interval and now < self._next:
-            self._unlogged += 1
+        if self._interval and now < self._next_log_at:
+            self._suppressed_count += 1
             return
-        more = f" ({self._unlogged:,} more failures since the last message)" if self._unlogged else ""
+        more = (
+            f" ({self._suppressed_count:,} more failures since the last message)"
+            if self._suppressed_count
+            else ""
+        )
         self._log.warning("%s%s", message, more)
-        self._interval = min(max(self._interval * 2, _FIRST_INTERVAL), _LONGEST_INTERVAL)
-        self._next, self._unlogged = now + self._interval, 0
+        self._interval = min(max(self._interval * 2, _FIRST_INTERVAL_SECONDS), _MAX_INTERVAL_SECONDS)
+        self._next_log_at, self._suppressed_count = now + self._interval, 0
 
     def clear(self, message: str) -> None:
         """Log that it works again, if it did not."""
         if self._interval:
             self._log.info("%s", message)
-        self._interval, self._unlogged = 0.0, 0
+        self._interval, self._suppressed_count = 0.0, 0

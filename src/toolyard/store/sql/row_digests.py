@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
-__all__ = ["digest"]
+__all__ = ["compute_digest"]
 
 
-def digest(*parts: str) -> str:
+def compute_digest(*parts: str) -> str:
     """SHA-256 over texts, told apart by their lengths."""
     hashed = hashlib.sha256()
     for part in parts:

@@ -28,7 +28,7 @@ from sqlalchemy import (
     false,
 )
 
-from toolyard.store.sql.columns import INDEXED, RowNumber, Seconds, Texts, Words
+from toolyard.store.sql.columns import MAX_INDEXED_CHARACTERS, LimitedText, RowNumber, Seconds, TextList
 
 __all__ = [
     "api_tokens",
@@ -69,12 +69,17 @@ metadata = MetaData(
 )
 
 
-def _digest() -> Column[str]:
-    return Column("digest", Words(64), primary_key=True)
+def _digest_column() -> Column[str]:
+    return Column("digest", LimitedText(64), primary_key=True)
 
 
-def _user() -> Column[str]:
-    return Column("user_id", Words(INDEXED), ForeignKey("users.id", ondelete="CASCADE"), nullable=False)
+def _user_column() -> Column[str]:
+    return Column(
+        "user_id",
+        LimitedText(MAX_INDEXED_CHARACTERS),
+        ForeignKey("users.id", ondelete="CASCADE"),
+        nullable=False,
+    )
 
 
 # People.
@@ -82,44 +87,44 @@ def _user() -> Column[str]:
 users = Table(
     "users",
     metadata,
-    Column("id", Words(INDEXED), primary_key=True),
-    Column("name", Words(INDEXED), nullable=False),
-    Column("name_key", Words(INDEXED), nullable=False, unique=True),
-    Column("role", Words(20), nullable=False),
+    Column("id", LimitedText(MAX_INDEXED_CHARACTERS), primary_key=True),
+    Column("name", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False),
+    Column("name_key", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False, unique=True),
+    Column("role", LimitedText(20), nullable=False),
     Column("created_at", Seconds(), nullable=False),
     Column("disabled", Boolean, nullable=False),
-    Column("password_hash", Words(1_000)),
-    Column("subject", Words(INDEXED), unique=True),
+    Column("password_hash", LimitedText(1_000)),
+    Column("subject", LimitedText(MAX_INDEXED_CHARACTERS), unique=True),
     Column("last_seen", Seconds()),
-    Column("verified_email", Words(INDEXED), index=True),
-    Column("notice", Words()),
+    Column("verified_email", LimitedText(MAX_INDEXED_CHARACTERS), index=True),
+    Column("notice", LimitedText()),
 )
 
 sessions = Table(
     "sessions",
     metadata,
-    _digest(),
-    Column("id", Words(INDEXED), nullable=False, unique=True),
-    _user(),
+    _digest_column(),
+    Column("id", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False, unique=True),
+    _user_column(),
     Column("created_at", Seconds(), nullable=False),
     Column("expires_at", Seconds(), nullable=False, index=True),
     Column("last_seen", Seconds()),
-    Column("network", Words(INDEXED), nullable=False, server_default=""),
-    Column("browser", Words(INDEXED), nullable=False, server_default=""),
+    Column("network", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False, server_default=""),
+    Column("browser", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False, server_default=""),
     Index(None, "user_id"),
 )
 
 api_tokens = Table(
     "api_tokens",
     metadata,
-    _digest(),
-    Column("id", Words(INDEXED), nullable=False, unique=True),
-    _user(),
-    Column("name", Words(INDEXED), nullable=False),
-    Column("rights", Texts, nullable=False),
-    Column("servers", Texts),
-    Column("tools", Texts),
-    Column("agents", Texts),
+    _digest_column(),
+    Column("id", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False, unique=True),
+    _user_column(),
+    Column("name", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False),
+    Column("rights", TextList, nullable=False),
+    Column("servers", TextList),
+    Column("tools", TextList),
+    Column("agents", TextList),
     Column("created_at", Seconds(), nullable=False),
     Column("expires_at", Seconds()),
     Column("last_used_at", Seconds()),
@@ -129,19 +134,23 @@ api_tokens = Table(
 invites = Table(
     "invites",
     metadata,
-    _digest(),
+    _digest_column(),
     Column(
-        "user_id", Words(INDEXED), ForeignKey("users.id", ondelete="CASCADE"), nullable=False, unique=True
+        "user_id",
+        LimitedText(MAX_INDEXED_CHARACTERS),
+        ForeignKey("users.id", ondelete="CASCADE"),
+        nullable=False,
+        unique=True,
     ),
     Column("expires_at", Seconds(), nullable=False),
-    Column("made_by", Words(INDEXED), nullable=False, server_default=""),
+    Column("made_by", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False, server_default=""),
 )
 
 attempts = Table(
     "attempts",
     metadata,
     Column("id", RowNumber(), primary_key=True),
-    Column("digest", Words(64), nullable=False),
+    Column("digest", LimitedText(64), nullable=False),
     Column("at", Seconds(), nullable=False, index=True),
     Index(None, "digest", "at"),
 )
@@ -149,7 +158,7 @@ attempts = Table(
 sign_ins = Table(
     "sign_ins",
     metadata,
-    _digest(),
+    _digest_column(),
     Column("body", LargeBinary, nullable=False),
     Column("at", Seconds(), nullable=False, index=True),
 )
@@ -159,17 +168,17 @@ sign_ins = Table(
 servers = Table(
     "servers",
     metadata,
-    Column("id", Words(INDEXED), primary_key=True),
-    Column("name", Words(INDEXED), nullable=False),
-    Column("name_key", Words(INDEXED), nullable=False, unique=True),
-    Column("url", Words(), nullable=False),
-    Column("transport", Words(20), nullable=False),
-    Column("trust", Words(20), nullable=False),
+    Column("id", LimitedText(MAX_INDEXED_CHARACTERS), primary_key=True),
+    Column("name", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False),
+    Column("name_key", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False, unique=True),
+    Column("url", LimitedText(), nullable=False),
+    Column("transport", LimitedText(20), nullable=False),
+    Column("trust", LimitedText(20), nullable=False),
     Column("enabled", Boolean, nullable=False),
-    Column("description", Words(), nullable=False),
+    Column("description", LimitedText(), nullable=False),
     Column("private_addresses", Boolean, nullable=False),
-    Column("allow_tools", Texts),
-    Column("deny_tools", Texts, nullable=False),
+    Column("allow_tools", TextList),
+    Column("deny_tools", TextList, nullable=False),
     Column("created_at", Seconds(), nullable=False),
     Column("updated_at", Seconds(), nullable=False),
 )
@@ -177,20 +186,25 @@ servers = Table(
 auth_choices = Table(
     "auth_choices",
     metadata,
-    Column("server_id", Words(INDEXED), ForeignKey("servers.id", ondelete="CASCADE"), nullable=False),
-    Column("id", Words(100), nullable=False),
+    Column(
+        "server_id",
+        LimitedText(MAX_INDEXED_CHARACTERS),
+        ForeignKey("servers.id", ondelete="CASCADE"),
+        nullable=False,
+    ),
+    Column("id", LimitedText(100), nullable=False),
     Column("position", Integer, nullable=False),
-    Column("kind", Words(20), nullable=False),
-    Column("label", Words(), nullable=False),
-    Column("place", Words(20), nullable=False),
-    Column("key", Words()),
-    Column("registration", Words(20), nullable=False),
-    Column("client_id", Words()),
+    Column("kind", LimitedText(20), nullable=False),
+    Column("label", LimitedText(), nullable=False),
+    Column("place", LimitedText(20), nullable=False),
+    Column("key", LimitedText()),
+    Column("registration", LimitedText(20), nullable=False),
+    Column("client_id", LimitedText()),
     Column("client_secret", LargeBinary),
-    Column("scopes", Texts, nullable=False),
-    Column("resource", Words()),
+    Column("scopes", TextList, nullable=False),
+    Column("resource", LimitedText()),
     Column("legacy_discovery", Boolean, nullable=False),
-    Column("issuer", Words()),
+    Column("issuer", LimitedText()),
     Column("issuer_redirect", Boolean, nullable=False, server_default=false()),
     PrimaryKeyConstraint("server_id", "id"),
 )
@@ -198,19 +212,24 @@ auth_choices = Table(
 instances = Table(
     "instances",
     metadata,
-    Column("id", Words(INDEXED), primary_key=True),
-    _user(),
-    Column("server_id", Words(INDEXED), ForeignKey("servers.id", ondelete="CASCADE"), nullable=False),
+    Column("id", LimitedText(MAX_INDEXED_CHARACTERS), primary_key=True),
+    _user_column(),
+    Column(
+        "server_id",
+        LimitedText(MAX_INDEXED_CHARACTERS),
+        ForeignKey("servers.id", ondelete="CASCADE"),
+        nullable=False,
+    ),
     # No foreign key: an instance whose choice is gone stays, and waits for its user to pick another.
-    Column("choice_id", Words(100), nullable=False),
-    Column("slug", Words(100), nullable=False),
-    Column("slug_key", Words(100), nullable=False),
-    Column("name", Words(), nullable=False),
+    Column("choice_id", LimitedText(100), nullable=False),
+    Column("slug", LimitedText(100), nullable=False),
+    Column("slug_key", LimitedText(100), nullable=False),
+    Column("name", LimitedText(), nullable=False),
     Column("enabled", Boolean, nullable=False),
-    Column("tool_filter", Texts),
+    Column("tool_filter", TextList),
     Column("value", LargeBinary),
-    Column("state", Words(20), nullable=False),
-    Column("reason", Words()),
+    Column("state", LimitedText(20), nullable=False),
+    Column("reason", LimitedText()),
     Column("created_at", Seconds(), nullable=False),
     Column("updated_at", Seconds(), nullable=False),
     UniqueConstraint("user_id", "slug_key"),
@@ -221,11 +240,20 @@ instances = Table(
 pins = Table(
     "pins",
     metadata,
-    _digest(),
+    _digest_column(),
     Column(
-        "server_id", Words(INDEXED), ForeignKey("servers.id", ondelete="CASCADE"), nullable=False, index=True
+        "server_id",
+        LimitedText(MAX_INDEXED_CHARACTERS),
+        ForeignKey("servers.id", ondelete="CASCADE"),
+        nullable=False,
+        index=True,
     ),
-    Column("instance_id", Words(INDEXED), ForeignKey("instances.id", ondelete="CASCADE"), index=True),
+    Column(
+        "instance_id",
+        LimitedText(MAX_INDEXED_CHARACTERS),
+        ForeignKey("instances.id", ondelete="CASCADE"),
+        index=True,
+    ),
     Column("revision", Integer, nullable=False),
     Column("pins", LargeBinary, nullable=False),
     Column("seen", LargeBinary),
@@ -235,9 +263,9 @@ pins = Table(
 config_pins = Table(
     "config_pins",
     metadata,
-    _digest(),
-    Column("server_id", Words(INDEXED), nullable=False),
-    Column("instance_id", Words(INDEXED)),
+    _digest_column(),
+    Column("server_id", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False),
+    Column("instance_id", LimitedText(MAX_INDEXED_CHARACTERS)),
     Column("revision", Integer, nullable=False),
     Column("pins", LargeBinary, nullable=False),
     Column("seen", LargeBinary),
@@ -250,9 +278,9 @@ config_pins = Table(
 auth_pending = Table(
     "auth_pending",
     metadata,
-    _digest(),
-    Column("key", Words(), nullable=False),
-    Column("key_digest", Words(64), nullable=False, index=True),
+    _digest_column(),
+    Column("key", LimitedText(), nullable=False),
+    Column("key_digest", LimitedText(64), nullable=False, index=True),
     Column("body", LargeBinary, nullable=False),
     Column("began_at", Seconds(), nullable=False, index=True),
 )
@@ -260,66 +288,68 @@ auth_pending = Table(
 auth_grants = Table(
     "auth_grants",
     metadata,
-    _digest(),
-    Column("key", Words(), nullable=False),
-    Column("serial", Words(100), nullable=False),
+    _digest_column(),
+    Column("key", LimitedText(), nullable=False),
+    Column("serial", LimitedText(100), nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
 
 auth_clients = Table(
     "auth_clients",
     metadata,
-    _digest(),
-    Column("issuer", Words(), nullable=False),
-    Column("redirect_uri", Words(), nullable=False),
-    Column("client_id", Words(), nullable=False),
+    _digest_column(),
+    Column("issuer", LimitedText(), nullable=False),
+    Column("redirect_uri", LimitedText(), nullable=False),
+    Column("client_id", LimitedText(), nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
 
 auth_documents = Table(
     "auth_documents",
     metadata,
-    _digest(),
-    Column("issuer", Words(), nullable=False),
+    _digest_column(),
+    Column("issuer", LimitedText(), nullable=False),
 )
 
 auth_bound = Table(
     "auth_bound",
     metadata,
-    _digest(),
-    Column("server_url", Words(), nullable=False),
-    Column("client_id", Words(), nullable=False),
-    Column("issuer", Words(), nullable=False),
+    _digest_column(),
+    Column("server_url", LimitedText(), nullable=False),
+    Column("client_id", LimitedText(), nullable=False),
+    Column("issuer", LimitedText(), nullable=False),
 )
 
 # Chats. No foreign key to users: at a terminal the owner is the local user, who has no account there.
 
 
-def _owner() -> Column[str]:
-    return Column("owner", Words(INDEXED), nullable=False)
+def _owner_column() -> Column[str]:
+    return Column("owner", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False)
 
 
-def _of_chat(**options: Any) -> Column[str]:
-    return Column("chat_id", Words(INDEXED), ForeignKey("chats.id", ondelete="CASCADE"), **options)
+def _chat_column(**options: Any) -> Column[str]:
+    return Column(
+        "chat_id", LimitedText(MAX_INDEXED_CHARACTERS), ForeignKey("chats.id", ondelete="CASCADE"), **options
+    )
 
 
 chats = Table(
     "chats",
     metadata,
-    Column("id", Words(INDEXED), primary_key=True),
-    _owner(),
-    Column("title", Words(), nullable=False),
+    Column("id", LimitedText(MAX_INDEXED_CHARACTERS), primary_key=True),
+    _owner_column(),
+    Column("title", LimitedText(), nullable=False),
     Column("title_key", Text, nullable=False),
     Column("created_at", Seconds(), nullable=False),
     # Not indexed, and so cheap to change with every event.
     Column("updated_at", Seconds(), nullable=False),
-    Column("agent", Words()),
-    Column("model", Words()),
-    Column("choice", Texts),
-    Column("state", Words(20), nullable=False),
+    Column("agent", LimitedText()),
+    Column("model", LimitedText()),
+    Column("choice", TextList),
+    Column("state", LimitedText(20), nullable=False),
     Column("turn", BigInteger, nullable=False),
     Column("last", BigInteger, nullable=False),
-    Column("runner", Words(INDEXED), index=True),
+    Column("runner", LimitedText(MAX_INDEXED_CHARACTERS), index=True),
     Column("beat_at", Seconds()),
     Column("stop_asked", Boolean, nullable=False),
     # Of its events, as they are stored.
@@ -330,10 +360,10 @@ chats = Table(
 chat_events = Table(
     "chat_events",
     metadata,
-    _of_chat(nullable=False),
+    _chat_column(nullable=False),
     Column("seq", BigInteger, nullable=False, autoincrement=False),
     Column("turn", BigInteger, nullable=False),
-    Column("kind", Words(20), nullable=False),
+    Column("kind", LimitedText(20), nullable=False),
     Column("at", Seconds(), nullable=False),
     Column("part", Text, nullable=False),
     # What was said, folded, to look for words in. What may be large comes last: SQLite reads up to there.
@@ -346,15 +376,15 @@ chat_events = Table(
 approvals = Table(
     "approvals",
     metadata,
-    Column("id", Words(INDEXED), primary_key=True),
-    _owner(),
-    Column("tool", Words(), nullable=False),
-    Column("name", Words(), nullable=False),
-    Column("definition_hash", Words(INDEXED), nullable=False),
+    Column("id", LimitedText(MAX_INDEXED_CHARACTERS), primary_key=True),
+    _owner_column(),
+    Column("tool", LimitedText(), nullable=False),
+    Column("name", LimitedText(), nullable=False),
+    Column("definition_hash", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False),
     Column("arguments", Text, nullable=False),
-    Column("reason", Words(), nullable=False),
+    Column("reason", LimitedText(), nullable=False),
     Column("asked_at", Seconds(), nullable=False),
-    _of_chat(index=True),
+    _chat_column(index=True),
     Column("call_id", Text),
     Column("answered_at", Seconds()),
     Column("yes", Boolean),
@@ -364,15 +394,15 @@ approvals = Table(
 grants = Table(
     "grants",
     metadata,
-    Column("id", Words(INDEXED), primary_key=True),
-    _owner(),
-    Column("tool", Words(), nullable=False),
-    Column("name", Words(), nullable=False),
-    Column("definition_hash", Words(INDEXED), nullable=False),
+    Column("id", LimitedText(MAX_INDEXED_CHARACTERS), primary_key=True),
+    _owner_column(),
+    Column("tool", LimitedText(), nullable=False),
+    Column("name", LimitedText(), nullable=False),
+    Column("definition_hash", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False),
     Column("predicate", Text, nullable=False),
     Column("created_at", Seconds(), nullable=False),
     Column("expires_at", Seconds(), nullable=False),
-    _of_chat(index=True),
+    _chat_column(index=True),
     Column("uses", Integer),
     Index(None, "owner", "expires_at"),
 )
@@ -382,10 +412,10 @@ grants = Table(
 results = Table(
     "results",
     metadata,
-    Column("principal", Words(INDEXED), nullable=False),
-    Column("handle", Words(INDEXED), nullable=False),
-    Column("trust", Words(20), nullable=False),
-    Column("server", Words(), nullable=False),
+    Column("principal", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False),
+    Column("handle", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False),
+    Column("trust", LimitedText(20), nullable=False),
+    Column("server", LimitedText(), nullable=False),
     Column("expires_at", Seconds(), nullable=False, index=True),
     Column("size", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
@@ -395,11 +425,11 @@ results = Table(
 catalogues = Table(
     "catalogues",
     metadata,
-    _digest(),
-    Column("server_id", Words(INDEXED), nullable=False, index=True),
-    Column("entry_hash", Words(), nullable=False),
-    Column("scope", Words(), nullable=False),
-    Column("content_hash", Words(), nullable=False),
+    _digest_column(),
+    Column("server_id", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False, index=True),
+    Column("entry_hash", LimitedText(), nullable=False),
+    Column("scope", LimitedText(), nullable=False),
+    Column("content_hash", LimitedText(), nullable=False),
     Column("fetched_at", Seconds(), nullable=False, index=True),
     Column("ttl", Seconds(), nullable=False),
     Column("body", LargeBinary, nullable=False),
@@ -410,13 +440,13 @@ audit = Table(
     metadata,
     Column("id", RowNumber(), primary_key=True),
     Column("at", Seconds(), nullable=False),
-    Column("action", Words(100), nullable=False),
-    Column("actor", Words(INDEXED), nullable=False),
-    Column("actor_name", Words(), nullable=False),
-    Column("target", Words(), nullable=False),
-    Column("outcome", Words(), nullable=False),
-    Column("address", Words(), nullable=False),
-    Column("details", Words(), nullable=False),
+    Column("action", LimitedText(100), nullable=False),
+    Column("actor", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False),
+    Column("actor_name", LimitedText(), nullable=False),
+    Column("target", LimitedText(), nullable=False),
+    Column("outcome", LimitedText(), nullable=False),
+    Column("address", LimitedText(), nullable=False),
+    Column("details", LimitedText(), nullable=False),
     Index(None, "action", "id"),
     Index(None, "actor", "id"),
 )
@@ -427,7 +457,7 @@ letters = Table(
     "letters",
     metadata,
     Column("id", RowNumber(), primary_key=True),
-    Column("box", Words(INDEXED), nullable=False, index=True),
+    Column("box", LimitedText(MAX_INDEXED_CHARACTERS), nullable=False, index=True),
     Column("sent_at", Seconds(), nullable=False, index=True),
     Column("body", LargeBinary, nullable=False),
 )
@@ -435,6 +465,6 @@ letters = Table(
 keys = Table(
     "keys",
     metadata,
-    Column("id", Words(20), primary_key=True),
+    Column("id", LimitedText(20), primary_key=True),
     Column("body", LargeBinary, nullable=False),
 )

@@ -15,40 +15,45 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Protocol, cast
 
-__all__ = ["Child", "Parent"]
+__all__ = ["ChildProcess", "ChildProcessListener"]
 
-_CHUNK = 256 * 1024
-_FULL = 64 * 1024
+_READ_CHUNK_BYTES = 256 * 1024
+_WRITE_HIGH_WATER_BYTES = 64 * 1024
 """Bytes that wait to be written, from which on the writer should wait too."""
 
 
-class Parent(Protocol):
+class ChildProcessListener(Protocol):
     """Who is told about a child, in the event loop."""
 
-    def on_output(self, data: bytes) -> None: ...
+    def on_stdout(self, data: bytes) -> None: ...
 
-    def on_errors(self, data: bytes) -> None: ...
+    def on_stderr(self, data: bytes) -> None: ...
 
-    def on_output_end(self) -> None: ...
+    def on_stdout_closed(self) -> None: ...
 
-    def on_errors_end(self) -> None: ...
+    def on_stderr_closed(self) -> None: ...
 
     def on_exit(self) -> None: ...
 
 
-class Child:
+class ChildProcess:
     """A running child, leader of a session and process group of its own.
 
     Making one raises OSError or ValueError where it cannot be started. ``close`` must be called.
     """
 
     def __init__(
-        self, parent: Parent, words: Sequence[str], *, cwd: str | None, env: Mapping[str, str]
+        self,
+        listener: ChildProcessListener,
+        command: Sequence[str],
+        *,
+        cwd: str | None,
+        env: Mapping[str, str],
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._parent = parent
+        self._listener = listener
         self._process = subprocess.Popen(
-            words,
+            command,
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -58,21 +63,21 @@ class Child:
             start_new_session=True,
         )
         self.pid = self._process.pid
-        self._input = cast("IO[bytes]", self._process.stdin)
-        self._output = cast("IO[bytes]", self._process.stdout)
-        self._errors = cast("IO[bytes]", self._process.stderr)
-        self._unsent = bytearray()
-        self._ending = False
-        self._flowing = asyncio.Event()
-        self._flowing.set()
+        self._stdin = cast("IO[bytes]", self._process.stdin)
+        self._stdout = cast("IO[bytes]", self._process.stdout)
+        self._stderr = cast("IO[bytes]", self._process.stderr)
+        self._write_buffer = bytearray()
+        self._close_stdin_when_sent = False
+        self._writable_event = asyncio.Event()
+        self._writable_event.set()
         self._pidfd = -1
-        self._closed = False
+        self._is_closed = False
         self._returncode: int | None = None
-        for pipe in (self._input, self._output, self._errors):
+        for pipe in (self._stdin, self._stdout, self._stderr):
             os.set_blocking(pipe.fileno(), False)
-        self._follow(self._output, parent.on_output, parent.on_output_end)
-        self._follow(self._errors, parent.on_errors, parent.on_errors_end)
-        self._watch()
+        self._add_pipe_reader(self._stdout, listener.on_stdout, listener.on_stdout_closed)
+        self._add_pipe_reader(self._stderr, listener.on_stderr, listener.on_stderr_closed)
+        self._watch_exit()
 
     @property
     def returncode(self) -> int | None:
@@ -82,74 +87,76 @@ class Child:
 
     def write(self, data: bytes) -> bool:
         """Send it, now or as soon as the child reads. False: it no longer takes anything."""
-        if self._input.closed or self._ending:
+        if self._stdin.closed or self._close_stdin_when_sent:
             return False
-        if not self._unsent:
+        if not self._write_buffer:
             try:
-                sent = os.write(self._input.fileno(), data)
+                sent = os.write(self._stdin.fileno(), data)
             except BlockingIOError:
                 sent = 0
             except OSError:
-                self._drop_input()
+                self._close_stdin()
                 return False
             if sent == len(data):
                 return True
             data = data[sent:]
-            self._loop.add_writer(self._input.fileno(), self._write_more)
-        self._unsent += data
-        if len(self._unsent) > _FULL:
-            self._flowing.clear()
+            self._loop.add_writer(self._stdin.fileno(), self._flush_write_buffer)
+        self._write_buffer += data
+        if len(self._write_buffer) > _WRITE_HIGH_WATER_BYTES:
+            self._writable_event.clear()
         return True
 
-    async def flow(self) -> None:
+    async def drain(self) -> None:
         """Wait while too much waits to be written."""
-        if not self._flowing.is_set():
-            await self._flowing.wait()
+        if not self._writable_event.is_set():
+            await self._writable_event.wait()
 
-    def end_input(self) -> None:
+    def write_eof(self) -> None:
         """No more will be written; what was, is still sent."""
-        self._ending = True
-        if not self._unsent:
-            self._drop_input()
+        self._close_stdin_when_sent = True
+        if not self._write_buffer:
+            self._close_stdin()
 
-    def _write_more(self) -> None:
+    def _flush_write_buffer(self) -> None:
         try:
-            sent = os.write(self._input.fileno(), self._unsent)
+            sent = os.write(self._stdin.fileno(), self._write_buffer)
         except BlockingIOError:
             return
         except OSError:
-            self._drop_input()
+            self._close_stdin()
             return
-        del self._unsent[:sent]
-        if not self._unsent:
-            self._loop.remove_writer(self._input.fileno())
-            self._flowing.set()
-            if self._ending:
-                self._drop_input()
+        del self._write_buffer[:sent]
+        if not self._write_buffer:
+            self._loop.remove_writer(self._stdin.fileno())
+            self._writable_event.set()
+            if self._close_stdin_when_sent:
+                self._close_stdin()
 
-    def _drop_input(self) -> None:
-        if not self._input.closed:
-            self._loop.remove_writer(self._input.fileno())
-            self._input.close()
-        self._unsent.clear()
-        self._flowing.set()
+    def _close_stdin(self) -> None:
+        if not self._stdin.closed:
+            self._loop.remove_writer(self._stdin.fileno())
+            self._stdin.close()
+        self._write_buffer.clear()
+        self._writable_event.set()
 
     # Its output.
 
-    def pause_output(self) -> None:
+    def pause_reading(self) -> None:
         """Stop reading its standard output, so that the child waits once its pipe is full."""
-        if not self._output.closed:
-            self._loop.remove_reader(self._output.fileno())
+        if not self._stdout.closed:
+            self._loop.remove_reader(self._stdout.fileno())
 
-    def resume_output(self) -> None:
+    def resume_reading(self) -> None:
         """Read its standard output again."""
-        if not self._output.closed:
-            self._follow(self._output, self._parent.on_output, self._parent.on_output_end)
+        if not self._stdout.closed:
+            self._add_pipe_reader(self._stdout, self._listener.on_stdout, self._listener.on_stdout_closed)
 
-    def _follow(self, pipe: IO[bytes], on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
-        def read() -> None:
+    def _add_pipe_reader(
+        self, pipe: IO[bytes], on_data: Callable[[bytes], None], on_end: Callable[[], None]
+    ) -> None:
+        def read_chunk() -> None:
             try:
-                data = os.read(fd, _CHUNK)
+                data = os.read(fd, _READ_CHUNK_BYTES)
             except BlockingIOError:
                 return
             except OSError:
@@ -157,40 +164,42 @@ class Child:
             if data:
                 on_data(data)
             else:
-                self._drop(pipe)
+                self._close_pipe(pipe)
                 on_end()
 
         fd = pipe.fileno()
-        self._loop.add_reader(fd, read)
+        self._loop.add_reader(fd, read_chunk)
 
-    def _drop(self, pipe: IO[bytes]) -> None:
+    def _close_pipe(self, pipe: IO[bytes]) -> None:
         if not pipe.closed:
             self._loop.remove_reader(pipe.fileno())
             pipe.close()
 
     # Its end.
 
-    def _watch(self) -> None:
+    def _watch_exit(self) -> None:
         try:
             self._pidfd = os.pidfd_open(self.pid)
         except (OSError, AttributeError):
-            threading.Thread(target=self._wait, name=f"toolyard:child-{self.pid}", daemon=True).start()
+            threading.Thread(
+                target=self._wait_in_thread, name=f"toolyard:child-{self.pid}", daemon=True
+            ).start()
         else:
-            self._loop.add_reader(self._pidfd, self._on_pidfd)
+            self._loop.add_reader(self._pidfd, self._on_pidfd_ready)
 
-    def _wait(self) -> None:
+    def _wait_in_thread(self) -> None:
         """For systems where nothing else tells of an exit."""
-        code = self._exit_code(0)
+        code = self._peek_exit_code(0)
         with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
             self._loop.call_soon_threadsafe(self._on_exit, code)
 
-    def _on_pidfd(self) -> None:
-        if (code := self._exit_code(os.WNOHANG)) is not None:
+    def _on_pidfd_ready(self) -> None:
+        if (code := self._peek_exit_code(os.WNOHANG)) is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._on_exit(code)
 
-    def _exit_code(self, flags: int) -> int | None:
+    def _peek_exit_code(self, flags: int) -> int | None:
         """Return the exit code without reaping: until then the process id cannot be given to another process,
         and the group of this name is that of the child."""
         try:
@@ -203,16 +212,16 @@ class Child:
 
     def _on_exit(self, code: int | None) -> None:
         self._returncode = code
-        if self._closed:
+        if self._is_closed:
             self._process.wait()
-        self._parent.on_exit()
+        self._listener.on_exit()
 
     def close(self) -> None:
         """Let go of its pipes, and kill it if it lives. It is reaped now, or as soon as it is dead."""
-        self._drop_input()
-        self._drop(self._output)
-        self._drop(self._errors)
-        self._closed = True
+        self._close_stdin()
+        self._close_pipe(self._stdout)
+        self._close_pipe(self._stderr)
+        self._is_closed = True
         if self._returncode is not None:
             self._process.wait()
         elif self._process.returncode is None:

@@ -18,26 +18,26 @@ import select
 import signal
 import sys
 
-VARIABLE = "TOOLYARD_CHILD"
-_LIMIT_FLAG = 1 << 61
-_CHILD_BITS = 21
+MARKER_VARIABLE = "TOOLYARD_CHILD"
+_MARKER_LIMIT_FLAG = 1 << 61
+_CHILD_NUMBER_BITS = 21
 _UNMARKED_LIMIT = 1 << 60
 
 
-def marker_limit(marker: str) -> tuple[int, int]:
+def marker_limit_range(marker: str) -> tuple[int, int]:
     """Return the limits, from the first to the last, of the processes that a marker stands for.
 
     ``marker`` is that of an owner, ``PID:START:NAMESPACE:RANDOM``, with ``:NUMBER`` that of one child.
     """
     parts = marker.split(":")
-    first = _LIMIT_FLAG | int(parts[3], 16) << _CHILD_BITS
+    first = _MARKER_LIMIT_FLAG | int(parts[3], 16) << _CHILD_NUMBER_BITS
     if len(parts) == 4:
-        return first, first + (1 << _CHILD_BITS) - 1
-    number = int(parts[4]) % (1 << _CHILD_BITS)
+        return first, first + (1 << _CHILD_NUMBER_BITS) - 1
+    number = int(parts[4]) % (1 << _CHILD_NUMBER_BITS)
     return first + number, first + number
 
 
-def _stat(pid: int) -> list[bytes]:
+def _read_proc_stat(pid: int) -> list[bytes]:
     """Return the fields of /proc/PID/stat from the state on; none if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -46,20 +46,20 @@ def _stat(pid: int) -> list[bytes]:
         return []
 
 
-def start_time(pid: int) -> str:
+def process_start_time(pid: int) -> str:
     """When a process began, in the system's own unit; empty if there is no such process.
 
     A process id alone does not name a process: it is used again.
     """
-    fields = _stat(pid)
+    fields = _read_proc_stat(pid)
     if len(fields) > 19 and fields[0] != b"Z":
         return fields[19].decode()
     if os.path.isdir("/proc/self"):
         return ""
-    return "-".join(_ps("-o", "lstart=", "-p", str(pid)).replace(":", " ").split())
+    return "-".join(_run_ps("-o", "lstart=", "-p", str(pid)).replace(":", " ").split())
 
 
-def namespace() -> str:
+def pid_namespace() -> str:
     """Which process ids we can name: a container's are not ours."""
     try:
         return os.readlink("/proc/self/ns/pid").strip("pid:[]")
@@ -67,7 +67,7 @@ def namespace() -> str:
         return "0"
 
 
-def _ps(*arguments: str) -> str:
+def _run_ps(*arguments: str) -> str:
     import subprocess  # where there is no /proc
 
     return subprocess.run(["ps", *arguments], capture_output=True, text=True, check=False).stdout
@@ -76,30 +76,34 @@ def _ps(*arguments: str) -> str:
 def group_members(group: int) -> list[int]:
     """Return the processes of a group that run. One that ended and was not waited for does not count."""
     if not os.path.isdir("/proc/self"):
-        lines = (line.split() for line in _ps("-ax", "-o", "pid=,pgid=,stat=").splitlines())
+        lines = (line.split() for line in _run_ps("-ax", "-o", "pid=,pgid=,stat=").splitlines())
         return [int(pid) for pid, of, state in lines if of == str(group) and state[0] != "Z"]
-    return [pid for pid in _pids() if _group_of(pid) == group and _stat(pid)[:1] not in ([], [b"Z"])]
+    return [
+        pid
+        for pid in _list_pids()
+        if _get_process_group(pid) == group and _read_proc_stat(pid)[:1] not in ([], [b"Z"])
+    ]
 
 
-def _group_of(pid: int) -> int:
+def _get_process_group(pid: int) -> int:
     try:
         return os.getpgid(pid)
     except OSError:
         return 0
 
 
-def _pids() -> list[int]:
+def _list_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def _limited(first: int, last: int) -> set[int]:
+def _find_limited_processes(first: int, last: int) -> set[int]:
     """Return the processes whose limit lies in a range, of those that we may signal."""
     if sys.platform != "linux":
         return set()
     import resource
 
     found: set[int] = set()
-    for pid in _pids():
+    for pid in _list_pids():
         try:
             if first <= resource.prlimit(pid, resource.RLIMIT_RTTIME)[1] <= last:
                 found.add(pid)
@@ -108,17 +112,17 @@ def _limited(first: int, last: int) -> set[int]:
     return found
 
 
-def marked() -> dict[int, str]:
+def find_marked_processes() -> dict[int, str]:
     """Every process that we may look at and that carries a marker, with that marker."""
     found: dict[int, str] = {}
     if not os.path.isdir("/proc/self"):
-        for line in _ps("-axwwE", "-o", "pid=,command=").splitlines():
-            head, found_it, tail = line.partition(f" {VARIABLE}=")
+        for line in _run_ps("-axwwE", "-o", "pid=,command=").splitlines():
+            head, found_it, tail = line.partition(f" {MARKER_VARIABLE}=")
             if found_it:
                 found[int(head.split()[0])] = tail.split()[0]
         return found
-    needle = f"{VARIABLE}=".encode()
-    for pid in _pids():
+    needle = f"{MARKER_VARIABLE}=".encode()
+    for pid in _list_pids():
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 environment = file.read()
@@ -131,36 +135,38 @@ def marked() -> dict[int, str]:
     return found
 
 
-def kill_marked(marker: str) -> int:
+def kill_marked_processes(marker: str) -> int:
     """Kill whatever carries this marker or one below it, again and again for what forks meanwhile."""
     killed: set[int] = set()
     for _ in range(5):
-        victims = {pid for pid, mark in marked().items() if f"{mark}:".startswith(f"{marker}:")}
-        victims |= _limited(*marker_limit(marker))
+        victims = {
+            pid for pid, mark in find_marked_processes().items() if f"{mark}:".startswith(f"{marker}:")
+        }
+        victims |= _find_limited_processes(*marker_limit_range(marker))
         if not victims:
             break
-        killed.update(pid for pid in victims if _kill(pid))
+        killed.update(pid for pid in victims if _send_sigkill(pid))
     return len(killed)
 
 
-def sweep() -> None:
+def kill_orphans() -> None:
     """Kill what carries the marker of an owner that is dead."""
-    here = namespace()
-    for pid, mark in marked().items():
+    here = pid_namespace()
+    for pid, mark in find_marked_processes().items():
         parts = mark.split(":")
         if len(parts) < 3 or parts[2] != here or not (parts[0].isascii() and parts[0].isdigit()):
             continue
-        if len(parts[0]) < 20 and start_time(int(parts[0])) != parts[1]:
-            _kill(pid)
+        if len(parts[0]) < 20 and process_start_time(int(parts[0])) != parts[1]:
+            _send_sigkill(pid)
 
 
 def kill_group(group: int, leader_start: str) -> None:
     """Kill a group, unless its number belongs to another process by now."""
-    if start_time(group) in ("", leader_start):
-        _kill(-group)
+    if process_start_time(group) in ("", leader_start):
+        _send_sigkill(-group)
 
 
-def _kill(pid: int) -> bool:
+def _send_sigkill(pid: int) -> bool:
     try:
         os.kill(pid, signal.SIGKILL)
     except OSError:
@@ -168,7 +174,7 @@ def _kill(pid: int) -> bool:
     return True
 
 
-def watch(owner: int) -> dict[int, str] | None:
+def watch_owner(owner: int) -> dict[int, str] | None:
     """Follow the pipe until it ends. The groups that are left, with the start times of their leaders, or None
     after a clean end."""
     groups: dict[int, str] = {}
@@ -192,7 +198,7 @@ def watch(owner: int) -> dict[int, str] | None:
                 if line == b"bye":
                     return None
                 if line[:1] == b"+":
-                    groups[int(line[1:])] = start_time(int(line[1:]))
+                    groups[int(line[1:])] = process_start_time(int(line[1:]))
                 elif line[:1] == b"-":
                     groups.pop(int(line[1:]), None)
             continue
@@ -205,13 +211,13 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     _drop_inherited_limit()
-    sweep()
-    groups = watch(owner)
+    kill_orphans()
+    groups = watch_owner(owner)
     if groups is None:
         return
     for group, leader_start in groups.items():
         kill_group(group, leader_start)
-    kill_marked(marker)
+    kill_marked_processes(marker)
 
 
 def _drop_inherited_limit() -> None:

@@ -14,69 +14,69 @@ from toolyard.types.call import Caller
 from toolyard.types.decision import Surface
 from toolyard.types.principal import Principal
 from toolyard.types.server import Bundle
-from toolyard.web.access.dependencies import Visitor
+from toolyard.web.access.dependencies import RequestUser
 
-__all__ = ["Callers"]
+__all__ = ["CallerCache"]
 
-_MOST = 4096
+_CALLER_CACHE_ENTRIES = 4096
 
 
-class Callers:
+class CallerCache:
     """Makes callers of visitors. The same visitor gets the same caller, under which the core keeps things."""
 
     def __init__(self, agents: Sequence[Agent], bundles: Mapping[str, Bundle]) -> None:
         self.agents: Mapping[str, Agent] = {agent.id: agent for agent in agents}
         self._bundles = bundles
-        self._kept: OrderedDict[tuple[object, ...], Caller] = OrderedDict()
+        self._callers_by_key: OrderedDict[tuple[object, ...], Caller] = OrderedDict()
 
     def change(self, bundles: Mapping[str, Bundle]) -> None:
         """There are other bundles now."""
         self._bundles = bundles
-        self._kept.clear()
+        self._callers_by_key.clear()
 
-    def change_agents(self, agents: Sequence[Agent]) -> None:
+    def set_agents(self, agents: Sequence[Agent]) -> None:
         """There are other agents now."""
         self.agents = {agent.id: agent for agent in agents}
-        self._kept.clear()
+        self._callers_by_key.clear()
 
-    def of(
+    def get(
         self,
-        visitor: Visitor,
+        visitor: RequestUser,
         agent: str | None,
         bundles: Iterable[str],
         *,
-        in_chat: Surface | None = None,
+        chat_surface: Surface | None = None,
     ) -> Caller:
         """Raises AgentsError or ConfigError for what there is not. ``in_chat``: as the model of one of the
         visitor's chats would see things, by this way, to look at them; nothing is called in its name."""
-        key = (visitor.principal, visitor.scope, agent, tuple(bundles), in_chat)
-        caller = self._kept.get(key)
+        key = (visitor.principal, visitor.scope, agent, tuple(bundles), chat_surface)
+        caller = self._callers_by_key.get(key)
         if caller is None:
-            caller = self._kept[key] = self._make(*key)
-            if len(self._kept) > _MOST:
-                self._kept.popitem(last=False)
+            caller = self._callers_by_key[key] = self._create_caller(*key)
+            if len(self._callers_by_key) > _CALLER_CACHE_ENTRIES:
+                self._callers_by_key.popitem(last=False)
         return caller
 
-    def _make(
+    def _create_caller(
         self,
         principal: Principal,
         scope: TokenScope | None,
         agent: str | None,
         bundles: tuple[str, ...],
-        in_chat: Surface | None,
+        chat_surface: Surface | None,
     ) -> Caller:
-        known = None if agent is None else self._agent(agent)
+        known = None if agent is None else self._find_agent(agent)
         selected = bundles if known is None else (*known.bundles, *bundles)
         return Caller(
             principal,
-            in_chat or (Surface.OPERATOR if known is None else Surface.MODEL_DIRECT),
+            chat_surface or (Surface.OPERATOR if known is None else Surface.MODEL_DIRECT),
             known,
             select_bundles(selected, self._bundles),
             scope=scope,
-            chat=None if in_chat is None else "",
+            chat=None if chat_surface is None else "",
         )
 
-    def _agent(self, name: str) -> Agent:
+    def _find_agent(self, name: str) -> Agent:
         known = self.agents.get(name) or self.agents.get(agent_id(name))
         if known is None:
             there = ", ".join(self.agents) or "none"

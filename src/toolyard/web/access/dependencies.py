@@ -13,38 +13,38 @@ from toolyard.accounts.errors import NotAllowed, NotSignedIn
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.types.account import Right, Role, TokenScope, User
 from toolyard.types.principal import Principal
-from toolyard.web.access.cookies import Browser, known_browser, some_browser
-from toolyard.web.access.request_context import passage_of
-from toolyard.web.middleware.request_body import has_body, limit_for
+from toolyard.web.access.cookies import Browser, ensure_browser, find_browser
+from toolyard.web.access.request_context import get_request_context
+from toolyard.web.middleware.request_body import get_body_limit, has_body
 
 __all__ = [
     "CSRF_FIELD",
     "CSRF_HEADER",
-    "Visitor",
-    "admin",
-    "bearer",
-    "bearer_token",
-    "check_form",
+    "RequestUser",
+    "authenticate_by_headers",
+    "authenticate_request",
+    "check_csrf",
     "forget_identity",
-    "identify",
-    "is_page",
-    "needs",
-    "person",
-    "recognise",
-    "visitor",
+    "is_page_request",
+    "parse_bearer_token",
+    "read_bearer_token",
+    "require_admin",
+    "require_browser_user",
+    "require_right",
+    "require_user",
 ]
 
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "x-csrf-token"
 """For scripts of our pages, which may send it instead of the field."""
 
-_SAFE = ("GET", "HEAD", "OPTIONS")
-_FIELDS = 5000
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_MAX_FORM_FIELDS = 5000
 """The forms of our pages are long where a server has many tools."""
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class RequestUser:
     """Who asks. ``scope`` None: a browser, or whoever sits at this machine; else what a token is limited to.
 
     ``browser`` is what things begun in one browser are bound to; empty for tokens and for programs without a
@@ -66,82 +66,84 @@ class Visitor:
     @property
     def is_admin(self) -> bool:
         """Whether they may do what only admins may; with a token, only if it has that right too."""
-        return self.user.role is Role.ADMIN and self.has(Right.ADMIN)
+        return self.user.role is Role.ADMIN and self.has_right(Right.ADMIN)
 
-    def has(self, right: Right) -> bool:
+    def has_right(self, right: Right) -> bool:
         """Whether this is among their token's rights; without a token it is."""
         return self.scope is None or right in self.scope.rights
 
 
-async def visitor(request: Request) -> Visitor:
+async def require_user(request: Request) -> RequestUser:
     """Whoever is signed in. A token needs the right ``read``, or ``manage`` where something is changed.
 
     Raises NotSignedIn or NotAllowed; on a page, sends people to sign in first.
     """
-    return await _with(request, Right.READ if request.method in _SAFE else Right.MANAGE)
+    return await _authenticate_with_right(
+        request, Right.READ if request.method in _SAFE_METHODS else Right.MANAGE
+    )
 
 
-def needs(right: Right) -> Callable[[Request], Awaitable[Visitor]]:
+def require_right(right: Right) -> Callable[[Request], Awaitable[RequestUser]]:
     """The same, where a token needs this right instead."""
 
-    async def visitor_with_right(request: Request) -> Visitor:
-        return await _with(request, right)
+    async def require_user_with_right(request: Request) -> RequestUser:
+        return await _authenticate_with_right(request, right)
 
-    return visitor_with_right
+    return require_user_with_right
 
 
-async def admin(request: Request) -> Visitor:
+async def require_admin(request: Request) -> RequestUser:
     """An admin. Others get NotAllowed, or no page at all. A token needs the right ``admin``."""
-    found = await _with(request, Right.ADMIN)
+    found = await _authenticate_with_right(request, Right.ADMIN)
     if found.user.role is not Role.ADMIN:
-        if is_page(request):
+        if is_page_request(request):
             raise HTTPException(404)
         raise NotAllowed("only admins may do this", hint="ask an admin")
     return found
 
 
-async def person(request: Request) -> Visitor:
+async def require_browser_user(request: Request) -> RequestUser:
     """Whoever is signed in, but by no token: for what must not be handed on, such as making tokens."""
-    found = await recognise(request)
+    found = await authenticate_request(request)
     if found.scope is not None:
         raise NotAllowed("no token may do this", hint="sign in with a browser")
     return found
 
 
-def is_page(request: Request) -> bool:
+def is_page_request(request: Request) -> bool:
     """Whether a person in a browser asks, and not a program."""
     return request.url.path == "/" or request.url.path.startswith("/ui")
 
 
-async def check_form(request: Request, browser: Browser | None) -> None:
+async def check_csrf(request: Request, browser: Browser | None) -> None:
     """Whether what is sent to a page comes from a page of ours, in this browser. Raises NotAllowed."""
     sent = request.headers.get(CSRF_HEADER)
     if sent is None:
         # It is read here for all who ask for it later; one field may be as long as the whole.
-        most = limit_for(request.url.path)
-        form = await request.form(max_fields=_FIELDS, max_files=0, max_part_size=most)
+        most = get_body_limit(request.url.path)
+        form = await request.form(max_fields=_MAX_FORM_FIELDS, max_files=0, max_part_size=most)
         field = form.get(CSRF_FIELD)
         sent = field if isinstance(field, str) else ""
-    if browser is None or not browser.sent(sent):
+    if browser is None or not browser.is_valid_csrf(sent):
         raise NotAllowed(
             "this form is not from a page that this browser got from here, or is from long ago",
             hint="open the page again, and send it from there; cookies must be allowed",
         )
 
 
-async def _with(request: Request, right: Right) -> Visitor:
-    found = await recognise(request)
-    if not found.has(right):
+async def _authenticate_with_right(request: Request, right: Right) -> RequestUser:
+    found = await authenticate_request(request)
+    if not found.has_right(right):
         raise NotAllowed(f"this token does not have the right '{right}'", hint="make one that has it")
     return found
 
 
-async def recognise(request: Request) -> Visitor:
+async def authenticate_request(request: Request) -> RequestUser:
     """Whoever is signed in, whatever they may do; looked up once for a request. Raises NotSignedIn or
     NotAllowed, and HTTPException for a body that a form elsewhere could send."""
-    known: Visitor | None = getattr(request.state, "visitor", None)
+    known: RequestUser | None = getattr(request.state, "visitor", None)
     if known is None:
-        known = request.state.visitor = await _arrive(request)
+        known = request.state.visitor = await _authenticate_and_check_body(request)
     return known
 
 
@@ -152,46 +154,48 @@ def forget_identity(request: Request) -> None:
             delattr(request.state, name)
 
 
-async def identify(request: Request) -> Visitor:
+async def authenticate_by_headers(request: Request) -> RequestUser:
     """Return the request's user by its head alone, without reading the body.
 
     Raises what ``recognise`` raises, but does not check whether a form is one of ours.
     """
-    return (await _identity(request))[0]
+    return (await _get_identity(request))[0]
 
 
-async def _arrive(request: Request) -> Visitor:
-    found, browser = await _identity(request)
-    if found.scope is None and request.method not in _SAFE:
+async def _authenticate_and_check_body(request: Request) -> RequestUser:
+    found, browser = await _get_identity(request)
+    if found.scope is None and request.method not in _SAFE_METHODS:
         # Nobody is let in by mistake of a route: whatever changes something is checked here.
-        if is_page(request):
-            await check_form(request, browser)
-        elif has_body(request.scope) and not _is_json(request):
+        if is_page_request(request):
+            await check_csrf(request, browser)
+        elif has_body(request.scope) and not _has_json_body(request):
             # Forms of pages elsewhere can have other types only.
             raise HTTPException(415, "the API takes bodies of the type application/json only")
     return found
 
 
-async def _identity(request: Request) -> tuple[Visitor, Browser | None]:
-    known: tuple[Visitor, Browser | None] | None = getattr(request.state, "identity", None)
+async def _get_identity(request: Request) -> tuple[RequestUser, Browser | None]:
+    known: tuple[RequestUser, Browser | None] | None = getattr(request.state, "identity", None)
     if known is None:
-        token = bearer(request)
-        known = await (_by_head(request) if token is None else _by_token(request, token))
+        token = read_bearer_token(request)
+        known = await (
+            _authenticate_without_token(request) if token is None else _authenticate_token(request, token)
+        )
         request.state.identity = known
     return known
 
 
-async def _by_head(request: Request) -> tuple[Visitor, Browser | None]:
-    user, browser = await _by_mode(request)
-    address = passage_of(request.scope).address
+async def _authenticate_without_token(request: Request) -> tuple[RequestUser, Browser | None]:
+    user, browser = await _authenticate_by_people_mode(request)
+    address = get_request_context(request.scope).address
     if browser is None:
-        return Visitor(user, None, "", "", address), None
+        return RequestUser(user, None, "", "", address), None
     signed_in = request.app.state.site.settings.people_mode in (PeopleMode.PASSWORD, PeopleMode.OIDC)
-    return Visitor(user, None, browser.id, browser.csrf, address, signed_in), browser
+    return RequestUser(user, None, browser.id, browser.csrf, address, signed_in), browser
 
 
-async def _by_token(request: Request, token: str) -> tuple[Visitor, None]:
-    if is_page(request):
+async def _authenticate_token(request: Request, token: str) -> tuple[RequestUser, None]:
+    if is_page_request(request):
         raise NotAllowed(
             "tokens are for the API, not for pages", hint="use /api/v1, or sign in with a browser"
         )
@@ -202,44 +206,44 @@ async def _by_token(request: Request, token: str) -> tuple[Visitor, None]:
             hint="make a new one on the page API tokens",
         )
     made, user = found
-    return Visitor(user, made.scope, "", "", passage_of(request.scope).address), None
+    return RequestUser(user, made.scope, "", "", get_request_context(request.scope).address), None
 
 
-async def _by_mode(request: Request) -> tuple[User, Browser | None]:
+async def _authenticate_by_people_mode(request: Request) -> tuple[User, Browser | None]:
     site = request.app.state.site
     mode: PeopleMode = site.settings.people_mode
     if mode is PeopleMode.NONE:
-        return await site.people.local_user(), _any_browser(request)
+        return await site.people.local_user(), _get_browser(request)
     if mode is PeopleMode.PROXY:
-        return await site.people.from_proxy(_named_by_proxy(request)), _any_browser(request)
-    browser = known_browser(request)
+        return await site.people.from_proxy(_read_proxy_user_name(request)), _get_browser(request)
+    browser = find_browser(request)
     found = (
         None
         if browser is None
-        else await site.people.from_cookie(browser.text, passage_of(request.scope).address)
+        else await site.people.from_cookie(browser.text, get_request_context(request.scope).address)
     )
     if found is None:
-        raise _away(request)
+        raise _build_sign_in_error(request)
     return found[1], browser
 
 
-def _any_browser(request: Request) -> Browser | None:
+def _get_browser(request: Request) -> Browser | None:
     """Pages give browsers a cookie where there is no sign-in that would; programs need none."""
-    return some_browser(request) if is_page(request) else known_browser(request)
+    return ensure_browser(request) if is_page_request(request) else find_browser(request)
 
 
-def _named_by_proxy(request: Request) -> str:
+def _read_proxy_user_name(request: Request) -> str:
     header: str = request.app.state.site.settings.proxy_header
     named = request.headers.getlist(header)
-    if named and not passage_of(request.scope).trusted:
+    if named and not get_request_context(request.scope).is_trusted_proxy:
         raise NotAllowed(
             f"the header {header} is believed only if it comes from a trusted proxy, and this came from "
-            f"{passage_of(request.scope).peer}",
+            f"{get_request_context(request.scope).peer}",
             hint="reach Toolyard through the proxy; if this is the proxy, add its address to trusted_proxies",
         )
     if len(named) > 1:
         raise NotAllowed(f"the header {header} is there more than once", hint="the proxy must replace it")
-    name = _utf8(named[0]).strip() if named else ""
+    name = _decode_header(named[0]).strip() if named else ""
     if not name:
         raise NotSignedIn(
             "the proxy in front of Toolyard did not say who you are", hint=f"it must send the header {header}"
@@ -247,8 +251,8 @@ def _named_by_proxy(request: Request) -> str:
     return name
 
 
-def _away(request: Request) -> Exception:
-    if not is_page(request):
+def _build_sign_in_error(request: Request) -> Exception:
+    if not is_page_request(request):
         return NotSignedIn(
             "you are not signed in", hint="send an API token: Authorization: Bearer ty_…, or sign in"
         )
@@ -257,28 +261,30 @@ def _away(request: Request) -> Exception:
         wanted += f"?{request.url.query}"
     # What a form wanted to do cannot be done again by following a link.
     next_ = (
-        f"?next={quote(wanted, safe='')}" if request.method in _SAFE and wanted not in ("/", "/ui/") else ""
+        f"?next={quote(wanted, safe='')}"
+        if request.method in _SAFE_METHODS and wanted not in ("/", "/ui/")
+        else ""
     )
     return HTTPException(303, headers={"Location": f"/ui/sign-in{next_}"})
 
 
-def bearer(request: Request) -> str | None:
+def read_bearer_token(request: Request) -> str | None:
     """The token that was sent. Other schemes are the business of whoever stands before us."""
-    return bearer_token(request.headers.get("authorization", ""))
+    return parse_bearer_token(request.headers.get("authorization", ""))
 
 
-def bearer_token(authorization: str) -> str | None:
+def parse_bearer_token(authorization: str) -> str | None:
     """Return the token in the value of an ``Authorization`` header, or None for any other scheme."""
     scheme, _, token = authorization.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
 
 
-def _is_json(request: Request) -> bool:
+def _has_json_body(request: Request) -> bool:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-def _utf8(text: str) -> str:
+def _decode_header(text: str) -> str:
     """Headers come as Latin-1; proxies send UTF-8."""
     try:
         return text.encode("latin-1").decode("utf-8")

@@ -7,18 +7,18 @@ from urllib.parse import urlsplit
 
 from toolyard.accounts.proxy_addresses import is_loopback
 from toolyard.config.settings.table import Settings
-from toolyard.config.value_checks import HOST
+from toolyard.config.value_checks import HOST_WITH_PORT
 
-__all__ = ["Host", "Hosts", "origin_of"]
+__all__ = ["AllowedHosts", "HostHeader", "parse_origin"]
 
-_DEFAULT = {"http": "80", "https": "443"}
-_EVERYWHERE = ("0.0.0.0", "[::]")
-_MAPPED = "::ffff:"
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+_WILDCARD_ADDRESSES = ("0.0.0.0", "[::]")
+_IPV4_MAPPED_PREFIX = "::ffff:"
 """Before an IPv4 address where one socket listens for both kinds."""
-_KEPT = 256
+_HOST_CACHE_ENTRIES = 256
 
 
-class Host:
+class HostHeader:
     """A ``Host`` header, read: ``name`` in small letters, ``port`` empty where it names none."""
 
     __slots__ = ("name", "port")
@@ -28,56 +28,56 @@ class Host:
         self.port = port
 
     @classmethod
-    def read(cls, text: str) -> Host | None:
+    def parse(cls, text: str) -> HostHeader | None:
         """None where it cannot be one."""
-        found = HOST.fullmatch(text.lower())
+        found = HOST_WITH_PORT.fullmatch(text.lower())
         return None if found is None else cls(found[1], found[2] or "")
 
     def origin(self, scheme: str) -> str:
         """As browsers write it: without the port that the scheme implies."""
-        implied = not self.port or self.port == _DEFAULT.get(scheme)
+        implied = not self.port or self.port == _DEFAULT_PORTS.get(scheme)
         return f"{scheme}://{self.name}" if implied else f"{scheme}://{self.name}:{self.port}"
 
 
-class Hosts:
+class AllowedHosts:
     """Which names requests may carry, from the settings: the address we listen on, the public one, and those
     that the operator adds. An entry with a port allows that port only."""
 
     def __init__(self, settings: Settings) -> None:
-        entries = [*settings.allowed_hosts, _bracketed(settings.host)]
+        entries = [*settings.allowed_hosts, _add_ipv6_brackets(settings.host)]
         if settings.public_url is not None:
             entries.append(urlsplit(settings.public_url).hostname or "")
-        read = (Host.read(_bracketed(entry)) for entry in entries)
+        read = (HostHeader.parse(_add_ipv6_brackets(entry)) for entry in entries)
         self._allowed = {(host.name, host.port) for host in read if host is not None} - {
-            (name, "") for name in _EVERYWHERE
+            (name, "") for name in _WILDCARD_ADDRESSES
         }
-        self._on_loopback = is_loopback(settings.host)
-        self._public = None if settings.public_url is None else origin_of(settings.public_url)
-        self.read = lru_cache(_KEPT)(Host.read)
+        self._is_on_loopback = is_loopback(settings.host)
+        self._public_origin = None if settings.public_url is None else parse_origin(settings.public_url)
+        self.parse = lru_cache(_HOST_CACHE_ENTRIES)(HostHeader.parse)
         """As ``Host.read``: nearly all requests carry one of a few names."""
-        self.allow = lru_cache(_KEPT)(self._allow)
+        self.is_allowed = lru_cache(_HOST_CACHE_ENTRIES)(self._check_allowed)
 
-    def _allow(self, host: Host, our_end: str) -> bool:
+    def _check_allowed(self, host: HostHeader, local_address: str) -> bool:
         """Whether a request may carry this name. ``our_end`` is the address that it was received on, which no
         name server can make into another's, and by which health checks call us; what came in over loopback
         may call us by any of the names that loopback has."""
         if (host.name, "") in self._allowed or (host.name, host.port) in self._allowed:
             return True
-        if host.name == _bracketed(our_end.removeprefix(_MAPPED)):
+        if host.name == _add_ipv6_brackets(local_address.removeprefix(_IPV4_MAPPED_PREFIX)):
             return True
-        return is_loopback(host.name) and (self._on_loopback or is_loopback(our_end))
+        return is_loopback(host.name) and (self._is_on_loopback or is_loopback(local_address))
 
-    def own(self, origin: str, here: str) -> bool:
+    def is_own_origin(self, origin: str, request_origin: str) -> bool:
         """Whether an ``Origin`` is ours: where the request went to, or the public address."""
-        return origin == here or origin == self._public
+        return origin == request_origin or origin == self._public_origin
 
 
-def origin_of(url: str) -> str:
+def parse_origin(url: str) -> str:
     """Scheme, host and port of a URL, as browsers write them."""
     parts = urlsplit(url)
-    host = Host.read(parts.netloc.rpartition("@")[2])
+    host = HostHeader.parse(parts.netloc.rpartition("@")[2])
     return f"{parts.scheme}://{parts.netloc}" if host is None else host.origin(parts.scheme)
 
 
-def _bracketed(host: str) -> str:
+def _add_ipv6_brackets(host: str) -> str:
     return f"[{host}]" if host.count(":") > 1 and not host.startswith("[") else host

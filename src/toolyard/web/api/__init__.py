@@ -30,12 +30,12 @@ from toolyard.web.api import (
 __all__ = ["router"]
 
 
-def _operation_id(route: APIRoute) -> str:
+def _get_operation_id(route: APIRoute) -> str:
     return route.name
 
 
-router = APIRouter(generate_unique_id_function=_operation_id)
-_SERVERS = (status, config_sign_ins, servers, instances, tool_changes, tools)
-_TALKING = (agents, chats, chat_stream, chat_results, chat_export, models, approvals)
-for _each in (*_SERVERS, *_TALKING, tokens, sessions, users, audit, events, openapi):
+router = APIRouter(generate_unique_id_function=_get_operation_id)
+_SERVER_MODULES = (status, config_sign_ins, servers, instances, tool_changes, tools)
+_CHAT_MODULES = (agents, chats, chat_stream, chat_results, chat_export, models, approvals)
+for _each in (*_SERVER_MODULES, *_CHAT_MODULES, tokens, sessions, users, audit, events, openapi):
     router.include_router(_each.router)

@@ -9,15 +9,30 @@ from pydantic import BaseModel, Field
 
 from toolyard.errors import Problem
 from toolyard.types.agent import Agent
-from toolyard.web.access.dependencies import Visitor
-from toolyard.web.agent_tools import AgentTool, agent_for, agent_problems, agents_for, tools_of
-from toolyard.web.api.dependencies import JSON, Id, Reading, Served, problems, produces
+from toolyard.web.access.dependencies import RequestUser
+from toolyard.web.agent_tools import (
+    AgentTool,
+    find_agent_problems,
+    find_usable_agent,
+    list_usable_agents,
+    resolve_agent_tools,
+)
+from toolyard.web.api.dependencies import (
+    JSON_CONTENT_TYPE,
+    AppServices,
+    PathId,
+    UserWithRead,
+    problem_responses,
+    require_media_types,
+)
 from toolyard.web.api.tools import ServerFailure
-from toolyard.web.problem_details import describe
+from toolyard.web.problem_details import describe_error
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/agents", tags=["agents"], dependencies=[Depends(produces(JSON))])
+router = APIRouter(
+    prefix="/agents", tags=["agents"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
+)
 
 
 class AgentShown(BaseModel):
@@ -81,33 +96,37 @@ class AgentToolList(BaseModel):
     failures: list[ServerFailure] = Field(description="Whose tools could not be listed, and why.")
 
 
-@router.get("", responses=problems(), summary="The agents")
-async def list_agents(site: Served, visitor: Reading) -> AgentList:
+@router.get("", responses=problem_responses(), summary="The agents")
+async def list_agents(site: AppServices, visitor: UserWithRead) -> AgentList:
     """Those that you may use, in the order of the file."""
-    agents = agents_for(site, visitor)
-    wrong = [*site.agents_now.problems, *(each for agent in agents for each in agent_problems(site, agent))]
+    agents = list_usable_agents(site, visitor)
+    wrong = [
+        *site.loaded_agents.problems,
+        *(each for agent in agents for each in find_agent_problems(site, agent)),
+    ]
     return AgentList(
-        items=[_agent(agent, visitor) for agent in agents],
-        problems=[_problem(each) for each in wrong] if visitor.is_admin else [],
+        items=[_build_agent_model(agent, visitor) for agent in agents],
+        problems=[_build_problem_model(each) for each in wrong] if visitor.is_admin else [],
     )
 
 
-@router.get("/{id}/tools", responses=problems(404), summary="The tools of an agent")
-async def list_agent_tools(site: Served, visitor: Reading, id: Id) -> AgentToolList:
+@router.get("/{id}/tools", responses=problem_responses(404), summary="The tools of an agent")
+async def list_agent_tools(site: AppServices, visitor: UserWithRead, id: PathId) -> AgentToolList:
     """All tools that you have, whether the agent sees them in a chat, and why not the others. A token with
     limits shows what it is for."""
-    found = await tools_of(site, visitor, agent_for(site, visitor, id))
+    found = await resolve_agent_tools(site, visitor, find_usable_agent(site, visitor, id))
     return AgentToolList(
-        items=[_tool(each) for each in found.tools],
+        items=[_build_agent_tool_model(each) for each in found.tools],
         because=found.because,
         unmatched=list(found.unmatched),
         failures=[
-            ServerFailure(server=each.server, problem=describe(each.error)[0]) for each in found.failures
+            ServerFailure(server=each.server, problem=describe_error(each.error)[0])
+            for each in found.failures
         ],
     )
 
 
-def _agent(agent: Agent, visitor: Visitor) -> AgentShown:
+def _build_agent_model(agent: Agent, visitor: RequestUser) -> AgentShown:
     return AgentShown(
         id=agent.id,
         name=agent.name,
@@ -121,13 +140,13 @@ def _agent(agent: Agent, visitor: Visitor) -> AgentShown:
     )
 
 
-def _problem(problem: Problem) -> AgentProblem:
+def _build_problem_model(problem: Problem) -> AgentProblem:
     return AgentProblem(
         message=problem.message, file=problem.file, line=problem.line, path=problem.path, hint=problem.hint
     )
 
 
-def _tool(tool: AgentTool) -> AgentToolShown:
+def _build_agent_tool_model(tool: AgentTool) -> AgentToolShown:
     return AgentToolShown.model_construct(
         name=tool.name,
         id=tool.id,

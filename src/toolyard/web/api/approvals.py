@@ -8,17 +8,25 @@ from typing import Any, Literal
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolyard.agents.chat.approval_grants import Remember
+from toolyard.agents.chat.approval_grants import GrantScope
 from toolyard.registry.errors import NotFound
 from toolyard.types.approval import Approval, Grant
-from toolyard.web.api.chat_dependencies import Approving, Chatting, Looking
-from toolyard.web.api.dependencies import JSON, Given, Id, Served, moment, problems, produces
+from toolyard.web.api.chat_dependencies import ChatApprover, ChatReader, ChatWriter
+from toolyard.web.api.dependencies import (
+    JSON_CONTENT_TYPE,
+    AppServices,
+    Given,
+    PathId,
+    problem_responses,
+    require_media_types,
+    to_datetime,
+)
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["approvals"], dependencies=[Depends(produces(JSON))])
+router = APIRouter(tags=["approvals"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
 
-_YEAR = 31_622_400
+_MAX_REMEMBER_SECONDS = 31_622_400
 
 
 class RememberGiven(Given):
@@ -28,7 +36,7 @@ class RememberGiven(Given):
         json_schema_extra={"examples": [{"seconds": 3600, "arguments": "any", "here": True}]}
     )
 
-    seconds: float = Field(gt=0, le=_YEAR)
+    seconds: float = Field(gt=0, le=_MAX_REMEMBER_SECONDS)
     arguments: Literal["these", "any"] = Field(description="With these arguments only, or with any.")
     here: bool = Field(default=True, description="In this chat only.")
 
@@ -80,50 +88,52 @@ class GrantList(BaseModel):
     items: list[GrantShown]
 
 
-@router.get("/approvals", responses=problems(), summary="Calls that wait for your yes")
-async def list_approvals(site: Served, visitor: Looking) -> ApprovalList:
+@router.get("/approvals", responses=problem_responses(), summary="Calls that wait for your yes")
+async def list_approvals(site: AppServices, visitor: ChatReader) -> ApprovalList:
     """All of them, the oldest first."""
     waiting = await site.database.approvals.waiting(visitor.user.id)
-    return ApprovalList(items=[_approval(each) for each in waiting])
+    return ApprovalList(items=[_build_approval_model(each) for each in waiting])
 
 
 @router.post(
     "/approvals/{id}",
     status_code=204,
-    responses=problems(404, 409, 413, 415),
+    responses=problem_responses(404, 409, 413, 415),
     summary="Say yes or no to a call",
 )
-async def answer_approval(site: Served, visitor: Approving, id: Id, given: AnswerGiven) -> None:
+async def answer_approval(site: AppServices, visitor: ChatApprover, id: PathId, given: AnswerGiven) -> None:
     """The turn goes on once all calls that it waits for are answered. Each can be answered once."""
     asked = await site.database.approvals.find(visitor.user.id, id)
-    remember = None if given.remember is None else _remember(given.remember)
-    await site.chats.answer(visitor.user.id, id, yes=given.yes, remember=remember)
+    remember = None if given.remember is None else _create_remember(given.remember)
+    await site.chats.answer_approval(visitor.user.id, id, yes=given.yes, remember=remember)
     details = {} if asked is None else {"tool": asked.tool, "chat": asked.chat_id}
     await site.changed(
         visitor, "approval.answer", id, yes=given.yes, remembered=remember is not None, **details
     )
 
 
-@router.get("/grants", responses=problems(), summary="What you allowed ahead")
-async def list_grants(site: Served, visitor: Looking) -> GrantList:
+@router.get("/grants", responses=problem_responses(), summary="What you allowed ahead")
+async def list_grants(site: AppServices, visitor: ChatReader) -> GrantList:
     """Those that still count. A tool whose definition changes is asked about again."""
-    found = await site.database.approvals.grants(visitor.user.id, site.clock())
-    return GrantList(items=[_grant(each) for each in found])
+    found = await site.database.approvals.list_grants(visitor.user.id, site.clock())
+    return GrantList(items=[_build_grant_model(each) for each in found])
 
 
-@router.delete("/grants/{id}", status_code=204, responses=problems(404), summary="Take back what you allowed")
-async def revoke_grant(site: Served, visitor: Chatting, id: Id) -> None:
+@router.delete(
+    "/grants/{id}", status_code=204, responses=problem_responses(404), summary="Take back what you allowed"
+)
+async def revoke_grant(site: AppServices, visitor: ChatWriter, id: PathId) -> None:
     """From now on such calls are asked about again."""
     if not await site.database.approvals.revoke(visitor.user.id, id):
         raise NotFound("there is no such grant", hint="it may have run out, or have been taken back")
     await site.changed(visitor, "grant.revoke", id)
 
 
-def _remember(given: RememberGiven) -> Remember:
-    return Remember(seconds=given.seconds, arguments=given.arguments, here=given.here)
+def _create_remember(given: RememberGiven) -> GrantScope:
+    return GrantScope(seconds=given.seconds, arguments=given.arguments, here=given.here)
 
 
-def _approval(approval: Approval) -> ApprovalShown:
+def _build_approval_model(approval: Approval) -> ApprovalShown:
     return ApprovalShown(
         id=approval.id,
         chat_id=approval.chat_id,
@@ -132,11 +142,11 @@ def _approval(approval: Approval) -> ApprovalShown:
         name=approval.name,
         arguments=dict(approval.arguments),
         reason=approval.reason,
-        asked_at=moment(approval.asked_at),
+        asked_at=to_datetime(approval.asked_at),
     )
 
 
-def _grant(grant: Grant) -> GrantShown:
+def _build_grant_model(grant: Grant) -> GrantShown:
     return GrantShown(
         id=grant.id,
         tool=grant.tool,
@@ -144,6 +154,6 @@ def _grant(grant: Grant) -> GrantShown:
         predicate=dict(grant.predicate),
         chat_id=grant.chat_id,
         uses=grant.uses,
-        created_at=moment(grant.created_at),
-        expires_at=moment(grant.expires_at),
+        created_at=to_datetime(grant.created_at),
+        expires_at=to_datetime(grant.expires_at),
     )

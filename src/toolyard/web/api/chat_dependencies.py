@@ -8,15 +8,15 @@ from fastapi import Depends, Path
 
 from toolyard.accounts.errors import NotAllowed
 from toolyard.types.account import Right
-from toolyard.web.access.dependencies import Visitor, needs
-from toolyard.web.api.dependencies import Calling, Reading
+from toolyard.web.access.dependencies import RequestUser, require_right
+from toolyard.web.api.dependencies import UserWithCall, UserWithRead
 
-__all__ = ["Approving", "Chatting", "Looking", "Seq"]
+__all__ = ["ChatApprover", "ChatReader", "ChatWriter", "EventNumber"]
 
-Seq = Annotated[int, Path(ge=1, le=2**62, description="The number of an event.")]
+EventNumber = Annotated[int, Path(ge=1, le=2**62, description="The number of an event.")]
 
 
-def _unlimited(visitor: Visitor) -> Visitor:
+def _require_unlimited_token(visitor: RequestUser) -> RequestUser:
     """A chat calls whatever its owner may call, now and when an approval comes days later: it cannot be held
     to the limits of a token."""
     scope = visitor.scope
@@ -29,21 +29,23 @@ def _unlimited(visitor: Visitor) -> Visitor:
     return visitor
 
 
-def _looking(visitor: Reading) -> Visitor:
-    return _unlimited(visitor)
+def _require_chat_reader(visitor: UserWithRead) -> RequestUser:
+    return _require_unlimited_token(visitor)
 
 
-def _chatting(visitor: Calling) -> Visitor:
-    return _unlimited(visitor)
+def _require_chat_writer(visitor: UserWithCall) -> RequestUser:
+    return _require_unlimited_token(visitor)
 
 
-def _approving(visitor: Annotated[Visitor, Depends(needs(Right.APPROVE))]) -> Visitor:
-    return _unlimited(visitor)
+def _require_chat_approver(
+    visitor: Annotated[RequestUser, Depends(require_right(Right.APPROVE))],
+) -> RequestUser:
+    return _require_unlimited_token(visitor)
 
 
-Looking = Annotated[Visitor, Depends(_looking)]
+ChatReader = Annotated[RequestUser, Depends(_require_chat_reader)]
 """Somebody who may see their chats."""
-Chatting = Annotated[Visitor, Depends(_chatting)]
+ChatWriter = Annotated[RequestUser, Depends(_require_chat_writer)]
 """Somebody who may write in them, call tools and reply to servers."""
-Approving = Annotated[Visitor, Depends(_approving)]
+ChatApprover = Annotated[RequestUser, Depends(_require_chat_approver)]
 """Somebody who may say yes to a call: whoever may call alone must not be able to say yes to themselves."""

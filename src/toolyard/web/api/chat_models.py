@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from toolyard.agents.chat.sanitize import fits_in_json
+from toolyard.agents.chat.sanitize import is_storable_json
 from toolyard.agents.chat.tool_picker import ToolView
-from toolyard.types.chat import Chat, Event, Kind
-from toolyard.web.api.dependencies import PLAIN, Given, moment
+from toolyard.types.chat import Chat, ChatEvent, Kind
+from toolyard.web.api.dependencies import PLAIN_TEXT_PATTERN, Given, to_datetime
 
 __all__ = [
     "ChatChanges",
@@ -25,30 +25,32 @@ __all__ = [
     "ReplyGiven",
     "RunGiven",
     "TurnBegun",
-    "chat_shown",
-    "event_shown",
-    "tool_shown",
+    "build_chat_model",
+    "build_chat_tool_model",
+    "build_event_model",
 ]
 
-_NO_NUL = r"^[^\x00]*$"
+_NO_NUL_PATTERN = r"^[^\x00]*$"
 """A database cannot keep one."""
 
-Title = Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN, examples=["Retries in the client"])]
-AgentId = Annotated[str, Field(min_length=1, max_length=200, pattern=_NO_NUL, examples=["planner"])]
-ModelId = Annotated[str, Field(min_length=1, max_length=200, pattern=_NO_NUL, examples=["fast"])]
-Choice = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=500, pattern=_NO_NUL)]],
+ChatTitle = Annotated[
+    str, Field(min_length=1, max_length=200, pattern=PLAIN_TEXT_PATTERN, examples=["Retries in the client"])
+]
+AgentId = Annotated[str, Field(min_length=1, max_length=200, pattern=_NO_NUL_PATTERN, examples=["planner"])]
+ModelId = Annotated[str, Field(min_length=1, max_length=200, pattern=_NO_NUL_PATTERN, examples=["fast"])]
+ToolChoice = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=500, pattern=_NO_NUL_PATTERN)]],
     Field(max_length=5_000, description="Ids of the tools to use, as `…/tools` shows them."),
 ]
 
 
-def _sendable(given: dict[str, Any]) -> dict[str, Any]:
-    if not fits_in_json(given):
+def _require_valid_json(given: dict[str, Any]) -> dict[str, Any]:
+    if not is_storable_json(given):
         raise ValueError("holds something that cannot be sent as JSON: half a character, or a huge number")
     return given
 
 
-Fields = Annotated[dict[str, Any], AfterValidator(_sendable)]
+JsonFields = Annotated[dict[str, Any], AfterValidator(_require_valid_json)]
 
 
 # What comes in.
@@ -59,10 +61,12 @@ class ChatGiven(Given):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"agent": "planner", "model": "fast"}]})
 
-    title: Title | None = Field(default=None, description="Made from the first message where there is none.")
+    title: ChatTitle | None = Field(
+        default=None, description="Made from the first message where there is none."
+    )
     agent: AgentId | None = Field(default=None, description="null: no agent, all tools.")
     model: ModelId | None = Field(default=None, description="null: the agent's, else the default.")
-    choice: Choice | None = Field(default=None, description="null: all tools.")
+    choice: ToolChoice | None = Field(default=None, description="null: all tools.")
 
 
 class ChatChanges(Given):
@@ -70,10 +74,10 @@ class ChatChanges(Given):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"title": "Retries", "choice": None}]})
 
-    title: Title | None = Field(default=None, description="null: stays as it is.")
+    title: ChatTitle | None = Field(default=None, description="null: stays as it is.")
     agent: AgentId | None = Field(default=None, description="null: no agent, all tools.")
     model: ModelId | None = Field(default=None, description="null: the agent's, else the default.")
-    choice: Choice | None = Field(default=None, description="null: all tools.")
+    choice: ToolChoice | None = Field(default=None, description="null: all tools.")
 
 
 class MessageGiven(Given):
@@ -91,8 +95,10 @@ class RunGiven(Given):
         json_schema_extra={"examples": [{"name": "demo_weekday", "arguments": {"date": "2026-07-28"}}]}
     )
 
-    name: str = Field(min_length=1, max_length=64, pattern=_NO_NUL, description="As `…/tools` shows it.")
-    arguments: Fields = Field(default_factory=dict[str, Any])
+    name: str = Field(
+        min_length=1, max_length=64, pattern=_NO_NUL_PATTERN, description="As `…/tools` shows it."
+    )
+    arguments: JsonFields = Field(default_factory=dict[str, Any])
 
 
 class ReplyGiven(Given):
@@ -103,7 +109,7 @@ class ReplyGiven(Given):
     )
 
     action: Literal["accept", "decline", "cancel"]
-    content: Fields | None = Field(default=None, description="The form's fields, if accepted.")
+    content: JsonFields | None = Field(default=None, description="The form's fields, if accepted.")
 
 
 # What goes out.
@@ -186,7 +192,7 @@ class ChatTools(BaseModel):
     items: list[ChatTool]
 
 
-def chat_shown(chat: Chat) -> ChatShown:
+def build_chat_model(chat: Chat) -> ChatShown:
     """A chat as the API shows it."""
     return ChatShown(
         id=chat.id,
@@ -197,24 +203,24 @@ def chat_shown(chat: Chat) -> ChatShown:
         state=chat.state.value,
         turn=chat.turn,
         last=chat.last,
-        created_at=moment(chat.created_at),
-        updated_at=moment(chat.updated_at),
+        created_at=to_datetime(chat.created_at),
+        updated_at=to_datetime(chat.updated_at),
     )
 
 
-def event_shown(event: Event) -> EventShown:
+def build_event_model(event: ChatEvent) -> EventShown:
     """An event as the API shows it."""
     return EventShown.model_construct(
         seq=event.seq,
         turn=event.turn,
         kind=event.kind,
-        at=moment(event.at),
+        at=to_datetime(event.at),
         part=event.part,
         body=dict(event.body),
     )
 
 
-def tool_shown(tool: ToolView) -> ChatTool:
+def build_chat_tool_model(tool: ToolView) -> ChatTool:
     """A tool of a chat as the API shows it."""
     return ChatTool.model_construct(
         name=tool.name,

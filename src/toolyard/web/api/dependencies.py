@@ -12,49 +12,49 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from starlette.exceptions import HTTPException
 
 from toolyard.types.account import Right
-from toolyard.web.access.dependencies import Visitor, admin, needs, person
+from toolyard.web.access.dependencies import RequestUser, require_admin, require_browser_user, require_right
 from toolyard.web.problem_details import PROBLEM_JSON
-from toolyard.web.services import Site
+from toolyard.web.services import Services
 
 __all__ = [
-    "JSON",
-    "PLAIN",
-    "WEB_ADDRESS",
-    "Admin",
-    "Calling",
+    "HTTP_URL_PATTERN",
+    "JSON_CONTENT_TYPE",
+    "PLAIN_TEXT_PATTERN",
+    "AdminUser",
+    "AppServices",
+    "BrowserUser",
     "Given",
-    "Id",
-    "Managing",
-    "Person",
-    "Reading",
-    "Served",
-    "moment",
-    "moment_or_none",
-    "problems",
-    "produces",
+    "PathId",
+    "UserWithCall",
+    "UserWithManage",
+    "UserWithRead",
+    "problem_responses",
+    "require_media_types",
+    "to_datetime",
+    "to_optional_datetime",
 ]
 
 
-def _site(request: Request) -> Site:
-    site: Site = request.app.state.site
+def _get_services(request: Request) -> Services:
+    site: Services = request.app.state.site
     return site
 
 
-Served = Annotated[Site, Depends(_site)]
-Reading = Annotated[Visitor, Depends(needs(Right.READ))]
-Calling = Annotated[Visitor, Depends(needs(Right.CALL))]
-Managing = Annotated[Visitor, Depends(needs(Right.MANAGE))]
-Admin = Annotated[Visitor, Depends(admin)]
-Person = Annotated[Visitor, Depends(person)]
+AppServices = Annotated[Services, Depends(_get_services)]
+UserWithRead = Annotated[RequestUser, Depends(require_right(Right.READ))]
+UserWithCall = Annotated[RequestUser, Depends(require_right(Right.CALL))]
+UserWithManage = Annotated[RequestUser, Depends(require_right(Right.MANAGE))]
+AdminUser = Annotated[RequestUser, Depends(require_admin)]
+BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 """Somebody in a browser, or at this machine: no token."""
 
-Id = Annotated[str, Path(min_length=1, max_length=128, description="The id, as the list shows it.")]
+PathId = Annotated[str, Path(min_length=1, max_length=128, description="The id, as the list shows it.")]
 
 
-_CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-PLAIN = rf"^[^{_CONTROL}]*[^{_CONTROL}\s][^{_CONTROL}]*$"
+_CONTROL_CHARACTERS = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+PLAIN_TEXT_PATTERN = rf"^[^{_CONTROL_CHARACTERS}]*[^{_CONTROL_CHARACTERS}\s][^{_CONTROL_CHARACTERS}]*$"
 """A text that is not blank and cannot rewrite the screen that shows it."""
-WEB_ADDRESS = r"^[Hh][Tt][Tt][Pp][Ss]?://[^\x00-\x20\x7f\\]+$"
+HTTP_URL_PATTERN = r"^[Hh][Tt][Tt][Pp][Ss]?://[^\x00-\x20\x7f\\]+$"
 # Patterns go into the document alone: the rooms that check say what is wrong in better words.
 
 
@@ -65,14 +65,14 @@ class Given(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _json_numbers(cls, given: Any) -> Any:
+    def _reject_non_finite_numbers(cls, given: Any) -> Any:
         """Python reads numbers that JSON does not have, and nobody could send them on as they are."""
-        if not _all_finite(given):
+        if not _has_only_finite_numbers(given):
             raise ValueError("holds a number that JSON does not have: NaN, or one that is too large")
         return given
 
 
-def _all_finite(value: Any) -> bool:
+def _has_only_finite_numbers(value: Any) -> bool:
     waiting = [value]
     while waiting:
         value = waiting.pop()
@@ -85,38 +85,40 @@ def _all_finite(value: Any) -> bool:
     return True
 
 
-def moment(seconds: float) -> datetime:
+def to_datetime(seconds: float) -> datetime:
     """A time as the API writes it."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def moment_or_none(seconds: float | None) -> datetime | None:
+def to_optional_datetime(seconds: float | None) -> datetime | None:
     """A time that may not have come."""
-    return None if seconds is None else moment(seconds)
+    return None if seconds is None else to_datetime(seconds)
 
 
 # Forms.
 
-JSON = "application/json"
-_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+JSON_CONTENT_TYPE = "application/json"
+_METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
-def produces(*types: str) -> Callable[[Request], Awaitable[None]]:
+def require_media_types(*types: str) -> Callable[[Request], Awaitable[None]]:
     """A dependency: the caller takes one of these types (406) and sends JSON, if it sends anything (415)."""
 
     async def check(request: Request) -> None:
         accepted = request.headers.get("accept")
-        if accepted and not any(_fits(accepted, each) for each in (*types, PROBLEM_JSON)):
+        if accepted and not any(_is_type_accepted(accepted, each) for each in (*types, PROBLEM_JSON)):
             raise HTTPException(406, f"the answer comes as {' or '.join(types)}, which is not accepted")
         sent = request.headers.get("content-type", "")
         brings = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
-        if request.method in _WITH_BODY and brings and not _is_json(sent):
-            raise HTTPException(415, f"send {JSON}, not {sent[:100] or 'something without a content type'}")
+        if request.method in _METHODS_WITH_BODY and brings and not _is_json_type(sent):
+            raise HTTPException(
+                415, f"send {JSON_CONTENT_TYPE}, not {sent[:100] or 'something without a content type'}"
+            )
 
     return check
 
 
-def _fits(accepted: str, offered: str) -> bool:
+def _is_type_accepted(accepted: str, offered: str) -> bool:
     family = offered.partition("/")[0]
     for part in accepted.split(","):
         wanted, *parameters = (each.strip().lower() for each in part.split(";"))
@@ -125,14 +127,14 @@ def _fits(accepted: str, offered: str) -> bool:
     return False
 
 
-def _is_json(content_type: str) -> bool:
+def _is_json_type(content_type: str) -> bool:
     kind = content_type.partition(";")[0].strip().lower()
-    return kind == JSON or (kind.startswith("application/") and kind.endswith("+json"))
+    return kind == JSON_CONTENT_TYPE or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 # What can come back.
 
-_WORDS = {
+_DESCRIPTION_BY_STATUS = {
     400: "The request cannot be understood.",
     401: "Nobody is signed in, or the token is not accepted.",
     403: "Not with this role, this token, or from this place.",
@@ -151,13 +153,16 @@ _WORDS = {
     503: "Not available right now.",
     504: "The server did not answer in time.",
 }
-_ALWAYS = (400, 401, 403, 406, 421, 422, 500, 503)
-_SCHEMA = {"$ref": "#/components/schemas/ProblemDetails"}
+_COMMON_STATUSES = (400, 401, 403, 406, 421, 422, 500, 503)
+_PROBLEM_SCHEMA = {"$ref": "#/components/schemas/ProblemDetails"}
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The documentation of what can go wrong: these, and what can go wrong everywhere."""
     return {
-        status: {"description": _WORDS[status], "content": {PROBLEM_JSON: {"schema": _SCHEMA}}}
-        for status in sorted({*_ALWAYS, *statuses})
+        status: {
+            "description": _DESCRIPTION_BY_STATUS[status],
+            "content": {PROBLEM_JSON: {"schema": _PROBLEM_SCHEMA}},
+        }
+        for status in sorted({*_COMMON_STATUSES, *statuses})
     }

@@ -5,12 +5,17 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 
-from toolyard.web.api.chat_dependencies import Looking
-from toolyard.web.api.dependencies import JSON, Served, problems, produces
+from toolyard.web.api.chat_dependencies import ChatReader
+from toolyard.web.api.dependencies import (
+    JSON_CONTENT_TYPE,
+    AppServices,
+    problem_responses,
+    require_media_types,
+)
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["chats"], dependencies=[Depends(produces(JSON))])
+router = APIRouter(tags=["chats"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
 
 
 class ModelShown(BaseModel):
@@ -30,8 +35,8 @@ class ModelList(BaseModel):
     default: str | None
 
 
-@router.get("/models", responses=problems(), summary="The models that chats can use")
-async def list_models(site: Served, visitor: Looking) -> ModelList:
+@router.get("/models", responses=problem_responses(), summary="The models that chats can use")
+async def list_models(site: AppServices, visitor: ChatReader) -> ModelList:
     """In the order of the settings."""
     models = site.chats.models
     items = [

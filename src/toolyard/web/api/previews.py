@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from toolyard.types.tool import Definition
-from toolyard.web.problem_details import ProblemDetails, describe
-from toolyard.web.server_preview import Preview
+from toolyard.web.problem_details import ProblemDetails, describe_error
+from toolyard.web.server_preview import ServerPreview
 
-__all__ = ["PreviewShown", "PreviewTool", "preview_shown"]
+__all__ = ["PreviewShown", "PreviewTool", "build_preview_model"]
 
 
 class PreviewTool(BaseModel):
@@ -58,29 +58,29 @@ class PreviewShown(BaseModel):
     prompts: list[PreviewPrompt]
 
 
-def preview_shown(found: Preview) -> PreviewShown:
+def build_preview_model(found: ServerPreview) -> PreviewShown:
     """A preview as the API shows it."""
     return PreviewShown(
         ok=found.error is None,
-        error=None if found.error is None else describe(found.error)[0],
+        error=None if found.error is None else describe_error(found.error)[0],
         seconds=round(found.seconds, 3),
         protocol_version=found.protocol_version,
         server_info=dict(found.server_info),
         capabilities=dict(found.capabilities),
         instructions=found.instructions,
-        tools=[_tool(*each) for each in found.tools],
+        tools=[_build_tool_model(*each) for each in found.tools],
         token_cost=found.token_cost,
         set_aside=list(found.set_aside),
-        resources=[_resource(each, "uri") for each in found.resources],
-        resource_templates=[_resource(each, "uriTemplate") for each in found.resource_templates],
+        resources=[_build_resource_model(each, "uri") for each in found.resources],
+        resource_templates=[_build_resource_model(each, "uriTemplate") for each in found.resource_templates],
         prompts=[
-            PreviewPrompt(name=_text(each, "name"), description=_text(each, "description"))
+            PreviewPrompt(name=_get_text(each, "name"), description=_get_text(each, "description"))
             for each in found.prompts
         ],
     )
 
 
-def _tool(definition: Definition, cost: int) -> PreviewTool:
+def _build_tool_model(definition: Definition, cost: int) -> PreviewTool:
     return PreviewTool(
         name=definition.name,
         title=definition.title,
@@ -91,13 +91,13 @@ def _tool(definition: Definition, cost: int) -> PreviewTool:
     )
 
 
-def _resource(raw: Mapping[str, Any], place: str) -> PreviewResource:
+def _build_resource_model(raw: Mapping[str, Any], place: str) -> PreviewResource:
     return PreviewResource(
-        uri=_text(raw, place), name=_text(raw, "name"), description=_text(raw, "description")
+        uri=_get_text(raw, place), name=_get_text(raw, "name"), description=_get_text(raw, "description")
     )
 
 
-def _text(raw: Mapping[str, Any], key: str) -> str:
+def _get_text(raw: Mapping[str, Any], key: str) -> str:
     """Whatever a server put there is borne."""
     value = raw.get(key)
     return value if isinstance(value, str) else ""

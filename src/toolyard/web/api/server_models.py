@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from toolyard.registry.form_input import ChoiceDraft, ServerDraft
 from toolyard.registry.issuer_confirmation import ClientIssuer
 from toolyard.types.registry import AuthChoice, RegistryServer
-from toolyard.web.access.dependencies import Visitor
-from toolyard.web.api.dependencies import PLAIN, WEB_ADDRESS, Given, moment
+from toolyard.web.access.dependencies import RequestUser
+from toolyard.web.api.dependencies import HTTP_URL_PATTERN, PLAIN_TEXT_PATTERN, Given, to_datetime
 from toolyard.web.api.previews import PreviewShown
 
 __all__ = [
@@ -22,24 +22,30 @@ __all__ = [
     "ServerGiven",
     "ServerList",
     "ServerShown",
+    "build_server_model",
     "issuer_list",
-    "server_shown",
 ]
 
-Name = Annotated[
-    str, Field(min_length=1, max_length=80, examples=["GitHub"], json_schema_extra={"pattern": PLAIN})
+ServerName = Annotated[
+    str,
+    Field(
+        min_length=1, max_length=80, examples=["GitHub"], json_schema_extra={"pattern": PLAIN_TEXT_PATTERN}
+    ),
 ]
-Url = Annotated[
+ServerUrl = Annotated[
     str,
     Field(
         min_length=1,
         max_length=2048,
         examples=["https://mcp.example.com/mcp"],
-        json_schema_extra={"pattern": WEB_ADDRESS},
+        json_schema_extra={"pattern": HTTP_URL_PATTERN},
     ),
 ]
 ToolPattern = Annotated[
-    str, Field(min_length=1, max_length=256, json_schema_extra={"pattern": PLAIN}, examples=["read*"])
+    str,
+    Field(
+        min_length=1, max_length=256, json_schema_extra={"pattern": PLAIN_TEXT_PATTERN}, examples=["read*"]
+    ),
 ]
 AllowPatterns = Annotated[list[ToolPattern], Field(max_length=500, json_schema_extra={"minItems": 1})]
 DenyPatterns = Annotated[list[ToolPattern], Field(max_length=500)]
@@ -98,8 +104,8 @@ class ServerGiven(Given):
         }
     )
 
-    name: Name
-    url: Url
+    name: ServerName
+    url: ServerUrl
     transport: Literal["http", "sse"] = "http"
     trust: Literal["trusted", "untrusted"] = "trusted"
     description: str = Field(default="", max_length=2000)
@@ -117,7 +123,7 @@ class ServerGiven(Given):
 
     def draft(self) -> ServerDraft:
         """As the registry takes it."""
-        return _draft({name: getattr(self, name) for name in type(self).model_fields})
+        return _create_server_draft({name: getattr(self, name) for name in type(self).model_fields})
 
 
 class ServerChanges(Given):
@@ -125,8 +131,8 @@ class ServerChanges(Given):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"description": "Our own repositories"}]})
 
-    name: Name | None = None
-    url: Url | None = None
+    name: ServerName | None = None
+    url: ServerUrl | None = None
     transport: Literal["http", "sse"] | None = None
     trust: Literal["trusted", "untrusted"] | None = None
     description: str | None = Field(default=None, max_length=2000)
@@ -145,14 +151,14 @@ class ServerChanges(Given):
             for name in ("name", "url", "transport", "description", "private_addresses", "allow_tools")
         }
         fields |= {"trust": old.trust.value, "deny_tools": old.deny_tools, "enabled": old.enabled}
-        fields["choices"] = [_kept(choice) for choice in old.choices]
+        fields["choices"] = [_copy_choice(choice) for choice in old.choices]
         given = {name: getattr(self, name) for name in self.model_fields_set}
         # Only a list of allowed tools can be taken away; null says nothing about the rest.
         fields |= {name: value for name, value in given.items() if value is not None or name == "allow_tools"}
-        return _draft(fields)
+        return _create_server_draft(fields)
 
 
-def _draft(fields: dict[str, Any]) -> ServerDraft:
+def _create_server_draft(fields: dict[str, Any]) -> ServerDraft:
     allow = fields["allow_tools"]
     tuples: dict[str, Any] = {
         "allow_tools": None if allow is None else tuple(allow),
@@ -162,7 +168,7 @@ def _draft(fields: dict[str, Any]) -> ServerDraft:
     return ServerDraft(**{**fields, **tuples})
 
 
-def _kept(choice: AuthChoice) -> ChoiceGiven:
+def _copy_choice(choice: AuthChoice) -> ChoiceGiven:
     return ChoiceGiven(
         id=choice.id,
         kind=choice.kind.value,
@@ -259,7 +265,7 @@ class ServerList(BaseModel):
     items: list[ServerShown]
 
 
-def server_shown(server: RegistryServer, visitor: Visitor, count: int | None) -> ServerShown:
+def build_server_model(server: RegistryServer, visitor: RequestUser, count: int | None) -> ServerShown:
     """A server as this visitor may see it. Secrets are never shown."""
     return ServerShown(
         id=server.id,
@@ -272,10 +278,10 @@ def server_shown(server: RegistryServer, visitor: Visitor, count: int | None) ->
         private_addresses=server.private_addresses,
         allow_tools=None if server.allow_tools is None else list(server.allow_tools),
         deny_tools=list(server.deny_tools),
-        choices=[_choice_shown(choice, visitor) for choice in server.choices],
+        choices=[_build_choice_model(choice, visitor) for choice in server.choices],
         instance_count=count if visitor.is_admin else None,
-        created_at=moment(server.created_at),
-        updated_at=moment(server.updated_at),
+        created_at=to_datetime(server.created_at),
+        updated_at=to_datetime(server.updated_at),
     )
 
 
@@ -294,7 +300,7 @@ def issuer_list(found: Sequence[ClientIssuer]) -> IssuerList:
     )
 
 
-def _choice_shown(choice: AuthChoice, visitor: Visitor) -> ChoiceShown:
+def _build_choice_model(choice: AuthChoice, visitor: RequestUser) -> ChoiceShown:
     return ChoiceShown(
         id=choice.id,
         kind=choice.kind.value,

@@ -7,15 +7,26 @@ from datetime import datetime
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 
-from toolyard.accounts.browser_sessions import session_id
+from toolyard.accounts.browser_sessions import derive_session_id
 from toolyard.registry.errors import NotFound
-from toolyard.types.account import Session
-from toolyard.web.access.cookies import known_browser
-from toolyard.web.api.dependencies import JSON, Id, Person, Served, moment, moment_or_none, problems, produces
+from toolyard.types.account import BrowserSession
+from toolyard.web.access.cookies import find_browser
+from toolyard.web.api.dependencies import (
+    JSON_CONTENT_TYPE,
+    AppServices,
+    BrowserUser,
+    PathId,
+    problem_responses,
+    require_media_types,
+    to_datetime,
+    to_optional_datetime,
+)
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/sessions", tags=["people"], dependencies=[Depends(produces(JSON))])
+router = APIRouter(
+    prefix="/sessions", tags=["people"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
+)
 
 
 class SessionShown(BaseModel):
@@ -36,39 +47,41 @@ class SessionList(BaseModel):
     items: list[SessionShown]
 
 
-def _shown(session: Session, current: str) -> SessionShown:
+def _build_session_model(session: BrowserSession, current: str) -> SessionShown:
     return SessionShown(
         id=session.id,
         browser=session.browser,
         network=session.network,
-        created_at=moment(session.created_at),
-        last_seen=moment_or_none(session.last_seen),
-        expires_at=moment(session.expires_at),
+        created_at=to_datetime(session.created_at),
+        last_seen=to_optional_datetime(session.last_seen),
+        expires_at=to_datetime(session.expires_at),
         current=session.id == current,
     )
 
 
-@router.get("", responses=problems(), summary="Your browsers")
-async def list_sessions(site: Served, visitor: Person, request: Request) -> SessionList:
+@router.get("", responses=problem_responses(), summary="Your browsers")
+async def list_sessions(site: AppServices, visitor: BrowserUser, request: Request) -> SessionList:
     """The browsers that you are signed in with. Empty in the modes `none` and `proxy`, which have no
     sessions."""
     if not visitor.signed_in:
         return SessionList(items=[])
-    browser = known_browser(request)
-    current = "" if browser is None else session_id(browser.text)
-    return SessionList(items=[_shown(each, current) for each in await site.people.sessions(visitor.user)])
+    browser = find_browser(request)
+    current = "" if browser is None else derive_session_id(browser.text)
+    return SessionList(
+        items=[_build_session_model(each, current) for each in await site.people.list_sessions(visitor.user)]
+    )
 
 
-@router.delete("/{id}", status_code=204, responses=problems(404), summary="Sign out a browser")
-async def end_session(site: Served, visitor: Person, id: Id) -> None:
+@router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Sign out a browser")
+async def end_session(site: AppServices, visitor: BrowserUser, id: PathId) -> None:
     """Sign out one browser."""
     if not await site.people.end_session(visitor.user, id):
         raise NotFound("there is no such session", hint="it may have ended")
     await site.changed(visitor, "sign_out", id)
 
 
-@router.delete("", status_code=204, responses=problems(), summary="Sign out everywhere")
-async def end_sessions(site: Served, visitor: Person) -> None:
+@router.delete("", status_code=204, responses=problem_responses(), summary="Sign out everywhere")
+async def end_sessions(site: AppServices, visitor: BrowserUser) -> None:
     """Sign out every browser, also the one that sends this. API tokens stay."""
     await site.people.sign_out_everywhere(visitor.user)
     await site.changed(visitor, "sign_out", "everywhere")

@@ -10,22 +10,22 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from toolyard.web.api.dependencies import (
-    JSON,
-    Admin,
-    Id,
-    Reading,
-    Served,
-    moment_or_none,
-    problems,
-    produces,
+    JSON_CONTENT_TYPE,
+    AdminUser,
+    AppServices,
+    PathId,
+    UserWithRead,
+    problem_responses,
+    require_media_types,
+    to_optional_datetime,
 )
-from toolyard.web.server_status import ServerRecord, config_record, records_of
+from toolyard.web.server_status import ServerRecord, build_config_record, list_server_records
 
-__all__ = ["ServerStatus", "StatusList", "router", "status_of"]
+__all__ = ["ServerStatus", "StatusList", "build_status_model", "router"]
 
-router = APIRouter(tags=["status"], dependencies=[Depends(produces(JSON))])
+router = APIRouter(tags=["status"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
 
-_EXAMPLE: dict[str, JsonValue] = {
+_STATUS_EXAMPLE: dict[str, JsonValue] = {
     "kind": "config",
     "id": "github",
     "label": "GitHub",
@@ -58,7 +58,7 @@ _EXAMPLE: dict[str, JsonValue] = {
 class ServerStatus(BaseModel):
     """How one server is."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+    model_config = ConfigDict(json_schema_extra={"examples": [_STATUS_EXAMPLE]})
 
     kind: Literal["config", "instance"] = Field(
         description="A server of the configuration, or an instance of yours."
@@ -109,33 +109,35 @@ class StatusList(BaseModel):
     )
 
 
-def status_of(record: ServerRecord) -> ServerStatus:
+def build_status_model(record: ServerRecord) -> ServerStatus:
     """A record as the API shows it."""
-    told = {name: getattr(record, name) for name in _FIELDS}
-    told["since"] = moment_or_none(record.since)
-    told["next_retry"] = moment_or_none(record.next_retry)
-    told["last_call"] = moment_or_none(record.last_call)
+    told = {name: getattr(record, name) for name in _RECORD_FIELDS}
+    told["since"] = to_optional_datetime(record.since)
+    told["next_retry"] = to_optional_datetime(record.next_retry)
+    told["last_call"] = to_optional_datetime(record.last_call)
     told["stderr"] = list(record.stderr)
     return ServerStatus.model_construct(**told)
 
 
-_FIELDS = tuple(each.name for each in fields(ServerRecord))
+_RECORD_FIELDS = tuple(each.name for each in fields(ServerRecord))
 
 
-@router.get("/status", responses=problems(), summary="How all servers are")
-async def get_status(site: Served, visitor: Reading) -> StatusList:
+@router.get("/status", responses=problem_responses(), summary="How all servers are")
+async def get_status(site: AppServices, visitor: UserWithRead) -> StatusList:
     """One record for each server of the configuration and each instance of yours."""
-    records = await records_of(site, site.caller(visitor))
+    records = await list_server_records(site, site.get_caller(visitor))
     problem = site.config_problem if visitor.is_admin else None
-    return StatusList(items=[status_of(each) for each in records], config_problem=problem)
+    return StatusList(items=[build_status_model(each) for each in records], config_problem=problem)
 
 
 @router.post(
-    "/servers/{id}/restart", responses=problems(404), summary="Start a server of the configuration again"
+    "/servers/{id}/restart",
+    responses=problem_responses(404),
+    summary="Start a server of the configuration again",
 )
-async def restart_server(site: Served, visitor: Admin, id: Id) -> ServerStatus:
+async def restart_server(site: AppServices, visitor: AdminUser, id: PathId) -> ServerStatus:
     """Close all its connections and forget why it failed; it is connected again at once where that is one for
     all, and otherwise at the next use."""
-    await site.restart(visitor, id)
+    await site.restart_server(visitor, id)
     server = site.configuration.servers[id]
-    return status_of(config_record(site, site.caller(visitor), server))
+    return build_status_model(build_config_record(site, site.get_caller(visitor), server))

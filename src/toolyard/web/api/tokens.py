@@ -12,33 +12,39 @@ from toolyard.accounts.api_tokens import expires_soon
 from toolyard.registry.errors import NotFound
 from toolyard.types.account import ApiToken, Right, TokenScope
 from toolyard.web.api.dependencies import (
-    JSON,
+    JSON_CONTENT_TYPE,
+    AppServices,
+    BrowserUser,
     Given,
-    Id,
-    Person,
-    Reading,
-    Served,
-    moment,
-    moment_or_none,
-    problems,
-    produces,
+    PathId,
+    UserWithRead,
+    problem_responses,
+    require_media_types,
+    to_datetime,
+    to_optional_datetime,
 )
 
-__all__ = ["ScopeShown", "router", "scope_shown"]
+__all__ = ["ScopeShown", "build_scope_model", "router"]
 
-router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[Depends(produces(JSON))])
+router = APIRouter(
+    prefix="/tokens", tags=["tokens"], dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))]
+)
 
-Rights = Literal["read", "call", "approve", "manage", "admin"]
-Entries = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=200)]
+RightName = Literal["read", "call", "approve", "manage", "admin"]
+ScopeEntries = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=200)]
 
 
 class ScopeGiven(Given):
     """What a token is limited to. null: whatever its owner may use."""
 
-    rights: list[Rights] = Field(min_length=1, max_length=len(Right))
-    servers: Entries | None = Field(default=None, description="Ids of servers and slugs of instances; globs.")
-    tools: Entries | None = Field(default=None, description="Patterns over the names of tools; ! denies.")
-    agents: Entries | None = Field(default=None, description="Ids of agents; globs.")
+    rights: list[RightName] = Field(min_length=1, max_length=len(Right))
+    servers: ScopeEntries | None = Field(
+        default=None, description="Ids of servers and slugs of instances; globs."
+    )
+    tools: ScopeEntries | None = Field(
+        default=None, description="Patterns over the names of tools; ! denies."
+    )
+    agents: ScopeEntries | None = Field(default=None, description="Ids of agents; globs.")
 
 
 class TokenGiven(Given):
@@ -69,7 +75,7 @@ class TokenGiven(Given):
 class ScopeShown(BaseModel):
     """What a token is limited to. null: whatever its owner may use."""
 
-    rights: list[Rights]
+    rights: list[RightName]
     servers: list[str] | None
     tools: list[str] | None
     agents: list[str] | None
@@ -99,7 +105,7 @@ class TokenList(BaseModel):
     items: list[TokenShown]
 
 
-def scope_shown(scope: TokenScope) -> ScopeShown:
+def build_scope_model(scope: TokenScope) -> ScopeShown:
     """A scope as the API shows it."""
     return ScopeShown(
         rights=[each.value for each in Right if each in scope.rights],
@@ -109,28 +115,31 @@ def scope_shown(scope: TokenScope) -> ScopeShown:
     )
 
 
-def _shown(token: ApiToken, now: float) -> TokenShown:
+def _build_token_model(token: ApiToken, now: float) -> TokenShown:
     return TokenShown(
         id=token.id,
         name=token.name,
-        scope=scope_shown(token.scope),
-        created_at=moment(token.created_at),
-        expires_at=moment_or_none(token.expires_at),
-        last_used_at=moment_or_none(token.last_used_at),
+        scope=build_scope_model(token.scope),
+        created_at=to_datetime(token.created_at),
+        expires_at=to_optional_datetime(token.expires_at),
+        last_used_at=to_optional_datetime(token.last_used_at),
         expires_soon=expires_soon(token, now),
     )
 
 
-@router.get("", responses=problems(), summary="Your tokens")
-async def list_tokens(site: Served, visitor: Reading) -> TokenList:
+@router.get("", responses=problem_responses(), summary="Your tokens")
+async def list_tokens(site: AppServices, visitor: UserWithRead) -> TokenList:
     """All of them. Their texts are stored as hashes only."""
     return TokenList(
-        items=[_shown(each, site.clock()) for each in await site.database.people.tokens(visitor.user.id)]
+        items=[
+            _build_token_model(each, site.clock())
+            for each in await site.database.accounts.tokens(visitor.user.id)
+        ]
     )
 
 
-@router.post("", status_code=201, responses=problems(413, 415), summary="Make a token")
-async def make_token(site: Served, visitor: Person, given: TokenGiven) -> TokenMade:
+@router.post("", status_code=201, responses=problem_responses(413, 415), summary="Make a token")
+async def make_token(site: AppServices, visitor: BrowserUser, given: TokenGiven) -> TokenMade:
     """Make a token. Its text is in this answer, and never again anywhere. No token can make another one."""
     scope = TokenScope(
         rights=frozenset(Right(each) for each in given.scope.rights),
@@ -142,12 +151,12 @@ async def make_token(site: Served, visitor: Person, given: TokenGiven) -> TokenM
     lifetime = given.expires_in if chosen else site.people.token_lifetime
     token, text = await site.people.make_token(visitor.user, given.name, scope, lifetime)
     await site.changed(visitor, "token.make", token.id, name=token.name)
-    return TokenMade(**_shown(token, site.clock()).model_dump(), token=text)
+    return TokenMade(**_build_token_model(token, site.clock()).model_dump(), token=text)
 
 
-@router.delete("/{id}", status_code=204, responses=problems(404), summary="Delete a token")
-async def delete_token(site: Served, visitor: Person, id: Id) -> None:
+@router.delete("/{id}", status_code=204, responses=problem_responses(404), summary="Delete a token")
+async def delete_token(site: AppServices, visitor: BrowserUser, id: PathId) -> None:
     """It opens nothing any more."""
-    if not await site.database.people.delete_token(visitor.user.id, id):
+    if not await site.database.accounts.delete_token(visitor.user.id, id):
         raise NotFound("there is no such token", hint="it may have been deleted")
     await site.changed(visitor, "token.delete", id)

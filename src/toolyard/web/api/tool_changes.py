@@ -10,28 +10,28 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from toolyard.catalog.lock import Change
 from toolyard.web.api.dependencies import (
-    JSON,
-    Admin,
+    JSON_CONTENT_TYPE,
+    AdminUser,
+    AppServices,
     Given,
-    Id,
-    Managing,
-    Reading,
-    Served,
-    problems,
-    produces,
+    PathId,
+    UserWithManage,
+    UserWithRead,
+    problem_responses,
+    require_media_types,
 )
 from toolyard.web.tool_acceptance import (
-    accept_for_everyone,
-    accept_in_file,
-    accept_in_instance,
-    changes_for_everyone,
-    changes_in_file,
-    changes_in_instance,
+    accept_changes_for_everyone,
+    accept_changes_in_file,
+    accept_changes_in_instance,
+    find_file_changes,
+    find_instance_changes,
+    find_registry_changes,
 )
 
 __all__ = ["router"]
 
-router = APIRouter(dependencies=[Depends(produces(JSON))])
+router = APIRouter(dependencies=[Depends(require_media_types(JSON_CONTENT_TYPE))])
 
 
 class ChangeShown(BaseModel):
@@ -65,63 +65,67 @@ class Acceptance(Given):
 @router.get(
     "/servers/{id}/changes",
     tags=["servers"],
-    responses=problems(404, 409, 502, 504),
+    responses=problem_responses(404, 409, 502, 504),
     summary="What of a server is not as accepted",
 )
-async def list_server_changes(site: Served, visitor: Admin, id: Id) -> ChangeList:
+async def list_server_changes(site: AppServices, visitor: AdminUser, id: PathId) -> ChangeList:
     """Of a server of the configuration what differs from `mcp.lock`, as it was listed last; of a server of
     the registry what anybody was given of it that was not accepted for everyone."""
     server = site.configuration.servers.get(id)
     if server is not None:
-        return _list(await changes_in_file(site, visitor, server))
-    return _list(await changes_for_everyone(site, await site.registry.server(id)))
+        return _build_change_list(await find_file_changes(site, visitor, server))
+    return _build_change_list(await find_registry_changes(site, await site.registry.server(id)))
 
 
 @router.post(
     "/servers/{id}/changes",
     tags=["servers"],
-    responses=problems(404, 409, 413, 415, 502, 504),
+    responses=problem_responses(404, 409, 413, 415, 502, 504),
     summary="Accept changes of a server",
 )
-async def accept_server_changes(site: Served, visitor: Admin, id: Id, given: Acceptance) -> ChangeList:
+async def accept_server_changes(
+    site: AppServices, visitor: AdminUser, id: PathId, given: Acceptance
+) -> ChangeList:
     """Accept differences for everyone, and no others: what is not what was listed is a conflict, and then
     nothing is accepted. Answers those that were."""
     server = site.configuration.servers.get(id)
     if server is not None:
-        return _list(await accept_in_file(site, visitor, server, given.keys))
+        return _build_change_list(await accept_changes_in_file(site, visitor, server, given.keys))
     registered = await site.registry.server(id)
-    return _list(await accept_for_everyone(site, visitor, registered, given.keys))
+    return _build_change_list(await accept_changes_for_everyone(site, visitor, registered, given.keys))
 
 
 @router.get(
     "/instances/{id}/changes",
     tags=["instances"],
-    responses=problems(404),
+    responses=problem_responses(404),
     summary="What of an instance is not as accepted",
 )
-async def list_instance_changes(site: Served, visitor: Reading, id: Id) -> ChangeList:
+async def list_instance_changes(site: AppServices, visitor: UserWithRead, id: PathId) -> ChangeList:
     """What your instance was given last that is neither what you nor what an admin accepted."""
     instance, _ = await site.instance(visitor, id)
-    return _list(await changes_in_instance(site, instance))
+    return _build_change_list(await find_instance_changes(site, instance))
 
 
 @router.post(
     "/instances/{id}/changes",
     tags=["instances"],
-    responses=problems(404, 409, 413, 415),
+    responses=problem_responses(404, 409, 413, 415),
     summary="Accept changes of an instance",
 )
-async def accept_instance_changes(site: Served, visitor: Managing, id: Id, given: Acceptance) -> ChangeList:
+async def accept_instance_changes(
+    site: AppServices, visitor: UserWithManage, id: PathId, given: Acceptance
+) -> ChangeList:
     """Accept differences for this instance alone; as for servers."""
     instance, _ = await site.instance(visitor, id)
-    return _list(await accept_in_instance(site, visitor, instance, given.keys))
+    return _build_change_list(await accept_changes_in_instance(site, visitor, instance, given.keys))
 
 
-def _list(changes: Sequence[Change]) -> ChangeList:
-    return ChangeList(items=[_shown(each) for each in changes])
+def _build_change_list(changes: Sequence[Change]) -> ChangeList:
+    return ChangeList(items=[_build_change_model(each) for each in changes])
 
 
-def _shown(change: Change) -> ChangeShown:
+def _build_change_model(change: Change) -> ChangeShown:
     return ChangeShown(
         key=change.key,
         kind=change.kind.value,

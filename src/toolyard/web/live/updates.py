@@ -10,59 +10,64 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from toolyard.errors import ToolyardError
 
-__all__ = ["Change", "Live"]
+__all__ = ["LiveUpdate", "LiveUpdates"]
 
 log = logging.getLogger("toolyard.web")
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
-_EVERY = 0.5
+_POLL_INTERVAL_SECONDS = 0.5
 """Seconds between two looks, while anybody listens."""
-_HURRY = 0.1
+_MIN_INTERVAL_FRACTION = 0.1
 """Of that time, what lies between two looks at least when it is known that something changed."""
-_CROWD = 50
+_KEYS_PER_INTERVAL = 50
 """With each so many who see something of their own, the time between two looks grows by as much again."""
-_WAITING = 256
+_MAX_QUEUED_UPDATES = 256
 """Changes that may wait for a slow listener. One that is slower is sent away, and begins anew."""
 
 
-class Change(NamedTuple, Generic[T]):
+class LiveUpdate(NamedTuple, Generic[T]):
     """What is under an id from now on; None: nothing any more."""
 
     id: str
     now: T | None
 
 
-_Queue: TypeAlias = asyncio.Queue[Change[T] | None]
+_UpdateQueue: TypeAlias = asyncio.Queue[LiveUpdate[T] | None]
 
 
-class Live(Generic[K, T]):
+class LiveUpdates(Generic[K, T]):
     """Looks again and again at what somebody sees, by id, and tells all who listen what became different."""
 
-    def __init__(self, look: Callable[[K], Awaitable[Mapping[str, T]]], *, every: float = _EVERY) -> None:
-        self._look = look
-        self._every = every
-        self._listeners: dict[K, set[_Queue[T]]] = {}
-        self._seen: dict[K, Mapping[str, T]] = {}
-        self._watcher: asyncio.Task[None] | None = None
+    def __init__(
+        self,
+        fetch_records: Callable[[K], Awaitable[Mapping[str, T]]],
+        *,
+        interval_seconds: float = _POLL_INTERVAL_SECONDS,
+    ) -> None:
+        self._fetch_records = fetch_records
+        self._interval_seconds = interval_seconds
+        self._listeners: dict[K, set[_UpdateQueue[T]]] = {}
+        self._last_records: dict[K, Mapping[str, T]] = {}
+        self._poll_task: asyncio.Task[None] | None = None
         self._closed = False
-        self._changed = asyncio.Event()
+        self._poll_requested = asyncio.Event()
 
-    async def changes(self, key: K, *, heartbeat: float) -> AsyncGenerator[Change[T] | None]:
+    async def changes(self, key: K, *, heartbeat_seconds: float) -> AsyncGenerator[LiveUpdate[T] | None]:
         """First everything as it is, then each change; None when nothing happened for so many seconds.
 
         Ends when this is closed, and for a listener that is too slow to follow.
         """
         if self._closed:
             return
-        seen = await self._look(key)
-        with self._listening(key, seen) as queue:
+        seen = await self._fetch_records(key)
+        with self._register_listener(key, seen) as queue:
             for id_, now in seen.items():
-                yield Change(id_, now)
+                yield LiveUpdate(id_, now)
             while True:
                 try:
-                    change = await asyncio.wait_for(queue.get(), heartbeat)
+                    change = await asyncio.wait_for(queue.get(), heartbeat_seconds)
                 except TimeoutError:
                     yield None
                     continue
@@ -71,79 +76,81 @@ class Live(Generic[K, T]):
                 yield change
 
     @property
-    def watching(self) -> bool:
+    def is_polling(self) -> bool:
         """Whether anybody listens."""
-        return self._watcher is not None and not self._watcher.done()
+        return self._poll_task is not None and not self._poll_task.done()
 
-    def hurry(self) -> None:
+    def request_poll(self) -> None:
         """Look soon: something is different."""
-        self._changed.set()
+        self._poll_requested.set()
 
     def close(self) -> None:
         """End every stream; who asks from now on gets an empty one."""
         self._closed = True
         for queues in self._listeners.values():
             for queue in queues:
-                _send_away(queue)
-        if self._watcher is not None:
-            self._watcher.cancel()
+                _end_listener(queue)
+        if self._poll_task is not None:
+            self._poll_task.cancel()
 
     @contextlib.contextmanager
-    def _listening(self, key: K, seen: Mapping[str, T]) -> Generator[_Queue[T]]:
-        queue: _Queue[T] = asyncio.Queue(_WAITING)
+    def _register_listener(self, key: K, seen: Mapping[str, T]) -> Generator[_UpdateQueue[T]]:
+        queue: _UpdateQueue[T] = asyncio.Queue(_MAX_QUEUED_UPDATES)
         queues = self._listeners.setdefault(key, set())
-        self._tell(key, seen)
+        self._publish_changes(key, seen)
         queues.add(queue)
         if self._closed:
-            _send_away(queue)
-        elif self._watcher is None or self._watcher.done():
-            self._watcher = asyncio.create_task(self._watch())
+            _end_listener(queue)
+        elif self._poll_task is None or self._poll_task.done():
+            self._poll_task = asyncio.create_task(self._poll_records())
         try:
             yield queue
         finally:
             self._listeners[key].discard(queue)
             if not self._listeners[key]:
                 del self._listeners[key]
-                self._seen.pop(key, None)
+                self._last_records.pop(key, None)
 
-    async def _watch(self) -> None:
+    async def _poll_records(self) -> None:
         while self._listeners:
-            await self._pause(self._every * (1 + len(self._listeners) / _CROWD))
+            await self._wait_for_next_poll(
+                self._interval_seconds * (1 + len(self._listeners) / _KEYS_PER_INTERVAL)
+            )
             for key in list(self._listeners):
                 try:
-                    now = await self._look(key)
+                    now = await self._fetch_records(key)
                 except ToolyardError as error:
                     log.warning("the status cannot be looked at: %s", error.cause)
                     continue
                 if key in self._listeners:
-                    self._tell(key, now)
+                    self._publish_changes(key, now)
 
-    async def _pause(self, seconds: float) -> None:
-        await asyncio.sleep(seconds * _HURRY)
+    async def _wait_for_next_poll(self, seconds: float) -> None:
+        await asyncio.sleep(seconds * _MIN_INTERVAL_FRACTION)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), seconds * (1 - _HURRY))
-        self._changed.clear()
+            await asyncio.wait_for(self._poll_requested.wait(), seconds * (1 - _MIN_INTERVAL_FRACTION))
+        self._poll_requested.clear()
 
-    def _tell(self, key: K, now: Mapping[str, T]) -> None:
-        changes = list(_different(self._seen.get(key, {}), now))
-        self._seen[key] = now
+    def _publish_changes(self, key: K, now: Mapping[str, T]) -> None:
+        changes = list(_diff_records(self._last_records.get(key, {}), now))
+        self._last_records[key] = now
         for queue in self._listeners[key]:
-            if queue.qsize() + len(changes) >= _WAITING:
-                _send_away(queue)
+            if queue.qsize() + len(changes) >= _MAX_QUEUED_UPDATES:
+                _end_listener(queue)
                 continue
             for change in changes:
                 queue.put_nowait(change)
 
 
-def _different(before: Mapping[str, T], now: Mapping[str, T]) -> Generator[Change[T]]:
+def _diff_records(before: Mapping[str, T], now: Mapping[str, T]) -> Generator[LiveUpdate[T]]:
     for id_, each in now.items():
         if before.get(id_) != each:
-            yield Change(id_, each)
+            yield LiveUpdate(id_, each)
     for id_ in before.keys() - now.keys():
-        yield Change(id_, None)
+        yield LiveUpdate(id_, None)
 
 
-def _send_away(queue: _Queue[T]) -> None:
+def _end_listener(queue: _UpdateQueue[T]) -> None:
     while not queue.empty():
         queue.get_nowait()
     queue.put_nowait(None)

@@ -7,31 +7,31 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolyard.errors import ToolyardError
-from toolyard.web.access.dependencies import identify, is_page, recognise
-from toolyard.web.access.request_context import passage_of
-from toolyard.web.middleware.refusals import refusal_response
+from toolyard.web.access.dependencies import authenticate_by_headers, authenticate_request, is_page_request
+from toolyard.web.access.request_context import get_request_context
+from toolyard.web.middleware.refusals import build_refusal_response
 from toolyard.web.middleware.request_body import (
     BodyRefused,
-    Gone,
-    RequestBodies,
+    ClientDisconnected,
     RequestBody,
+    RequestBodyLimits,
     has_body,
-    is_open_form,
+    is_public_form,
 )
-from toolyard.web.problem_details import AsPage, expected_response
+from toolyard.web.problem_details import ErrorPageFor, build_error_response
 
-__all__ = ["KnownFirst"]
+__all__ = ["AuthenticateFirst"]
 
 
-class KnownFirst:
+class AuthenticateFirst:
     """Reads bodies for the API and the pages: those of known users, and the forms that anybody may send.
 
     Everybody else is answered while their body is still on its way. Routes do not look the user up again.
     """
 
-    def __init__(self, app: ASGIApp, bodies: RequestBodies, as_page: AsPage) -> None:
+    def __init__(self, app: ASGIApp, bodies: RequestBodyLimits, as_page: ErrorPageFor) -> None:
         self._app = app
-        self._bodies = bodies
+        self._body_limits = bodies
         self._as_page = as_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -39,30 +39,34 @@ class KnownFirst:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        if not (is_page(request) or scope["path"].startswith("/api/")):
-            await self._app(scope, _nothing, send)
+        if not (is_page_request(request) or scope["path"].startswith("/api/")):
+            await self._app(scope, _receive_empty_body, send)
             return
-        if not is_open_form(scope["path"]):
+        if not is_public_form(scope["path"]):
             try:
-                found = await (identify(request) if is_page(request) else recognise(request))
+                found = await (
+                    authenticate_by_headers(request)
+                    if is_page_request(request)
+                    else authenticate_request(request)
+                )
             except (ToolyardError, HTTPException) as error:
-                await expected_response(request, error, self._as_page)(scope, receive, send)
+                await build_error_response(request, error, self._as_page)(scope, receive, send)
                 return
-            passage_of(scope).owner = found.user.id
-        body = RequestBody(self._bodies, scope, receive)
+            get_request_context(scope).user_id = found.user.id
+        body = RequestBody(self._body_limits, scope, receive)
         try:
             try:
                 await body.read()
-            except Gone:
+            except ClientDisconnected:
                 return
             except BodyRefused as refused:
-                await refusal_response(refused.refusal, scope, refused.headers)(scope, receive, send)
+                await build_refusal_response(refused.refusal, scope, refused.headers)(scope, receive, send)
                 return
             await self._app(scope, body.receive, send)
         finally:
             body.release()
 
 
-async def _nothing() -> Message:
+async def _receive_empty_body() -> Message:
     """Stand in for the body of a request to a path that takes none."""
     return {"type": "http.request", "body": b"", "more_body": False}

@@ -14,15 +14,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolyard.accounts.proxy_addresses import TrustedProxies
 from toolyard.config.settings.table import Settings
-from toolyard.web.access.hosts import Hosts
-from toolyard.web.access.request_context import Passage
-from toolyard.web.middleware.refusals import Refusal, refusal_response
+from toolyard.web.access.hosts import AllowedHosts
+from toolyard.web.access.request_context import RequestContext
+from toolyard.web.middleware.refusals import RequestRefusal, build_refusal_response
 
-__all__ = ["Guard"]
+__all__ = ["RequestGuard"]
 
-_SAFE = ("GET", "HEAD")
-_STATIC = "/static/"
-_LOOKED_AT = frozenset(
+_SAFE_METHODS = ("GET", "HEAD")
+_STATIC_PREFIX = "/static/"
+_CHECKED_HEADERS = frozenset(
     {
         b"host",
         b"origin",
@@ -34,12 +34,12 @@ _LOOKED_AT = frozenset(
     }
 )
 
-_POLICY = (
+_CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_HEADERS = {
-    "Content-Security-Policy": _POLICY,
+_PAGE_HEADERS = {
+    "Content-Security-Policy": _CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     # Not no-referrer: with that, browsers send the forms of our own pages with the origin null.
     "Referrer-Policy": "same-origin",
@@ -49,95 +49,101 @@ _HEADERS = {
 }
 
 
-_BARE = {
+_NON_PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
 """For answers that are no pages: nothing of the rest means anything there, and the gateway has many."""
 
 
-class _Site(Protocol):
+class _HasSettings(Protocol):
     @property
     def settings(self) -> Settings: ...
 
 
-class Guard:
+class RequestGuard:
     """Pure ASGI, around everything else."""
 
-    def __init__(self, app: ASGIApp, site: _Site, *, pages: bool = True) -> None:
+    def __init__(self, app: ASGIApp, site: _HasSettings, *, serves_pages: bool = True) -> None:
         self._app = app
         self._proxies = TrustedProxies(site.settings.trusted_proxies)
-        self._hosts = Hosts(site.settings)
-        headers = dict(_HEADERS if pages else _BARE)
+        self._hosts = AllowedHosts(site.settings)
+        headers = dict(_PAGE_HEADERS if serves_pages else _NON_PAGE_HEADERS)
         if (site.settings.public_url or "").startswith("https://"):
             headers["Strict-Transport-Security"] = "max-age=31536000"
-        self._headers = tuple((name.lower().encode(), value.encode()) for name, value in headers.items())
+        self._response_headers = tuple(
+            (name.lower().encode(), value.encode()) for name, value in headers.items()
+        )
         # A policy of the answer's own stays beside ours: browsers obey both, so it can only take away.
-        self._ours = frozenset(name for name, _ in self._headers) - {b"content-security-policy"}
+        self._replaced_headers = frozenset(name for name, _ in self._response_headers) - {
+            b"content-security-policy"
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        passed = self._check(scope)
+        passed = self._check_request(scope)
         if scope["type"] != "http":
-            if isinstance(passed, Refusal):
+            if isinstance(passed, RequestRefusal):
                 await send({"type": "websocket.close", "code": 1008, "reason": passed.title})
             else:
-                passed.enter(scope)
+                passed.attach_to(scope)
                 await self._app(scope, receive, send)
             return
-        if isinstance(passed, Refusal):
-            await refusal_response(passed, scope)(scope, receive, self._answering(send, scope, ()))
+        if isinstance(passed, RequestRefusal):
+            await build_refusal_response(passed, scope)(scope, receive, self._wrap_send(send, scope, ()))
             return
-        passed.enter(scope)
-        await self._app(scope, receive, self._answering(send, scope, passed.cookies))
+        passed.attach_to(scope)
+        await self._app(scope, receive, self._wrap_send(send, scope, passed.set_cookie_headers))
 
-    def _check(self, scope: Scope) -> Passage | Refusal:
-        said = _said(scope["headers"])
+    def _check_request(self, scope: Scope) -> RequestContext | RequestRefusal:
+        said = _collect_headers(scope["headers"])
         peer = scope["client"][0] if scope.get("client") else ""
         our_end = scope["server"][0] if scope.get("server") else ""
         trusted = peer in self._proxies
         named = said.get(b"host", ())
-        host = self._hosts.read(named[0]) if len(named) == 1 else None
+        host = self._hosts.parse(named[0]) if len(named) == 1 else None
         if host is None:
-            return _NO_HOST
-        if not self._hosts.allow(host, our_end):
-            return _foreign_host(host.name)
-        here = host.origin(_scheme(scope, said, trusted))
-        if any(not self._hosts.own(origin.lower(), here) for origin in said.get(b"origin", ())):
-            return _foreign_origin(here)
-        if not _came_here_itself(scope, said):
-            return _CROSS_SITE
-        return Passage(peer, trusted, self._proxies.caller(peer, said.get(b"x-forwarded-for", [])), here)
+            return _BAD_HOST_REFUSAL
+        if not self._hosts.is_allowed(host, our_end):
+            return _build_foreign_host_refusal(host.name)
+        here = host.origin(_resolve_scheme(scope, said, trusted))
+        if any(not self._hosts.is_own_origin(origin.lower(), here) for origin in said.get(b"origin", ())):
+            return _build_foreign_origin_refusal(here)
+        if not _is_allowed_by_fetch_metadata(scope, said):
+            return _CROSS_SITE_REFUSAL
+        return RequestContext(
+            peer, trusted, self._proxies.client_address(peer, said.get(b"x-forwarded-for", [])), here
+        )
 
-    def _answering(self, send: Send, scope: Scope, cookies: Iterable[str]) -> Send:
-        kept = scope["path"].startswith(_STATIC)
+    def _wrap_send(self, send: Send, scope: Scope, cookies: Iterable[str]) -> Send:
+        kept = scope["path"].startswith(_STATIC_PREFIX)
 
-        async def answer(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
-                headers = [pair for pair in given if pair[0].lower() not in self._ours]
-                headers += self._headers
+                headers = [pair for pair in given if pair[0].lower() not in self._replaced_headers]
+                headers += self._response_headers
                 if not kept and not any(name.lower() == b"cache-control" for name, _ in given):
                     headers.append((b"cache-control", b"no-store"))
                 headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in cookies]
                 message = {**message, "headers": headers}
             await send(message)
 
-        return answer
+        return send_with_headers
 
 
-def _said(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[str]]:
+def _collect_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[str]]:
     """Every value of the headers that are looked at here, read in one go."""
     found: dict[bytes, list[str]] = {}
     for name, value in headers:
-        if name in _LOOKED_AT:
+        if name in _CHECKED_HEADERS:
             found.setdefault(name, []).append(value.decode("latin-1"))
     return found
 
 
-def _scheme(scope: Scope, said: Mapping[bytes, list[str]], trusted: bool) -> str:
+def _resolve_scheme(scope: Scope, said: Mapping[bytes, list[str]], trusted: bool) -> str:
     if trusted:
         forwarded = said.get(b"x-forwarded-proto", ())
         if len(forwarded) == 1 and forwarded[0] in ("http", "https"):
@@ -146,7 +152,7 @@ def _scheme(scope: Scope, said: Mapping[bytes, list[str]], trusted: bool) -> str
     return scheme
 
 
-def _came_here_itself(scope: Scope, said: Mapping[bytes, list[str]]) -> bool:
+def _is_allowed_by_fetch_metadata(scope: Scope, said: Mapping[bytes, list[str]]) -> bool:
     """What browsers say by themselves (Fetch Metadata): our own pages, the person, or a page that leads here.
 
     ``same-site`` is not enough: other ports of this machine and other hosts of the domain are somebody else.
@@ -156,19 +162,19 @@ def _came_here_itself(scope: Scope, said: Mapping[bytes, list[str]]) -> bool:
         return True
     leads_here = said.get(b"sec-fetch-mode") == ["navigate"]
     in_a_window = said.get(b"sec-fetch-dest", []) in ([], ["document"])
-    return leads_here and in_a_window and scope.get("method") in _SAFE
+    return leads_here and in_a_window and scope.get("method") in _SAFE_METHODS
 
 
 # What is told to those who do not get in.
 
-_NO_HOST = Refusal(
+_BAD_HOST_REFUSAL = RequestRefusal(
     400,
     "bad-host",
     "The request names no host",
     "the request has no Host header, more than one, or one that cannot be read",
     "send one Host header, with the name under which Toolyard is reached",
 )
-_CROSS_SITE = Refusal(
+_CROSS_SITE_REFUSAL = RequestRefusal(
     403,
     "cross-site",
     "The request comes from another site",
@@ -177,8 +183,8 @@ _CROSS_SITE = Refusal(
 )
 
 
-def _foreign_host(name: str) -> Refusal:
-    return Refusal(
+def _build_foreign_host_refusal(name: str) -> RequestRefusal:
+    return RequestRefusal(
         421,
         "foreign-host",
         "Toolyard does not answer under this name",
@@ -187,8 +193,8 @@ def _foreign_host(name: str) -> Refusal:
     )
 
 
-def _foreign_origin(here: str) -> Refusal:
-    return Refusal(
+def _build_foreign_origin_refusal(here: str) -> RequestRefusal:
+    return RequestRefusal(
         403,
         "foreign-origin",
         "The request comes from another origin",

@@ -23,70 +23,70 @@ from markupsafe import Markup
 from pygments.token import STANDARD_TYPES
 
 from toolyard.types.visible_text import visible
-from toolyard.web.rendering.highlighting import CLASS_PREFIX, highlighted, language_of
+from toolyard.web.rendering.highlighting import CSS_CLASS_PREFIX, highlight_code, resolve_language
 
-__all__ = ["as_written", "markdown", "parser"]
+__all__ = ["build_parser", "render_markdown", "render_preformatted"]
 
-_DEEPEST = 40
+_MAX_NESTING_LEVELS = 40
 """Levels. What is nested deeper is shown as it was written."""
-_LONGEST = 200_000
+_MAX_BLOCK_CHARACTERS = 200_000
 """Characters of one table, list or the like that are still looked at as Markdown."""
-_LONGEST_LINE = 8_000
+_MAX_INLINE_CHARACTERS = 8_000
 """Characters of one paragraph or cell that are. The parser may take the square of the length for them."""
-_WEB = re.compile(r"(?i)(?:https?://[^/\s]|mailto:[^\s])")
-_BARE = re.compile(r"(?i)\bhttps?://[^\s<>\"'`]+")
-_TRAILING = ".,;:!?)]}*_~"
-_TAGS = {
+_ALLOWED_URL_PATTERN = re.compile(r"(?i)(?:https?://[^/\s]|mailto:[^\s])")
+_BARE_URL_PATTERN = re.compile(r"(?i)\bhttps?://[^\s<>\"'`]+")
+_TRAILING_PUNCTUATION = ".,;:!?)]}*_~"
+_ALLOWED_TAGS = {
     *("p", "br", "hr", "strong", "em", "s", "code", "pre", "span", "blockquote", "a"),
     *("ul", "ol", "li", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"),
 }
-_ALIGNED = {"class": {"to-left", "to-center", "to-right"}}
+_ALIGNMENT_CLASSES = {"class": {"to-left", "to-center", "to-right"}}
 
 
-def markdown(text: str) -> Markup:
+def render_markdown(text: str) -> Markup:
     """The HTML of one text, or of one block of it. Never raises, whatever the text is."""
     shown = visible(text)
-    if len(shown) > _LONGEST and not shown.lstrip().startswith(("```", "~~~")):
-        return as_written(shown)
-    tokens = parser().parse(shown)
-    if any(token.level >= _DEEPEST for token in tokens):
+    if len(shown) > _MAX_BLOCK_CHARACTERS and not shown.lstrip().startswith(("```", "~~~")):
+        return render_preformatted(shown)
+    tokens = build_parser().parse(shown)
+    if any(token.level >= _MAX_NESTING_LEVELS for token in tokens):
         # The parser leaves out what is deeper, and nobody shall hide anything.
-        return as_written(shown)
-    made = cast("str", parser().renderer.render(tokens, parser().options, {}))
+        return render_preformatted(shown)
+    made = cast("str", build_parser().renderer.render(tokens, build_parser().options, {}))
     # Once more: entities may have stood for what cannot be seen.
-    return Markup(visible(_cleaner().clean(made)))
+    return Markup(visible(_build_sanitizer().clean(made)))
 
 
 @cache
-def parser() -> MarkdownIt:
+def build_parser() -> MarkdownIt:
     """The parser: CommonMark with tables and strikethrough, without HTML, references and pictures."""
-    made = MarkdownIt("commonmark", {"html": False, "maxNesting": _DEEPEST + 10})
+    made = MarkdownIt("commonmark", {"html": False, "maxNesting": _MAX_NESTING_LEVELS + 10})
     made.enable(["table", "strikethrough"])
     # Blocks are shown one by one, so that none can name what another one refers to.
     made.disable(["html_block", "html_inline", "reference"])
-    made.core.ruler.at("inline", _inline)
+    made.core.ruler.at("inline", _parse_inline)
     made.core.ruler.push("lower_headings", _lower_headings)
-    made.core.ruler.push("name_links", _name_links)
+    made.core.ruler.push("name_links", _add_links_and_titles)
     made.core.ruler.push("align_cells", _align_cells)
-    made.validateLink = lambda url: bool(_WEB.match(url))
-    made.add_render_rule("image", _picture_as_link)
-    made.add_render_rule("fence", _code)
-    made.add_render_rule("code_block", _code)
+    made.validateLink = lambda url: bool(_ALLOWED_URL_PATTERN.match(url))
+    made.add_render_rule("image", _render_image_as_link)
+    made.add_render_rule("fence", _render_code_block)
+    made.add_render_rule("code_block", _render_code_block)
     return made
 
 
 @cache
-def _cleaner() -> nh3.Cleaner:
+def _build_sanitizer() -> nh3.Cleaner:
     """The last step. It knows nothing of the ones before."""
     return nh3.Cleaner(
-        tags=_TAGS,
+        tags=_ALLOWED_TAGS,
         # With a tag goes only the tag: the words in it are somebody's words.
         clean_content_tags=set(),
         attributes={"a": {"href", "title"}, "ol": {"start"}, "pre": {"data-language"}},
         allowed_classes={
-            "span": {CLASS_PREFIX + name for name in STANDARD_TYPES.values() if name},
-            "th": _ALIGNED["class"],
-            "td": _ALIGNED["class"],
+            "span": {CSS_CLASS_PREFIX + name for name in STANDARD_TYPES.values() if name},
+            "th": _ALIGNMENT_CLASSES["class"],
+            "td": _ALIGNMENT_CLASSES["class"],
         },
         set_tag_attribute_values={"a": {"target": "_blank"}, "pre": {"tabindex": "0"}},
         url_schemes={"http", "https", "mailto"},
@@ -95,7 +95,7 @@ def _cleaner() -> nh3.Cleaner:
     )
 
 
-def as_written(text: str) -> Markup:
+def render_preformatted(text: str) -> Markup:
     """Return a text as preformatted HTML, where it is not rendered."""
     return Markup('<pre tabindex="0"><code>{}</code></pre>').format(visible(text))
 
@@ -103,13 +103,13 @@ def as_written(text: str) -> Markup:
 # What the parser's tokens become.
 
 
-def _inline(state: StateCore) -> None:
+def _parse_inline(state: StateCore) -> None:
     """What stands within lines, where they are not too long."""
     for token in state.tokens:
         if token.type != "inline":
             continue
-        if len(token.content) > _LONGEST_LINE:
-            token.children = [_text(token.content)]
+        if len(token.content) > _MAX_INLINE_CHARACTERS:
+            token.children = [_create_text_token(token.content)]
         else:
             token.children = []
             state.md.inline.parse(token.content, state.md, state.env, token.children)
@@ -129,14 +129,14 @@ def _align_cells(state: StateCore) -> None:
             token.attrSet("class", f"to-{str(style).rpartition(':')[2]}")
 
 
-def _name_links(state: StateCore) -> None:
+def _add_links_and_titles(state: StateCore) -> None:
     """Addresses in plain text lead somewhere, and every link says where it leads."""
     for token in state.tokens:
         if token.type == "inline" and token.children:
-            token.children = _with_links(token.children)
+            token.children = _linkify_children(token.children)
 
 
-def _with_links(children: Sequence[Token]) -> list[Token]:
+def _linkify_children(children: Sequence[Token]) -> list[Token]:
     found: list[Token] = []
     within = 0
     for token in children:
@@ -145,37 +145,37 @@ def _with_links(children: Sequence[Token]) -> list[Token]:
             if token.type == "link_open":
                 token.attrSet("title", str(token.attrGet("href") or ""))
         if token.type == "text" and not within:
-            found += _linked(token)
+            found += _linkify_text(token)
         else:
             found.append(token)
     return found
 
 
-def _linked(token: Token) -> list[Token]:
+def _linkify_text(token: Token) -> list[Token]:
     found: list[Token] = []
     at = 0
-    for match in _BARE.finditer(token.content):
-        address = match[0].rstrip(_TRAILING)
+    for match in _BARE_URL_PATTERN.finditer(token.content):
+        address = match[0].rstrip(_TRAILING_PUNCTUATION)
         if "(" in address and match[0][len(address) :].startswith(")"):
             address += ")"
-        if not _WEB.match(address):
+        if not _ALLOWED_URL_PATTERN.match(address):
             continue
-        found += [_text(token.content[at : match.start()]), *_link(address)]
+        found += [_create_text_token(token.content[at : match.start()]), *_create_link_tokens(address)]
         at = match.start() + len(address)
-    return [*found, _text(token.content[at:])] if found else [token]
+    return [*found, _create_text_token(token.content[at:])] if found else [token]
 
 
-def _link(address: str) -> list[Token]:
-    href = parser().normalizeLink(address)
+def _create_link_tokens(address: str) -> list[Token]:
+    href = build_parser().normalizeLink(address)
     opened = Token("link_open", "a", 1, attrs={"href": href, "title": href})
-    return [opened, _text(address), Token("link_close", "a", -1)]
+    return [opened, _create_text_token(address), Token("link_close", "a", -1)]
 
 
-def _text(content: str) -> Token:
+def _create_text_token(content: str) -> Token:
     return Token("text", "", 0, content=content)
 
 
-def _picture_as_link(
+def _render_image_as_link(
     renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any
 ) -> str:
     token = tokens[index]
@@ -185,10 +185,10 @@ def _picture_as_link(
     return f'<a href="{source}" title="{source}">{named}</a>'
 
 
-def _code(
+def _render_code_block(
     _: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: MutableMapping[str, Any]
 ) -> str:
     token = tokens[index]
-    language = language_of(token.info)
+    language = resolve_language(token.info)
     named = f' data-language="{html.escape(language)}"' if language else ""
-    return f"<pre{named}><code>{highlighted(token.content, language)}</code></pre>\n"
+    return f"<pre{named}><code>{highlight_code(token.content, language)}</code></pre>\n"

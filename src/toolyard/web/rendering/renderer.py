@@ -16,16 +16,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from markupsafe import Markup
 
-from toolyard.agents.builtin_tools.tool_error import NativeFailure
-from toolyard.agents.builtin_tools.worker_process import Apart
-from toolyard.web.rendering.markdown import as_written, markdown
+from toolyard.agents.builtin_tools.tool_error import NativeToolError
+from toolyard.agents.builtin_tools.worker_process import WorkerProcess
+from toolyard.web.rendering.markdown import render_markdown, render_preformatted
 
 __all__ = ["DeferredMarkdown", "MarkdownRenderer"]
 
 log = logging.getLogger("toolyard.web")
 
-_START_SECONDS = 60.0
-_PLACE = re.compile("\x00([0-9]+)\x00")
+_CHILD_START_SECONDS = 60.0
+_PLACEHOLDER_PATTERN = re.compile("\x00([0-9]+)\x00")
 
 
 class MarkdownRenderer:
@@ -52,33 +52,33 @@ class MarkdownRenderer:
         self._page_characters = page_characters
         self._page_seconds = page_seconds
         self._cache_characters = cache_characters
-        self._cached: OrderedDict[str, Markup] = OrderedDict()
-        self._size = 0
-        self._child: Apart | None = None
-        self._starting: asyncio.Task[Apart] | None = None
+        self._cache: OrderedDict[str, Markup] = OrderedDict()
+        self._cached_characters = 0
+        self._child: WorkerProcess | None = None
+        self._start_task: asyncio.Task[WorkerProcess] | None = None
         self._lock = asyncio.Lock()
-        self.sent = 0
+        self.texts_sent = 0
         """Texts that were sent to the child so far."""
 
     async def render(self, texts: Sequence[str]) -> list[Markup]:
         """Return the HTML of each text."""
-        found = {text: self._cached[text] for text in texts if text in self._cached}
+        found = {text: self._cache[text] for text in texts if text in self._cache}
         for text in found:
-            self._cached.move_to_end(text)
+            self._cache.move_to_end(text)
         missing = list(dict.fromkeys(text for text in texts if text not in found))
         if sum(map(len, missing)) <= self._inline_characters:
             for text in missing:
-                found[text] = self._keep(text, markdown(text))
+                found[text] = self._cache_html(text, render_markdown(text))
         else:
-            found |= await self._rendered_apart(list(self._affordable(missing)))
-        return [found[text] if text in found else as_written(text) for text in texts]
+            found |= await self._render_in_child(list(self._take_within_page_limit(missing)))
+        return [found[text] if text in found else render_preformatted(text) for text in texts]
 
     async def close(self) -> None:
         """End the child process."""
         async with self._lock:
             await self._end_child()
 
-    def _affordable(self, texts: Iterable[str]) -> Iterator[str]:
+    def _take_within_page_limit(self, texts: Iterable[str]) -> Iterator[str]:
         left = self._page_characters
         for text in texts:
             left -= len(text)
@@ -86,23 +86,23 @@ class MarkdownRenderer:
                 return
             yield text
 
-    async def _rendered_apart(self, texts: Sequence[str]) -> dict[str, Markup]:
+    async def _render_in_child(self, texts: Sequence[str]) -> dict[str, Markup]:
         found: dict[str, Markup] = {}
         try:
             async with asyncio.timeout(self._page_seconds):
-                for batch in self._batches(texts):
-                    made = await self._batch(batch)
+                for batch in self._split_batches(texts):
+                    made = await self._render_batch(batch)
                     if made is None and len(batch) > 1:
                         # One of them is too much; the others are rendered all the same.
                         for text in batch:
-                            found |= self._kept([text], await self._batch([text]))
+                            found |= self._cache_batch([text], await self._render_batch([text]))
                     else:
-                        found |= self._kept(batch, made)
+                        found |= self._cache_batch(batch, made)
         except TimeoutError:
             pass
         return found
 
-    def _batches(self, texts: Iterable[str]) -> Iterator[list[str]]:
+    def _split_batches(self, texts: Iterable[str]) -> Iterator[list[str]]:
         batch: list[str] = []
         length = 0
         for text in texts:
@@ -114,25 +114,27 @@ class MarkdownRenderer:
         if batch:
             yield batch
 
-    def _kept(self, texts: Sequence[str], made: Sequence[str] | None) -> dict[str, Markup]:
-        if made is None:
-            return {text: self._keep(text, as_written(text)) for text in texts}
-        return {text: self._keep(text, Markup(html)) for text, html in zip(texts, made, strict=True)}
+    def _cache_batch(self, texts: Sequence[str], rendered: Sequence[str] | None) -> dict[str, Markup]:
+        if rendered is None:
+            return {text: self._cache_html(text, render_preformatted(text)) for text in texts}
+        return {
+            text: self._cache_html(text, Markup(html)) for text, html in zip(texts, rendered, strict=True)
+        }
 
-    async def _batch(self, texts: Sequence[str]) -> list[str] | None:
+    async def _render_batch(self, texts: Sequence[str]) -> list[str] | None:
         """Let the child render some texts; None where it failed or took too long."""
         message = json.dumps(list(texts)).encode()
         async with self._lock:
             # A child ends itself after a while: one that is gone is replaced, once.
             for is_new in (self._child is None, True):
-                child = await self._running_child()
+                child = await self._ensure_child()
                 if child is None:
                     return None
-                self.sent += len(texts)
+                self.texts_sent += len(texts)
                 try:
                     async with asyncio.timeout(self._batch_seconds):
-                        return json.loads(await child.ask(message))
-                except NativeFailure:
+                        return json.loads(await child.send_request(message))
+                except NativeToolError:
                     await self._end_child()
                     if is_new:
                         return None
@@ -145,21 +147,21 @@ class MarkdownRenderer:
                     raise
         return None
 
-    async def _running_child(self) -> Apart | None:
+    async def _ensure_child(self) -> WorkerProcess | None:
         """Return the child, started where there is none. A caller that gives up does not end the start."""
         if self._child is None:
-            if self._starting is None:
-                self._starting = asyncio.create_task(_start())
+            if self._start_task is None:
+                self._start_task = asyncio.create_task(_start_child())
             try:
-                self._child = await asyncio.shield(self._starting)
-            except (NativeFailure, OSError, TimeoutError) as error:
+                self._child = await asyncio.shield(self._start_task)
+            except (NativeToolError, OSError, TimeoutError) as error:
                 log.warning("Markdown is shown as written: the rendering process cannot be used: %s", error)
-            if self._starting.done():
-                self._starting = None
+            if self._start_task.done():
+                self._start_task = None
         return self._child
 
     async def _end_child(self) -> None:
-        starting, self._starting = self._starting, None
+        starting, self._start_task = self._start_task, None
         if starting is not None:
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
@@ -167,23 +169,23 @@ class MarkdownRenderer:
         if child is not None:
             await child.__aexit__(None, None, None)
 
-    def _keep(self, text: str, html: Markup) -> Markup:
-        if text not in self._cached:
-            self._size += len(text) + len(html)
-        self._cached[text] = html
-        while self._size > self._cache_characters and self._cached:
-            old, made = self._cached.popitem(last=False)
-            self._size -= len(old) + len(made)
+    def _cache_html(self, text: str, html: Markup) -> Markup:
+        if text not in self._cache:
+            self._cached_characters += len(text) + len(html)
+        self._cache[text] = html
+        while self._cached_characters > self._cache_characters and self._cache:
+            old, made = self._cache.popitem(last=False)
+            self._cached_characters -= len(old) + len(made)
         return html
 
 
-async def _start() -> Apart:
+async def _start_child() -> WorkerProcess:
     """Start the child and wait until it has loaded what it needs."""
-    child = Apart("toolyard.web.rendering.worker", installed=True)
+    child = WorkerProcess("toolyard.web.rendering.worker", with_site_packages=True)
     await child.__aenter__()
     try:
-        async with asyncio.timeout(_START_SECONDS):
-            await child.ask(b"[]")
+        async with asyncio.timeout(_CHILD_START_SECONDS):
+            await child.send_request(b"[]")
     except BaseException:
         await child.__aexit__(None, None, None)
         raise
@@ -206,4 +208,4 @@ class DeferredMarkdown:
         """Return the pages with the HTML in place of the placeholders. Texts are rendered once each."""
         made = await self._renderer.render(self._texts) if self._texts else []
         self._texts = []
-        return [_PLACE.sub(lambda place: made[int(place[1])], page) for page in pages]
+        return [_PLACEHOLDER_PATTERN.sub(lambda place: made[int(place[1])], page) for page in pages]

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import json
 
-from toolyard.agents.builtin_tools.worker_protocol import serve
-from toolyard.web.rendering.markdown import markdown
+from toolyard.agents.builtin_tools.worker_protocol import serve_requests
+from toolyard.web.rendering.markdown import render_markdown
 
 __all__ = ["main"]
 
-_MAX_FILES = 64
+_MAX_OPEN_FILES = 64
 """Lexers are loaded when they are first used."""
 
 
 def main() -> None:
     """Serve the process that started the program."""
-    serve(_answer, files=_MAX_FILES)
+    serve_requests(_render_texts, max_open_files=_MAX_OPEN_FILES)
 
 
-def _answer(message: bytes) -> bytes:
-    return json.dumps([str(markdown(text)) for text in json.loads(message)]).encode()
+def _render_texts(message: bytes) -> bytes:
+    return json.dumps([str(render_markdown(text)) for text in json.loads(message)]).encode()

@@ -13,19 +13,19 @@ from toolyard.accounts.proxy_addresses import TrustedProxies, is_loopback
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 
-__all__ = ["Connection", "ConnectionLimits", "connection_limits"]
+__all__ = ["ConnectionLimits", "EvictableConnection", "create_connection_limits"]
 
 log = logging.getLogger("toolyard.web")
 
-_LOG_SECONDS = 60.0
-_SHARE = 2
+_LOG_INTERVAL_SECONDS = 60.0
+_DESCRIPTORS_PER_CONNECTION = 2
 """Of the descriptors of a process, one in so many at most is for connections to it: calls need the others."""
 
 
-class Connection(Protocol):
+class EvictableConnection(Protocol):
     """An open connection."""
 
-    def give_up(self) -> None:
+    def evict(self) -> None:
         """Close it, because others need its place."""
         ...
 
@@ -38,70 +38,74 @@ class ConnectionLimits:
     """
 
     def __init__(
-        self, total: int, per_address: int, *, is_exempt: Callable[[str], bool] = lambda _: False
+        self,
+        max_connections: int,
+        max_per_address: int,
+        *,
+        is_exempt: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """``is_exempt`` says which addresses are bounded by the total alone."""
-        self.total = total
-        self._per_address = per_address
+        self.total = max_connections
+        self._max_per_address = max_per_address
         self._is_exempt = is_exempt
-        self._open: dict[Connection, str] = {}
-        self._idle: OrderedDict[Connection, None] = OrderedDict()
-        self._addresses: Counter[str] = Counter()
-        self._logged = -_LOG_SECONDS
+        self._open_connections: dict[EvictableConnection, str] = {}
+        self._idle_connections: OrderedDict[EvictableConnection, None] = OrderedDict()
+        self._count_by_address: Counter[str] = Counter()
+        self._last_logged_at = -_LOG_INTERVAL_SECONDS
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open_connections)
 
-    def enter(self, connection: Connection, address: str) -> bool:
+    def add(self, connection: EvictableConnection, address: str) -> bool:
         """Count a new connection as idle. Return False where there is no place for it."""
-        group = _group(address)
-        if self._addresses[group] >= self._per_address and not self._is_exempt(address):
-            self._log("%d connections from %s are open: no more are taken from there", group)
+        group = _get_address_group(address)
+        if self._count_by_address[group] >= self._max_per_address and not self._is_exempt(address):
+            self._log_refusal("%d connections from %s are open: no more are taken from there", group)
             return False
-        if len(self._open) >= self.total:
-            if not self._idle:
-                self._log("%d connections are open, and none of them is idle: no more are taken")
+        if len(self._open_connections) >= self.total:
+            if not self._idle_connections:
+                self._log_refusal("%d connections are open, and none of them is idle: no more are taken")
                 return False
-            self._idle.popitem(last=False)[0].give_up()
-        self._open[connection] = group
-        self._addresses[group] += 1
-        self._idle[connection] = None
+            self._idle_connections.popitem(last=False)[0].evict()
+        self._open_connections[connection] = group
+        self._count_by_address[group] += 1
+        self._idle_connections[connection] = None
         return True
 
-    def leave(self, connection: Connection) -> None:
+    def remove(self, connection: EvictableConnection) -> None:
         """A connection was closed."""
-        self._idle.pop(connection, None)
-        group = self._open.pop(connection, None)
+        self._idle_connections.pop(connection, None)
+        group = self._open_connections.pop(connection, None)
         if group is not None:
-            self._addresses[group] -= 1
-            if not self._addresses[group]:
-                del self._addresses[group]
+            self._count_by_address[group] -= 1
+            if not self._count_by_address[group]:
+                del self._count_by_address[group]
 
-    def busy(self, connection: Connection) -> None:
+    def mark_busy(self, connection: EvictableConnection) -> None:
         """A request has begun."""
-        self._idle.pop(connection, None)
+        self._idle_connections.pop(connection, None)
 
-    def idle(self, connection: Connection) -> None:
+    def mark_idle(self, connection: EvictableConnection) -> None:
         """Every request has been answered."""
-        self._idle[connection] = None
+        self._idle_connections[connection] = None
 
-    def _log(self, words: str, group: str | None = None) -> None:
+    def _log_refusal(self, words: str, group: str | None = None) -> None:
         now = time.monotonic()
-        if now - self._logged >= _LOG_SECONDS:
-            self._logged = now
+        if now - self._last_logged_at >= _LOG_INTERVAL_SECONDS:
+            self._last_logged_at = now
             if group is None:
-                log.warning(words, len(self._open))
+                log.warning(words, len(self._open_connections))
             else:
-                log.warning(words, self._addresses[group], group)
+                log.warning(words, self._count_by_address[group], group)
 
 
-def connection_limits(settings: Settings, descriptors: int | None) -> ConnectionLimits:
+def create_connection_limits(settings: Settings, max_descriptors: int | None) -> ConnectionLimits:
     """Return the limits of a deployment whose process may open so many descriptors; None: any number."""
     proxies = TrustedProxies(settings.trusted_proxies)
     alone = settings.people_mode is PeopleMode.NONE
     total = settings.max_connections
-    if descriptors is not None:
-        total = min(total, descriptors // _SHARE)
+    if max_descriptors is not None:
+        total = min(total, max_descriptors // _DESCRIPTORS_PER_CONNECTION)
     return ConnectionLimits(
         total,
         settings.max_connections_per_address,
@@ -109,7 +113,7 @@ def connection_limits(settings: Settings, descriptors: int | None) -> Connection
     )
 
 
-def _group(address: str) -> str:
+def _get_address_group(address: str) -> str:
     """Return what is counted as one address: of IPv6 the network that one customer of a provider gets."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])

@@ -10,7 +10,7 @@ __all__ = ["raise_descriptor_limit"]
 _MAX_DESCRIPTORS = 65_536
 
 
-def raise_descriptor_limit(most: int = _MAX_DESCRIPTORS) -> int | None:
+def raise_descriptor_limit(max_descriptors: int = _MAX_DESCRIPTORS) -> int | None:
     """Raise the soft limit as far as the hard one allows, and return the limit in force; None: there is none.
 
     Soft limits are low for the sake of programs that use select(), which we do not.
@@ -20,7 +20,7 @@ def raise_descriptor_limit(most: int = _MAX_DESCRIPTORS) -> int | None:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    wanted = max_descriptors if hard == resource.RLIM_INFINITY else min(max_descriptors, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING
 from toolyard.store.errors import StoreError
 
 if TYPE_CHECKING:
-    from toolyard.web.services import Site
+    from toolyard.web.services import Services
 
-__all__ = ["keep_swept"]
+__all__ = ["delete_expired_periodically"]
 
 log = logging.getLogger("toolyard.web")
 
-_FIRST = (60.0, 600.0)
+_FIRST_DELAY_SECONDS = (60.0, 600.0)
 """Seconds after the start, between which replicas that started together spread."""
-_EVERY = (4 * 3_600.0, 8 * 3_600.0)
+_CLEANUP_INTERVAL_SECONDS = (4 * 3_600.0, 8 * 3_600.0)
 
 
-async def keep_swept(site: Site) -> None:
+async def delete_expired_periodically(site: Services) -> None:
     """Until it is cancelled. A database that is away for a while is swept the next time."""
-    pause = _FIRST
+    pause = _FIRST_DELAY_SECONDS
     while True:
         await asyncio.sleep(random.uniform(*pause))
-        pause = _EVERY
+        pause = _CLEANUP_INTERVAL_SECONDS
         try:
-            forgotten = await site.database.sweeping.sweep(site.settings.audit_days)
+            forgotten = await site.database.expiry.delete_expired(site.settings.audit_days)
         except StoreError as error:
             log.warning("what is old could not be cleared away: %s", error.cause)
             continue

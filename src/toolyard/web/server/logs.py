@@ -13,10 +13,10 @@ from toolyard.config.settings.choices import LogFormat, LogLevel
 __all__ = ["start_logging"]
 
 
-def start_logging(level: LogLevel, form: LogFormat, *, verbose: bool = False) -> None:
+def start_logging(level: LogLevel, log_format: LogFormat, *, verbose: bool = False) -> None:
     """Write what is worth a line, ours and that of the libraries that serve."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if form is LogFormat.JSON else _Text())
+    handler.setFormatter(_JsonFormatter() if log_format is LogFormat.JSON else _TextFormatter())
     least = logging.DEBUG if verbose else logging.getLevelNamesMapping()[level.name]
     for name, at_least in (("toolyard", least), ("uvicorn", max(least, logging.WARNING))):
         log = logging.getLogger(name)
@@ -25,12 +25,12 @@ def start_logging(level: LogLevel, form: LogFormat, *, verbose: bool = False) ->
         log.propagate = False
 
 
-class _Text(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
 
 
-class _Json(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))

@@ -18,13 +18,13 @@ from toolyard import __version__
 from toolyard.types.call import CallRecord
 from toolyard.types.status import State, Status
 
-__all__ = ["CONTENT_TYPE", "Measured", "Metrics", "route_of"]
+__all__ = ["METRICS_CONTENT_TYPE", "Metrics", "MetricsMiddleware", "get_route_template"]
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_REQUESTS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-_CALLS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_REQUEST_BUCKETS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_CALL_BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
 class Metrics:
@@ -37,40 +37,40 @@ class Metrics:
     def __init__(self, statuses: Callable[[], Iterable[Status]]) -> None:
         self._registry = registry = CollectorRegistry()
         self.open_requests = 0
-        self._requests: Count[tuple[str, str, int]] = Count()
-        self._latency: dict[tuple[str, str], _Times] = {}
-        self._calls: dict[str, _Times] = {}
+        self._request_counts: Count[tuple[str, str, int]] = Count()
+        self._request_durations: dict[tuple[str, str], _DurationHistogram] = {}
+        self._call_durations: dict[str, _DurationHistogram] = {}
         info = Gauge("toolyard_info", "Always 1; the version is a label.", ("version",), registry=registry)
         info.labels(__version__).set(1)
-        registry.register(_Own(self._families))
-        registry.register(_Connections(statuses))
+        registry.register(_RequestCollector(self._build_families))
+        registry.register(_ConnectionCollector(statuses))
 
-    def called(self, record: CallRecord) -> None:
+    def record_call(self, record: CallRecord) -> None:
         """A tool was called."""
-        times = self._calls.get(record.outcome)
+        times = self._call_durations.get(record.outcome)
         if times is None:
-            times = self._calls[record.outcome] = _Times(_CALLS)
+            times = self._call_durations[record.outcome] = _DurationHistogram(_CALL_BUCKETS_SECONDS)
         times.add(record.seconds)
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+    def record_response(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request was answered; status 0: it was not."""
-        self._requests[method, route, status] += 1
-        times = self._latency.get((method, route))
+        self._request_counts[method, route, status] += 1
+        times = self._request_durations.get((method, route))
         if times is None:
-            times = self._latency[method, route] = _Times(_REQUESTS)
+            times = self._request_durations[method, route] = _DurationHistogram(_REQUEST_BUCKETS_SECONDS)
         times.add(seconds)
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
         return generate_latest(self._registry)
 
-    def _families(self) -> Iterator[Metric]:
+    def _build_families(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
             "toolyard_http_requests",
             "HTTP requests that were answered.",
             labels=["method", "route", "status"],
         )
-        for (method, route, status), count in self._requests.items():
+        for (method, route, status), count in self._request_counts.items():
             requests.add_metric([method, route, str(status or "none")], count)
         yield requests
         latency = HistogramMetricFamily(
@@ -78,7 +78,7 @@ class Metrics:
             "Seconds from a request to the end of its answer.",
             labels=["method", "route"],
         )
-        for labels, times in self._latency.items():
+        for labels, times in self._request_durations.items():
             latency.add_metric(list(labels), times.buckets(), times.total)
         yield latency
         yield GaugeMetricFamily(
@@ -88,14 +88,14 @@ class Metrics:
         seconds = HistogramMetricFamily(
             "toolyard_tool_call_seconds", "Seconds for a tool call, all of it.", labels=["outcome"]
         )
-        for outcome, times in self._calls.items():
+        for outcome, times in self._call_durations.items():
             calls.add_metric([outcome], sum(times.counts))
             seconds.add_metric([outcome], times.buckets(), times.total)
         yield calls
         yield seconds
 
 
-class _Times:
+class _DurationHistogram:
     """How long things took: how many up to each bound, and all together."""
 
     __slots__ = ("bounds", "counts", "total")
@@ -115,7 +115,7 @@ class _Times:
         return list(zip(names, map(float, accumulate(self.counts)), strict=True))
 
 
-class _Own(Collector):
+class _RequestCollector(Collector):
     """What is counted here, when somebody asks."""
 
     def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
@@ -125,7 +125,7 @@ class _Own(Collector):
         return self._families()
 
 
-class _Connections(Collector):
+class _ConnectionCollector(Collector):
     """Connections by state, counted when somebody asks."""
 
     def __init__(self, statuses: Callable[[], Iterable[Status]]) -> None:
@@ -139,7 +139,7 @@ class _Connections(Collector):
         yield family
 
 
-class Measured:
+class MetricsMiddleware:
     """Counts and times every request."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -152,7 +152,7 @@ class Measured:
             return
         status = 0
 
-        async def noted(message: Message) -> None:
+        async def send_and_note_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -161,14 +161,14 @@ class Measured:
         metrics, began = self._metrics, time.perf_counter()
         metrics.open_requests += 1
         try:
-            await self._app(scope, receive, noted)
+            await self._app(scope, receive, send_and_note_status)
         finally:
             metrics.open_requests -= 1
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            metrics.answered(method, route_of(scope), status, time.perf_counter() - began)
+            method = scope["method"] if scope["method"] in _KNOWN_METHODS else "other"
+            metrics.record_response(method, get_route_template(scope), status, time.perf_counter() - began)
 
 
-def route_of(scope: Scope) -> str:
+def get_route_template(scope: Scope) -> str:
     """The template of the route that answered, such as ``/api/v1/servers/{id}``; ``none`` where none did."""
     found: Any = scope.get("fastapi", {}).get("effective_route_context") or scope.get("route")
     return str(getattr(found, "path", "none"))

@@ -12,22 +12,22 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard.web.server.connection_limits import ConnectionLimits
-from toolyard.web.server.header_timeout import PatientProtocol
+from toolyard.web.server.header_timeout import BoundedHttpProtocol
 from toolyard.web.server.socket import Listener
 
-__all__ = ["Running", "run"]
+__all__ = ["HttpServer", "run_server"]
 
 log = logging.getLogger("toolyard.web")
 
-_OPEN_REQUESTS = 5.0
+_DRAIN_SECONDS = 5.0
 """Seconds that requests have to end by themselves."""
-_LAST_ANSWERS = 1.0
+_FINAL_RESPONSE_SECONDS = 1.0
 """Seconds for the answers of those that were ended."""
-_KEEP_ALIVE = 75
+_KEEP_ALIVE_SECONDS = 75
 """Seconds. Longer than the minute for which proxies keep their connections to us."""
 
 
-class Running:
+class HttpServer:
     """A server that answers, until ``stop`` is called."""
 
     def __init__(
@@ -36,15 +36,15 @@ class Running:
         listener: Listener,
         limits: ConnectionLimits | None = None,
         *,
-        protocol: type[PatientProtocol] = PatientProtocol,
+        protocol: type[BoundedHttpProtocol] = BoundedHttpProtocol,
     ) -> None:
         self._app = app
         self._listener = listener
         self._server = uvicorn.Server(
             uvicorn.Config(
-                self._answer,
+                self._handle_request,
                 interface="asgi3",
-                http=_with_limits(protocol, limits),
+                http=_bind_limits(protocol, limits),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -52,12 +52,12 @@ class Running:
                 # Who is behind a proxy is decided where people are told apart, by the socket's peer.
                 proxy_headers=False,
                 server_header=False,
-                timeout_keep_alive=_KEEP_ALIVE,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             )
         )
-        self._ending = False
-        self._stopping = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._is_aborting = False
+        self._stop_requested = asyncio.Event()
+        self._hurry_requested = asyncio.Event()
 
     async def start(self) -> None:
         """Answer requests from now on."""
@@ -68,21 +68,21 @@ class Running:
 
     def stop(self) -> None:
         """Begin to stop; the second time, hurry."""
-        if self._stopping.is_set():
-            self._hurry.set()
-        self._stopping.set()
+        if self._stop_requested.is_set():
+            self._hurry_requested.set()
+        self._stop_requested.set()
         self._server.should_exit = True
 
-    async def until_stopped(self) -> None:
+    async def wait_until_stopped(self) -> None:
         """Keep the server's clock going, until ``stop``."""
         ticking = asyncio.create_task(self._server.main_loop())
         try:
-            await self._stopping.wait()
+            await self._stop_requested.wait()
         finally:
             ticking.cancel()
             await asyncio.gather(ticking, return_exceptions=True)
 
-    async def finish(self) -> None:
+    async def drain(self) -> None:
         """Take no more requests, and give the open ones a few seconds to end."""
         state = self._server.server_state
         for server in self._server.servers:
@@ -90,25 +90,25 @@ class Running:
         self._listener.close()
         for connection in list(state.connections):
             connection.shutdown()
-        await self._emptied(_OPEN_REQUESTS)
+        await self._wait_for_open_requests(_DRAIN_SECONDS)
         if state.connections:
             log.warning("requests that did not end in time: %d", len(state.connections))
 
     async def end(self, work: Awaitable[None]) -> None:
         """Wait for work that ends things; not for long once somebody hurries."""
-        task, hurry = asyncio.ensure_future(work), asyncio.ensure_future(self._hurry.wait())
+        task, hurry = asyncio.ensure_future(work), asyncio.ensure_future(self._hurry_requested.wait())
         await asyncio.wait((task, hurry), return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if not task.done():
-            await asyncio.wait((task,), timeout=_LAST_ANSWERS)
+            await asyncio.wait((task,), timeout=_FINAL_RESPONSE_SECONDS)
         if task.done():
             task.result()
 
-    async def cancel(self) -> None:
+    async def cancel_open_requests(self) -> None:
         """End the requests that are still open, whatever they wait for."""
         state = self._server.server_state
-        await self._emptied(_LAST_ANSWERS)
-        self._ending = True
+        await self._wait_for_open_requests(_FINAL_RESPONSE_SECONDS)
+        self._is_aborting = True
         for connection in list(state.connections):
             connection.transport.abort()
         # Each hears first that its caller is gone, and says nothing more.
@@ -116,32 +116,32 @@ class Running:
         for task in list(state.tasks):
             task.cancel()
         if state.tasks:
-            await asyncio.wait(state.tasks, timeout=_LAST_ANSWERS)
+            await asyncio.wait(state.tasks, timeout=_FINAL_RESPONSE_SECONDS)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The top of a request. One that we end is no failure, and no trace of it is worth a line."""
         try:
             await self._app(scope, receive, send)
         except asyncio.CancelledError:
-            if not self._ending:
+            if not self._is_aborting:
                 raise
 
-    async def _emptied(self, seconds: float) -> None:
+    async def _wait_for_open_requests(self, seconds: float) -> None:
         """Until no request is open, somebody hurries, or the time is over."""
         state = self._server.server_state
         deadline = asyncio.get_running_loop().time() + seconds
         while state.connections and asyncio.get_running_loop().time() < deadline:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), 0.02)
+                await asyncio.wait_for(self._hurry_requested.wait(), 0.02)
                 return
 
 
-async def run(
+async def run_server(
     app: ASGIApp,
     listener: Listener,
     *,
-    listening: Callable[[], None],
-    stopping: Callable[[], None],
+    on_listening: Callable[[], None],
+    on_stopping: Callable[[], None],
     end_work: Callable[[], Awaitable[None]],
     limits: ConnectionLimits | None = None,
 ) -> None:
@@ -150,24 +150,26 @@ async def run(
     ``listening`` is called once requests are answered, ``stopping`` once no more shall come. ``end_work``
     ends what open requests wait for, so that even those get an answer that would not end by themselves.
     """
-    running = Running(app, listener, limits)
-    with _on_signals(running.stop):
+    running = HttpServer(app, listener, limits)
+    with _install_signal_handlers(running.stop):
         await running.start()
-        listening()
-        await running.until_stopped()
-        stopping()
-        await running.finish()
+        on_listening()
+        await running.wait_until_stopped()
+        on_stopping()
+        await running.drain()
         await running.end(end_work())
-        await running.cancel()
+        await running.cancel_open_requests()
 
 
-def _with_limits(protocol: type[PatientProtocol], limits: ConnectionLimits | None) -> type[PatientProtocol]:
+def _bind_limits(
+    protocol: type[BoundedHttpProtocol], limits: ConnectionLimits | None
+) -> type[BoundedHttpProtocol]:
     """Return the protocol for one server: uvicorn makes an object of it for each connection, without more."""
     return type(protocol.__name__, (protocol,), {"limits": limits})
 
 
 @contextlib.contextmanager
-def _on_signals(stop: Callable[[], None]) -> Generator[None]:
+def _install_signal_handlers(stop: Callable[[], None]) -> Generator[None]:
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, stop)

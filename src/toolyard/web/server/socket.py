@@ -8,9 +8,9 @@ import socket
 
 from toolyard.errors import ToolyardError
 
-__all__ = ["CannotListen", "Listener", "bind"]
+__all__ = ["CannotListen", "Listener", "open_listener"]
 
-_BACKLOG = 2048
+_MAX_PENDING_CONNECTIONS = 2048
 
 
 class CannotListen(ToolyardError):
@@ -38,7 +38,7 @@ class Listener:
         self.socket.close()
 
 
-def bind(host: str, port: int) -> Listener:
+def open_listener(host: str, port: int) -> Listener:
     """Listen on an address; port 0 picks a free one. Raises CannotListen."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -53,15 +53,15 @@ def bind(host: str, port: int) -> Listener:
         # A server that ended a moment ago leaves connections behind that would hold the port for a minute.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(place)
-        sock.listen(_BACKLOG)
+        sock.listen(_MAX_PENDING_CONNECTIONS)
         sock.setblocking(False)
     except OSError as error:
         sock.close()
-        raise _cannot(host, port, error) from None
+        raise _build_listen_error(host, port, error) from None
     return Listener(sock)
 
 
-def _cannot(host: str, port: int, error: OSError) -> CannotListen:
+def _build_listen_error(host: str, port: int, error: OSError) -> CannotListen:
     if error.errno == errno.EADDRINUSE:
         return CannotListen(
             f"port {port} of {host} is in use: another program listens there",

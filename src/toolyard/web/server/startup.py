@@ -11,31 +11,31 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolyard.accounts.startup import first_admin
-from toolyard.agents.definitions.watch import AgentsNow, follow_agents, read_now
+from toolyard.accounts.startup import create_first_admin_link
+from toolyard.agents.definitions.watch import LoadedAgents, load_agents, watch_agents
 from toolyard.config.settings.table import Settings
 from toolyard.config.watch import ConfigBroken, watch_config
 from toolyard.errors import ToolyardError
 from toolyard.types.audit import AuditEntry
 from toolyard.types.config import Configuration
 from toolyard.web.app import make_app
-from toolyard.web.server.connection_limits import connection_limits
+from toolyard.web.server.connection_limits import create_connection_limits
 from toolyard.web.server.descriptor_limit import raise_descriptor_limit
-from toolyard.web.server.expiry import keep_swept
-from toolyard.web.server.run import run
+from toolyard.web.server.expiry import delete_expired_periodically
+from toolyard.web.server.run import run_server
 from toolyard.web.server.socket import Listener
-from toolyard.web.services import Site
+from toolyard.web.services import Services
 
-__all__ = ["Start", "serve"]
+__all__ = ["ServeOptions", "serve"]
 
 log = logging.getLogger("toolyard.web")
 
-_FIRST_REQUESTS = 1.0
+_MODEL_WARMUP_DELAY_SECONDS = 1.0
 """Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ServeOptions:
     """What to serve."""
 
     configuration: Configuration
@@ -45,7 +45,7 @@ class Start:
     """The configuration file that was named, if one was."""
 
 
-async def serve(start: Start, listener: Listener, announce: Callable[[str | None], None]) -> None:
+async def serve(options: ServeOptions, listener: Listener, announce: Callable[[str | None], None]) -> None:
     """Serve until a signal says to stop.
 
     ``announce`` is called once requests are answered, with a link for the first admin where there is none.
@@ -53,14 +53,14 @@ async def serve(start: Start, listener: Listener, announce: Callable[[str | None
     """
     async with AsyncExitStack() as closing:
         closing.callback(listener.close)
-        agents = read_now(start.settings.agents_path, start.data_dir)
-        site = await Site.open(
-            start.configuration, start.settings, start.data_dir, agents.agents, address=listener.address
+        agents = load_agents(options.settings.agents_path, options.data_dir)
+        site = await Services.open(
+            options.configuration, options.settings, options.data_dir, agents.agents, address=listener.address
         )
         closing.push_async_callback(site.close)
-        _take_agents(site, agents)
-        public = start.settings.public_url or listener.address
-        invitation = await first_admin(site.people, start.settings, public.rstrip("/"))
+        _apply_agents(site, agents)
+        public = options.settings.public_url or listener.address
+        invitation = await create_first_admin_link(site.people, options.settings, public.rstrip("/"))
         if invitation is not None:
             await site.audit.write(
                 AuditEntry(
@@ -68,41 +68,41 @@ async def serve(start: Start, listener: Listener, announce: Callable[[str | None
                 )
             )
 
-        def listening() -> None:
+        def start_background_work() -> None:
             announce(invitation)
             # What was loaded until now stays: the collector need not look at it again.
             gc.freeze()
             # Requests leave next to nothing that only the collector can find: it looks less often.
             gc.set_threshold(20_000, 20, 5)
             gc.enable()
-            if start.settings.warm:
-                site.spawn(site.warm())
+            if options.settings.warm:
+                site.spawn(site.connect_shared_servers())
             site.spawn(_warm_models(site))
-            site.spawn(keep_swept(site))
-            site.spawn(_follow(site, start.config_path))
-            site.spawn(_follow_agents(site, agents))
+            site.spawn(delete_expired_periodically(site))
+            site.spawn(_apply_config_changes(site, options.config_path))
+            site.spawn(_apply_agent_changes(site, agents))
 
         # After the site was made, which notes the limit that child processes get.
-        limits = connection_limits(start.settings, raise_descriptor_limit())
-        await run(
+        limits = create_connection_limits(options.settings, raise_descriptor_limit())
+        await run_server(
             make_app(site),
             listener,
-            listening=listening,
-            stopping=site.stop,
+            on_listening=start_background_work,
+            on_stopping=site.stop,
             end_work=site.end_work,
             limits=limits,
         )
 
 
-async def _warm_models(site: Site) -> None:
+async def _warm_models(site: Services) -> None:
     """Load what talks to models while nobody waits for it. Those who come at once are served first."""
-    await asyncio.sleep(_FIRST_REQUESTS)
-    await site.chats.warm()
+    await asyncio.sleep(_MODEL_WARMUP_DELAY_SECONDS)
+    await site.chats.preload()
     if site.chats.models.default is not None:
         log.info("what talks to models is loaded")
 
 
-async def _follow(site: Site, path: str | None) -> None:
+async def _apply_config_changes(site: Services, path: str | None) -> None:
     """Apply every change of the configuration file; a broken edit changes nothing, and is told."""
     async for change in watch_config(site.configuration, path, data_dir=site.data_dir):
         if isinstance(change, ConfigBroken):
@@ -122,19 +122,21 @@ async def _follow(site: Site, path: str | None) -> None:
             log.error("the changed configuration is in force, with this trouble: %s", error)
 
 
-async def _follow_agents(site: Site, current: AgentsNow) -> None:
+async def _apply_agent_changes(site: Services, current: LoadedAgents) -> None:
     """Apply every change of AGENTS.md; a broken edit changes no agent, and is told."""
-    async for now in follow_agents(current, site.settings.agents_path, site.data_dir):
-        _take_agents(site, now)
+    async for now in watch_agents(current, site.settings.agents_path, site.data_dir):
+        _apply_agents(site, now)
         if not now.problems:
-            log.info("the agents were read: %s", _names(now))
+            log.info("the agents were read: %s", _format_agent_ids(now))
 
 
-def _take_agents(site: Site, now: AgentsNow) -> None:
-    site.take_agents(now)
+def _apply_agents(site: Services, now: LoadedAgents) -> None:
+    site.apply_agents(now)
     if now.problems:
-        log.error("AGENTS.md cannot be used as it is, so these agents stay: %s\n%s", _names(now), now)
+        log.error(
+            "AGENTS.md cannot be used as it is, so these agents stay: %s\n%s", _format_agent_ids(now), now
+        )
 
 
-def _names(now: AgentsNow) -> str:
+def _format_agent_ids(now: LoadedAgents) -> str:
     return ", ".join(agent.id for agent in now.agents) or "none"

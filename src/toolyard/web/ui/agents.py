@@ -13,16 +13,23 @@ from starlette.responses import Response
 from toolyard.errors import Problem
 from toolyard.registry.errors import NotFound
 from toolyard.types.agent import Agent
-from toolyard.web.access.dependencies import Visitor, visitor
-from toolyard.web.agent_tools import AgentTool, AgentTools, agent_for, agent_problems, agents_for, tools_of
-from toolyard.web.services import Site
-from toolyard.web.ui.components.render import render, wants_part
+from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.agent_tools import (
+    AgentTool,
+    AgentTools,
+    find_agent_problems,
+    find_usable_agent,
+    list_usable_agents,
+    resolve_agent_tools,
+)
+from toolyard.web.services import Services
+from toolyard.web.ui.components.render import is_fragment_request, render_page
 
-__all__ = ["ToolGroup", "grouped", "router"]
+__all__ = ["AgentToolGroup", "group_agent_tools", "router"]
 
 router = APIRouter()
 
-Me = Annotated[Visitor, Depends(visitor)]
+CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,7 @@ class AgentsPage:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolGroup:
+class AgentToolGroup:
     """One server's tools: those that the agent has, and those that it has not."""
 
     server: str
@@ -57,9 +64,9 @@ class AgentPage:
     tools: AgentTools | None = None
 
     @property
-    def groups(self) -> list[ToolGroup]:
+    def groups(self) -> list[AgentToolGroup]:
         """The tools by server."""
-        return grouped(() if self.tools is None else self.tools.tools)
+        return group_agent_tools(() if self.tools is None else self.tools.tools)
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -74,13 +81,13 @@ class AgentPage:
         return sum(each.tokens for each in tools if each.through == "direct")
 
 
-def grouped(tools: Sequence[AgentTool]) -> list[ToolGroup]:
+def group_agent_tools(tools: Sequence[AgentTool]) -> list[AgentToolGroup]:
     """Tools by server: those of which the agent has any first, then by label, Toolyard's own last."""
     found: dict[str, list[AgentTool]] = {}
     for each in tools:
         found.setdefault(each.server, []).append(each)
     groups = [
-        ToolGroup(
+        AgentToolGroup(
             server,
             mine[0].server_label,
             mine[0].native,
@@ -93,43 +100,45 @@ def grouped(tools: Sequence[AgentTool]) -> list[ToolGroup]:
 
 
 @router.get("/ui/agents")
-async def show_agents(request: Request, me: Me) -> Response:
+async def show_agents(request: Request, me: CurrentUser) -> Response:
     """All agents, and what is wrong with their file."""
-    site: Site = request.app.state.site
-    agents = agents_for(site, me)
+    site: Services = request.app.state.site
+    agents = list_usable_agents(site, me)
     page = AgentsPage(
         agents,
-        {agent.id: found for agent in agents if (found := agent_problems(site, agent))},
-        site.agents_now.problems if me.is_admin else (),
-        str(site.agents_now.path) if me.is_admin else None,
+        {agent.id: found for agent in agents if (found := find_agent_problems(site, agent))},
+        site.loaded_agents.problems if me.is_admin else (),
+        str(site.loaded_agents.path) if me.is_admin else None,
     )
-    return render(request, "agents.html", page=page)
+    return render_page(request, "agents.html", page=page)
 
 
 @router.get("/ui/agents/{agent_id}")
-async def show_agent(request: Request, me: Me, agent_id: str) -> Response:
+async def show_agent(request: Request, me: CurrentUser, agent_id: str) -> Response:
     """One agent, at once. Its tools come after it."""
-    site: Site = request.app.state.site
-    return render(request, "agent.html", page=_page(site, me, _agent(site, me, agent_id)))
+    site: Services = request.app.state.site
+    return render_page(request, "agent.html", page=_build_page(site, me, _find_agent(site, me, agent_id)))
 
 
 @router.get("/ui/agents/{agent_id}/tools")
-async def show_agent_tools(request: Request, me: Me, agent_id: str) -> Response:
+async def show_agent_tools(request: Request, me: CurrentUser, agent_id: str) -> Response:
     """The same with the tools: the script takes that part of it."""
-    site: Site = request.app.state.site
-    agent = _agent(site, me, agent_id)
-    page = _page(site, me, agent)
+    site: Services = request.app.state.site
+    agent = _find_agent(site, me, agent_id)
+    page = _build_page(site, me, agent)
     if not page.problems:
-        page = _page(site, me, agent, await tools_of(site, me, agent))
-    return render(request, "agent_tools.html" if wants_part(request) else "agent.html", page=page)
+        page = _build_page(site, me, agent, await resolve_agent_tools(site, me, agent))
+    return render_page(
+        request, "agent_tools.html" if is_fragment_request(request) else "agent.html", page=page
+    )
 
 
-def _agent(site: Site, me: Visitor, agent_id: str) -> Agent:
+def _find_agent(site: Services, me: RequestUser, agent_id: str) -> Agent:
     if agent_id not in site.agents:
         raise NotFound(f"there is no agent '{agent_id}'", hint="it may have been taken out of AGENTS.md")
-    return agent_for(site, me, agent_id)
+    return find_usable_agent(site, me, agent_id)
 
 
-def _page(site: Site, me: Visitor, agent: Agent, tools: AgentTools | None = None) -> AgentPage:
+def _build_page(site: Services, me: RequestUser, agent: Agent, tools: AgentTools | None = None) -> AgentPage:
     place = f"{agent.file}:{agent.line}" if agent.file and agent.line else agent.file
-    return AgentPage(agent, agent_problems(site, agent), place if me.is_admin else None, tools)
+    return AgentPage(agent, find_agent_problems(site, agent), place if me.is_admin else None, tools)

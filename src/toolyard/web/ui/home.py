@@ -11,20 +11,20 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from toolyard.types.registry import Instance, RegistryServer
-from toolyard.web.access.dependencies import Visitor, visitor
-from toolyard.web.server_status import ServerRecord, config_record
-from toolyard.web.services import Site
+from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.server_status import ServerRecord, build_config_record
+from toolyard.web.services import Services
 from toolyard.web.ui.components.formatting import count
-from toolyard.web.ui.components.render import render
-from toolyard.web.ui.instances.overview import InstanceRow, instance_row
+from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.instances.overview import InstanceRow, build_instance_row
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-_SHOWN = 5
-_URGENT = {"needs_reauth": 0, "failed": 1, "pending": 2, "ready": 3, "disabled": 4}
-_GROUPS = (
+_MAX_HOME_ENTRIES = 5
+_URGENCY_BY_STATE = {"needs_reauth": 0, "failed": 1, "pending": 2, "ready": 3, "disabled": 4}
+_STATE_GROUPS = (
     ("ready", "Ready", ("ready",)),
     ("attention", "Need attention", ("failed", "needs_auth", "needs_reauth")),
     ("resting", "Not connected", ("idle", "pending", "connecting", "closed")),
@@ -33,7 +33,7 @@ _GROUPS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NextStep:
     """Something worth doing next."""
 
     title: str
@@ -51,7 +51,7 @@ class HomePage:
     instances: list[InstanceRow]
     more_instances: int
     files: list[ServerRecord]
-    steps: list[Step]
+    steps: list[NextStep]
     tools: int
     tokens: int
     talks: bool
@@ -59,65 +59,72 @@ class HomePage:
 
 
 @router.get("/")
-async def to_home() -> Response:
+async def redirect_root_to_home() -> Response:
     """The home page has an address of its own."""
     return RedirectResponse("/ui/", 303)
 
 
 @router.get("/ui")
-async def to_home_too() -> Response:
+async def redirect_to_home() -> Response:
     """So has it without the slash."""
     return RedirectResponse("/ui/", 303)
 
 
 @router.get("/ui/")
-async def show_home(request: Request, me: Annotated[Visitor, Depends(visitor)]) -> Response:
+async def show_home(request: Request, me: Annotated[RequestUser, Depends(require_user)]) -> Response:
     """What there is for this person."""
-    site: Site = request.app.state.site
-    caller = site.caller(me)
+    site: Services = request.app.state.site
+    caller = site.get_caller(me)
     mine = await site.instances(me.principal)
-    files = [config_record(site, caller, each) for each in site.configuration.servers.values()]
+    files = [build_config_record(site, caller, each) for each in site.configuration.servers.values()]
     states = [each.state for each in files]
-    states += [_state(each) for each in mine]
-    urgent = sorted(mine, key=lambda each: _URGENT.get(_state(each), 9))[:_SHOWN]
-    rows = [instance_row(site, me, instance, server) for instance, server in urgent]
+    states += [_get_instance_state(each) for each in mine]
+    urgent = sorted(mine, key=lambda each: _URGENCY_BY_STATE.get(_get_instance_state(each), 9))[
+        :_MAX_HOME_ENTRIES
+    ]
+    rows = [build_instance_row(site, me, instance, server) for instance, server in urgent]
     registered = 0 if mine else len(await site.registry.servers())
     page = HomePage(
-        groups=[(key, text, sum(state in group for state in states)) for key, text, group in _GROUPS],
+        groups=[(key, text, sum(state in group for state in states)) for key, text, group in _STATE_GROUPS],
         total=len(states),
         instances=rows,
         more_instances=len(mine) - len(rows),
-        files=[each for each in files if each.state != "disabled"][:_SHOWN],
-        steps=[*await _to_answer(site, me), *_steps(me, rows, files, registered, bool(mine))],
+        files=[each for each in files if each.state != "disabled"][:_MAX_HOME_ENTRIES],
+        steps=[
+            *await _build_approval_steps(site, me),
+            *_build_next_steps(me, rows, files, registered, bool(mine)),
+        ],
         tools=sum(each.tool_count or 0 for each in files) + sum(row.record.tool_count or 0 for row in rows),
         tokens=sum(each.token_cost or 0 for each in files) + sum(row.record.token_cost or 0 for row in rows),
         talks=bool(site.chats.models.choices),
     )
-    return render(request, "home.html", page=page)
+    return render_page(request, "home.html", page=page)
 
 
-def _state(found: tuple[Instance, RegistryServer]) -> str:
+def _get_instance_state(found: tuple[Instance, RegistryServer]) -> str:
     instance, server = found
     return instance.state.value if instance.enabled and server.enabled else "disabled"
 
 
-async def _to_answer(site: Site, me: Visitor) -> list[Step]:
+async def _build_approval_steps(site: Services, me: RequestUser) -> list[NextStep]:
     """Calls that wait for a yes."""
     waiting = await site.database.approvals.waiting(me.user.id)
     if not waiting:
         return []
     title = f"{count(len(waiting), 'call')} {'waits' if len(waiting) == 1 else 'wait'} for your yes"
-    return [Step(title, f"“{waiting[0].name}”: {waiting[0].reason}", "/ui/approvals", "Answer")]
+    return [NextStep(title, f"“{waiting[0].name}”: {waiting[0].reason}", "/ui/approvals", "Answer")]
 
 
-def _steps(
-    me: Visitor, rows: list[InstanceRow], files: list[ServerRecord], registered: int, any_instances: bool
-) -> list[Step]:
+def _build_next_steps(
+    me: RequestUser, rows: list[InstanceRow], files: list[ServerRecord], registered: int, any_instances: bool
+) -> list[NextStep]:
     """What helps most, first."""
-    steps = [_repair(row) for row in rows if row.record.state in ("needs_reauth", "failed", "pending")]
+    steps = [
+        _build_repair_step(row) for row in rows if row.record.state in ("needs_reauth", "failed", "pending")
+    ]
     if me.is_admin:
         steps += [
-            Step(
+            NextStep(
                 f"“{each.label}” {'needs a sign-in' if each.state == 'needs_auth' else 'failed'}",
                 each.cause or "",
                 f"/ui/admin/mcp/files/{quote(each.id, safe='')}",
@@ -127,25 +134,27 @@ def _steps(
             if each.state in ("failed", "needs_auth")
         ]
     else:
-        steps += [_sign_in(each) for each in files if each.state == "needs_auth" and not each.shared]
+        steps += [
+            _build_sign_in_step(each) for each in files if each.state == "needs_auth" and not each.shared
+        ]
     if not any_instances and registered:
         text = f"The registry has {count(registered, 'server')}. An instance is your own connection to one."
-        steps.append(Step("Connect to a server", text, "/ui/mcp/new", "Choose a server"))
+        steps.append(NextStep("Connect to a server", text, "/ui/mcp/new", "Choose a server"))
     elif not any_instances and me.is_admin:
         text = "Add servers by their URL; then you and others can connect to them."
-        steps.append(Step("Fill the registry", text, "/ui/admin/mcp/new", "Add a server"))
-    return steps[:_SHOWN]
+        steps.append(NextStep("Fill the registry", text, "/ui/admin/mcp/new", "Add a server"))
+    return steps[:_MAX_HOME_ENTRIES]
 
 
-def _sign_in(record: ServerRecord) -> Step:
+def _build_sign_in_step(record: ServerRecord) -> NextStep:
     at = f"/ui/servers/{quote(record.id, safe='')}"
-    return Step(f"“{record.label}” needs a sign-in", record.cause or "", at, "Look")
+    return NextStep(f"“{record.label}” needs a sign-in", record.cause or "", at, "Look")
 
 
-def _repair(row: InstanceRow) -> Step:
+def _build_repair_step(row: InstanceRow) -> NextStep:
     at = f"/ui/mcp/{row.id}"
     if row.record.state == "failed":
-        return Step(f"“{row.record.label}” failed", row.record.cause or "", at, "Look")
+        return NextStep(f"“{row.record.label}” failed", row.record.cause or "", at, "Look")
     verb = row.sign_in or "Enter value"
     what = "is not connected yet" if row.record.state == "pending" else "needs you again"
-    return Step(f"“{row.record.label}” {what}", row.record.cause or "", at, verb)
+    return NextStep(f"“{row.record.label}” {what}", row.record.cause or "", at, verb)

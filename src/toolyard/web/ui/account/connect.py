@@ -15,29 +15,35 @@ from starlette.responses import Response
 
 from toolyard.accounts.errors import Invalid
 from toolyard.config.settings.choices import PeopleMode
-from toolyard.gateway.client_snippets import CLIENTS, Snippet, Way, address, snippet
+from toolyard.gateway.client_snippets import (
+    CLIENT_FORMATS,
+    ConnectionMethod,
+    Snippet,
+    build_snippet,
+    gateway_url,
+)
 from toolyard.types.account import ApiToken, Right, TokenScope
-from toolyard.web.access.dependencies import Visitor, person
-from toolyard.web.services import Site
-from toolyard.web.ui.components.forms import posted
-from toolyard.web.ui.components.render import render
+from toolyard.web.access.dependencies import RequestUser, require_browser_user
+from toolyard.web.services import Services
+from toolyard.web.ui.components.forms import read_submitted_form
+from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-Me = Annotated[Visitor, Depends(person)]
+BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
-_EVERYTHING = "everything that you may use"
+_EVERYTHING_LABEL = "everything that you may use"
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class GatewayOffer:
     """What an address of the gateway offers: one ``kind`` of thing by its name, or everything."""
 
     kind: str = ""
     name: str = ""
-    label: str = _EVERYTHING
+    label: str = _EVERYTHING_LABEL
 
     @property
     def value(self) -> str:
@@ -46,7 +52,7 @@ class Offer:
 
     def address(self, base: str) -> str:
         """Where it is."""
-        return address(base, **({self.kind: self.name} if self.kind else {}))
+        return gateway_url(base, **({self.kind: self.name} if self.kind else {}))
 
     @property
     def words(self) -> list[str]:
@@ -67,8 +73,8 @@ class ConnectPage:
     """One client's snippets. ``text`` is the secret of a token that was just made, and stands in them."""
 
     client: str
-    offers: Sequence[Offer]
-    offer: Offer
+    offers: Sequence[GatewayOffer]
+    offer: GatewayOffer
     address: str
     here: Snippet | None
     """For the address; None: this client cannot be told one in its file."""
@@ -84,7 +90,7 @@ class ConnectPage:
     @property
     def title(self) -> str:
         """What people call the client."""
-        return CLIENTS[self.client].title
+        return CLIENT_FORMATS[self.client].title
 
     @property
     def needs_token(self) -> bool:
@@ -97,92 +103,96 @@ class ConnectPage:
         chosen = {"offer": self.offer.value} if self.offer.kind else {}
         return [
             (f"/ui/connect?{urlencode({'client': name, **chosen})}", known.title, name == self.client)
-            for name, known in CLIENTS.items()
+            for name, known in CLIENT_FORMATS.items()
         ]
 
 
 @router.get("/ui/connect")
-async def show_snippets(request: Request, me: Me, client: str = "", offer: str = "") -> Response:
+async def show_snippets(request: Request, me: BrowserUser, client: str = "", offer: str = "") -> Response:
     """The snippets of one client."""
-    return await _page(request, me, client, offer)
+    return await _render_connect_page(request, me, client, offer)
 
 
 @router.post("/ui/connect")
-async def make_token(request: Request, me: Me) -> Response:
+async def make_token(request: Request, me: BrowserUser) -> Response:
     """Make a token for this client, and put it into the snippets. Its text is in the answer alone."""
-    site: Site = request.app.state.site
-    form = await posted(request)
-    client = _client(form.text("client"))
-    wanted = _chosen(await _offers(site, me), form.text("offer"))
+    site: Services = request.app.state.site
+    form = await read_submitted_form(request)
+    client = _resolve_client(form.text("client"))
+    wanted = _find_offer(await _list_offers(site, me), form.text("offer"))
     try:
         made, text = await site.people.make_token(
-            me.user, CLIENTS[client].title, wanted.scope, site.people.token_lifetime
+            me.user, CLIENT_FORMATS[client].title, wanted.scope, site.people.token_lifetime
         )
     except Invalid as error:
         words = "; ".join(problem.message for problem in error.problems)
-        return await _page(request, me, client, wanted.value, status=422, error=words)
+        return await _render_connect_page(request, me, client, wanted.value, status=422, error=words)
     await site.changed(me, "token.make", made.id, name=made.name)
-    return await _page(request, me, client, wanted.value, made=made, text=text)
+    return await _render_connect_page(request, me, client, wanted.value, new_token=made, secret=text)
 
 
-async def _page(
+async def _render_connect_page(
     request: Request,
-    me: Visitor,
+    me: RequestUser,
     client: str,
     offer: str,
     *,
     status: int = 200,
-    made: ApiToken | None = None,
-    text: str | None = None,
+    new_token: ApiToken | None = None,
+    secret: str | None = None,
     error: str = "",
 ) -> Response:
-    site: Site = request.app.state.site
-    client, offers, mode = _client(client), await _offers(site, me), site.settings.people_mode
-    wanted = _chosen(offers, offer)
+    site: Services = request.app.state.site
+    client, offers, mode = _resolve_client(client), await _list_offers(site, me), site.settings.people_mode
+    wanted = _find_offer(offers, offer)
     url = wanted.address(site.base_url(request))
     program = None
     if mode is PeopleMode.NONE and wanted.kind != "instance":
-        program = snippet(client, Way(("toolyard", *_places(site), "stdio", *wanted.words)))
-    here = _at_address(client, Way(url=url, needs_token=mode is not PeopleMode.NONE, token=text))
-    here_too = shlex.join(_places(site))
-    page = ConnectPage(client, offers, wanted, url, here, program, mode, here_too, made, text, error)
-    return render(request, "connect.html", status=status, page=page)
+        program = build_snippet(
+            client, ConnectionMethod(("toolyard", *_build_location_options(site), "stdio", *wanted.words))
+        )
+    here = _build_url_snippet(
+        client, ConnectionMethod(url=url, needs_token=mode is not PeopleMode.NONE, token=secret)
+    )
+    here_too = shlex.join(_build_location_options(site))
+    page = ConnectPage(client, offers, wanted, url, here, program, mode, here_too, new_token, secret, error)
+    return render_page(request, "connect.html", status=status, page=page)
 
 
-def _places(site: Site) -> tuple[str, ...]:
+def _build_location_options(site: Services) -> tuple[str, ...]:
     """What this Toolyard uses, for one that a client starts: in another folder, with other variables."""
     folder, file = os.path.abspath(site.data_dir), site.configuration.file
     return ("--data-dir", folder, *(() if file is None else ("--config", os.path.abspath(file))))
 
 
-def _client(wanted: str) -> str:
-    return wanted if wanted in CLIENTS else next(iter(CLIENTS))
+def _resolve_client(wanted: str) -> str:
+    return wanted if wanted in CLIENT_FORMATS else next(iter(CLIENT_FORMATS))
 
 
-def _chosen(offers: Sequence[Offer], value: str) -> Offer:
+def _find_offer(offers: Sequence[GatewayOffer], value: str) -> GatewayOffer:
     return next((each for each in offers if each.value == value), offers[0])
 
 
-def _at_address(client: str, way: Way) -> Snippet | None:
+def _build_url_snippet(client: str, way: ConnectionMethod) -> Snippet | None:
     try:
-        return snippet(client, way)
+        return build_snippet(client, way)
     except ValueError:
         return None
 
 
-async def _offers(site: Site, me: Visitor) -> list[Offer]:
+async def _list_offers(site: Services, me: RequestUser) -> list[GatewayOffer]:
     """Everything, and each thing that has an address of its own."""
     configured, own = site.configuration, await site.registry.instances(me.user.id)
     return [
-        Offer(),
-        *(Offer("agent", each.id, f"the agent {each.name}") for each in site.agents.values()),
+        GatewayOffer(),
+        *(GatewayOffer("agent", each.id, f"the agent {each.name}") for each in site.agents.values()),
         *(
-            Offer("bundle", each.id, f"the bundle {each.label or each.id}")
+            GatewayOffer("bundle", each.id, f"the bundle {each.label or each.id}")
             for each in configured.bundles.values()
         ),
         *(
-            Offer("server", each.id, f"the server {each.label or each.id}")
+            GatewayOffer("server", each.id, f"the server {each.label or each.id}")
             for each in configured.servers.values()
         ),
-        *(Offer("instance", each.slug, f"your instance {each.name}") for each, _ in own),
+        *(GatewayOffer("instance", each.slug, f"your instance {each.name}") for each, _ in own),
     ]

@@ -13,16 +13,16 @@ from starlette.responses import Response
 
 from toolyard.types.account import User
 from toolyard.types.audit import AuditEntry
-from toolyard.web.access.dependencies import Visitor, admin
-from toolyard.web.services import Site
-from toolyard.web.ui.components.render import render
+from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web.services import Services
+from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-_PER_PAGE = 100
-_ACTIONS = (
+_ENTRIES_PER_PAGE = 100
+_FILTERABLE_ACTIONS = (
     "sign_in",
     "sign_out",
     "invite.accept",
@@ -57,7 +57,7 @@ _ACTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class AuditPage:
+class AuditLogPage:
     """Some of the entries, the newest first."""
 
     entries: Sequence[AuditEntry]
@@ -68,28 +68,28 @@ class AuditPage:
     """The address of what came before; None where that was all."""
     newest: bool
 
-    actions = _ACTIONS
+    actions = _FILTERABLE_ACTIONS
 
 
 @router.get("/ui/admin/audit")
-async def list_audit(
+async def show_audit_log(
     request: Request,
-    me: Annotated[Visitor, Depends(admin)],
+    me: Annotated[RequestUser, Depends(require_admin)],
     action: str = "",
     actor: str = "",
     before: str = "",
 ) -> Response:
     """The entries that fit, a page at a time."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
     found = await site.audit.entries(
-        before=number, limit=_PER_PAGE + 1, action=action or None, actor=actor or None
+        before=number, limit=_ENTRIES_PER_PAGE + 1, action=action or None, actor=actor or None
     )
     older = None
-    if len(found) > _PER_PAGE:
-        found = found[:_PER_PAGE]
+    if len(found) > _ENTRIES_PER_PAGE:
+        found = found[:_ENTRIES_PER_PAGE]
         kept = {"action": action, "actor": actor, "before": str(found[-1].id)}
         older = f"/ui/admin/audit?{urlencode({key: value for key, value in kept.items() if value})}"
-    users = await site.database.people.users()
-    page = AuditPage(found, users, action, actor, older, number is None)
-    return render(request, "audit.html", page=page)
+    users = await site.database.accounts.users()
+    page = AuditLogPage(found, users, action, actor, older, number is None)
+    return render_page(request, "audit.html", page=page)

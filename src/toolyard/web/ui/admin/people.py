@@ -13,31 +13,31 @@ from starlette.responses import Response
 from toolyard.accounts.errors import NotAllowed
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.types.account import Role, User
-from toolyard.web.access.dependencies import Visitor, admin
+from toolyard.web.access.dependencies import RequestUser, require_admin
 from toolyard.web.account_admin import (
     Invitation,
     add_user,
     change_user,
     delete_user,
+    find_user,
     invite_user,
     list_users,
-    user_of,
 )
-from toolyard.web.services import Site
-from toolyard.web.ui.components.confirm import Confirm, confirm_page
-from toolyard.web.ui.components.flash import go
-from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, posted
-from toolyard.web.ui.components.paging import Pages, page_of
-from toolyard.web.ui.components.render import render
+from toolyard.web.services import Services
+from toolyard.web.ui.components.confirm import ConfirmPage, render_confirm_page
+from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, read_submitted_form
+from toolyard.web.ui.components.paging import Pagination, paginate
+from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-Me = Annotated[Visitor, Depends(admin)]
+AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
-_LABELS = {"name": "Name", "role": "Role"}
-_HOME = "/ui/admin/people"
+_FIELD_LABELS = {"name": "Name", "role": "Role"}
+_PEOPLE_PATH = "/ui/admin/people"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class PeoplePage:
     """The accounts. ``invitation`` is shown this once."""
 
     users: Sequence[User]
-    pages: Pages
+    pages: Pagination
     query: str
     mode: str
     me: str
@@ -54,7 +54,7 @@ class PeoplePage:
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
     invitation: Invitation | None = None
 
-    labels = _LABELS
+    labels = _FIELD_LABELS
 
     @property
     def invites(self) -> bool:
@@ -62,80 +62,80 @@ class PeoplePage:
         return self.mode == "password"
 
 
-@router.get(_HOME)
-async def list_people(request: Request, me: Me, q: str = "", page: str = "1") -> Response:
+@router.get(_PEOPLE_PATH)
+async def list_people(request: Request, me: AdminUser, q: str = "", page: str = "1") -> Response:
     """Everybody, by name."""
-    return await _people(request, me, q=q, page=page)
+    return await _render_people_page(request, me, query=q, page=page)
 
 
-@router.post(_HOME)
-async def invite(request: Request, me: Me) -> Response:
+@router.post(_PEOPLE_PATH)
+async def invite_person(request: Request, me: AdminUser) -> Response:
     """An account for somebody new, or a new link for somebody who lost theirs, or their password. The link is
     in the answer, and nowhere else."""
-    site: Site = request.app.state.site
-    form = await posted(request)
+    site: Services = request.app.state.site
+    form = await read_submitted_form(request)
     if form.text("again"):
         again = await invite_user(site, me, form.text("again"), site.base_url(request))
-        return await _people(request, me, invitation=again)
+        return await _render_people_page(request, me, invitation=again)
     name = form.text("name")
     role = Role.ADMIN if form.text("role") == "admin" else Role.USER
     try:
         invitation = await add_user(site, me, name, role, site.base_url(request))
     except FORM_ERRORS as error:
-        errors = field_errors(error, _LABELS)
-        return await _people(request, me, status=422, name=name, role=role.value, errors=errors)
-    return await _people(request, me, invitation=invitation)
+        errors = field_errors(error, _FIELD_LABELS)
+        return await _render_people_page(request, me, status=422, name=name, role=role.value, errors=errors)
+    return await _render_people_page(request, me, invitation=invitation)
 
 
-@router.post(_HOME + "/{user_id}/role")
-async def give_role(request: Request, me: Me, user_id: str) -> Response:
+@router.post(_PEOPLE_PATH + "/{user_id}/role")
+async def change_role(request: Request, me: AdminUser, user_id: str) -> Response:
     """Make somebody an admin, or a user again."""
-    role = Role.ADMIN if (await posted(request)).text("role") == "admin" else Role.USER
-    return await _change(
+    role = Role.ADMIN if (await read_submitted_form(request)).text("role") == "admin" else Role.USER
+    return await _apply_user_change(
         request, me, user_id, f"is {'an admin' if role is Role.ADMIN else 'a user'} now.", role=role
     )
 
 
-@router.post(_HOME + "/{user_id}/disable")
-async def disable(request: Request, me: Me, user_id: str) -> Response:
+@router.post(_PEOPLE_PATH + "/{user_id}/disable")
+async def disable_person(request: Request, me: AdminUser, user_id: str) -> Response:
     """Sign them out, and let them in no more."""
-    return await _change(request, me, user_id, "is disabled and signed out.", disabled=True)
+    return await _apply_user_change(request, me, user_id, "is disabled and signed out.", disabled=True)
 
 
-@router.post(_HOME + "/{user_id}/enable")
-async def enable(request: Request, me: Me, user_id: str) -> Response:
+@router.post(_PEOPLE_PATH + "/{user_id}/enable")
+async def enable_person(request: Request, me: AdminUser, user_id: str) -> Response:
     """Let them in again."""
-    return await _change(request, me, user_id, "is enabled.", disabled=False)
+    return await _apply_user_change(request, me, user_id, "is enabled.", disabled=False)
 
 
-@router.get(_HOME + "/{user_id}/delete")
-async def ask_to_delete(request: Request, me: Me, user_id: str) -> Response:
+@router.get(_PEOPLE_PATH + "/{user_id}/delete")
+async def show_delete_confirmation(request: Request, me: AdminUser, user_id: str) -> Response:
     """Ask again."""
-    user = await user_of(request.app.state.site, user_id)
-    page = Confirm(
+    user = await find_user(request.app.state.site, user_id)
+    page = ConfirmPage(
         title=f"Delete the account of “{user.name}”?",
         text="Their instances, sign-ins and API tokens go with it.",
-        action=f"{_HOME}/{user.id}/delete",
-        back=_HOME,
+        action=f"{_PEOPLE_PATH}/{user.id}/delete",
+        back=_PEOPLE_PATH,
     )
-    return confirm_page(request, page)
+    return render_confirm_page(request, page)
 
 
-@router.post(_HOME + "/{user_id}/delete")
-async def delete(request: Request, me: Me, user_id: str) -> Response:
+@router.post(_PEOPLE_PATH + "/{user_id}/delete")
+async def delete_person(request: Request, me: AdminUser, user_id: str) -> Response:
     """Delete the account, with all that is theirs."""
     try:
         user = await delete_user(request.app.state.site, me, user_id)
     except NotAllowed as error:
-        return go(_HOME, error.cause, kind="bad", hint=error.hint)
-    return go(_HOME, f"“{user.name}” is deleted.")
+        return redirect_with_message(_PEOPLE_PATH, error.cause, kind="bad", hint=error.hint)
+    return redirect_with_message(_PEOPLE_PATH, f"“{user.name}” is deleted.")
 
 
-async def _change(
+async def _apply_user_change(
     request: Request,
-    me: Visitor,
+    me: RequestUser,
     user_id: str,
-    said: str,
+    message: str,
     *,
     role: Role | None = None,
     disabled: bool | None = None,
@@ -143,15 +143,15 @@ async def _change(
     try:
         user = await change_user(request.app.state.site, me, user_id, role=role, disabled=disabled)
     except NotAllowed as error:
-        return go(_HOME, error.cause, kind="bad", hint=error.hint)
-    return go(_HOME, f"“{user.name}” {said}")
+        return redirect_with_message(_PEOPLE_PATH, error.cause, kind="bad", hint=error.hint)
+    return redirect_with_message(_PEOPLE_PATH, f"“{user.name}” {message}")
 
 
-async def _people(
+async def _render_people_page(
     request: Request,
-    me: Visitor,
+    me: RequestUser,
     *,
-    q: str = "",
+    query: str = "",
     page: str = "1",
     status: int = 200,
     name: str = "",
@@ -159,10 +159,10 @@ async def _people(
     errors: Mapping[str, str] | None = None,
     invitation: Invitation | None = None,
 ) -> Response:
-    site: Site = request.app.state.site
-    words = q.casefold().split()
+    site: Services = request.app.state.site
+    words = query.casefold().split()
     users = [each for each in await list_users(site) if all(word in each.name.casefold() for word in words)]
-    shown, pages = page_of(users, page, _HOME, {"q": q})
+    shown, pages = paginate(users, page, _PEOPLE_PATH, {"q": query})
     mode: PeopleMode = site.settings.people_mode
-    made = PeoplePage(shown, pages, q, mode.value, me.user.id, name, role, errors or {}, invitation)
-    return render(request, "people.html", status=status, page=made)
+    made = PeoplePage(shown, pages, query, mode.value, me.user.id, name, role, errors or {}, invitation)
+    return render_page(request, "people.html", status=status, page=made)

@@ -13,21 +13,21 @@ from toolyard.agents.chat.errors import ChatRefused
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
 from toolyard.types.chat import Chat
-from toolyard.web.access.dependencies import Visitor
-from toolyard.web.services import Site
-from toolyard.web.ui.chat.console import Console, one_tool, tools_for
-from toolyard.web.ui.chat.turn_view import Card, Question
+from toolyard.web.access.dependencies import RequestUser
+from toolyard.web.services import Services
+from toolyard.web.ui.chat.console import ToolConsole, find_tool, list_chat_tools
+from toolyard.web.ui.chat.turn_view import QuestionView, ToolCallView
 from toolyard.web.ui.chat.view_builder import ChatView
 from toolyard.web.ui.components.flash import Flash
-from toolyard.web.ui.components.forms import Posted
+from toolyard.web.ui.components.forms import SubmittedForm
 from toolyard.web.ui.tools.form import ToolForm
 from toolyard.web.ui.tools.schema_form import BadArguments
 
-__all__ = ["DEEDS", "Filled", "Went", "filled_in"]
+__all__ = ["ACTIONS", "ActionRedirect", "ChatFormState", "build_form_state"]
 
 
 @dataclass(frozen=True, slots=True)
-class Went:
+class ActionRedirect:
     """It is done; the page to go to."""
 
     chat: Chat
@@ -41,73 +41,87 @@ class Went:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class ChatFormState:
     """What somebody sent that did not lead anywhere, to be shown again."""
 
     text: str = ""
     agent: str = ""
     model: str = ""
-    console: Console | None = None
-    question: Question | None = None
+    console: ToolConsole | None = None
+    question: QuestionView | None = None
     form: ToolForm | None = None
     """Of the question."""
     told: Flash | None = None
 
 
-Deed: TypeAlias = Callable[[Site, Visitor, Chat | None, Posted], Awaitable[Went | Filled]]
+ChatAction: TypeAlias = Callable[
+    [Services, RequestUser, Chat | None, SubmittedForm], Awaitable[ActionRedirect | ChatFormState]
+]
 
 
-async def _send(site: Site, me: Visitor, chat: Chat | None, form: Posted) -> Went | Filled:
-    async def send(chat: Chat) -> int:
+async def _send_message(
+    site: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
+) -> ActionRedirect | ChatFormState:
+    async def start_turn(chat: Chat) -> int:
         return await site.chats.send(me.user.id, chat.id, form.text("text").replace("\r\n", "\n"))
 
-    return Went(await _in_chat(site, me, chat, form, send))
+    return ActionRedirect(await _start_turn_in_chat(site, me, chat, form, start_turn))
 
 
-async def _run(site: Site, me: Visitor, chat: Chat | None, form: Posted) -> Went | Filled:
-    tool, filled, console = await _tool_sent(site, me, chat, form)
+async def _run_tool(
+    site: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
+) -> ActionRedirect | ChatFormState:
+    tool, filled, console = await _read_tool_form(site, me, chat, form)
     if filled.only_changed:
-        return Filled(console=console)
+        return ChatFormState(console=console)
     try:
         arguments = filled.arguments()
     except BadArguments as error:
-        return Filled(console=replace(console, form=filled.wrong(error)))
+        return ChatFormState(console=replace(console, form=filled.with_errors(error)))
 
-    async def run(chat: Chat) -> int:
-        return await site.chats.run(me.user.id, chat.id, tool.name, arguments)
+    async def start_turn(chat: Chat) -> int:
+        return await site.chats.run_tool(me.user.id, chat.id, tool.name, arguments)
 
-    return Went(await _in_chat(site, me, chat, form, run), {"run": "", "tool": tool.name})
-
-
-async def _tool_sent(
-    site: Site, me: Visitor, chat: Chat | None, form: Posted
-) -> tuple[ToolView, ToolForm, Console]:
-    tool = one_tool(await tools_for(site, me, chat), form.text("tool"))
-    filled = ToolForm.of(tool.input_schema).sent(form)
-    return tool, filled, Console(None if chat is None else chat.id, tool.name, tool=tool, form=filled)
+    return ActionRedirect(
+        await _start_turn_in_chat(site, me, chat, form, start_turn), {"run": "", "tool": tool.name}
+    )
 
 
-async def filled_in(site: Site, me: Visitor, chat: Chat | None, form: Posted, told: Flash) -> Filled:
+async def _read_tool_form(
+    site: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
+) -> tuple[ToolView, ToolForm, ToolConsole]:
+    tool = find_tool(await list_chat_tools(site, me, chat), form.text("tool"))
+    filled = ToolForm.from_schema(tool.input_schema).with_submission(form)
+    return tool, filled, ToolConsole(None if chat is None else chat.id, tool.name, tool=tool, form=filled)
+
+
+async def build_form_state(
+    site: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm, flash: Flash
+) -> ChatFormState:
     """All that was written and chosen in a form that led nowhere, with what is said about it."""
     console = None
     if form.text("do") == "run":
         with suppress(NotFound):
-            console = (await _tool_sent(site, me, chat, form))[2]
-    return Filled(form.text("text"), form.text("agent"), form.text("model"), console, told=told)
+            console = (await _read_tool_form(site, me, chat, form))[2]
+    return ChatFormState(form.text("text"), form.text("agent"), form.text("model"), console, told=flash)
 
 
-async def _in_chat(
-    site: Site, me: Visitor, chat: Chat | None, form: Posted, begin: Callable[[Chat], Awaitable[int]]
+async def _start_turn_in_chat(
+    site: Services,
+    me: RequestUser,
+    chat: Chat | None,
+    form: SubmittedForm,
+    start_turn: Callable[[Chat], Awaitable[int]],
 ) -> Chat:
     """Begin a turn, in a new chat where there is none. One in which nothing could begin does not stay."""
-    site.visiting(me)
+    site.set_current_user(me)
     if chat is not None:
-        await begin(chat)
+        await start_turn(chat)
         return chat
     agent, model = form.text("agent") or None, form.text("model") or None
     chat = await site.chats.create(me.user.id, agent=agent, model=model)
     try:
-        await begin(chat)
+        await start_turn(chat)
     except ToolyardError:
         await site.chats.delete(me.user.id, chat.id)
         raise
@@ -115,66 +129,80 @@ async def _in_chat(
     return chat
 
 
-async def _stop(site: Site, me: Visitor, chat: Chat | None, form: Posted) -> Went | Filled:
-    found = _there(chat)
+async def _stop_turn(
+    site: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
+) -> ActionRedirect | ChatFormState:
+    found = _require_chat(chat)
     await site.chats.stop(me.user.id, found.id)
-    return Went(found)
+    return ActionRedirect(found)
 
 
-async def _retry(site: Site, me: Visitor, chat: Chat | None, form: Posted) -> Went | Filled:
-    found = _there(chat)
-    site.visiting(me)
+async def _retry_turn(
+    site: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
+) -> ActionRedirect | ChatFormState:
+    found = _require_chat(chat)
+    site.set_current_user(me)
     await site.chats.retry(me.user.id, found.id)
-    return Went(found)
+    return ActionRedirect(found)
 
 
-async def _settings(site: Site, me: Visitor, chat: Chat | None, form: Posted) -> Went | Filled:
-    found = _there(chat)
-    agent = form.text("agent") or None if form.flag("agent") else UNCHANGED
-    model = form.text("model") or None if form.flag("model") else UNCHANGED
-    return Went(await site.chats.change(me.user.id, found.id, agent=agent, model=model))
+async def _change_settings(
+    site: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
+) -> ActionRedirect | ChatFormState:
+    found = _require_chat(chat)
+    agent = form.text("agent") or None if form.is_checked("agent") else UNCHANGED
+    model = form.text("model") or None if form.is_checked("model") else UNCHANGED
+    return ActionRedirect(await site.chats.change(me.user.id, found.id, agent=agent, model=model))
 
 
-async def _reply(site: Site, me: Visitor, chat: Chat | None, form: Posted) -> Went | Filled:
-    found, action = _there(chat), form.text("reply")
-    question = await _question(site, found, form.text("question"))
+async def _answer_question(
+    site: Services, me: RequestUser, chat: Chat | None, form: SubmittedForm
+) -> ActionRedirect | ChatFormState:
+    found, action = _require_chat(chat), form.text("reply")
+    question = await _find_open_question(site, found, form.text("question"))
     content = None
     if question.kind == "form" and action not in ("decline", "cancel"):
-        filled = ToolForm.question(question.schema, question.key).sent(form)
+        filled = ToolForm.from_question(question.schema, question.key).with_submission(form)
         if filled.only_changed:
-            return Filled(question=question, form=filled)
+            return ChatFormState(question=question, form=filled)
         try:
             content = filled.arguments()
         except BadArguments as error:
-            return Filled(question=question, form=filled.wrong(error))
-    site.visiting(me)
-    await site.chats.respond(me.user.id, found.id, question.id, action or "cancel", content)
-    return Went(found)
+            return ChatFormState(question=question, form=filled.with_errors(error))
+    site.set_current_user(me)
+    await site.chats.answer_question(me.user.id, found.id, question.id, action or "cancel", content)
+    return ActionRedirect(found)
 
 
-async def _question(site: Site, chat: Chat, question_id: str) -> Question:
+async def _find_open_question(site: Services, chat: Chat, question_id: str) -> QuestionView:
     """What a server asks, while it waits. Raises ChatRefused."""
-    view = ChatView.of(await site.chats.latest(chat.owner, chat.id, limit=1))
+    view = ChatView.from_events(await site.chats.list_latest_events(chat.owner, chat.id, limit=1))
     for item in view.turns[-1].items if view.turns else ():
-        asked = item.questions if isinstance(item, Card) else (item,) if isinstance(item, Question) else ()
+        asked = (
+            item.questions
+            if isinstance(item, ToolCallView)
+            else (item,)
+            if isinstance(item, QuestionView)
+            else ()
+        )
         for each in asked:
             if each.id == question_id and each.action is None:
                 return each
     raise ChatRefused("nobody waits for this answer any more", hint="the call that asked for it is over")
 
 
-def _there(chat: Chat | None) -> Chat:
+def _require_chat(chat: Chat | None) -> Chat:
     if chat is None:
         raise ChatRefused("there is no chat yet", hint="write something first")
     return chat
 
 
-DEEDS: Mapping[str, Deed] = {
-    "send": _send,
-    "run": _run,
-    "stop": _stop,
-    "retry": _retry,
-    "settings": _settings,
-    "reply": _reply,
+ACTIONS: Mapping[str, ChatAction] = {
+    "send": _send_message,
+    "run": _run_tool,
+    "stop": _stop_turn,
+    "retry": _retry_turn,
+    "settings": _change_settings,
+    "reply": _answer_question,
 }
 """By the value of the field ``do``."""

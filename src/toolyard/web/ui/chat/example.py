@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from toolyard.types.chat import Event, Kind
+from toolyard.types.chat import ChatEvent, Kind
 
-__all__ = ["EXAMPLE", "example_events"]
+__all__ = ["EXAMPLE_CHAT_ID", "example_events"]
 
-EXAMPLE = "example"
+EXAMPLE_CHAT_ID = "example"
 """The id of a chat that there is not."""
 
-_ANSWER = """The week was **busy**: 37 tasks, most of them on *Friday*.
+_ANSWER_MARKDOWN = """The week was **busy**: 37 tasks, most of them on *Friday*.
 
 ## What to do next
 
@@ -34,11 +34,11 @@ def busy(days: list[int]) -> float:
 
 > See https://example.org/calendar, or the [handbook](https://example.org/handbook).
 """
-_HOSTILE = (
+_HOSTILE_TEXT = (
     "Text of others is inert: <script>alert(1)</script>, [a link](javascript:alert(1)), "
     "![a picture](https://example.org/track.png) and \u202ereversed\u202c."
 )
-_FORM = {
+_QUESTION_SCHEMA = {
     "type": "object",
     "required": ["name"],
     "properties": {
@@ -49,42 +49,44 @@ _FORM = {
 }
 
 
-class _Log:
+class _EventFactory:
     def __init__(self, at: float) -> None:
         self._at, self._seq, self._turn = at, 0, 0
 
-    def __call__(self, kind: Kind, part: str = "", /, **body: Any) -> Event:
+    def __call__(self, kind: Kind, part: str = "", /, **body: Any) -> ChatEvent:
         self._seq += 1
         if kind in (Kind.USER, Kind.RUN):
             self._turn = self._seq
-        return Event(EXAMPLE, self._seq, self._turn, kind, self._at + self._seq, body, part)
+        return ChatEvent(EXAMPLE_CHAT_ID, self._seq, self._turn, kind, self._at + self._seq, body, part)
 
 
-def example_events(at: float) -> Iterator[Event]:
+def example_events(at: float) -> Iterator[ChatEvent]:
     """The events, from a moment on."""
-    log = _Log(at)
-    yield from _answered(log)
-    yield from _retried(log)
-    yield from _by_hand(log)
-    yield from _waiting(log)
+    log = _EventFactory(at)
+    yield from _build_completed_turn(log)
+    yield from _build_retried_turn(log)
+    yield from _build_manual_turn(log)
+    yield from _build_waiting_turn(log)
 
 
-def _answered(log: _Log) -> Iterator[Event]:
+def _build_completed_turn(log: _EventFactory) -> Iterator[ChatEvent]:
     """A turn with thoughts, two calls, a picture, and an answer."""
     yield log(Kind.USER, text="How busy was my week?\nDraw it, please.", model="fast", agent=None, again=None)
     thoughts = "I need the calendar first. Then a chart says more than a table."
-    yield log(Kind.SAID, "step-1", text="Let me look.", reasoning=thoughts, model="fast-1", calls=2)
+    yield log(Kind.MODEL_MESSAGE, "step-1", text="Let me look.", reasoning=thoughts, model="fast-1", calls=2)
     yield log(Kind.USAGE, input=1204, output=58, cached=900, cost="0.0011")
-    yield _call(log, "1", "playground_chart", "Draw a chart", values=[3, 5, 8, 4, 9, 6, 2], colour="green")
-    yield _call(log, "2", "view_file", "", "Toolyard", native=True, path="week.md")
-    yield _result(log, "1", "7 bars, the highest is 9.", 0.02, media=[("image", "image/png", 1834)])
-    yield _result(log, "2", "# Week\n\nToo much.\n" * 40, 0.004, length=5_242_880)
-    yield log(Kind.SAID, "step-2", text=_ANSWER, reasoning="", model="fast-1", calls=0)
+    yield _build_call(
+        log, "1", "playground_chart", "Draw a chart", values=[3, 5, 8, 4, 9, 6, 2], colour="green"
+    )
+    yield _build_call(log, "2", "view_file", "", "Toolyard", native=True, path="week.md")
+    yield _build_result(log, "1", "7 bars, the highest is 9.", 0.02, media=[("image", "image/png", 1834)])
+    yield _build_result(log, "2", "# Week\n\nToo much.\n" * 40, 0.004, length=5_242_880)
+    yield log(Kind.MODEL_MESSAGE, "step-2", text=_ANSWER_MARKDOWN, reasoning="", model="fast-1", calls=0)
     yield log(Kind.USAGE, input=2311, output=214, cached=1200, cost="0.0034")
     yield log(Kind.END, why="done", error=None, hint=None, seconds=4.2)
 
 
-def _retried(log: _Log) -> Iterator[Event]:
+def _build_retried_turn(log: _EventFactory) -> Iterator[ChatEvent]:
     """A turn that failed, and the same again, interrupted."""
     first = log(Kind.USER, text="And the week before?", model="fast", agent=None, again=None)
     yield first
@@ -95,63 +97,71 @@ def _retried(log: _Log) -> Iterator[Event]:
     yield log(
         Kind.NOTE, text="the tools of 'GitHub' are missing: it cannot be reached", hint="look at its page"
     )
-    yield _call(log, "3", "mcp_github__list_issues", "", "GitHub", state="open")
-    yield _result(
+    yield _build_call(log, "3", "mcp_github__list_issues", "", "GitHub", state="open")
+    yield _build_result(
         log, "3", "MCP server unreachable", 0.4, ok=False, cause="the sign-in ended", reconnect="i-1"
     )
     yield log(
-        Kind.SAID, "step-1", text=f"{_HOSTILE}\n\nThe week before was", reasoning="", model="fast-1", calls=0
+        Kind.MODEL_MESSAGE,
+        "step-1",
+        text=f"{_HOSTILE_TEXT}\n\nThe week before was",
+        reasoning="",
+        model="fast-1",
+        calls=0,
     )
     yield log(Kind.END, why="interrupted", error=None, hint=None, seconds=2.0)
 
 
-def _by_hand(log: _Log) -> Iterator[Event]:
+def _build_manual_turn(log: _EventFactory) -> Iterator[ChatEvent]:
     """A tool that the person ran."""
     yield log(Kind.RUN, name="demo_weekday", arguments={"date": "2026-07-28"}, again=None)
-    yield _call(log, "4", "demo_weekday", "", "Demo", date="2026-07-28")
-    yield _result(log, "4", '{"date": "2026-07-28", "weekday": "Tuesday"}', 0.01)
+    yield _build_call(log, "4", "demo_weekday", "", "Demo", date="2026-07-28")
+    yield _build_result(log, "4", '{"date": "2026-07-28", "weekday": "Tuesday"}', 0.01)
     yield log(Kind.END, why="done", error=None, hint=None, seconds=0.1)
 
 
-def _waiting(log: _Log) -> Iterator[Event]:
+def _build_waiting_turn(log: _EventFactory) -> Iterator[ChatEvent]:
     """A turn in which calls run, ask, and wait for answers."""
     yield log(Kind.USER, text="Note it, greet the team and count.", model="fast", agent=None, again=None)
     yield log(Kind.REASONING, "step-1", delta="Three things at once …")
     yield log(Kind.TEXT, "step-1", delta="I will do **all three")
-    yield _call(log, "5", "demo_count", "", "Demo", to=8)
+    yield _build_call(log, "5", "demo_count", "", "Demo", to=8)
     yield log(Kind.PROGRESS, "5", id="5", progress=5, total=8, message="5 of 8")
-    yield _call(log, "6", "playground_note", "Keep a note", text="Too much on Friday")
+    yield _build_call(log, "6", "playground_note", "Keep a note", text="Too much on Friday")
     yield log(
-        Kind.ASK, id="6", approval="a-1", reason="the tool says that it writes, and write_tools is 'ask'"
+        Kind.APPROVAL_REQUEST,
+        id="6",
+        approval="a-1",
+        reason="the tool says that it writes, and write_tools is 'ask'",
     )
-    yield _call(log, "7", "playground_greet", "Greet somebody")
-    yield _question(log, "1", "7", "form", "Who shall be greeted, and how?", schema=_FORM)
-    yield _call(log, "8", "docs_summary", "", "Library docs", page="retries")
-    yield _question(log, "2", "8", "sampling", "", request="Summarise this page in two sentences: …")
-    yield _question(
+    yield _build_call(log, "7", "playground_greet", "Greet somebody")
+    yield _build_question(log, "1", "7", "form", "Who shall be greeted, and how?", schema=_QUESTION_SCHEMA)
+    yield _build_call(log, "8", "docs_summary", "", "Library docs", page="retries")
+    yield _build_question(log, "2", "8", "sampling", "", request="Summarise this page in two sentences: …")
+    yield _build_question(
         log, "3", None, "url", "Please confirm in your browser.", url="https://example.org/confirm?id=1"
     )
-    yield _call(log, "9", "demo_forget", "", "Demo")
-    yield log(Kind.ASK, id="9", approval="a-2", reason="it writes")
-    yield log(Kind.ANSWER, id="9", approval="a-2", yes=False, remembered=None)
-    yield _result(log, "9", "the person did not allow it", 0.0, ok=False)
+    yield _build_call(log, "9", "demo_forget", "", "Demo")
+    yield log(Kind.APPROVAL_REQUEST, id="9", approval="a-2", reason="it writes")
+    yield log(Kind.APPROVAL_ANSWER, id="9", approval="a-2", yes=False, remembered=None)
+    yield _build_result(log, "9", "the person did not allow it", 0.0, ok=False)
 
 
-def _call(
-    log: _Log,
+def _build_call(
+    log: _EventFactory,
     id_: str,
     name: str,
     title: str,
     server: str = "Playground",
     native: bool = False,
     **arguments: Any,
-) -> Event:
+) -> ChatEvent:
     body = {"id": id_, "name": name, "tool": f"x/{name}", "server": server, "native": native, "title": title}
     return log(Kind.CALL, **body, arguments=arguments)
 
 
-def _result(
-    log: _Log,
+def _build_result(
+    log: _EventFactory,
     id_: str,
     text: str,
     seconds: float,
@@ -161,7 +171,7 @@ def _result(
     media: list[tuple[str, str, int]] | None = None,
     cause: str | None = None,
     reconnect: str | None = None,
-) -> Event:
+) -> ChatEvent:
     listed = [{"kind": kind, "mime": mime, "size": size} for kind, mime, size in media or ()]
     body = {
         "id": id_,
@@ -174,7 +184,9 @@ def _result(
     return log(Kind.RESULT, id_, **body, media=listed, handle=None, reconnect=reconnect)
 
 
-def _question(log: _Log, id_: str, call: str | None, kind: str, message: str, **more: Any) -> Event:
+def _build_question(
+    log: _EventFactory, id_: str, call: str | None, kind: str, message: str, **more: Any
+) -> ChatEvent:
     body: dict[str, Any] = {"schema": None, "url": None, "request": None, **more}
     return log(
         Kind.QUESTION,

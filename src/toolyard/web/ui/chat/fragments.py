@@ -13,74 +13,82 @@ from markupsafe import Markup
 
 from toolyard.agents.chat.argument_review import key_summary, short_values_first
 from toolyard.config.value_checks import url_fault
-from toolyard.web.rendering.highlighting import highlighted
-from toolyard.web.rendering.markdown import markdown
-from toolyard.web.rendering.markdown_blocks import blocks_of
-from toolyard.web.ui.chat.turn_view import Answer, Card, Item, Note, Outcome, Question, Turn
-from toolyard.web.ui.components.formatting import host_of, one_line, pretty_json, visible
-from toolyard.web.ui.components.render import part
+from toolyard.web.rendering.highlighting import highlight_code
+from toolyard.web.rendering.markdown import render_markdown
+from toolyard.web.rendering.markdown_blocks import split_blocks
+from toolyard.web.ui.chat.turn_view import (
+    AnswerView,
+    CallResultView,
+    NoteView,
+    QuestionView,
+    ToolCallView,
+    TurnItem,
+    TurnView,
+)
+from toolyard.web.ui.components.formatting import extract_host, one_line, pretty_json, visible
+from toolyard.web.ui.components.render import render_macro
 from toolyard.web.ui.tools.form import ToolForm
 
 __all__ = [
-    "PICTURES",
-    "Frame",
-    "block_part",
-    "foot_part",
-    "item_part",
-    "item_parts",
-    "question_part",
-    "turn_part",
+    "INLINE_IMAGE_TYPES",
+    "FragmentContext",
+    "render_block",
+    "render_item",
+    "render_item_fragments",
+    "render_question",
+    "render_turn",
+    "render_turn_footer",
 ]
 
-PICTURES = frozenset(
+INLINE_IMAGE_TYPES = frozenset(
     ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp", "image/svg+xml")
 )
 """What pages show as pictures."""
-_TEMPLATE = "chat_parts.html"
-_BLOCK = Markup('<div class="block" id="{}-b{}">{}</div>')
+_TEMPLATE_NAME = "chat_parts.html"
+_BLOCK_HTML = Markup('<div class="block" id="{}-b{}">{}</div>')
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class FragmentContext:
     """What all parts of one chat's page have in common, and how they say things."""
 
     chat: str
     csrf: str
     forms: Mapping[str, ToolForm] = field(default_factory=dict[str, ToolForm])
     """Of questions whose form was sent and is shown again, by the question's key."""
-    to_html: Callable[[str], Markup] = markdown
+    to_html: Callable[[str], Markup] = render_markdown
     """Renders the Markdown of an answer."""
-    picture: str = ""
+    fixed_media_url: str = ""
     """Where the pictures are of a chat that there is not; empty: where results are."""
 
     def media(self, seq: int, number: int) -> str:
         """Where a picture, sound or file of a result is."""
-        return self.picture or f"/api/v1/chats/{self.chat}/results/{seq}/media/{number}"
+        return self.fixed_media_url or f"/api/v1/chats/{self.chat}/results/{seq}/media/{number}"
 
-    def form(self, question: Question) -> ToolForm:
+    def form(self, question: QuestionView) -> ToolForm:
         """The form of a question."""
         sent = self.forms.get(question.key)
-        return ToolForm.question(question.schema, question.key) if sent is None else sent
+        return ToolForm.from_question(question.schema, question.key) if sent is None else sent
 
     @staticmethod
     def coloured(value: object) -> Markup:
         """A JSON value in colours; a text as it is."""
         if isinstance(value, str):
             return Markup.escape(visible(value, spaces=True))
-        return Markup(highlighted(pretty_json(value), "json"))
+        return Markup(highlight_code(pretty_json(value), "json"))
 
     @staticmethod
     def to_approve(arguments: object) -> Markup:
         """All arguments of a call that needs approval: keys and short values first."""
-        summary, shown = key_summary(arguments), Frame.coloured(short_values_first(arguments))
+        summary, shown = key_summary(arguments), FragmentContext.coloured(short_values_first(arguments))
         return Markup("{}\n{}").format(visible(summary, spaces=True), shown) if summary else shown
 
     @staticmethod
-    def result(outcome: Outcome) -> Markup:
+    def result(outcome: CallResultView) -> Markup:
         """The beginning of a result: laid out where it is JSON, and there is no more of it."""
         if outcome.length == len(outcome.text) and outcome.text.lstrip()[:1] in ("{", "["):
             try:
-                return Frame.coloured(json.loads(outcome.text))
+                return FragmentContext.coloured(json.loads(outcome.text))
             except (ValueError, RecursionError):
                 pass
         return Markup.escape(visible(outcome.text))
@@ -105,70 +113,70 @@ class Frame:
     @staticmethod
     def is_picture(mime: str) -> bool:
         """Whether a page shows it."""
-        return mime.partition(";")[0].strip().lower() in PICTURES
+        return mime.partition(";")[0].strip().lower() in INLINE_IMAGE_TYPES
 
     @staticmethod
     def is_web(url: str) -> bool:
         """Whether an address leads to a page of the web."""
-        return url_fault(url) is None and bool(Frame.host(url))
+        return url_fault(url) is None and bool(FragmentContext.host(url))
 
     @staticmethod
     def host(url: str) -> str:
         """Whose page it is."""
-        return host_of(url)
+        return extract_host(url)
 
 
-def turn_part(turn: Turn, frame: Frame) -> Markup:
+def render_turn(turn: TurnView, frame: FragmentContext) -> Markup:
     """A whole turn."""
-    items = Markup("").join(item_part(each, frame) for each in turn.items)
-    return part(_TEMPLATE, "turn", turn, frame, items, foot_part(turn, frame))
+    items = Markup("").join(render_item(each, frame) for each in turn.items)
+    return render_macro(_TEMPLATE_NAME, "turn", turn, frame, items, render_turn_footer(turn, frame))
 
 
-def foot_part(turn: Turn, frame: Frame) -> Markup:
+def render_turn_footer(turn: TurnView, frame: FragmentContext) -> Markup:
     """How a turn stands, what it cost, and what can be done about it."""
-    return part(_TEMPLATE, "foot", turn, frame)
+    return render_macro(_TEMPLATE_NAME, "foot", turn, frame)
 
 
-def item_part(item: Item, frame: Frame) -> Markup:
+def render_item(item: TurnItem, frame: FragmentContext) -> Markup:
     """One thing that was said or done, whole."""
-    inner = item_parts(item, frame)
-    if isinstance(item, Answer):
+    inner = render_item_fragments(item, frame)
+    if isinstance(item, AnswerView):
         blocks = Markup("\n").join(
-            block_part(item.key, number, text, frame) for number, text in enumerate(blocks_of(item.text))
+            render_block(item.key, number, text, frame) for number, text in enumerate(split_blocks(item.text))
         )
-        return part(_TEMPLATE, "answer", item, inner[f"{item.key}-think"], blocks)
-    if isinstance(item, Card):
+        return render_macro(_TEMPLATE_NAME, "answer", item, inner[f"{item.key}-think"], blocks)
+    if isinstance(item, ToolCallView):
         named = {name: inner[f"{item.key}-{name}"] for name in ("head", "progress", "ask", "result")}
         questions = Markup("").join(inner[each.key] for each in item.questions)
-        return part(_TEMPLATE, "card", item, frame, questions=questions, **named)
+        return render_macro(_TEMPLATE_NAME, "card", item, frame, questions=questions, **named)
     return inner[item.key]
 
 
-def item_parts(item: Item, frame: Frame) -> dict[str, Markup]:
+def render_item_fragments(item: TurnItem, frame: FragmentContext) -> dict[str, Markup]:
     """What may change in it, by id. The blocks of an answer are not among them: they are many, and grow."""
     match item:
-        case Answer():
-            return {f"{item.key}-think": part(_TEMPLATE, "think", item)}
-        case Card():
+        case AnswerView():
+            return {f"{item.key}-think": render_macro(_TEMPLATE_NAME, "think", item)}
+        case ToolCallView():
             return {
-                f"{item.key}-head": part(_TEMPLATE, "card_head", item),
-                f"{item.key}-progress": part(_TEMPLATE, "card_progress", item),
-                f"{item.key}-ask": part(_TEMPLATE, "card_ask", item, frame),
-                **{each.key: question_part(each, frame) for each in item.questions},
-                f"{item.key}-result": part(_TEMPLATE, "card_result", item, frame),
+                f"{item.key}-head": render_macro(_TEMPLATE_NAME, "card_head", item),
+                f"{item.key}-progress": render_macro(_TEMPLATE_NAME, "card_progress", item),
+                f"{item.key}-ask": render_macro(_TEMPLATE_NAME, "card_ask", item, frame),
+                **{each.key: render_question(each, frame) for each in item.questions},
+                f"{item.key}-result": render_macro(_TEMPLATE_NAME, "card_result", item, frame),
             }
-        case Question():
-            return {item.key: question_part(item, frame)}
-        case Note():
-            return {item.key: part(_TEMPLATE, "note", item)}
+        case QuestionView():
+            return {item.key: render_question(item, frame)}
+        case NoteView():
+            return {item.key: render_macro(_TEMPLATE_NAME, "note", item)}
 
 
-def question_part(question: Question, frame: Frame) -> Markup:
+def render_question(question: QuestionView, frame: FragmentContext) -> Markup:
     """What a server asks, with a form to answer."""
     form = frame.form(question) if question.action is None else None
-    return part(_TEMPLATE, "question", question, frame, form)
+    return render_macro(_TEMPLATE_NAME, "question", question, frame, form)
 
 
-def block_part(key: str, number: int, text: str, frame: Frame) -> Markup:
+def render_block(key: str, number: int, text: str, frame: FragmentContext) -> Markup:
     """One block of an answer. An answer may have thousands, so this is not a macro of a template."""
-    return _BLOCK.format(key, number, frame.to_html(text))
+    return _BLOCK_HTML.format(key, number, frame.to_html(text))

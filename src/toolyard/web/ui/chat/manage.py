@@ -11,22 +11,22 @@ from starlette.responses import Response
 
 from toolyard.registry.errors import NotFound
 from toolyard.types.chat import Chat
-from toolyard.web.access.dependencies import Visitor, visitor
-from toolyard.web.services import Site
-from toolyard.web.ui.components.confirm import Confirm, confirm_page
-from toolyard.web.ui.components.flash import go
+from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.services import Services
+from toolyard.web.ui.components.confirm import ConfirmPage, render_confirm_page
+from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import one_line
-from toolyard.web.ui.components.forms import posted
-from toolyard.web.ui.components.render import render
+from toolyard.web.ui.components.forms import read_submitted_form
+from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-Me = Annotated[Visitor, Depends(visitor)]
-_MORE = 200_000
+CurrentUser = Annotated[RequestUser, Depends(require_user)]
+_RESULT_PAGE_CHARACTERS = 200_000
 """Characters of a result that are shown at once."""
-_TITLE = 200
+_MAX_TITLE_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,57 +42,57 @@ class ResultPage:
 
 
 @router.get("/ui/chat/{chat_id}/rename")
-async def ask_for_title(request: Request, me: Me, chat_id: str) -> Response:
+async def show_rename_form(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """What shall it be called?"""
-    site: Site = request.app.state.site
-    return render(request, "chat_rename.html", chat=await site.chats.get(me.user.id, chat_id))
+    site: Services = request.app.state.site
+    return render_page(request, "chat_rename.html", chat=await site.chats.get(me.user.id, chat_id))
 
 
 @router.post("/ui/chat/{chat_id}/rename")
-async def rename(request: Request, me: Me, chat_id: str) -> Response:
+async def rename_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """It is called so from now on; nothing at all is no name."""
-    site: Site = request.app.state.site
-    title = (await posted(request)).text("title").strip()[:_TITLE]
+    site: Services = request.app.state.site
+    title = (await read_submitted_form(request)).text("title").strip()[:_MAX_TITLE_CHARACTERS]
     await site.chats.get(me.user.id, chat_id)
     if title:
         await site.chats.change(me.user.id, chat_id, title=title)
-    return go(f"/ui/chat/{chat_id}", "The chat is renamed." if title else None)
+    return redirect_with_message(f"/ui/chat/{chat_id}", "The chat is renamed." if title else None)
 
 
 @router.get("/ui/chat/{chat_id}/delete")
-async def ask_to_delete(request: Request, me: Me, chat_id: str) -> Response:
+async def show_delete_confirmation(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """Ask again: it cannot be had back."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     chat = await site.chats.get(me.user.id, chat_id)
-    page = Confirm(
+    page = ConfirmPage(
         title=f"Delete “{one_line(chat.title or 'New chat', 80)}”?",
         text="All that was said and done in it would be gone. A turn that runs is stopped.",
         action=f"/ui/chat/{chat.id}/delete",
         back=f"/ui/chat/{chat.id}",
     )
-    return confirm_page(request, page)
+    return render_confirm_page(request, page)
 
 
 @router.post("/ui/chat/{chat_id}/delete")
-async def delete(request: Request, me: Me, chat_id: str) -> Response:
+async def delete_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """Delete it."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     chat = await site.chats.get(me.user.id, chat_id)
     await site.chats.delete(me.user.id, chat_id)
     await site.changed(me, "chat.delete", chat_id)
-    return go("/ui/chat", f"“{one_line(chat.title or 'New chat', 80)}” is deleted.")
+    return redirect_with_message("/ui/chat", f"“{one_line(chat.title or 'New chat', 80)}” is deleted.")
 
 
 @router.get("/ui/chat/{chat_id}/results/{seq}")
-async def show_result(request: Request, me: Me, chat_id: str, seq: int) -> Response:
+async def show_result(request: Request, me: CurrentUser, chat_id: str, seq: int) -> Response:
     """More of a long result, from a character on."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     chat = await site.chats.get(me.user.id, chat_id)
     kept = await site.chats.result(me.user.id, chat_id, seq)
     if kept is None:
         raise NotFound("there is no such result", hint="it may have been deleted with its chat")
     asked = request.query_params.get("from", "")
     start = min(int(asked), len(kept.text)) if asked.isascii() and asked.isdigit() and len(asked) < 12 else 0
-    text = kept.text[start : start + _MORE]
+    text = kept.text[start : start + _RESULT_PAGE_CHARACTERS]
     page = ResultPage(chat, seq, text, start, start + len(text), len(kept.text))
-    return render(request, "chat_result.html", page=page)
+    return render_page(request, "chat_result.html", page=page)

@@ -13,33 +13,33 @@ from starlette.responses import Response
 
 from toolyard.agents.models.model_choice import ModelChoice
 from toolyard.types.agent import Agent
-from toolyard.types.chat import Chat, Event, Kind
-from toolyard.web.access.dependencies import Visitor
+from toolyard.types.chat import Chat, ChatEvent, Kind
+from toolyard.web.access.dependencies import RequestUser
 from toolyard.web.rendering.renderer import DeferredMarkdown
-from toolyard.web.services import Site
-from toolyard.web.ui.chat.actions import Filled
-from toolyard.web.ui.chat.console import Console
-from toolyard.web.ui.chat.fragments import Frame, turn_part
-from toolyard.web.ui.chat.turn_view import Turn
+from toolyard.web.services import Services
+from toolyard.web.ui.chat.actions import ChatFormState
+from toolyard.web.ui.chat.console import ToolConsole
+from toolyard.web.ui.chat.fragments import FragmentContext, render_turn
+from toolyard.web.ui.chat.turn_view import TurnView
 from toolyard.web.ui.chat.view_builder import ChatView
-from toolyard.web.ui.components.render import render
+from toolyard.web.ui.components.render import render_page
 
 __all__ = [
     "ChatList",
-    "ChatPage",
-    "Settings",
-    "chat_list",
-    "chat_view",
-    "frame_of",
-    "settings_of",
-    "show_chat",
-    "turns_html",
+    "ChatPageContext",
+    "ChatSettings",
+    "build_chat_settings",
+    "build_fragment_context",
+    "load_chat_list",
+    "load_chat_view",
+    "render_chat_page",
+    "render_turns",
 ]
 
-_TURNS = 40
+_MAX_TURNS = 40
 """Turns that a page begins with. Earlier ones are there when somebody asks for them."""
-_EVENTS = 400
-_CHATS = 40
+_MAX_EVENTS = 400
+_MAX_LISTED_CHATS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ChatList:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ChatSettings:
     """What a chat uses, and what it could use."""
 
     chat: Chat | None
@@ -68,7 +68,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatPage:
+class ChatPageContext:
     """One chat, or a new one."""
 
     chat: Chat | None
@@ -80,9 +80,9 @@ class ChatPage:
     newest: bool
     """Whether the end of the chat is shown."""
     list: ChatList
-    settings: Settings
-    filled: Filled
-    console: Console | None
+    settings: ChatSettings
+    filled: ChatFormState
+    console: ToolConsole | None
     """Where a tool is run by hand, in place of a message."""
 
     @property
@@ -96,105 +96,117 @@ class ChatPage:
         return bool(self.settings.models)
 
 
-async def show_chat(
+async def render_chat_page(
     request: Request,
-    me: Visitor,
+    me: RequestUser,
     chat: Chat | None,
     *,
-    filled: Filled | None = None,
+    form_state: ChatFormState | None = None,
     status: int = 200,
 ) -> Response:
     """The page. What is asked for in its address is shown."""
-    site: Site = request.app.state.site
-    query, filled = request.query_params, filled or Filled()
-    view, earlier, before = ChatView(), None, _number(query.get("before"))
+    site: Services = request.app.state.site
+    query, form_state = request.query_params, form_state or ChatFormState()
+    view, earlier, before = ChatView(), None, _parse_event_number(query.get("before"))
     if chat is not None:
-        view, earlier = await chat_view(site, chat, before)
-    frame = frame_of(me, chat, filled)
-    page = ChatPage(
+        view, earlier = await load_chat_view(site, chat, before)
+    frame = build_fragment_context(me, chat, form_state)
+    page = ChatPageContext(
         chat,
-        await turns_html(site, view.turns, frame),
+        await render_turns(site, view.turns, frame),
         max(view.last, chat.last if chat is not None and before is None else 0),
         view.state if before is None else "idle",
         earlier,
         before is None,
-        await chat_list(site, me, query, chat),
-        settings_of(site, chat, filled.agent or query.get("agent", ""), filled.model),
-        filled,
-        filled.console or _console(site, chat, query),
+        await load_chat_list(site, me, query, chat),
+        build_chat_settings(site, chat, form_state.agent or query.get("agent", ""), form_state.model),
+        form_state,
+        form_state.console or _choose_console(site, chat, query),
     )
-    return render(request, "chat.html", status=status, page=page)
+    return render_page(request, "chat.html", status=status, page=page)
 
 
-async def turns_html(site: Site, turns: Sequence[Turn], frame: Frame) -> Markup:
+async def render_turns(site: Services, turns: Sequence[TurnView], frame: FragmentContext) -> Markup:
     """Return the HTML of turns. Others get a turn of the event loop between any two."""
-    deferred = DeferredMarkdown(site.markdown)
+    deferred = DeferredMarkdown(site.markdown_renderer)
     parts: list[str] = []
     for turn in turns:
-        parts.append(turn_part(turn, replace(frame, to_html=deferred)))
+        parts.append(render_turn(turn, replace(frame, to_html=deferred)))
         await asyncio.sleep(0)
     return Markup("\n".join(await deferred.fill(parts)))
 
 
-def frame_of(me: Visitor, chat: Chat | None, filled: Filled | None = None) -> Frame:
+def build_fragment_context(
+    me: RequestUser, chat: Chat | None, form_state: ChatFormState | None = None
+) -> FragmentContext:
     """What the parts of the page have in common."""
     forms = {}
-    if filled is not None and filled.question is not None and filled.form is not None:
-        forms = {filled.question.key: filled.form}
-    return Frame("" if chat is None else chat.id, me.csrf, forms)
+    if form_state is not None and form_state.question is not None and form_state.form is not None:
+        forms = {form_state.question.key: form_state.form}
+    return FragmentContext("" if chat is None else chat.id, me.csrf, forms)
 
 
-async def chat_view(site: Site, chat: Chat, before: int | None) -> tuple[ChatView, int | None]:
+async def load_chat_view(site: Services, chat: Chat, before: int | None) -> tuple[ChatView, int | None]:
     """The last turns before a number, and the first of them where there are others before it."""
-    events = await site.chats.latest(chat.owner, chat.id, before=before, limit=_EVENTS)
-    shown = _last_turns(events)
+    events = await site.chats.list_latest_events(chat.owner, chat.id, before=before, limit=_MAX_EVENTS)
+    shown = _limit_turns(events)
     first = shown[0].seq if shown else None
-    more = first is not None and bool(await site.chats.latest(chat.owner, chat.id, before=first, limit=1))
-    return ChatView.of(shown), first if more else None
+    more = first is not None and bool(
+        await site.chats.list_latest_events(chat.owner, chat.id, before=first, limit=1)
+    )
+    return ChatView.from_events(shown), first if more else None
 
 
-def _last_turns(events: Sequence[Event]) -> Sequence[Event]:
+def _limit_turns(events: Sequence[ChatEvent]) -> Sequence[ChatEvent]:
     begun = [at for at, each in enumerate(events) if each.kind in (Kind.USER, Kind.RUN)]
-    return events[begun[-_TURNS] :] if len(begun) > _TURNS else events
+    return events[begun[-_MAX_TURNS] :] if len(begun) > _MAX_TURNS else events
 
 
-async def chat_list(site: Site, me: Visitor, query: Mapping[str, str], here: Chat | None) -> ChatList:
+async def load_chat_list(
+    site: Services, me: RequestUser, query: Mapping[str, str], current_chat: Chat | None
+) -> ChatList:
     """The chats that the address asks for."""
     words = query.get("q", "").strip()[:200].replace("\0", "")
-    after = _place(query.get("older", ""))
-    found = await site.chats.list(me.user.id, words=words or None, before=after, limit=_CHATS + 1)
-    shown, older = found[:_CHATS], None
-    if len(found) > _CHATS:
+    after = _parse_list_position(query.get("older", ""))
+    found = await site.chats.list(
+        me.user.id, search_text=words or None, before=after, limit=_MAX_LISTED_CHATS + 1
+    )
+    shown, older = found[:_MAX_LISTED_CHATS], None
+    if len(found) > _MAX_LISTED_CHATS:
         last = shown[-1]
         place = {"q": words, "older": f"{last.updated_at!r}~{last.id}"}
         older = urlencode({key: value for key, value in place.items() if value})
-    return ChatList(shown, words, older, None if here is None else here.id)
+    return ChatList(shown, words, older, None if current_chat is None else current_chat.id)
 
 
-def settings_of(site: Site, chat: Chat | None, wanted_agent: str = "", wanted_model: str = "") -> Settings:
+def build_chat_settings(
+    site: Services, chat: Chat | None, requested_agent: str = "", requested_model: str = ""
+) -> ChatSettings:
     """The agents and models that there are, and which are chosen."""
     models = site.chats.models
-    agent = (chat.agent or "") if chat is not None else wanted_agent if wanted_agent in site.agents else ""
+    agent = (
+        (chat.agent or "") if chat is not None else requested_agent if requested_agent in site.agents else ""
+    )
     own = site.agents[agent].model if agent in site.agents else None
     labels = {each.id: each.label for each in models.choices}
     usual = own or models.default or ""
-    return Settings(
+    return ChatSettings(
         chat,
         sorted(site.agents.values(), key=lambda each: each.name.casefold()),
         models.choices,
         agent,
-        (chat.model or "") if chat is not None else wanted_model if wanted_model in labels else "",
+        (chat.model or "") if chat is not None else requested_model if requested_model in labels else "",
         labels.get(usual, usual),
     )
 
 
-def _console(site: Site, chat: Chat | None, query: Mapping[str, str]) -> Console | None:
+def _choose_console(site: Services, chat: Chat | None, query: Mapping[str, str]) -> ToolConsole | None:
     if "run" not in query and site.chats.models.choices:
         return None
-    return Console.later(None if chat is None else chat.id, query.get("tool", ""))
+    return ToolConsole.create_deferred(None if chat is None else chat.id, query.get("tool", ""))
 
 
-def _place(text: str) -> tuple[float, str] | None:
+def _parse_list_position(text: str) -> tuple[float, str] | None:
     updated, _, chat_id = text.partition("~")
     try:
         return (float(updated), chat_id) if chat_id.isalnum() and len(chat_id) < 100 else None
@@ -202,6 +214,6 @@ def _place(text: str) -> tuple[float, str] | None:
         return None
 
 
-def _number(text: str | None) -> int | None:
+def _parse_event_number(text: str | None) -> int | None:
     fits = text is not None and text.isascii() and text.isdigit() and len(text) < 18
     return int(text) if fits and text is not None else None

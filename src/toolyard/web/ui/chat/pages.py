@@ -12,113 +12,127 @@ from starlette.responses import HTMLResponse, Response
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
 from toolyard.types.chat import Chat
-from toolyard.web.access.dependencies import Visitor, visitor
-from toolyard.web.problem_details import describe
-from toolyard.web.services import Site
-from toolyard.web.ui.chat.actions import DEEDS, Filled, Went, filled_in
-from toolyard.web.ui.chat.fragments import question_part
-from toolyard.web.ui.chat.page_context import chat_view, frame_of, settings_of, show_chat, turns_html
-from toolyard.web.ui.components.flash import Flash, go
-from toolyard.web.ui.components.forms import Posted, posted
-from toolyard.web.ui.components.render import part, render, wants_part
+from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.problem_details import describe_error
+from toolyard.web.services import Services
+from toolyard.web.ui.chat.actions import ACTIONS, ActionRedirect, ChatFormState, build_form_state
+from toolyard.web.ui.chat.fragments import render_question
+from toolyard.web.ui.chat.page_context import (
+    build_chat_settings,
+    build_fragment_context,
+    load_chat_view,
+    render_chat_page,
+    render_turns,
+)
+from toolyard.web.ui.components.flash import Flash, redirect_with_message
+from toolyard.web.ui.components.forms import SubmittedForm, read_submitted_form
+from toolyard.web.ui.components.render import is_fragment_request, render_macro, render_page
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-Me = Annotated[Visitor, Depends(visitor)]
+CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 
 @router.get("/ui/chat")
-async def show_new(request: Request, me: Me) -> Response:
+async def show_new_chat(request: Request, me: CurrentUser) -> Response:
     """A chat that is yet to begin, and those that there are."""
-    return await show_chat(request, me, None)
+    return await render_chat_page(request, me, None)
 
 
 @router.get("/ui/chat/{chat_id}")
-async def show_one(request: Request, me: Me, chat_id: str) -> Response:
+async def show_existing_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """One chat, at its end."""
-    site: Site = request.app.state.site
-    return await show_chat(request, me, await site.chats.get(me.user.id, chat_id))
+    site: Services = request.app.state.site
+    return await render_chat_page(request, me, await site.chats.get(me.user.id, chat_id))
 
 
 @router.get("/ui/chat/{chat_id}/earlier")
-async def show_earlier(request: Request, me: Me, chat_id: str, before: int) -> Response:
+async def show_earlier_turns(request: Request, me: CurrentUser, chat_id: str, before: int) -> Response:
     """Turns before those that a page shows."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     chat = await site.chats.get(me.user.id, chat_id)
-    view, earlier = await chat_view(site, chat, before)
-    frame = frame_of(me, chat)
-    turns = await turns_html(site, view.turns, frame)
-    return render(request, "chat_earlier.html", chat=chat, turns=turns, earlier=earlier)
+    view, earlier = await load_chat_view(site, chat, before)
+    frame = build_fragment_context(me, chat)
+    turns = await render_turns(site, view.turns, frame)
+    return render_page(request, "chat_earlier.html", chat=chat, turns=turns, earlier=earlier)
 
 
 # What its forms do.
 
 
 @router.post("/ui/chat")
-async def act_in_new(request: Request, me: Me) -> Response:
+async def act_in_new_chat(request: Request, me: CurrentUser) -> Response:
     """Begin a chat."""
-    return await _act(request, me, None)
+    return await _perform_action(request, me, None)
 
 
 @router.post("/ui/chat/{chat_id}")
-async def act_in_one(request: Request, me: Me, chat_id: str) -> Response:
+async def act_in_chat(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """Do something in a chat."""
-    site: Site = request.app.state.site
-    return await _act(request, me, await site.chats.get(me.user.id, chat_id))
+    site: Services = request.app.state.site
+    return await _perform_action(request, me, await site.chats.get(me.user.id, chat_id))
 
 
-async def _act(request: Request, me: Visitor, chat: Chat | None) -> Response:
-    site: Site = request.app.state.site
-    form = await posted(request)
-    deed = DEEDS.get(form.text("do"))
+async def _perform_action(request: Request, me: RequestUser, chat: Chat | None) -> Response:
+    site: Services = request.app.state.site
+    form = await read_submitted_form(request)
+    deed = ACTIONS.get(form.text("do"))
     if deed is None:
         raise NotFound("this form does nothing here", hint="open the page again")
     try:
         went = await deed(site, me, chat, form)
     except ToolyardError as error:
-        return await _failed(request, me, chat, form, error)
-    if isinstance(went, Filled):
-        return await _again(request, me, chat, went)
-    if not wants_part(request):
-        return go(went.href)
-    return _quietly(site, me, went, form)
+        return await _render_failure(request, me, chat, form, error)
+    if isinstance(went, ChatFormState):
+        return await _render_form_again(request, me, chat, went)
+    if not is_fragment_request(request):
+        return redirect_with_message(went.href)
+    return _respond_to_script(site, me, went, form)
 
 
-def _quietly(site: Site, me: Visitor, went: Went, form: Posted) -> Response:
+def _respond_to_script(
+    site: Services, me: RequestUser, redirect: ActionRedirect, form: SubmittedForm
+) -> Response:
     """For the script: what happens comes over the stream."""
     if form.text("do") != "settings":
         return Response(status_code=204)
-    settings = settings_of(site, went.chat)
-    return HTMLResponse(part("chat_settings.html", "settings", settings))
+    settings = build_chat_settings(site, redirect.chat)
+    return HTMLResponse(render_macro("chat_settings.html", "settings", settings))
 
 
-async def _again(request: Request, me: Visitor, chat: Chat | None, filled: Filled) -> Response:
-    if not wants_part(request):
-        return await show_chat(request, me, chat, filled=filled, status=_status(filled))
-    if filled.console is not None:
-        html = part("chat_console.html", "console", filled.console, me.csrf)
-    elif filled.question is not None:
-        html = question_part(filled.question, frame_of(me, chat, filled))
+async def _render_form_again(
+    request: Request, me: RequestUser, chat: Chat | None, form_state: ChatFormState
+) -> Response:
+    if not is_fragment_request(request):
+        return await render_chat_page(
+            request, me, chat, form_state=form_state, status=_choose_status(form_state)
+        )
+    if form_state.console is not None:
+        html = render_macro("chat_console.html", "console", form_state.console, me.csrf)
+    elif form_state.question is not None:
+        html = render_question(form_state.question, build_fragment_context(me, chat, form_state))
     else:
         html = Markup("")
-    return HTMLResponse(html, _status(filled))
+    return HTMLResponse(html, _choose_status(form_state))
 
 
-def _status(filled: Filled) -> int:
-    form = filled.form if filled.console is None else filled.console.form
+def _choose_status(form_state: ChatFormState) -> int:
+    form = form_state.form if form_state.console is None else form_state.console.form
     return 422 if form is not None and form.errors else 200
 
 
-async def _failed(
-    request: Request, me: Visitor, chat: Chat | None, form: Posted, error: ToolyardError
+async def _render_failure(
+    request: Request, me: RequestUser, chat: Chat | None, form: SubmittedForm, error: ToolyardError
 ) -> Response:
     """What could not be done is told where it was wanted, and nothing that was written is lost."""
-    problem, _ = describe(error)
-    if wants_part(request):
-        html = part("parts.html", "alert", "bad", problem.detail, hint=problem.hint or "", closes=True)
+    problem, _ = describe_error(error)
+    if is_fragment_request(request):
+        html = render_macro(
+            "parts.html", "alert", "bad", problem.detail, hint=problem.hint or "", closes=True
+        )
         return HTMLResponse(html, problem.status)
-    site: Site = request.app.state.site
-    filled = await filled_in(site, me, chat, form, Flash(problem.detail, "bad", problem.hint))
-    return await show_chat(request, me, chat, filled=filled, status=problem.status)
+    site: Services = request.app.state.site
+    filled = await build_form_state(site, me, chat, form, Flash(problem.detail, "bad", problem.hint))
+    return await render_chat_page(request, me, chat, form_state=filled, status=problem.status)

@@ -14,24 +14,24 @@ from starlette.datastructures import State
 from starlette.requests import Request
 
 from toolyard.agents.chat.errors import NoSuchChat
-from toolyard.types.chat import PIECES, Chat, Event
-from toolyard.web.access.dependencies import Visitor, visitor
-from toolyard.web.api.chat_stream import HEARTBEAT, batches
-from toolyard.web.api.events import STREAM, may_still
+from toolyard.types.chat import TRANSIENT_KINDS, Chat, ChatEvent
+from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.api.chat_stream import HEARTBEAT_SECONDS, stream_event_batches
+from toolyard.web.api.events import EVENT_STREAM_TYPE, is_still_authorized
 from toolyard.web.rendering.renderer import DeferredMarkdown
-from toolyard.web.services import Site
-from toolyard.web.ui.chat.fragments import Frame
-from toolyard.web.ui.chat.page_updates import Change, Following
+from toolyard.web.services import Services
+from toolyard.web.ui.chat.fragments import FragmentContext
+from toolyard.web.ui.chat.page_updates import ChatPageUpdater, PageChange
 from toolyard.web.ui.chat.view_builder import ChatView
-from toolyard.web.ui.components.render import part
+from toolyard.web.ui.components.render import render_macro
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-_BREATH = 0.04
+_MIN_PIECE_INTERVAL_SECONDS = 0.04
 """Seconds between two changes that only add pieces. More often than this nobody sees."""
-_CROWD = 25
+_OPEN_PAGES_PER_INTERVAL = 25
 """With each so many pages that are open, they grow by as much again: what is made for all of them is made by
 one process."""
 
@@ -39,26 +39,30 @@ one process."""
 @router.get("/ui/chat/{chat_id}/stream")
 async def stream_page(
     request: Request,
-    me: Annotated[Visitor, Depends(visitor)],
+    me: Annotated[RequestUser, Depends(require_user)],
     chat_id: str,
     after: int = 0,
     last_event_id: Annotated[int | None, Header()] = None,
 ) -> StreamingResponse:
     """What changes on the page after the event that it shows last."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     seen = max(after, last_event_id or 0)
-    shown = ChatView.of(await site.chats.latest(me.user.id, chat_id, before=seen + 1, limit=1))
-    deferred = DeferredMarkdown(site.markdown)
-    frame = Frame(chat_id, me.csrf, to_html=deferred)
-    following = Following(frame, ChatView(shown.turns, max(shown.last, seen)))
+    shown = ChatView.from_events(
+        await site.chats.list_latest_events(me.user.id, chat_id, before=seen + 1, limit=1)
+    )
+    deferred = DeferredMarkdown(site.markdown_renderer)
+    frame = FragmentContext(chat_id, me.csrf, to_html=deferred)
+    following = ChatPageUpdater(frame, ChatView(shown.turns, max(shown.last, seen)))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    stream = _counted(request.app.state, _stream(site, me, chat_id, following, deferred, request))
-    return StreamingResponse(stream, media_type=STREAM, headers=headers)
+    stream = _count_open_stream(
+        request.app.state, _stream_changes(site, me, chat_id, following, deferred, request)
+    )
+    return StreamingResponse(stream, media_type=EVENT_STREAM_TYPE, headers=headers)
 
 
-async def _counted(state: State, stream: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+async def _count_open_stream(state: State, stream: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     """The same, while it is known how many there are."""
-    state.open_chats = _open(state) + 1
+    state.open_chats = _get_open_streams(state) + 1
     try:
         async for each in stream:
             yield each
@@ -67,40 +71,43 @@ async def _counted(state: State, stream: AsyncGenerator[bytes]) -> AsyncGenerato
         await stream.aclose()
 
 
-def _open(state: State) -> int:
+def _get_open_streams(state: State) -> int:
     return getattr(state, "open_chats", 0)
 
 
-async def _stream(
-    site: Site,
-    me: Visitor,
+async def _stream_changes(
+    site: Services,
+    me: RequestUser,
     chat_id: str,
-    following: Following,
+    updater: ChatPageUpdater,
     deferred: DeferredMarkdown,
     request: Request,
 ) -> AsyncGenerator[bytes]:
     yield b"retry: 1000\n\n"
     checked = time.monotonic()
     try:
-        async for events in batches(site, me.user.id, chat_id, following.last):
-            if time.monotonic() - checked >= HEARTBEAT:
-                if not await may_still(request):
+        async for events in stream_event_batches(site, me.user.id, chat_id, updater.last):
+            if time.monotonic() - checked >= HEARTBEAT_SECONDS:
+                if not await is_still_authorized(request):
                     return
                 checked = time.monotonic()
             if not events:
                 yield b": still here\n\n"
                 continue
-            changes = await _rendered(following.changes(events), deferred)
+            changes = await _fill_markdown(updater.changes(events), deferred)
             if any("state" in change for change in changes):
-                changes += _about(await site.chats.get(me.user.id, chat_id))
-            yield _sent(changes, following.last)
-            if _only_pieces(events):
-                await asyncio.sleep(_BREATH * (1 + _open(request.app.state) / _CROWD))
+                changes += _build_chat_changes(await site.chats.get(me.user.id, chat_id))
+            yield _encode_event(changes, updater.last)
+            if _has_only_pieces(events):
+                await asyncio.sleep(
+                    _MIN_PIECE_INTERVAL_SECONDS
+                    * (1 + _get_open_streams(request.app.state) / _OPEN_PAGES_PER_INTERVAL)
+                )
     except NoSuchChat:
         yield b"event: gone\ndata: {}\n\n"
 
 
-async def _rendered(changes: list[Change], deferred: DeferredMarkdown) -> list[Change]:
+async def _fill_markdown(changes: list[PageChange], deferred: DeferredMarkdown) -> list[PageChange]:
     pages = await deferred.fill([change.get("html", "") for change in changes])
     return [
         {**change, "html": html} if "html" in change else change
@@ -108,17 +115,17 @@ async def _rendered(changes: list[Change], deferred: DeferredMarkdown) -> list[C
     ]
 
 
-def _about(chat: Chat) -> list[Change]:
+def _build_chat_changes(chat: Chat) -> list[PageChange]:
     """What the page shows of the chat beside its turns."""
     return [
-        {"id": f"e-{chat.id}", "html": part("chat_list.html", "chat_entry", chat, True)},
-        {"id": "chat-title", "html": part("chat_list.html", "chat_title", chat)},
+        {"id": f"e-{chat.id}", "html": render_macro("chat_list.html", "chat_entry", chat, True)},
+        {"id": "chat-title", "html": render_macro("chat_list.html", "chat_title", chat)},
     ]
 
 
-def _only_pieces(events: Sequence[Event]) -> bool:
-    return bool(events) and all(event.kind in PIECES for event in events)
+def _has_only_pieces(events: Sequence[ChatEvent]) -> bool:
+    return bool(events) and all(event.kind in TRANSIENT_KINDS for event in events)
 
 
-def _sent(changes: Sequence[Change], last: int) -> bytes:
+def _encode_event(changes: Sequence[PageChange], last: int) -> bytes:
     return b"id: %d\nevent: changes\ndata: %s\n\n" % (last, orjson.dumps(changes))

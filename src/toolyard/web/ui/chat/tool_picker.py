@@ -13,28 +13,28 @@ from starlette.responses import HTMLResponse, Response
 from toolyard.agents.chat.chats import ToolView
 from toolyard.types.agent import Agent
 from toolyard.types.chat import Chat
-from toolyard.web.access.dependencies import Visitor, visitor
-from toolyard.web.services import Site
-from toolyard.web.ui.chat.console import Group, grouped
-from toolyard.web.ui.chat.page_context import settings_of
-from toolyard.web.ui.components.flash import go
-from toolyard.web.ui.components.forms import posted
-from toolyard.web.ui.components.render import part, render, wants_part
+from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.services import Services
+from toolyard.web.ui.chat.console import ChatToolGroup, group_chat_tools
+from toolyard.web.ui.chat.page_context import build_chat_settings
+from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.forms import read_submitted_form
+from toolyard.web.ui.components.render import is_fragment_request, render_macro, render_page
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-Me = Annotated[Visitor, Depends(visitor)]
+CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 
 @dataclass(frozen=True, slots=True)
-class ToolsPage:
+class ToolPickerPage:
     """All tools, by server. ``chosen`` None: all that are shown."""
 
     chat: Chat
     agent: Agent | None
-    groups: Sequence[Group]
+    groups: Sequence[ChatToolGroup]
     chosen: frozenset[str] | None
     shown: int
 
@@ -44,28 +44,30 @@ class ToolsPage:
 
 
 @router.get("/ui/chat/{chat_id}/tools")
-async def show_tools(request: Request, me: Me, chat_id: str) -> Response:
+async def show_tool_picker(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """Every tool, with a box where it can be had."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     chat = await site.chats.get(me.user.id, chat_id)
     tools = await site.chats.tools(me.user.id, chat_id)
-    page = ToolsPage(
+    page = ToolPickerPage(
         chat,
         site.agents.get(chat.agent or ""),
-        grouped(sorted(tools, key=lambda each: (not each.shown, each.name))),
+        group_chat_tools(sorted(tools, key=lambda each: (not each.shown, each.name))),
         None if chat.choice is None else frozenset(chat.choice),
         sum(each.shown for each in tools),
     )
-    return render(request, "chat_tools.html", page=page)
+    return render_page(request, "chat_tools.html", page=page)
 
 
 @router.post("/ui/chat/{chat_id}/tools")
-async def choose_tools(request: Request, me: Me, chat_id: str) -> Response:
+async def choose_tools(request: Request, me: CurrentUser, chat_id: str) -> Response:
     """Remember the choice. All that can be had is no choice: what is added later is there too."""
-    site: Site = request.app.state.site
-    form = await posted(request)
-    choice = None if form.text("which", "some") == "all" else form.all("tool")
+    site: Services = request.app.state.site
+    form = await read_submitted_form(request)
+    choice = None if form.text("which", "some") == "all" else form.all_values("tool")
     chat = await site.chats.change(me.user.id, chat_id, choice=choice)
-    if wants_part(request):
-        return HTMLResponse(part("chat_settings.html", "settings", settings_of(site, chat)))
-    return go(f"/ui/chat/{chat.id}#end", "The choice of tools counts from the next message on.")
+    if is_fragment_request(request):
+        return HTMLResponse(render_macro("chat_settings.html", "settings", build_chat_settings(site, chat)))
+    return redirect_with_message(
+        f"/ui/chat/{chat.id}#end", "The choice of tools counts from the next message on."
+    )

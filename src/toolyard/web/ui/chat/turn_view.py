@@ -8,23 +8,23 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 __all__ = [
-    "Answer",
-    "Asked",
-    "Card",
-    "End",
-    "Item",
-    "Media",
-    "Note",
-    "Outcome",
-    "Progress",
-    "Question",
-    "Turn",
-    "Usage",
+    "AnswerView",
+    "ApprovalView",
+    "CallResultView",
+    "MediaView",
+    "NoteView",
+    "ProgressView",
+    "QuestionView",
+    "ToolCallView",
+    "TurnEndView",
+    "TurnItem",
+    "TurnView",
+    "UsageView",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerView:
     """What a model says in one step."""
 
     key: str
@@ -36,7 +36,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ProgressView:
     """How far a call is."""
 
     progress: float
@@ -52,7 +52,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApprovalView:
     """A call that needs somebody's yes, and what they said."""
 
     approval: str
@@ -62,7 +62,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class QuestionView:
     """What a server asks the person, and what they did about it."""
 
     key: str
@@ -79,7 +79,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Media:
+class MediaView:
     """A picture, a sound or a file of a result."""
 
     kind: str
@@ -88,7 +88,7 @@ class Media:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallResultView:
     """What a call came to. ``text`` is the beginning of what it said, ``length`` counts all of it."""
 
     seq: int
@@ -97,12 +97,12 @@ class Outcome:
     length: int
     cause: str
     seconds: float
-    media: tuple[Media, ...] = ()
+    media: tuple[MediaView, ...] = ()
     reconnect: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class ToolCallView:
     """One call of a tool."""
 
     key: str
@@ -115,10 +115,10 @@ class Card:
     arguments: object
     by_hand: bool = False
     """Whether the person ran it themself."""
-    progress: Progress | None = None
-    asked: Asked | None = None
-    questions: tuple[Question, ...] = ()
-    outcome: Outcome | None = None
+    progress: ProgressView | None = None
+    asked: ApprovalView | None = None
+    questions: tuple[QuestionView, ...] = ()
+    outcome: CallResultView | None = None
     over: bool = False
     """Whether its turn has ended, so that no outcome comes any more."""
 
@@ -136,7 +136,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class NoteView:
     """Something that the person should know."""
 
     key: str
@@ -144,11 +144,11 @@ class Note:
     hint: str
 
 
-Item: TypeAlias = Answer | Card | Question | Note
+TurnItem: TypeAlias = AnswerView | ToolCallView | QuestionView | NoteView
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class UsageView:
     """Of all model requests of a turn. ``cost`` None: nobody knows."""
 
     input: int = 0
@@ -159,7 +159,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class TurnEndView:
     """Why a turn is over."""
 
     why: str
@@ -169,7 +169,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnView:
     """What a person began, and all that came of it."""
 
     seq: int
@@ -180,9 +180,9 @@ class Turn:
     agent: str | None = None
     again: int | None = None
     """The turn that this one is in place of."""
-    items: tuple[Item, ...] = ()
-    usage: Usage = Usage()
-    end: End | None = None
+    items: tuple[TurnItem, ...] = ()
+    usage: UsageView = UsageView()
+    end: TurnEndView | None = None
     ran: str | None = None
     """The tool that they ran; None where they said something."""
     replaced: bool = False
@@ -198,5 +198,5 @@ class Turn:
         """``idle`` where it has ended, ``waiting`` for a yes, or ``running``."""
         if self.end is not None:
             return "idle"
-        asks = any(isinstance(each, Card) and each.state == "asks" for each in self.items)
+        asks = any(isinstance(each, ToolCallView) and each.state == "asks" for each in self.items)
         return "waiting" if asks else "running"

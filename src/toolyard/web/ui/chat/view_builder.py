@@ -13,54 +13,54 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
-from toolyard.types.chat import Event, Kind
+from toolyard.types.chat import ChatEvent, Kind
 from toolyard.web.ui.chat.turn_view import (
-    Answer,
-    Asked,
-    Card,
-    End,
-    Item,
-    Media,
-    Note,
-    Outcome,
-    Progress,
-    Question,
-    Turn,
-    Usage,
+    AnswerView,
+    ApprovalView,
+    CallResultView,
+    MediaView,
+    NoteView,
+    ProgressView,
+    QuestionView,
+    ToolCallView,
+    TurnEndView,
+    TurnItem,
+    TurnView,
+    UsageView,
 )
 
 __all__ = ["ChatView"]
 
-_ODD = re.compile(r"[^A-Za-z0-9]+")
+_NON_ALPHANUMERIC_PATTERN = re.compile(r"[^A-Za-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class ChatView:
     """Turns in order. ``last`` is the number of the last event that is in it."""
 
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[TurnView, ...] = ()
     last: int = 0
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> ChatView:
+    def from_events(cls, events: Iterable[ChatEvent]) -> ChatView:
         """The view of events that begin with a turn."""
-        return cls().then(events)
+        return cls().apply_events(events)
 
-    def then(self, events: Iterable[Event]) -> ChatView:
+    def apply_events(self, events: Iterable[ChatEvent]) -> ChatView:
         """This, and what happened since."""
         turns, last = list(self.turns), self.last
         for event in events:
             last = max(last, event.seq)
             if event.kind in (Kind.USER, Kind.RUN):
-                turn = _begin(event)
+                turn = _start_turn(event)
                 turns = [replace(each, replaced=True) if each.seq == turn.again else each for each in turns]
                 turns.append(turn)
                 continue
             index = next((at for at in reversed(range(len(turns))) if turns[at].seq == event.turn), None)
             if index is None:
-                turns.append(Turn(event.turn, event.at))
+                turns.append(TurnView(event.turn, event.at))
                 index = -1
-            turns[index] = _after(turns[index], event)
+            turns[index] = _apply_event(turns[index], event)
         return ChatView(tuple(turns), last)
 
     @property
@@ -72,247 +72,266 @@ class ChatView:
 # One event.
 
 
-def _begin(event: Event) -> Turn:
+def _start_turn(event: ChatEvent) -> TurnView:
     body = event.body
-    text = _text(body, "text") if event.kind is Kind.USER else None
+    text = _get_text(body, "text") if event.kind is Kind.USER else None
     again = body.get("again")
-    return Turn(
+    return TurnView(
         event.seq,
         event.at,
         text,
-        _text(body, "model") or None,
-        _text(body, "agent") or None,
+        _get_text(body, "model") or None,
+        _get_text(body, "agent") or None,
         again if isinstance(again, int) else None,
-        ran=None if text is not None else _text(body, "name"),
+        ran=None if text is not None else _get_text(body, "name"),
     )
 
 
-def _after(turn: Turn, event: Event) -> Turn:
-    return _CHANGES.get(event.kind, _same)(turn, event)
+def _apply_event(turn: TurnView, event: ChatEvent) -> TurnView:
+    return _EVENT_HANDLERS.get(event.kind, _ignore_event)(turn, event)
 
 
-def _same(turn: Turn, event: Event) -> Turn:
+def _ignore_event(turn: TurnView, event: ChatEvent) -> TurnView:
     return turn
 
 
-def _piece(turn: Turn, event: Event) -> Turn:
-    delta = _text(event.body, "delta")
+def _append_piece(turn: TurnView, event: ChatEvent) -> TurnView:
+    delta = _get_text(event.body, "delta")
 
-    def grown(answer: Answer) -> Answer:
+    def append_delta(answer: AnswerView) -> AnswerView:
         if event.kind is Kind.TEXT:
             return replace(answer, text=answer.text + delta)
         return replace(answer, reasoning=answer.reasoning + delta)
 
-    return _with_answer(turn, event, grown)
+    return _update_answer(turn, event, append_delta)
 
 
-def _said(turn: Turn, event: Event) -> Turn:
+def _complete_answer(turn: TurnView, event: ChatEvent) -> TurnView:
     body = event.body
-    whole = Answer(
-        _answer_key(event), _text(body, "text"), _text(body, "reasoning"), True, _text(body, "model")
+    whole = AnswerView(
+        _answer_key(event),
+        _get_text(body, "text"),
+        _get_text(body, "reasoning"),
+        True,
+        _get_text(body, "model"),
     )
-    return _with_answer(turn, event, lambda _: whole)
+    return _update_answer(turn, event, lambda _: whole)
 
 
-def _with_answer(turn: Turn, event: Event, change: Callable[[Answer], Answer]) -> Turn:
+def _update_answer(turn: TurnView, event: ChatEvent, change: Callable[[AnswerView], AnswerView]) -> TurnView:
     key = _answer_key(event)
     for each in turn.items:
-        if isinstance(each, Answer) and each.key == key:
-            return _put(turn, each, change(each))
-    return replace(turn, items=(*turn.items, change(Answer(key))))
+        if isinstance(each, AnswerView) and each.key == key:
+            return _replace_item(turn, each, change(each))
+    return replace(turn, items=(*turn.items, change(AnswerView(key))))
 
 
-def _answer_key(event: Event) -> str:
-    part = _ODD.sub("-", event.part)[:40] or f"at-{event.seq}"
+def _answer_key(event: ChatEvent) -> str:
+    part = _NON_ALPHANUMERIC_PATTERN.sub("-", event.part)[:40] or f"at-{event.seq}"
     return f"t{event.turn}-{part}"
 
 
-def _call(turn: Turn, event: Event) -> Turn:
+def _add_call(turn: TurnView, event: ChatEvent) -> TurnView:
     body = event.body
-    card = Card(
+    card = ToolCallView(
         key=f"c{event.seq}",
-        call=_text(body, "id"),
-        name=_text(body, "name"),
-        tool=_text(body, "tool") or None,
-        server=_text(body, "server"),
+        call=_get_text(body, "id"),
+        name=_get_text(body, "name"),
+        tool=_get_text(body, "tool") or None,
+        server=_get_text(body, "server"),
         native=body.get("native") is True,
-        title=_text(body, "title"),
+        title=_get_text(body, "title"),
         arguments=body.get("arguments", {}),
         by_hand=turn.text is None,
     )
     return replace(turn, items=(*turn.items, card))
 
 
-def _progress(turn: Turn, event: Event) -> Turn:
+def _set_progress(turn: TurnView, event: ChatEvent) -> TurnView:
     body = event.body
-    now = Progress(_number(body, "progress") or 0.0, _number(body, "total"), _text(body, "message"))
-    return _with_card(turn, _text(body, "id"), lambda card: replace(card, progress=now))
+    now = ProgressView(
+        _get_number(body, "progress") or 0.0, _get_number(body, "total"), _get_text(body, "message")
+    )
+    return _update_call(turn, _get_text(body, "id"), lambda card: replace(card, progress=now))
 
 
-def _ask(turn: Turn, event: Event) -> Turn:
+def _request_approval(turn: TurnView, event: ChatEvent) -> TurnView:
     body = event.body
-    asked = Asked(_text(body, "approval"), _text(body, "reason"))
-    return _with_card(turn, _text(body, "id"), lambda card: replace(card, asked=asked))
+    asked = ApprovalView(_get_text(body, "approval"), _get_text(body, "reason"))
+    return _update_call(turn, _get_text(body, "id"), lambda card: replace(card, asked=asked))
 
 
-def _answer(turn: Turn, event: Event) -> Turn:
+def _record_approval(turn: TurnView, event: ChatEvent) -> TurnView:
     body = event.body
-    asked = Asked(_text(body, "approval"), "", body.get("yes") is True, _text(body, "remembered"))
+    asked = ApprovalView(
+        _get_text(body, "approval"), "", body.get("yes") is True, _get_text(body, "remembered")
+    )
 
-    def answered(card: Card) -> Card:
+    def set_approval(card: ToolCallView) -> ToolCallView:
         reason = card.asked.reason if card.asked is not None else ""
         return replace(card, asked=replace(asked, reason=reason))
 
-    return _with_card(turn, _text(body, "id"), answered)
+    return _update_call(turn, _get_text(body, "id"), set_approval)
 
 
-def _question(turn: Turn, event: Event) -> Turn:
+def _add_question(turn: TurnView, event: ChatEvent) -> TurnView:
     body = event.body
     schema = body.get("schema")
-    question = Question(
+    question = QuestionView(
         key=f"q{event.seq}",
-        id=_text(body, "id"),
-        server=_text(body, "server"),
-        kind=_text(body, "kind"),
-        message=_text(body, "message"),
+        id=_get_text(body, "id"),
+        server=_get_text(body, "server"),
+        kind=_get_text(body, "kind"),
+        message=_get_text(body, "message"),
         schema=cast("Mapping[str, Any]", schema) if isinstance(schema, dict) else {},
-        url=_text(body, "url"),
-        request=_text(body, "request"),
-        call=_text(body, "call") or None,
+        url=_get_text(body, "url"),
+        request=_get_text(body, "request"),
+        call=_get_text(body, "call") or None,
     )
-    if question.call is not None and _card(turn, question.call) is not None:
-        return _with_card(
+    if question.call is not None and _find_call(turn, question.call) is not None:
+        return _update_call(
             turn, question.call, lambda card: replace(card, questions=(*card.questions, question))
         )
     return replace(turn, items=(*turn.items, question))
 
 
-def _answered(turn: Turn, event: Event) -> Turn:
-    wanted, action = _text(event.body, "id"), _text(event.body, "action") or "cancel"
+def _close_question(turn: TurnView, event: ChatEvent) -> TurnView:
+    wanted, action = _get_text(event.body, "id"), _get_text(event.body, "action") or "cancel"
 
-    def done(question: Question) -> Question:
+    def set_action(question: QuestionView) -> QuestionView:
         return replace(question, action=action) if question.id == wanted else question
 
-    items: list[Item] = []
+    items: list[TurnItem] = []
     for each in turn.items:
-        if isinstance(each, Question):
-            items.append(done(each))
-        elif isinstance(each, Card) and any(one.id == wanted for one in each.questions):
-            items.append(replace(each, questions=tuple(map(done, each.questions))))
+        if isinstance(each, QuestionView):
+            items.append(set_action(each))
+        elif isinstance(each, ToolCallView) and any(one.id == wanted for one in each.questions):
+            items.append(replace(each, questions=tuple(map(set_action, each.questions))))
         else:
             items.append(each)
     return replace(turn, items=tuple(items))
 
 
-def _result(turn: Turn, event: Event) -> Turn:
+def _set_result(turn: TurnView, event: ChatEvent) -> TurnView:
     body = event.body
-    text = _text(body, "text")
-    outcome = Outcome(
+    text = _get_text(body, "text")
+    outcome = CallResultView(
         seq=event.seq,
         ok=body.get("ok") is True,
         text=text,
-        length=max(int(_number(body, "length") or 0), len(text)),
-        cause=_text(body, "cause"),
-        seconds=_number(body, "seconds") or 0.0,
-        media=tuple(_media(body)),
-        reconnect=_text(body, "reconnect") or None,
+        length=max(int(_get_number(body, "length") or 0), len(text)),
+        cause=_get_text(body, "cause"),
+        seconds=_get_number(body, "seconds") or 0.0,
+        media=tuple(_read_media(body)),
+        reconnect=_get_text(body, "reconnect") or None,
     )
     # Progress is gone with its pieces once a result stands in their place.
-    return _with_card(turn, _text(body, "id"), lambda card: replace(card, outcome=outcome, progress=None))
+    return _update_call(
+        turn, _get_text(body, "id"), lambda card: replace(card, outcome=outcome, progress=None)
+    )
 
 
-def _media(body: Mapping[str, Any]) -> Iterable[Media]:
+def _read_media(body: Mapping[str, Any]) -> Iterable[MediaView]:
     listed = body.get("media")
     for each in cast("list[object]", listed) if isinstance(listed, list) else []:
         if isinstance(each, dict):
             one = cast("Mapping[str, Any]", each)
-            yield Media(_text(one, "kind"), _text(one, "mime"), int(_number(one, "size") or 0))
+            yield MediaView(
+                _get_text(one, "kind"), _get_text(one, "mime"), int(_get_number(one, "size") or 0)
+            )
 
 
-def _usage(turn: Turn, event: Event) -> Turn:
+def _add_usage(turn: TurnView, event: ChatEvent) -> TurnView:
     body, so_far = event.body, turn.usage
-    cost = _decimal(body.get("cost"))
+    cost = _parse_decimal(body.get("cost"))
     if cost is not None:
         cost += so_far.cost or 0
-    usage = Usage(
-        so_far.input + int(_number(body, "input") or 0),
-        so_far.output + int(_number(body, "output") or 0),
-        so_far.cached + int(_number(body, "cached") or 0),
+    usage = UsageView(
+        so_far.input + int(_get_number(body, "input") or 0),
+        so_far.output + int(_get_number(body, "output") or 0),
+        so_far.cached + int(_get_number(body, "cached") or 0),
         cost if cost is not None else so_far.cost,
         so_far.requests + 1,
     )
     return replace(turn, usage=usage)
 
 
-def _note(turn: Turn, event: Event) -> Turn:
-    note = Note(f"n{event.seq}", _text(event.body, "text"), _text(event.body, "hint"))
+def _add_note(turn: TurnView, event: ChatEvent) -> TurnView:
+    note = NoteView(f"n{event.seq}", _get_text(event.body, "text"), _get_text(event.body, "hint"))
     return replace(turn, items=(*turn.items, note))
 
 
-def _end(turn: Turn, event: Event) -> Turn:
+def _end_turn(turn: TurnView, event: ChatEvent) -> TurnView:
     body = event.body
-    end = End(_text(body, "why"), _text(body, "error"), _text(body, "hint"), _number(body, "seconds") or 0.0)
-    return replace(turn, end=end, items=tuple(map(_over, turn.items)))
+    end = TurnEndView(
+        _get_text(body, "why"),
+        _get_text(body, "error"),
+        _get_text(body, "hint"),
+        _get_number(body, "seconds") or 0.0,
+    )
+    return replace(turn, end=end, items=tuple(map(_end_item, turn.items)))
 
 
-def _over(item: Item) -> Item:
-    if isinstance(item, Card) and item.outcome is None:
+def _end_item(item: TurnItem) -> TurnItem:
+    if isinstance(item, ToolCallView) and item.outcome is None:
         questions = tuple(replace(each, action=each.action or "cancel") for each in item.questions)
         return replace(item, over=True, questions=questions)
-    if isinstance(item, Question) and item.action is None:
+    if isinstance(item, QuestionView) and item.action is None:
         return replace(item, action="cancel")
-    if isinstance(item, Answer) and not item.whole:
+    if isinstance(item, AnswerView) and not item.whole:
         return replace(item, whole=True)
     return item
 
 
-_CHANGES: Mapping[Kind, Callable[[Turn, Event], Turn]] = {
-    Kind.TEXT: _piece,
-    Kind.REASONING: _piece,
-    Kind.SAID: _said,
-    Kind.CALL: _call,
-    Kind.PROGRESS: _progress,
-    Kind.ASK: _ask,
-    Kind.ANSWER: _answer,
-    Kind.QUESTION: _question,
-    Kind.ANSWERED: _answered,
-    Kind.RESULT: _result,
-    Kind.USAGE: _usage,
-    Kind.NOTE: _note,
-    Kind.END: _end,
+_EVENT_HANDLERS: Mapping[Kind, Callable[[TurnView, ChatEvent], TurnView]] = {
+    Kind.TEXT: _append_piece,
+    Kind.REASONING: _append_piece,
+    Kind.MODEL_MESSAGE: _complete_answer,
+    Kind.CALL: _add_call,
+    Kind.PROGRESS: _set_progress,
+    Kind.APPROVAL_REQUEST: _request_approval,
+    Kind.APPROVAL_ANSWER: _record_approval,
+    Kind.QUESTION: _add_question,
+    Kind.QUESTION_ANSWER: _close_question,
+    Kind.RESULT: _set_result,
+    Kind.USAGE: _add_usage,
+    Kind.NOTE: _add_note,
+    Kind.END: _end_turn,
 }
 
 
 # Finding things.
 
 
-def _card(turn: Turn, call: str) -> Card | None:
+def _find_call(turn: TurnView, call: str) -> ToolCallView | None:
     """The last call of that id: a model may use one twice."""
-    return next((each for each in reversed(turn.items) if isinstance(each, Card) and each.call == call), None)
+    return next(
+        (each for each in reversed(turn.items) if isinstance(each, ToolCallView) and each.call == call), None
+    )
 
 
-def _with_card(turn: Turn, call: str, change: Callable[[Card], Card]) -> Turn:
-    card = _card(turn, call)
-    return turn if card is None else _put(turn, card, change(card))
+def _update_call(turn: TurnView, call: str, change: Callable[[ToolCallView], ToolCallView]) -> TurnView:
+    card = _find_call(turn, call)
+    return turn if card is None else _replace_item(turn, card, change(card))
 
 
-def _put(turn: Turn, old: Item, new: Item) -> Turn:
+def _replace_item(turn: TurnView, old: TurnItem, new: TurnItem) -> TurnView:
     return replace(turn, items=tuple(new if each is old else each for each in turn.items))
 
 
-def _text(body: Mapping[str, Any], name: str) -> str:
+def _get_text(body: Mapping[str, Any], name: str) -> str:
     found = body.get(name)
     return found if isinstance(found, str) else ""
 
 
-def _number(body: Mapping[str, Any], name: str) -> float | None:
+def _get_number(body: Mapping[str, Any], name: str) -> float | None:
     found = body.get(name)
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
         return None
     return float(found)
 
 
-def _decimal(value: object) -> Decimal | None:
+def _parse_decimal(value: object) -> Decimal | None:
     try:
         found = None if value is None else Decimal(str(value))
     except InvalidOperation:

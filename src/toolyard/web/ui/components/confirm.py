@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolyard.web.ui.components.render import render
+from toolyard.web.ui.components.render import render_page
 
-__all__ = ["Confirm", "confirm_page"]
+__all__ = ["ConfirmPage", "render_confirm_page"]
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm:
+class ConfirmPage:
     """What would happen, and the way back."""
 
     title: str
@@ -24,6 +24,6 @@ class Confirm:
     details: tuple[str, ...] = ()
 
 
-def confirm_page(request: Request, page: Confirm) -> Response:
+def render_confirm_page(request: Request, page: ConfirmPage) -> Response:
     """The page that asks."""
-    return render(request, "confirm.html", page=page)
+    return render_page(request, "confirm.html", page=page)

@@ -8,11 +8,11 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolyard.web.ui.components.render import render
+from toolyard.web.ui.components.render import render_page
 
-__all__ = ["Failure", "failure_page"]
+__all__ = ["ErrorPage", "render_error_page"]
 
-_TITLES = {
+_TITLES_BY_STATUS = {
     400: "That cannot be done",
     401: "Not signed in",
     403: "Not allowed",
@@ -27,14 +27,14 @@ _TITLES = {
     503: "Not available right now",
     504: "The server did not answer in time",
 }
-_TEXTS = {
+_TEXTS_BY_STATUS = {
     404: "There is no such page, or it is not yours.",
     405: "This address takes forms, and is no page to look at.",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ErrorPage:
     """What a person is told. ``detail`` is in the words of the error itself."""
 
     status: int
@@ -44,17 +44,17 @@ class Failure:
     back: str = "/ui/"
 
 
-def failure_page(
+def render_error_page(
     request: Request, status: int, detail: str = "", hint: str | None = None, *, title: str | None = None
 ) -> Response:
     """The page for a failure. Of a detail that only names the status, what that means here."""
-    if detail in ("", _phrase(status)):
-        detail, hint = _TEXTS.get(status, ""), None
-    failure = Failure(status, title or _TITLES.get(status, "This cannot be done"), detail, hint)
-    return render(request, "failure.html", status=status, page=failure)
+    if detail in ("", _find_reason_phrase(status)):
+        detail, hint = _TEXTS_BY_STATUS.get(status, ""), None
+    failure = ErrorPage(status, title or _TITLES_BY_STATUS.get(status, "This cannot be done"), detail, hint)
+    return render_page(request, "failure.html", status=status, page=failure)
 
 
-def _phrase(status: int) -> str:
+def _find_reason_phrase(status: int) -> str:
     try:
         return HTTPStatus(status).phrase
     except ValueError:

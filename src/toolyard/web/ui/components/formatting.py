@@ -15,10 +15,10 @@ from yarl import URL
 from toolyard.types.visible_text import visible
 
 __all__ = [
-    "FILTERS",
+    "TEMPLATE_FILTERS",
     "ago",
     "count",
-    "host_of",
+    "extract_host",
     "iso",
     "one_line",
     "pretty_json",
@@ -27,7 +27,7 @@ __all__ = [
     "visible",
 ]
 
-_STEPS = ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 * 60, 86400, "d"))
+_DURATION_UNITS = ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 * 60, 86400, "d"))
 
 
 def iso(at: float) -> str:
@@ -39,7 +39,7 @@ def ago(at: float, now: float | None = None) -> str:
     """A moment for people, as a distance from now."""
     distance = (time.time() if now is None else now) - at
     ahead, distance = distance < 0, abs(distance)
-    for end, unit, word in _STEPS:
+    for end, unit, word in _DURATION_UNITS:
         if distance < end:
             if distance < 5:
                 return "just now"
@@ -53,13 +53,13 @@ def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def one_line(text: object, longest: int = 200) -> str:
+def one_line(text: object, max_characters: int = 200) -> str:
     """The same in one line, cut where it is too long."""
     said = " ".join(visible(text).split())
-    return said if len(said) <= longest else f"{said[: longest - 1]}…"
+    return said if len(said) <= max_characters else f"{said[: max_characters - 1]}…"
 
 
-def host_of(url: str) -> str:
+def extract_host(url: str) -> str:
     """Whose address it is, as browsers read it: letters that look like others are spelt out. Empty where that
     cannot be said."""
     try:
@@ -69,15 +69,17 @@ def host_of(url: str) -> str:
     return "" if "%" in host else host
 
 
-def pretty_json(value: object, longest: int | None = None) -> str:
+def pretty_json(value: object, max_characters: int | None = None) -> str:
     """A JSON value for people to read, cut after ``longest`` characters."""
     try:
         # A hundred times as fast as the standard library where it indents.
-        return visible(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()[:longest], spaces=True)
+        return visible(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()[:max_characters], spaces=True)
     except TypeError:
         pass
     try:
-        return visible(json.dumps(value, indent=2, ensure_ascii=False, default=str)[:longest], spaces=True)
+        return visible(
+            json.dumps(value, indent=2, ensure_ascii=False, default=str)[:max_characters], spaces=True
+        )
     except (ValueError, RecursionError):
         return "(too deeply nested to be shown)"
 
@@ -99,7 +101,7 @@ def seconds(number: float) -> str:
     return f"{minutes:,} min {rest} s"
 
 
-FILTERS: Mapping[str, Callable[..., Any]] = {
+TEMPLATE_FILTERS: Mapping[str, Callable[..., Any]] = {
     "ago": ago,
     "count": count,
     "iso": iso,

@@ -11,32 +11,32 @@ from toolyard.accounts import errors as people
 from toolyard.errors import Problem, ToolyardError
 from toolyard.registry import errors as registry
 
-__all__ = ["FORM_ERRORS", "Posted", "field_errors", "posted"]
+__all__ = ["FORM_ERRORS", "SubmittedForm", "field_errors", "read_submitted_form"]
 
-_FIELDS = 5000
+_MAX_FORM_FIELDS = 5000
 """A filter of two thousand tools is a form of two thousand fields."""
-_STEP = re.compile(r"\[(\d+)\]")
+_INDEX_PATTERN = re.compile(r"\[(\d+)\]")
 
 FORM_ERRORS = (registry.Invalid, registry.Taken, people.Invalid, people.NameTaken)
 """What is shown beside the fields of a form; everything else is a page of its own."""
 
 
-class Posted:
+class SubmittedForm:
     """The texts of a form. What is missing is empty, and files are not looked at."""
 
     def __init__(self, fields: Mapping[str, Sequence[str]]) -> None:
         self._fields = fields
 
-    def text(self, name: str, otherwise: str = "") -> str:
+    def text(self, name: str, default: str = "") -> str:
         """The last value of a field."""
         values = self._fields.get(name)
-        return values[-1] if values else otherwise
+        return values[-1] if values else default
 
-    def all(self, name: str) -> tuple[str, ...]:
+    def all_values(self, name: str) -> tuple[str, ...]:
         """Every value of a field, as a list of checkboxes sends them."""
         return tuple(self._fields.get(name, ()))
 
-    def flag(self, name: str) -> bool:
+    def is_checked(self, name: str) -> bool:
         """Whether a checkbox is checked."""
         return name in self._fields
 
@@ -48,19 +48,19 @@ class Posted:
         """The names of all fields."""
         return tuple(self._fields)
 
-    def under(self, prefix: str) -> dict[str, Sequence[str]]:
+    def fields_with_prefix(self, prefix: str) -> dict[str, Sequence[str]]:
         """The values of all fields whose names begin so."""
         return {name: values for name, values in self._fields.items() if name.startswith(prefix)}
 
 
-async def posted(request: Request) -> Posted:
+async def read_submitted_form(request: Request) -> SubmittedForm:
     """Read the form of a request."""
     fields: dict[str, list[str]] = {}
-    async with request.form(max_fields=_FIELDS, max_files=0) as form:
+    async with request.form(max_fields=_MAX_FORM_FIELDS, max_files=0) as form:
         for name, value in form.multi_items():
             if isinstance(value, str):
                 fields.setdefault(name, []).append(value)
-    return Posted(fields)
+    return SubmittedForm(fields)
 
 
 def field_errors(error: ToolyardError, labels: Mapping[str, str]) -> dict[str, str]:
@@ -69,29 +69,29 @@ def field_errors(error: ToolyardError, labels: Mapping[str, str]) -> dict[str, s
     ``labels`` names the fields of the form, so that each sentence has its subject.
     """
     if isinstance(error, registry.Taken):
-        return {error.field: _sentence(error.cause, error.hint)}
+        return {error.field: _format_sentence(error.cause, error.hint)}
     if isinstance(error, people.NameTaken):
-        return {"name": _sentence(error.cause, error.hint)}
+        return {"name": _format_sentence(error.cause, error.hint)}
     found: dict[str, str] = {}
     if isinstance(error, registry.Invalid | people.Invalid):
         for problem in error.problems:
-            name, text = _told(problem, labels)
+            name, text = _format_problem(problem, labels)
             found[name] = f"{found[name]}\n{text}" if name in found else text
-    return found or {"": _sentence(error.cause, error.hint)}
+    return found or {"": _format_sentence(error.cause, error.hint)}
 
 
-def _told(problem: Problem, labels: Mapping[str, str]) -> tuple[str, str]:
+def _format_problem(problem: Problem, labels: Mapping[str, str]) -> tuple[str, str]:
     """``choices[1].key`` is the field ``choices-1-key``; an entry of a list belongs to the list's field."""
-    name = _STEP.sub(r"-\1", problem.path).replace(".", "-")
+    name = _INDEX_PATTERN.sub(r"-\1", problem.path).replace(".", "-")
     entry = ""
     if name not in labels and (tail := re.fullmatch(r"(.+)-(\d+)", name)) and tail[1] in labels:
         name, entry = tail[1], f" (entry {int(tail[2]) + 1})"
     label = labels.get(name)
     if label is None:
-        return "", _sentence(f"{problem.path}: {problem.message}", problem.hint)
+        return "", _format_sentence(f"{problem.path}: {problem.message}", problem.hint)
     if problem.message[:1].isupper() or not _is_predicate(problem.message):
-        return name, _sentence(problem.message, problem.hint)
-    return name, _sentence(f"{label}{entry} {problem.message}", problem.hint)
+        return name, _format_sentence(problem.message, problem.hint)
+    return name, _format_sentence(f"{label}{entry} {problem.message}", problem.hint)
 
 
 def _is_predicate(message: str) -> bool:
@@ -99,7 +99,7 @@ def _is_predicate(message: str) -> bool:
     return message.split(" ", 1)[0] in ("is", "holds", "has", "must", "names", "does")
 
 
-def _sentence(text: str, hint: str | None) -> str:
+def _format_sentence(text: str, hint: str | None) -> str:
     said = text[:1].upper() + text[1:]
     said = said if said.endswith((".", "!", "?")) else f"{said}."
     return f"{said} {hint[:1].upper()}{hint[1:]}." if hint else said

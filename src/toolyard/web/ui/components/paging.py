@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import urlencode
 
-__all__ = ["Pages", "page_of"]
+__all__ = ["Pagination", "paginate"]
 
 T = TypeVar("T")
 
-PER_PAGE = 100
+ENTRIES_PER_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
+class Pagination:
     """Which page of how many, and the way to the others."""
 
     number: int
@@ -30,13 +30,20 @@ class Pages:
         return f"{self.path}?{urlencode({**kept, 'page': str(number)})}"
 
 
-def page_of(
-    everything: Sequence[T], wanted: str, path: str, query: Mapping[str, str], *, per_page: int = PER_PAGE
-) -> tuple[Sequence[T], Pages]:
+def paginate(
+    entries: Sequence[T],
+    requested_page: str,
+    path: str,
+    query: Mapping[str, str],
+    *,
+    per_page: int = ENTRIES_PER_PAGE,
+) -> tuple[Sequence[T], Pagination]:
     """The entries of the wanted page. A number that is none, or too high, is the nearest that there is."""
-    last = max(1, -(-len(everything) // per_page))
+    last = max(1, -(-len(entries) // per_page))
     number = (
-        min(max(1, int(wanted)), last) if wanted.isascii() and wanted.isdigit() and len(wanted) < 9 else 1
+        min(max(1, int(requested_page)), last)
+        if requested_page.isascii() and requested_page.isdigit() and len(requested_page) < 9
+        else 1
     )
     start = (number - 1) * per_page
-    return everything[start : start + per_page], Pages(number, last, len(everything), path, query)
+    return entries[start : start + per_page], Pagination(number, last, len(entries), path, query)

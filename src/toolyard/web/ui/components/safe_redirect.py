@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["inner_path"]
+__all__ = ["safe_redirect_path"]
 
 
-def inner_path(wanted: str, otherwise: str) -> str:
+def safe_redirect_path(requested: str, default: str) -> str:
     """``wanted`` where it is a page of this app, else ``otherwise``: no form leads elsewhere."""
-    odd = any(ord(char) < 0x21 or char == "\\" for char in wanted)
-    return wanted if wanted.startswith("/ui/") and not odd else otherwise
+    odd = any(ord(char) < 0x21 or char == "\\" for char in requested)
+    return requested if requested.startswith("/ui/") and not odd else default

@@ -10,22 +10,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.types.chat import Chat, TurnState
-from toolyard.types.decision import Decision, Link, Outcome
-from toolyard.web.access.dependencies import Visitor, visitor
-from toolyard.web.ui.chat.example import EXAMPLE, example_events
-from toolyard.web.ui.chat.fragments import Frame, turn_part
+from toolyard.types.decision import Decision, DecisionStep, RuleOutcome
+from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.ui.chat.example import EXAMPLE_CHAT_ID, example_events
+from toolyard.web.ui.chat.fragments import FragmentContext, render_turn
 from toolyard.web.ui.chat.page_context import ChatList
 from toolyard.web.ui.chat.view_builder import ChatView
 from toolyard.web.ui.components.assets import static_url
-from toolyard.web.ui.components.paging import Pages
-from toolyard.web.ui.components.render import render
+from toolyard.web.ui.components.paging import Pagination
+from toolyard.web.ui.components.render import render_page
 from toolyard.web.ui.tools.form import ToolForm
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-STATES = (
+SERVER_STATES = (
     "ready",
     "connecting",
     "idle",
@@ -36,25 +36,27 @@ STATES = (
     "disabled",
     "closed",
 )
-HOSTILE = '<script>alert("x")</script> \u202etxt.exe ' + "long" * 40
-_CHAIN = (
-    Link("state", Outcome.PASS, "the server is ready"),
-    Link(
-        "write guard", Outcome.REFUSE, "the tool does not say that it only reads, and write_tools is 'reject'"
+HOSTILE_TEXT = '<script>alert("x")</script> \u202etxt.exe ' + "long" * 40
+_REFUSED_STEPS = (
+    DecisionStep("state", RuleOutcome.PASS, "the server is ready"),
+    DecisionStep(
+        "write guard",
+        RuleOutcome.REFUSE,
+        "the tool does not say that it only reads, and write_tools is 'reject'",
     ),
-    Link("allow and deny", Outcome.PASS, "nothing is denied"),
+    DecisionStep("allow and deny", RuleOutcome.PASS, "nothing is denied"),
 )
-_ASKS = (
-    Link("state", Outcome.PASS, "the server is idle"),
-    Link("write guard", Outcome.ASK, "write_tools is 'ask'"),
+_APPROVAL_STEPS = (
+    DecisionStep("state", RuleOutcome.PASS, "the server is idle"),
+    DecisionStep("write guard", RuleOutcome.ASK, "write_tools is 'ask'"),
 )
-_CHATS = (
+_EXAMPLE_CHATS = (
     ("How busy was my week?", TurnState.IDLE),
     ("Note it, greet the team and count", TurnState.WAITING),
     ("", TurnState.RUNNING),
-    (HOSTILE, TurnState.IDLE),
+    (HOSTILE_TEXT, TurnState.IDLE),
 )
-_FORM = {
+_EXAMPLE_SCHEMA = {
     "required": ["start", "stops"],
     "properties": {
         "start": {"type": "string", "format": "date", "description": "The day of departure"},
@@ -75,33 +77,36 @@ _FORM = {
             ]
         },
         "interests": {"type": "array", "items": {"enum": ["food", "music"]}, "default": ["food"]},
-        HOSTILE: {"type": "object", "description": HOSTILE},
+        HOSTILE_TEXT: {"type": "object", "description": HOSTILE_TEXT},
     },
 }
 
 
 @router.get("/ui/dev/parts")
-async def show_parts(request: Request, me: Annotated[Visitor, Depends(visitor)]) -> Response:
+async def show_showcase(request: Request, me: Annotated[RequestUser, Depends(require_user)]) -> Response:
     """Every part, in every state."""
     now = time.time()
-    frame = Frame(EXAMPLE, me.csrf, picture=static_url("icon.svg"))
-    return render(
+    frame = FragmentContext(EXAMPLE_CHAT_ID, me.csrf, fixed_media_url=static_url("icon.svg"))
+    return render_page(
         request,
         "dev_parts.html",
-        states=STATES,
-        hostile=HOSTILE,
+        states=SERVER_STATES,
+        hostile=HOSTILE_TEXT,
         moments=(now, now - 75, now - 7300, now + 86400 * 3, now - 86400 * 400),
-        pages=Pages(3, 12, 1150, "/ui/dev/parts", {}),
+        pages=Pagination(3, 12, 1150, "/ui/dev/parts", {}),
         decisions=(
-            Decision.of("files/write", "files_write", _CHAIN),
-            Decision.of("files/move", "files_move", _ASKS),
-            Decision.of("files/read", "files_read", _CHAIN[::2]),
+            Decision.from_chain("files/write", "files_write", _REFUSED_STEPS),
+            Decision.from_chain("files/move", "files_move", _APPROVAL_STEPS),
+            Decision.from_chain("files/read", "files_read", _REFUSED_STEPS[::2]),
         ),
         schema={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
-        turns=[turn_part(turn, frame) for turn in ChatView.of(example_events(now - 90)).turns],
-        form=ToolForm.of(_FORM),
+        turns=[render_turn(turn, frame) for turn in ChatView.from_events(example_events(now - 90)).turns],
+        form=ToolForm.from_schema(_EXAMPLE_SCHEMA),
         chats=ChatList(
-            [Chat(f"c{at}", "", title, now, now, state=state) for at, (title, state) in enumerate(_CHATS)],
+            [
+                Chat(f"c{at}", "", title, now, now, state=state)
+                for at, (title, state) in enumerate(_EXAMPLE_CHATS)
+            ],
             "",
             "older=1",
             "c0",

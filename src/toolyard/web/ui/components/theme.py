@@ -8,29 +8,29 @@ from fastapi import APIRouter, Form
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolyard.web.ui.components.flash import go
-from toolyard.web.ui.components.safe_redirect import inner_path
+from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 
-__all__ = ["router", "theme_of"]
+__all__ = ["read_theme", "router"]
 
 router = APIRouter()
 
-_COOKIE = "toolyard_theme"
+_COOKIE_NAME = "toolyard_theme"
 _THEMES = ("auto", "light", "dark")
-_YEAR = 365 * 24 * 3600
+_COOKIE_LIFETIME_SECONDS = 365 * 24 * 3600
 
 
-def theme_of(request: Request) -> str:
+def read_theme(request: Request) -> str:
     """What this browser wants."""
-    wanted = request.cookies.get(_COOKIE, "auto")
+    wanted = request.cookies.get(_COOKIE_NAME, "auto")
     return wanted if wanted in _THEMES else "auto"
 
 
 @router.post("/ui/theme")
 async def choose_theme(theme: Annotated[str, Form()] = "auto", next: Annotated[str, Form()] = "") -> Response:
     """Remember a choice, for browsers without script."""
-    response = go(inner_path(next, "/ui/"))
+    response = redirect_with_message(safe_redirect_path(next, "/ui/"))
     # The script sets the same cookie by itself.
     chosen = theme if theme in _THEMES else "auto"
-    response.set_cookie(_COOKIE, chosen, max_age=_YEAR, path="/", samesite="lax")
+    response.set_cookie(_COOKIE_NAME, chosen, max_age=_COOKIE_LIFETIME_SECONDS, path="/", samesite="lax")
     return response

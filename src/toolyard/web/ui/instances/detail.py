@@ -13,24 +13,24 @@ from starlette.responses import Response
 from toolyard.catalog.lock import Change
 from toolyard.errors import ServerError
 from toolyard.registry.form_input import InstanceDraft
-from toolyard.types.catalog import Quarantined
+from toolyard.types.catalog import QuarantinedTool
 from toolyard.types.registry import Instance, RegistryServer
-from toolyard.web.access.dependencies import Visitor, visitor
-from toolyard.web.services import Site
-from toolyard.web.tool_acceptance import changes_in_instance
-from toolyard.web.ui.components.flash import go
+from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.services import Services
+from toolyard.web.tool_acceptance import find_instance_changes
+from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
-from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, posted
-from toolyard.web.ui.components.render import render, wants_part
-from toolyard.web.ui.instances.overview import InstanceRow, instance_row
-from toolyard.web.ui.registry.server_listing import Asked, ask_now
-from toolyard.web.ui.tools.rows import ToolRow, tool_rows
+from toolyard.web.ui.components.forms import FORM_ERRORS, field_errors, read_submitted_form
+from toolyard.web.ui.components.render import is_fragment_request, render_page
+from toolyard.web.ui.instances.overview import InstanceRow, build_instance_row
+from toolyard.web.ui.registry.server_listing import ServerListing, fetch_server_listing
+from toolyard.web.ui.tools.rows import ToolRow, build_tool_rows
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-Me = Annotated[Visitor, Depends(visitor)]
+CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class InstanceTools:
     """What the server has, and the filter."""
 
     rows: list[ToolRow] = field(default_factory=list[ToolRow])
-    quarantined: tuple[Quarantined, ...] = ()
+    quarantined: tuple[QuarantinedTool, ...] = ()
     gone: tuple[str, ...] = ()
     """Tools of the filter that the server does not have any more."""
     error: ServerError | None = None
@@ -79,67 +79,77 @@ class InstancePage:
 
 
 @router.get("/ui/mcp/{instance_id}")
-async def show_instance(request: Request, me: Me, instance_id: str) -> Response:
+async def show_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """The instance, at once. Its tools come after it."""
-    site: Site = request.app.state.site
-    return render(request, "instance.html", page=_page(site, me, *await site.instance(me, instance_id)))
+    site: Services = request.app.state.site
+    return render_page(
+        request, "instance.html", page=_build_page(site, me, *await site.instance(me, instance_id))
+    )
 
 
 @router.get("/ui/mcp/{instance_id}/tools")
-async def show_tools(request: Request, me: Me, instance_id: str) -> Response:
+async def show_instance_tools(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """The same with the tools, fetched now: the script takes that part of it."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     instance, server = await site.instance(me, instance_id)
-    page = _page(site, me, instance, server)
+    page = _build_page(site, me, instance, server)
     if page.can_list:
-        asked = await ask_now(site, me.principal, site.registry.core_server(instance, server))
+        asked = await fetch_server_listing(
+            site, me.principal, site.registry.build_instance_server(instance, server)
+        )
         # The state may be another one now.
         instance, server = await site.instance(me, instance_id)
-        changes = await changes_in_instance(site, instance)
-        page = _page(site, me, instance, server, _tools(site, me, instance, asked, changes))
-    return render(request, "instance_tools.html" if wants_part(request) else "instance.html", page=page)
+        changes = await find_instance_changes(site, instance)
+        page = _build_page(site, me, instance, server, _build_tools(site, me, instance, asked, changes))
+    return render_page(
+        request, "instance_tools.html" if is_fragment_request(request) else "instance.html", page=page
+    )
 
 
 @router.post("/ui/mcp/{instance_id}/tools")
-async def save_filter(request: Request, me: Me, instance_id: str) -> Response:
+async def save_tool_filter(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Which tools the instance lets through."""
-    site: Site = request.app.state.site
-    form = await posted(request)
+    site: Services = request.app.state.site
+    form = await read_submitted_form(request)
     instance, _ = await site.instance(me, instance_id)
     kind = form.text("filter")
-    wanted = None if kind == "all" else () if kind == "none" else form.all("tool")
+    wanted = None if kind == "all" else () if kind == "none" else form.all_values("tool")
     try:
         saved = await site.registry.edit_instance(me.user.id, instance.id, InstanceDraft(tool_filter=wanted))
     except FORM_ERRORS as error:
         said = " ".join(field_errors(error, {"tool_filter": "The filter"}).values())
-        return go(f"/ui/mcp/{instance.id}", said, kind="bad")
-    await site.enter(me)
+        return redirect_with_message(f"/ui/mcp/{instance.id}", said, kind="bad")
+    await site.sync_instances(me)
     await site.changed(me, "instance.filter", saved.id, slug=saved.slug)
     said = "all tools" if wanted is None else count(len(wanted), "tool") if wanted else "no tools"
-    return go(f"/ui/mcp/{saved.id}", f"“{saved.name}” lets {said} through.")
+    return redirect_with_message(f"/ui/mcp/{saved.id}", f"“{saved.name}” lets {said} through.")
 
 
-def _page(
-    site: Site, me: Visitor, instance: Instance, server: RegistryServer, tools: InstanceTools | None = None
+def _build_page(
+    site: Services,
+    me: RequestUser,
+    instance: Instance,
+    server: RegistryServer,
+    tools: InstanceTools | None = None,
 ) -> InstancePage:
-    return InstancePage(instance_row(site, me, instance, server), instance, server, tools)
+    return InstancePage(build_instance_row(site, me, instance, server), instance, server, tools)
 
 
-def _tools(
-    site: Site, me: Visitor, instance: Instance, asked: Asked, changes: Sequence[Change]
+def _build_tools(
+    site: Services, me: RequestUser, instance: Instance, asked: ServerListing, changes: Sequence[Change]
 ) -> InstanceTools:
     if asked.catalogue is None:
         return InstanceTools(error=asked.error, seconds=asked.seconds)
     wanted = instance.tool_filter
     at = f"/ui/mcp/{instance.id}"
-    rows = tool_rows(
+    rows = build_tool_rows(
         site,
-        site.caller(me),
-        asked.roster,
+        site.get_caller(me),
+        asked.tool_listing,
         instance.core_id,
         f"{at}/tool?name=",
         wanted,
-        review=f"{at}/changes",
+        review_path=f"{at}/changes",
     )
     there = {row.name for row in rows}
     gone = tuple(name for name in wanted or () if name not in there)

@@ -14,37 +14,37 @@ from toolyard.errors import ToolyardError
 from toolyard.registry.field_validation import slug_fault
 from toolyard.registry.form_input import InstanceDraft
 from toolyard.types.registry import AuthKind, Instance, RegistryServer
-from toolyard.web.access.dependencies import Visitor, visitor
-from toolyard.web.services import Site
-from toolyard.web.ui.components.flash import go
-from toolyard.web.ui.components.forms import FORM_ERRORS, Posted, field_errors, posted
-from toolyard.web.ui.components.paging import Pages, page_of
-from toolyard.web.ui.components.render import render
+from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.services import Services
+from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.forms import FORM_ERRORS, SubmittedForm, field_errors, read_submitted_form
+from toolyard.web.ui.components.paging import Pagination, paginate
+from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-Me = Annotated[Visitor, Depends(visitor)]
+CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
-_LABELS = {
+_FIELD_LABELS = {
     "slug": "Slug",
     "name": "Name",
     "choice_id": "Way to sign in",
     "value": "Value",
     "tool_filter": "Tools",
 }
-_PER_PAGE = 60
+_SERVERS_PER_PAGE = 60
 
 
 @dataclass(frozen=True, slots=True)
-class ServersPage:
+class ServerChoicePage:
     """The first step: which server?"""
 
     servers: Sequence[RegistryServer]
     counts: Mapping[str, int]
     """How many instances this person has of each."""
-    pages: Pages
+    pages: Pagination
     query: str
     any_servers: bool
 
@@ -64,7 +64,7 @@ class InstanceForm:
     instance: Instance | None = None
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    labels = _LABELS
+    labels = _FIELD_LABELS
 
     def has_value(self, choice_id: str) -> bool:
         """Whether a value is stored for this choice."""
@@ -76,14 +76,16 @@ class InstanceForm:
 
 
 @router.get("/ui/mcp/new")
-async def new_instance(request: Request, me: Me, server: str = "", q: str = "", page: str = "1") -> Response:
+async def show_new_instance_form(
+    request: Request, me: CurrentUser, server: str = "", q: str = "", page: str = "1"
+) -> Response:
     """Choose a server, then fill in the form."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     if not server:
-        return await _choose(request, site, me, q, page)
+        return await _render_server_choice(request, site, me, q, page)
     chosen = await site.registry.server(server)
     if not chosen.enabled:
-        return go(
+        return redirect_with_message(
             "/ui/mcp/new", f"“{chosen.name}” is disabled.", kind="bad", hint="ask an admin to enable it"
         )
     slug = await site.registry.propose_slug(me.user.id, chosen.url)
@@ -96,10 +98,12 @@ async def new_instance(request: Request, me: Me, server: str = "", q: str = "", 
         choice_id=chosen.choices[0].id if chosen.choices else "",
         names=site.settings.instance_naming_template,
     )
-    return render(request, "instance_form.html", page=form)
+    return render_page(request, "instance_form.html", page=form)
 
 
-async def _choose(request: Request, site: Site, me: Visitor, query: str, page: str) -> Response:
+async def _render_server_choice(
+    request: Request, site: Services, me: RequestUser, query: str, page: str
+) -> Response:
     words = query.casefold().split()
     offered = [server for server in await site.registry.servers() if server.enabled]
     found = [
@@ -110,17 +114,19 @@ async def _choose(request: Request, site: Site, me: Visitor, query: str, page: s
     counts: dict[str, int] = {}
     for _, server in await site.registry.instances(me.user.id):
         counts[server.id] = counts.get(server.id, 0) + 1
-    shown, pages = page_of(found, page, "/ui/mcp/new", {"q": query}, per_page=_PER_PAGE)
-    return render(request, "instance_new.html", page=ServersPage(shown, counts, pages, query, bool(offered)))
+    shown, pages = paginate(found, page, "/ui/mcp/new", {"q": query}, per_page=_SERVERS_PER_PAGE)
+    return render_page(
+        request, "instance_new.html", page=ServerChoicePage(shown, counts, pages, query, bool(offered))
+    )
 
 
 @router.post("/ui/mcp/new")
-async def create_instance(request: Request, me: Me, server: str = "") -> Response:
+async def create_instance(request: Request, me: CurrentUser, server: str = "") -> Response:
     """Create it; the page that follows connects."""
-    site: Site = request.app.state.site
-    form = await posted(request)
+    site: Services = request.app.state.site
+    form = await read_submitted_form(request)
     chosen = await site.registry.server(server)
-    draft = _draft(form, chosen, None)
+    draft = _read_draft(form, chosen, None)
     try:
         made = await site.registry.create_instance(me.user.id, draft)
     except FORM_ERRORS as error:
@@ -132,20 +138,20 @@ async def create_instance(request: Request, me: Me, server: str = "") -> Respons
             name=draft.name or "",
             choice_id=draft.choice_id or "",
             names=site.settings.instance_naming_template,
-            errors=_errors(error, draft),
+            errors=_map_field_errors(error, draft),
         )
-        return render(request, "instance_form.html", status=422, page=page)
-    await site.enter(me)
+        return render_page(request, "instance_form.html", status=422, page=page)
+    await site.sync_instances(me)
     await site.changed(me, "instance.create", made.id, slug=made.slug, server=chosen.id)
     choice = chosen.choice(made.choice_id)
     leaving = choice is not None and choice.kind is AuthKind.OAUTH
-    return go(f"/ui/mcp/{made.id}", None if leaving else f"“{made.name}” is created.")
+    return redirect_with_message(f"/ui/mcp/{made.id}", None if leaving else f"“{made.name}” is created.")
 
 
 @router.get("/ui/mcp/slug")
-async def check_slug(request: Request, me: Me, slug: str = "", of: str = "") -> Response:
+async def check_slug(request: Request, me: CurrentUser, slug: str = "", of: str = "") -> Response:
     """What is wrong with a slug, while it is typed; nothing where it is fine."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     if (fault := slug_fault(slug.strip())) is not None:
         return PlainTextResponse(f"Slug {fault}.")
     for instance, _ in await site.registry.instances(me.user.id):
@@ -155,33 +161,33 @@ async def check_slug(request: Request, me: Me, slug: str = "", of: str = "") -> 
 
 
 @router.get("/ui/mcp/{instance_id}/edit")
-async def edit_instance(request: Request, me: Me, instance_id: str) -> Response:
+async def show_edit_form(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """The form of one that there is."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     instance, server = await site.registry.instance(me.user.id, instance_id)
-    page = _edit_form(site, instance, server, InstanceDraft(slug=instance.slug, name=instance.name))
-    return render(request, "instance_form.html", page=page)
+    page = _build_edit_form(site, instance, server, InstanceDraft(slug=instance.slug, name=instance.name))
+    return render_page(request, "instance_form.html", page=page)
 
 
 @router.post("/ui/mcp/{instance_id}/edit")
-async def save_instance(request: Request, me: Me, instance_id: str) -> Response:
+async def save_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Save it. An empty value keeps the one that is stored."""
-    site: Site = request.app.state.site
-    form = await posted(request)
+    site: Services = request.app.state.site
+    form = await read_submitted_form(request)
     instance, server = await site.registry.instance(me.user.id, instance_id)
-    draft = _draft(form, server, instance)
+    draft = _read_draft(form, server, instance)
     try:
         saved = await site.registry.edit_instance(me.user.id, instance_id, draft)
     except FORM_ERRORS as error:
-        page = _edit_form(site, instance, server, draft, _errors(error, draft))
-        return render(request, "instance_form.html", status=422, page=page)
-    await site.enter(me)
+        page = _build_edit_form(site, instance, server, draft, _map_field_errors(error, draft))
+        return render_page(request, "instance_form.html", status=422, page=page)
+    await site.sync_instances(me)
     await site.changed(me, "instance.edit", saved.id, slug=saved.slug)
-    return go(f"/ui/mcp/{saved.id}", f"“{saved.name}” is saved.")
+    return redirect_with_message(f"/ui/mcp/{saved.id}", f"“{saved.name}” is saved.")
 
 
-def _edit_form(
-    site: Site,
+def _build_edit_form(
+    site: Services,
     instance: Instance,
     server: RegistryServer,
     draft: InstanceDraft,
@@ -200,7 +206,7 @@ def _edit_form(
     )
 
 
-def _draft(form: Posted, server: RegistryServer, old: Instance | None) -> InstanceDraft:
+def _read_draft(form: SubmittedForm, server: RegistryServer, old: Instance | None) -> InstanceDraft:
     choice_id = form.text("choice_id") or None
     if choice_id is None and len(server.choices) == 1:
         choice_id = server.choices[0].id
@@ -215,7 +221,7 @@ def _draft(form: Posted, server: RegistryServer, old: Instance | None) -> Instan
     )
 
 
-def _errors(error: ToolyardError, draft: InstanceDraft) -> dict[str, str]:
+def _map_field_errors(error: ToolyardError, draft: InstanceDraft) -> dict[str, str]:
     """The field of the value is the one of the choice that was made."""
-    found = field_errors(error, _LABELS)
+    found = field_errors(error, _FIELD_LABELS)
     return {f"value-{draft.choice_id}" if name == "value" else name: text for name, text in found.items()}

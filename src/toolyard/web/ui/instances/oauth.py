@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from toolyard.auth.authorization_response import AuthorizationResponse
-from toolyard.auth.client_registration import client_document
+from toolyard.auth.client_registration import build_client_metadata_document
 from toolyard.auth.errors import (
     AnswerRejected,
     AuthError,
@@ -24,29 +24,29 @@ from toolyard.auth.errors import (
     RegistrationFailed,
     TokenRefused,
 )
-from toolyard.auth.sign_in_target import Ourselves
+from toolyard.auth.sign_in_target import ClientIdentity
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import Invalid, NotFound
 from toolyard.types.registry import Instance
 from toolyard.types.server import Server
-from toolyard.web.access.dependencies import Visitor, person
-from toolyard.web.config_sign_ins import finish, is_config_sign_in
-from toolyard.web.error_table import kind_of
-from toolyard.web.problem_details import describe, respond
-from toolyard.web.services import CALLBACK, DOCUMENT, Site
-from toolyard.web.ui.components.flash import go
-from toolyard.web.ui.components.formatting import host_of
-from toolyard.web.ui.components.render import render
+from toolyard.web.access.dependencies import RequestUser, require_browser_user
+from toolyard.web.config_sign_ins import complete_config_sign_in, is_config_sign_in
+from toolyard.web.error_table import find_problem_kind
+from toolyard.web.problem_details import build_problem_response, describe_error
+from toolyard.web.services import CLIENT_DOCUMENT_PATH, OAUTH_CALLBACK_PATH, Services
+from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.formatting import extract_host
+from toolyard.web.ui.components.render import render_page
 
-__all__ = ["Leave", "router", "sign_in_problem"]
+__all__ = ["LeavePage", "render_sign_in_problem", "router"]
 
 router = APIRouter(include_in_schema=False)
 
-Me = Annotated[Visitor, Depends(person)]
+BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
-_DOCUMENT_SECONDS = 3600
-_RETIRED = "retired"
-_TITLES: tuple[tuple[type[ToolyardError], str], ...] = (
+_DOCUMENT_CACHE_SECONDS = 3600
+_RETIRED_REDIRECT_SEGMENT = "retired"
+_TITLE_BY_ERROR: tuple[tuple[type[ToolyardError], str], ...] = (
     (NotFound, "This instance is gone"),
     (Invalid, "This cannot be signed in to"),
     (AnswerRejected, "This sign-in cannot be finished"),
@@ -58,11 +58,11 @@ _TITLES: tuple[tuple[type[ToolyardError], str], ...] = (
     (DiscoveryFailed, "It is not known where to sign in"),
     (AuthUnavailable, "The provider cannot be reached"),
 )
-_SHOWN = (AuthError, AuthUnavailable, NotFound, Invalid)
+_SIGN_IN_ERRORS = (AuthError, AuthUnavailable, NotFound, Invalid)
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class LeavePage:
     """Somebody is about to be sent to their provider."""
 
     name: str
@@ -72,7 +72,7 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class SignInProblem:
+class SignInProblemPage:
     """What happened, and what to do. ``again`` is where the same is begun once more."""
 
     title: str
@@ -83,104 +83,113 @@ class SignInProblem:
 
 
 @router.post("/ui/mcp/{instance_id}/connect")
-async def connect(request: Request, me: Me, instance_id: str) -> Response:
+async def connect_instance(request: Request, me: BrowserUser, instance_id: str) -> Response:
     """Begin. A page leads on, since browsers let no form of ours lead to another site by a redirect."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     wants_json = "application/json" in request.headers.get("accept", "")
     try:
         instance, _ = await site.registry.instance(me.user.id, instance_id)
-        ourselves = site.ourselves(site.base_url(request))
+        ourselves = site.build_client_identity(site.base_url(request))
         url = await site.sign_ins.begin(me.user.id, instance_id, me.browser, ourselves)
-    except _SHOWN as error:
+    except _SIGN_IN_ERRORS as error:
         if wants_json:
-            return respond(*describe(error))
-        return await _problem(request, me, error)
+            return build_problem_response(*describe_error(error))
+        return await _render_problem(request, me, error)
     await site.changed(me, "instance.connect", instance_id, slug=instance.slug)
     if wants_json:
         return JSONResponse({"url": url}, headers={"Cache-Control": "no-store"})
-    page = Leave(instance.name, url, host_of(url), f"/ui/mcp/{instance_id}")
-    return render(request, "oauth/leave.html", page=page)
+    page = LeavePage(instance.name, url, extract_host(url), f"/ui/mcp/{instance_id}")
+    return render_page(request, "oauth/leave.html", page=page)
 
 
-@router.get(CALLBACK)
-@router.get(CALLBACK + "/{digest}")
-async def come_back(request: Request, me: Me, digest: str = "") -> Response:
+@router.get(OAUTH_CALLBACK_PATH)
+@router.get(OAUTH_CALLBACK_PATH + "/{digest}")
+async def finish_sign_in(request: Request, me: BrowserUser, digest: str = "") -> Response:
     """Finish, in the browser that began."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     kind = "instance"
-    address = site.base_url(request) + CALLBACK + (f"/{digest}" if digest else "")
+    address = site.base_url(request) + OAUTH_CALLBACK_PATH + (f"/{digest}" if digest else "")
     try:
-        response = AuthorizationResponse.of(address, request.query_params.multi_items())
-        pending = await site.sign_ins.take(response.params, me.user.id, me.browser)
+        response = AuthorizationResponse.from_query(address, request.query_params.multi_items())
+        pending = await site.sign_ins.take_pending(response.params, me.user.id, me.browser)
         if is_config_sign_in(pending, me):
             kind = "server"
-            server = await finish(site, me, pending, response)
-            return go(f"/ui/servers/{quote(server.id, safe='')}", f"You are signed in to “{_name(server)}”.")
+            server = await complete_config_sign_in(site, me, pending, response)
+            return redirect_with_message(
+                f"/ui/servers/{quote(server.id, safe='')}",
+                f"You are signed in to “{_get_server_label(server)}”.",
+            )
         instance = await site.sign_ins.complete(pending, response, me.user.id)
-    except _SHOWN as error:
+    except _SIGN_IN_ERRORS as error:
         why = type(error).__name__
         await site.changed(me, f"{kind}.sign_in_failed", getattr(error, "server", ""), why=why)
-        return await _problem(request, me, error)
+        return await _render_problem(request, me, error)
     await site.changed(me, "instance.sign_in", instance.id, slug=instance.slug)
-    await site.enter(me)
+    await site.sync_instances(me)
     await site.parts.reconnect(instance.core_id, me.principal)
-    site.watchers.changed(me.principal, (instance.core_id,))
-    return go(f"/ui/mcp#i-{instance.id}", f"“{instance.name}” is connected.")
+    site.gateway_notices.changed(me.principal, (instance.core_id,))
+    return redirect_with_message(f"/ui/mcp#i-{instance.id}", f"“{instance.name}” is connected.")
 
 
-@router.get(DOCUMENT)
-async def show_document(request: Request) -> Response:
+@router.get(CLIENT_DOCUMENT_PATH)
+async def show_shared_client_document(request: Request) -> Response:
     """The document of earlier versions, one for all issuers: their grants are refreshed with it, but nobody
     signs in with it, because its redirect address belongs to no sign-in."""
-    site: Site = request.app.state.site
-    ourselves = site.ourselves(site.base_url(request))
+    site: Services = request.app.state.site
+    ourselves = site.build_client_identity(site.base_url(request))
     if ourselves.document_url is None:
         raise HTTPException(404)
-    return _document(ourselves, ourselves.document_url, f"{ourselves.redirect_uri}/{_RETIRED}")
+    return _respond_with_document(
+        ourselves, ourselves.document_url, f"{ourselves.redirect_uri}/{_RETIRED_REDIRECT_SEGMENT}"
+    )
 
 
-@router.get(DOCUMENT.removesuffix(".json") + "/{digest}.json")
-async def show_issuer_document(request: Request, digest: str) -> Response:
+@router.get(CLIENT_DOCUMENT_PATH.removesuffix(".json") + "/{digest}.json")
+async def show_issuer_client_document(request: Request, digest: str) -> Response:
     """The document of one issuer, once somebody began to sign in there with it."""
-    site: Site = request.app.state.site
-    ourselves = site.ourselves(site.base_url(request))
-    issuer = await site.database.auth.document_issuer(digest)
-    url = None if issuer is None else ourselves.document_for(issuer)
+    site: Services = request.app.state.site
+    ourselves = site.build_client_identity(site.base_url(request))
+    issuer = await site.database.auth.get_document_issuer(digest)
+    url = None if issuer is None else ourselves.document_url_for(issuer)
     if issuer is None or url is None:
         raise HTTPException(404)
-    return _document(ourselves, url, ourselves.redirect_for(issuer))
+    return _respond_with_document(ourselves, url, ourselves.redirect_uri_for(issuer))
 
 
-def _document(ourselves: Ourselves, url: str, redirect_uri: str) -> Response:
-    headers = {"Cache-Control": f"public, max-age={_DOCUMENT_SECONDS}"}
-    return JSONResponse(client_document(ourselves, url, redirect_uri), headers=headers)
+def _respond_with_document(ourselves: ClientIdentity, url: str, redirect_uri: str) -> Response:
+    headers = {"Cache-Control": f"public, max-age={_DOCUMENT_CACHE_SECONDS}"}
+    return JSONResponse(build_client_metadata_document(ourselves, url, redirect_uri), headers=headers)
 
 
-async def _problem(request: Request, me: Visitor, error: ToolyardError) -> Response:
-    site: Site = request.app.state.site
+async def _render_problem(request: Request, me: RequestUser, error: ToolyardError) -> Response:
+    site: Services = request.app.state.site
     named = getattr(error, "server", "")
     if named in site.configuration.servers:
-        return sign_in_problem(request, error, f"/ui/servers/{quote(named, safe='')}/connect")
-    instance = await _instance_of(request, me, error)
-    return sign_in_problem(request, error, None if instance is None else f"/ui/mcp/{instance.id}/connect")
+        return render_sign_in_problem(request, error, f"/ui/servers/{quote(named, safe='')}/connect")
+    instance = await _find_named_instance(request, me, error)
+    return render_sign_in_problem(
+        request, error, None if instance is None else f"/ui/mcp/{instance.id}/connect"
+    )
 
 
-def sign_in_problem(request: Request, error: ToolyardError, again: str | None) -> Response:
+def render_sign_in_problem(request: Request, error: ToolyardError, retry_path: str | None) -> Response:
     """The page for a sign-in that failed. ``again`` is where the same is begun once more."""
-    title = next((words for kind, words in _TITLES if isinstance(error, kind)), "Signing in did not work")
+    title = next(
+        (words for kind, words in _TITLE_BY_ERROR if isinstance(error, kind)), "Signing in did not work"
+    )
     kept = "Nothing was stored. What you had before is as it was."
-    again = None if isinstance(error, Invalid) else again
-    page = SignInProblem(title, error.cause, error.hint, kept, again)
-    return render(request, "oauth/problem.html", status=kind_of(error).status, page=page)
+    retry_path = None if isinstance(error, Invalid) else retry_path
+    page = SignInProblemPage(title, error.cause, error.hint, kept, retry_path)
+    return render_page(request, "oauth/problem.html", status=find_problem_kind(error).status, page=page)
 
 
-def _name(server: Server) -> str:
+def _get_server_label(server: Server) -> str:
     return server.label or server.id
 
 
-async def _instance_of(request: Request, me: Visitor, error: ToolyardError) -> Instance | None:
+async def _find_named_instance(request: Request, me: RequestUser, error: ToolyardError) -> Instance | None:
     """The instance that an error names, if it is the visitor's own."""
     named = getattr(error, "server", "")
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     mine = await site.registry.instances(me.user.id) if named else ()
     return next((instance for instance, _ in mine if instance.core_id == named), None)

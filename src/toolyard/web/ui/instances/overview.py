@@ -11,22 +11,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.types.registry import AuthKind, Instance, RegistryServer
-from toolyard.web.access.dependencies import Visitor, visitor
-from toolyard.web.server_status import ServerRecord, instance_record
-from toolyard.web.services import Site
-from toolyard.web.ui.components.confirm import Confirm, confirm_page
-from toolyard.web.ui.components.flash import go
+from toolyard.web.access.dependencies import RequestUser, require_user
+from toolyard.web.server_status import ServerRecord, build_instance_record
+from toolyard.web.services import Services
+from toolyard.web.ui.components.confirm import ConfirmPage, render_confirm_page
+from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
-from toolyard.web.ui.components.forms import posted
-from toolyard.web.ui.components.paging import Pages, page_of
-from toolyard.web.ui.components.render import render
-from toolyard.web.ui.components.safe_redirect import inner_path
+from toolyard.web.ui.components.forms import read_submitted_form
+from toolyard.web.ui.components.paging import Pagination, paginate
+from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 
-__all__ = ["InstanceRow", "instance_row", "router"]
+__all__ = ["InstanceRow", "build_instance_row", "router"]
 
 router = APIRouter()
 
-Me = Annotated[Visitor, Depends(visitor)]
+CurrentUser = Annotated[RequestUser, Depends(require_user)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +66,20 @@ class InstancesPage:
     """One page of the list."""
 
     rows: list[InstanceRow]
-    pages: Pages
+    pages: Pagination
     query: str
     any_instances: bool
     any_servers: bool
 
 
-def instance_row(site: Site, me: Visitor, instance: Instance, server: RegistryServer) -> InstanceRow:
+def build_instance_row(
+    site: Services, me: RequestUser, instance: Instance, server: RegistryServer
+) -> InstanceRow:
     """An instance as lists show it."""
     choice = server.choice(instance.choice_id)
     template = site.settings.instance_naming_template
     return InstanceRow(
-        record=instance_record(site, site.caller(me), instance, server),
+        record=build_instance_record(site, site.get_caller(me), instance, server),
         server=server.name,
         way=choice.label if choice is not None else "no way to sign in",
         names=template.replace("{slug}", instance.slug).replace("{tool}", "…"),
@@ -87,18 +89,18 @@ def instance_row(site: Site, me: Visitor, instance: Instance, server: RegistrySe
 
 
 @router.get("/ui/mcp")
-async def list_instances(request: Request, me: Me, q: str = "", page: str = "1") -> Response:
+async def list_instances(request: Request, me: CurrentUser, q: str = "", page: str = "1") -> Response:
     """The instances, a page at a time."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     mine = await site.instances(me.principal)
-    wanted = [found for found in mine if _matches(found, q)]
-    shown, pages = page_of(wanted, page, "/ui/mcp", {"q": q})
+    wanted = [found for found in mine if _matches_query(found, q)]
+    shown, pages = paginate(wanted, page, "/ui/mcp", {"q": q})
     any_servers = bool(mine) or any(server.enabled for server in await site.registry.servers())
-    rows = [instance_row(site, me, instance, server) for instance, server in shown]
-    return render(request, "instances.html", page=InstancesPage(rows, pages, q, bool(mine), any_servers))
+    rows = [build_instance_row(site, me, instance, server) for instance, server in shown]
+    return render_page(request, "instances.html", page=InstancesPage(rows, pages, q, bool(mine), any_servers))
 
 
-def _matches(found: tuple[Instance, RegistryServer], query: str) -> bool:
+def _matches_query(found: tuple[Instance, RegistryServer], query: str) -> bool:
     instance, server = found
     text = f"{instance.name}\n{instance.slug}\n{server.name}\n{server.url}".casefold()
     return all(word in text for word in query.casefold().split())
@@ -108,62 +110,66 @@ def _matches(found: tuple[Instance, RegistryServer], query: str) -> bool:
 
 
 @router.post("/ui/mcp/{instance_id}/test")
-async def test(request: Request, me: Me, instance_id: str) -> Response:
+async def check_connection(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Connect now and list the tools; the row tells what came of it."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     began = time.perf_counter()
-    await site.test(me, *await site.instance(me, instance_id))
+    await site.reconnect_instance(me, *await site.instance(me, instance_id))
     seconds = time.perf_counter() - began
-    row = instance_row(site, me, *await site.instance(me, instance_id))
-    back = inner_path((await posted(request)).text("next"), f"/ui/mcp/{instance_id}")
+    row = build_instance_row(site, me, *await site.instance(me, instance_id))
+    back = safe_redirect_path((await read_submitted_form(request)).text("next"), f"/ui/mcp/{instance_id}")
     record = row.record
     if record.state == "ready":
         said = f"{count(record.tool_count or 0, 'tool')} in {seconds:.1f} s"
-        return go(back, f"“{record.label}” answers: {said}.")
-    return go(back, f"“{record.label}”: {record.cause or record.state}", kind="bad", hint=record.hint)
+        return redirect_with_message(back, f"“{record.label}” answers: {said}.")
+    return redirect_with_message(
+        back, f"“{record.label}”: {record.cause or record.state}", kind="bad", hint=record.hint
+    )
 
 
 @router.post("/ui/mcp/{instance_id}/enable")
-async def enable(request: Request, me: Me, instance_id: str) -> Response:
+async def enable_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Switch it on."""
-    return await _switch(request, me, instance_id, True)
+    return await _set_instance_enabled(request, me, instance_id, True)
 
 
 @router.post("/ui/mcp/{instance_id}/disable")
-async def disable(request: Request, me: Me, instance_id: str) -> Response:
+async def disable_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Switch it off. Its sign-in is kept."""
-    return await _switch(request, me, instance_id, False)
+    return await _set_instance_enabled(request, me, instance_id, False)
 
 
-async def _switch(request: Request, me: Visitor, instance_id: str, enabled: bool) -> Response:
-    site: Site = request.app.state.site
-    instance = await site.registry.enable_instance(me.user.id, instance_id, enabled)
+async def _set_instance_enabled(
+    request: Request, me: RequestUser, instance_id: str, enabled: bool
+) -> Response:
+    site: Services = request.app.state.site
+    instance = await site.registry.set_instance_enabled(me.user.id, instance_id, enabled)
     await site.changed(
         me, "instance.enable" if enabled else "instance.disable", instance.id, slug=instance.slug
     )
-    back = inner_path((await posted(request)).text("next"), f"/ui/mcp/{instance_id}")
-    return go(back, f"“{instance.name}” is {'enabled' if enabled else 'disabled'}.")
+    back = safe_redirect_path((await read_submitted_form(request)).text("next"), f"/ui/mcp/{instance_id}")
+    return redirect_with_message(back, f"“{instance.name}” is {'enabled' if enabled else 'disabled'}.")
 
 
 @router.get("/ui/mcp/{instance_id}/delete")
-async def ask_to_delete(request: Request, me: Me, instance_id: str) -> Response:
+async def show_delete_confirmation(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Ask again."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     instance, server = await site.registry.instance(me.user.id, instance_id)
-    page = Confirm(
+    page = ConfirmPage(
         title=f"Delete “{instance.name}”?",
         text=f"Your connection to {server.name} goes, with its sign-in and its tools. The server stays.",
         action=f"/ui/mcp/{instance.id}/delete",
         back=f"/ui/mcp/{instance.id}",
     )
-    return confirm_page(request, page)
+    return render_confirm_page(request, page)
 
 
 @router.post("/ui/mcp/{instance_id}/delete")
-async def delete(request: Request, me: Me, instance_id: str) -> Response:
+async def delete_instance(request: Request, me: CurrentUser, instance_id: str) -> Response:
     """Delete it, with its sign-in."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     instance = await site.sign_outs.delete_instance(site.registry, me.user.id, instance_id)
-    await site.enter(me)
+    await site.sync_instances(me)
     await site.changed(me, "instance.delete", instance.id, slug=instance.slug)
-    return go("/ui/mcp", f"“{instance.name}” is deleted.")
+    return redirect_with_message("/ui/mcp", f"“{instance.name}” is deleted.")

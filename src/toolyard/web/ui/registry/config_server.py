@@ -13,20 +13,25 @@ from starlette.responses import Response
 from toolyard.auth.errors import AuthError, AuthUnavailable
 from toolyard.registry.errors import Invalid
 from toolyard.types.server import Server
-from toolyard.web.access.dependencies import Visitor, person
-from toolyard.web.config_sign_ins import begin, config_server, sign_in_word, sign_out
-from toolyard.web.server_status import ServerRecord, config_record
-from toolyard.web.services import Site
-from toolyard.web.ui.components.flash import go
-from toolyard.web.ui.components.formatting import host_of
-from toolyard.web.ui.components.render import render
-from toolyard.web.ui.instances.oauth import Leave, sign_in_problem
+from toolyard.web.access.dependencies import RequestUser, require_browser_user
+from toolyard.web.config_sign_ins import (
+    begin_config_sign_in,
+    find_config_server,
+    get_sign_in_action,
+    sign_out_of_config_server,
+)
+from toolyard.web.server_status import ServerRecord, build_config_record
+from toolyard.web.services import Services
+from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.formatting import extract_host
+from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.instances.oauth import LeavePage, render_sign_in_problem
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-Me = Annotated[Visitor, Depends(person)]
+BrowserUser = Annotated[RequestUser, Depends(require_browser_user)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +46,38 @@ class ConfigServerPage:
 
 
 @router.get("/ui/servers/{server_id}")
-async def show_config_server(request: Request, me: Me, server_id: str) -> Response:
+async def show_config_server(request: Request, me: BrowserUser, server_id: str) -> Response:
     """How it is, at once."""
-    site: Site = request.app.state.site
-    server = config_server(site, me, server_id)
-    record = config_record(site, site.caller(me), server)
-    word, signed_in = await sign_in_word(site, me, server, record.state)
-    page = ConfigServerPage(server, record, word, signed_in, _at(server))
-    return render(request, "config_server.html", page=page)
+    site: Services = request.app.state.site
+    server = find_config_server(site, me, server_id)
+    record = build_config_record(site, site.get_caller(me), server)
+    word, signed_in = await get_sign_in_action(site, me, server, record.state)
+    page = ConfigServerPage(server, record, word, signed_in, _build_server_path(server))
+    return render_page(request, "config_server.html", page=page)
 
 
 @router.post("/ui/servers/{server_id}/connect")
-async def connect(request: Request, me: Me, server_id: str) -> Response:
+async def connect_server(request: Request, me: BrowserUser, server_id: str) -> Response:
     """Begin to sign in; a page leads on to the provider."""
-    site: Site = request.app.state.site
-    server = config_server(site, me, server_id)
+    site: Services = request.app.state.site
+    server = find_config_server(site, me, server_id)
     try:
-        url = await begin(site, me, server, request)
+        url = await begin_config_sign_in(site, me, server, request)
     except (AuthError, AuthUnavailable, Invalid) as error:
-        return sign_in_problem(request, error, f"{_at(server)}/connect")
-    page = Leave(server.label or server.id, url, host_of(url), _at(server))
-    return render(request, "oauth/leave.html", page=page)
+        return render_sign_in_problem(request, error, f"{_build_server_path(server)}/connect")
+    page = LeavePage(server.label or server.id, url, extract_host(url), _build_server_path(server))
+    return render_page(request, "oauth/leave.html", page=page)
 
 
 @router.post("/ui/servers/{server_id}/sign-out")
-async def leave(request: Request, me: Me, server_id: str) -> Response:
+async def sign_out_of_server(request: Request, me: BrowserUser, server_id: str) -> Response:
     """Forget the sign-in."""
-    site: Site = request.app.state.site
-    server = config_server(site, me, server_id)
-    there_was = await sign_out(site, me, server)
+    site: Services = request.app.state.site
+    server = find_config_server(site, me, server_id)
+    there_was = await sign_out_of_config_server(site, me, server)
     words = "You are signed out of" if there_was else "You were not signed in to"
-    return go(_at(server), f"{words} “{server.label or server.id}”.")
+    return redirect_with_message(_build_server_path(server), f"{words} “{server.label or server.id}”.")
 
 
-def _at(server: Server) -> str:
+def _build_server_path(server: Server) -> str:
     return f"/ui/servers/{quote(server.id, safe='')}"

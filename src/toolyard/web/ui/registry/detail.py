@@ -20,30 +20,34 @@ from toolyard.registry.errors import Invalid, NotFound
 from toolyard.registry.issuer_confirmation import ClientIssuer
 from toolyard.types.registry import RegistryServer
 from toolyard.types.server import HttpSpec, Server
-from toolyard.web.access.dependencies import Visitor, admin
-from toolyard.web.config_sign_ins import sign_in_word
-from toolyard.web.server_preview import preview
-from toolyard.web.server_status import ServerRecord, config_record
-from toolyard.web.services import Site
-from toolyard.web.tool_acceptance import changes_for_everyone, changes_known, looked_at
-from toolyard.web.ui.components.flash import go
-from toolyard.web.ui.components.forms import field_errors, posted
-from toolyard.web.ui.components.render import render, wants_part
-from toolyard.web.ui.registry.server_listing import ask_now
-from toolyard.web.ui.tools.rows import ToolRow, plain_row, tool_rows
+from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web.config_sign_ins import get_sign_in_action
+from toolyard.web.server_preview import fetch_server_preview
+from toolyard.web.server_status import ServerRecord, build_config_record
+from toolyard.web.services import Services
+from toolyard.web.tool_acceptance import (
+    find_known_file_changes,
+    find_registry_changes,
+    record_previewed_tools,
+)
+from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.forms import field_errors, read_submitted_form
+from toolyard.web.ui.components.render import is_fragment_request, render_page
+from toolyard.web.ui.registry.server_listing import fetch_server_listing
+from toolyard.web.ui.tools.rows import ToolRow, build_plain_row, build_tool_rows
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-Me = Annotated[Visitor, Depends(admin)]
+AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
-_WITH_SCHEMAS = 300
+_MAX_TOOLS_WITH_SCHEMAS = 300
 _CONFIRM_LABELS = {"issuer": "The issuer shown", "choice_id": "This way to sign in"}
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class ServerContents:
     """What a server has, asked right now. With ``error``, what was learned until then."""
 
     at: str
@@ -83,12 +87,12 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerPage:
+class RegistryServerPage:
     """A server of the registry. ``contents`` is None where they are fetched after the page."""
 
     server: RegistryServer
     count: int
-    contents: Contents | None = None
+    contents: ServerContents | None = None
 
     at: str = ""
     changes: Sequence[Change] = ()
@@ -96,13 +100,13 @@ class ServerPage:
 
 
 @dataclass(frozen=True, slots=True)
-class FilePage:
+class FileServerPage:
     """A server of the files."""
 
     server: Server
     record: ServerRecord
     address: str
-    contents: Contents | None = None
+    contents: ServerContents | None = None
 
     at: str = ""
     sign_in: str = ""
@@ -112,28 +116,30 @@ class FilePage:
 
 
 @router.get("/ui/admin/mcp/{server_id}")
-async def show_server(request: Request, me: Me, server_id: str) -> Response:
+async def show_server(request: Request, me: AdminUser, server_id: str) -> Response:
     """The entry, at once."""
-    site: Site = request.app.state.site
-    return render(request, "server.html", page=await _page(site, server_id))
+    site: Services = request.app.state.site
+    return render_page(request, "server.html", page=await _build_page(site, server_id))
 
 
 @router.get("/ui/admin/mcp/{server_id}/contents")
-async def show_contents(request: Request, me: Me, server_id: str) -> Response:
+async def show_contents(request: Request, me: AdminUser, server_id: str) -> Response:
     """The same with what the server has, fetched now: the script takes that part of it."""
-    site: Site = request.app.state.site
-    page = await _page(site, server_id)
+    site: Services = request.app.state.site
+    page = await _build_page(site, server_id)
     seen, unconfirmed = await asyncio.gather(
-        preview(site, me, page.server), site.issuers.unconfirmed(page.server)
+        fetch_server_preview(site, me, page.server), site.issuers.unconfirmed(page.server)
     )
-    aside = await looked_at(site, page.server, seen)
+    aside = await record_previewed_tools(site, page.server, seen)
     review = f"{page.at}/changes"
-    schemas = len(seen.tools) <= _WITH_SCHEMAS
-    contents = Contents(
+    schemas = len(seen.tools) <= _MAX_TOOLS_WITH_SCHEMAS
+    contents = ServerContents(
         page.at,
         seen.seconds,
         [
-            plain_row(each, cost, schema=schemas, reason=aside.get(each.name), review=review)
+            build_plain_row(
+                each, cost, include_schema=schemas, reason=aside.get(each.name), review_path=review
+            )
             for each, cost in seen.tools
         ],
         seen.set_aside,
@@ -145,90 +151,97 @@ async def show_contents(request: Request, me: Me, server_id: str) -> Response:
         seen.server_info,
         seen.instructions,
         seen.error,
-        await changes_for_everyone(site, page.server),
+        await find_registry_changes(site, page.server),
         unconfirmed,
     )
-    if wants_part(request):
-        return render(request, "server_contents.html", contents=contents)
-    return render(request, "server.html", page=await _page(site, server_id, contents))
+    if is_fragment_request(request):
+        return render_page(request, "server_contents.html", contents=contents)
+    return render_page(request, "server.html", page=await _build_page(site, server_id, contents))
 
 
 @router.post("/ui/admin/mcp/{server_id}/choices/{choice_id}/issuer")
-async def confirm_issuer(request: Request, me: Me, server_id: str, choice_id: str) -> Response:
+async def confirm_issuer(request: Request, me: AdminUser, server_id: str, choice_id: str) -> Response:
     """Store the issuer that the page showed, if the server still names it."""
-    site: Site = request.app.state.site
-    issuer = (await posted(request)).text("issuer")
+    site: Services = request.app.state.site
+    issuer = (await read_submitted_form(request)).text("issuer")
     at = f"/ui/admin/mcp/{server_id}"
     try:
         server = await site.issuers.confirm(server_id, choice_id, issuer)
     except Invalid as error:
-        return go(at, " ".join(field_errors(error, _CONFIRM_LABELS).values()), kind="bad")
+        return redirect_with_message(at, " ".join(field_errors(error, _CONFIRM_LABELS).values()), kind="bad")
     except (AuthError, AuthUnavailable) as error:
-        return go(at, f"Nothing was stored: {error.cause}.", kind="bad", hint=error.hint)
+        return redirect_with_message(at, f"Nothing was stored: {error.cause}.", kind="bad", hint=error.hint)
     await site.changed(
         me, "server.confirm_issuer", server.id, name=server.name, choice=choice_id, issuer=issuer
     )
-    return go(at, f"Client secrets of “{server.name}” may now be sent to {issuer}.")
+    return redirect_with_message(at, f"Client secrets of “{server.name}” may now be sent to {issuer}.")
 
 
 @router.get("/ui/admin/mcp/files/{server_id}")
-async def show_file_server(request: Request, me: Me, server_id: str) -> Response:
+async def show_file_server(request: Request, me: AdminUser, server_id: str) -> Response:
     """An entry of the files, at once."""
-    site: Site = request.app.state.site
-    return render(request, "file_server.html", page=await _file_page(site, me, server_id))
+    site: Services = request.app.state.site
+    return render_page(request, "file_server.html", page=await _build_file_page(site, me, server_id))
 
 
 @router.get("/ui/admin/mcp/files/{server_id}/contents")
-async def show_file_contents(request: Request, me: Me, server_id: str) -> Response:
+async def show_file_contents(request: Request, me: AdminUser, server_id: str) -> Response:
     """The same with what it has, fetched now."""
-    site: Site = request.app.state.site
-    page = await _file_page(site, me, server_id)
+    site: Services = request.app.state.site
+    page = await _build_file_page(site, me, server_id)
     asked, issuer = await asyncio.gather(
-        ask_now(site, me.principal, page.server), site.issuers.of_file_server(page.server, me.principal)
+        fetch_server_listing(site, me.principal, page.server),
+        site.issuers.of_file_server(page.server, me.principal),
     )
-    contents = Contents(page.at, asked.seconds, error=asked.error)
+    contents = ServerContents(page.at, asked.seconds, error=asked.error)
     if asked.catalogue is not None:
         listing = asked.catalogue.listing
         tool = f"{page.at}/tool?name="
         review = f"{page.at}/changes"
-        contents = Contents(
+        contents = ServerContents(
             page.at,
             asked.seconds,
-            tool_rows(site, site.caller(me), asked.roster, page.server.id, tool, review=review),
+            build_tool_rows(
+                site, site.get_caller(me), asked.tool_listing, page.server.id, tool, review_path=review
+            ),
             tuple(str(each) for each in asked.catalogue.quarantined),
             capabilities=listing.capabilities,
             protocol_version=listing.protocol_version,
             server_info=listing.server_info,
             instructions=listing.instructions,
-            changes=await changes_known(site, me, page.server),
+            changes=await find_known_file_changes(site, me, page.server),
         )
     if issuer is not None:
         interactive = issuer.issuer and can_sign_in(page.server, me.principal)
-        ourselves = site.ourselves(site.base_url(request))
-        address = ourselves.redirect_for(issuer.issuer) if interactive else ""
+        ourselves = site.build_client_identity(site.base_url(request))
+        address = ourselves.redirect_uri_for(issuer.issuer) if interactive else ""
         contents = replace(contents, file_issuer=issuer, redirect_uri=address)
-    if wants_part(request):
-        return render(request, "server_contents.html", contents=contents)
-    page = await _file_page(site, me, server_id, contents)
-    return render(request, "file_server.html", page=page)
+    if is_fragment_request(request):
+        return render_page(request, "server_contents.html", contents=contents)
+    page = await _build_file_page(site, me, server_id, contents)
+    return render_page(request, "file_server.html", page=page)
 
 
-async def _page(site: Site, server_id: str, contents: Contents | None = None) -> ServerPage:
+async def _build_page(
+    site: Services, server_id: str, contents: ServerContents | None = None
+) -> RegistryServerPage:
     server = await site.registry.server(server_id)
     used = (await site.registry.count_instances()).get(server.id, 0)
-    changes = () if contents is not None else await changes_for_everyone(site, server)
-    return ServerPage(server, used, contents, f"/ui/admin/mcp/{server.id}", changes)
+    changes = () if contents is not None else await find_registry_changes(site, server)
+    return RegistryServerPage(server, used, contents, f"/ui/admin/mcp/{server.id}", changes)
 
 
-async def _file_page(site: Site, me: Visitor, server_id: str, contents: Contents | None = None) -> FilePage:
+async def _build_file_page(
+    site: Services, me: RequestUser, server_id: str, contents: ServerContents | None = None
+) -> FileServerPage:
     server = site.configuration.servers.get(server_id)
     if server is None:
         raise NotFound("there is no such server", hint="it may have been taken out of its file")
-    record = config_record(site, site.caller(me), server)
+    record = build_config_record(site, site.get_caller(me), server)
     transport = server.transport
     # Arguments and queries may hold secrets; the file has them in full.
     address = transport.url.partition("?")[0] if isinstance(transport, HttpSpec) else transport.command
-    word, signed_in = await sign_in_word(site, me, server, record.state)
+    word, signed_in = await get_sign_in_action(site, me, server, record.state)
     at = f"/ui/admin/mcp/files/{server.id}"
-    changes = () if contents is not None else await changes_known(site, me, server)
-    return FilePage(server, record, address, contents, at, word, signed_in, changes)
+    changes = () if contents is not None else await find_known_file_changes(site, me, server)
+    return FileServerPage(server, record, address, contents, at, word, signed_in, changes)

@@ -13,19 +13,19 @@ from starlette.responses import Response
 
 from toolyard.registry.form_input import ChoiceDraft, ServerDraft
 from toolyard.types.registry import AuthChoice, RegistryServer
-from toolyard.web.access.dependencies import Visitor, admin
-from toolyard.web.services import Site
-from toolyard.web.ui.components.flash import go
-from toolyard.web.ui.components.forms import FORM_ERRORS, Posted, field_errors, posted
-from toolyard.web.ui.components.render import render
+from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web.services import Services
+from toolyard.web.ui.components.flash import redirect_with_message
+from toolyard.web.ui.components.forms import FORM_ERRORS, SubmittedForm, field_errors, read_submitted_form
+from toolyard.web.ui.components.render import render_page
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-Me = Annotated[Visitor, Depends(admin)]
+AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
-_LABELS = {
+_FIELD_LABELS = {
     "name": "Name",
     "url": "URL",
     "transport": "Transport",
@@ -35,7 +35,7 @@ _LABELS = {
     "deny_tools": "Denied tools",
     "choices": "Ways to sign in",
 }
-_CHOICE_LABELS = {
+_CHOICE_FIELD_LABELS = {
     "kind": "Kind",
     "label": "Label",
     "place": "Place",
@@ -48,7 +48,7 @@ _CHOICE_LABELS = {
     "issuer": "Issuer",
     "id": "Choice",
 }
-_NUMBERED = re.compile(r"choices-(\d{1,4})-kind")
+_CHOICE_KIND_PATTERN = re.compile(r"choices-(\d{1,4})-kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,97 +88,103 @@ class ServerForm:
     @property
     def labels(self) -> dict[str, str]:
         """The fields' names for people."""
-        return _labels(len(self.choices))
+        return _build_field_labels(len(self.choices))
 
 
 @router.get("/ui/admin/mcp/new")
-async def new_server(request: Request, me: Me) -> Response:
+async def show_new_server_form(request: Request, me: AdminUser) -> Response:
     """The empty form."""
     draft = ServerDraft("", "", choices=(ChoiceDraft("oauth"),))
-    return render(request, "server_form.html", page=await _again(request, draft, None, {}))
+    return render_page(request, "server_form.html", page=await _build_form(request, draft, None, {}))
 
 
 @router.post("/ui/admin/mcp/new")
-async def add_server(request: Request, me: Me) -> Response:
+async def add_server(request: Request, me: AdminUser) -> Response:
     """Add it; its page asks it what it has."""
-    site: Site = request.app.state.site
-    form = await posted(request)
-    draft = _draft(form)
-    changed = await _changed_choices(request, form, draft, None)
+    site: Services = request.app.state.site
+    form = await read_submitted_form(request)
+    draft = _read_draft(form)
+    changed = await _apply_choice_button(request, form, draft, None)
     if changed is not None:
-        return render(request, "server_form.html", page=changed)
+        return render_page(request, "server_form.html", page=changed)
     try:
         server = await site.registry.add_server(draft)
     except FORM_ERRORS as error:
-        page = await _again(request, draft, None, field_errors(error, _labels(len(draft.choices))))
-        return render(request, "server_form.html", status=422, page=page)
+        page = await _build_form(
+            request, draft, None, field_errors(error, _build_field_labels(len(draft.choices)))
+        )
+        return render_page(request, "server_form.html", status=422, page=page)
     await site.changed(me, "server.add", server.id, name=server.name, url=server.url)
-    return go(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is in the registry.")
+    return redirect_with_message(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is in the registry.")
 
 
 @router.get("/ui/admin/mcp/{server_id}/edit")
-async def edit_server(request: Request, me: Me, server_id: str) -> Response:
+async def show_edit_form(request: Request, me: AdminUser, server_id: str) -> Response:
     """The form of one that there is."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     server = await site.registry.server(server_id)
-    draft = _of_server(server)
-    return render(request, "server_form.html", page=await _again(request, draft, server, {}))
+    draft = _create_server_draft(server)
+    return render_page(request, "server_form.html", page=await _build_form(request, draft, server, {}))
 
 
 @router.post("/ui/admin/mcp/{server_id}/edit")
-async def save_server(request: Request, me: Me, server_id: str) -> Response:
+async def save_server(request: Request, me: AdminUser, server_id: str) -> Response:
     """Save it. An empty client secret keeps the one that is stored."""
-    site: Site = request.app.state.site
-    form = await posted(request)
+    site: Services = request.app.state.site
+    form = await read_submitted_form(request)
     old = await site.registry.server(server_id)
-    draft = _draft(form)
-    changed = await _changed_choices(request, form, draft, old)
+    draft = _read_draft(form)
+    changed = await _apply_choice_button(request, form, draft, old)
     if changed is not None:
-        return render(request, "server_form.html", page=changed)
+        return render_page(request, "server_form.html", page=changed)
     try:
         server = await site.registry.edit_server(server_id, draft)
     except FORM_ERRORS as error:
-        page = await _again(request, draft, old, field_errors(error, _labels(len(draft.choices))))
-        return render(request, "server_form.html", status=422, page=page)
+        page = await _build_form(
+            request, draft, old, field_errors(error, _build_field_labels(len(draft.choices)))
+        )
+        return render_page(request, "server_form.html", status=422, page=page)
     await site.changed(me, "server.edit", server.id, name=server.name)
-    return go(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is saved.")
+    return redirect_with_message(f"/ui/admin/mcp/{server.id}", f"“{server.name}” is saved.")
 
 
-async def _changed_choices(
-    request: Request, form: Posted, draft: ServerDraft, old: RegistryServer | None
+async def _apply_choice_button(
+    request: Request, form: SubmittedForm, draft: ServerDraft, old: RegistryServer | None
 ) -> ServerForm | None:
     """The form with one choice more or less, where that is what was pressed; None where it was Save."""
     pressed = form.text("do", "save")
     if pressed == "add":
         more = replace(draft, choices=(*draft.choices, ChoiceDraft("header")))
-        return replace(await _again(request, more, old, {}), added=True)
+        return replace(await _build_form(request, more, old, {}), added=True)
     if pressed.startswith("remove-"):
         gone = pressed.removeprefix("remove-")
         kept = tuple(each for index, each in enumerate(draft.choices) if str(index) != gone)
-        return await _again(request, replace(draft, choices=kept), old, {})
+        return await _build_form(request, replace(draft, choices=kept), old, {})
     return None
 
 
-async def _again(
+async def _build_form(
     request: Request, draft: ServerDraft, old: RegistryServer | None, errors: Mapping[str, str]
 ) -> ServerForm:
     """The form as it was sent, without the secrets."""
-    site: Site = request.app.state.site
-    ourselves = site.ourselves(site.base_url(request))
+    site: Services = request.app.state.site
+    ourselves = site.build_client_identity(site.base_url(request))
     stored = {each.id for each in old.choices if each.client_secret} if old is not None else set[str]()
     rows: list[ChoiceRow] = []
     for each in draft.choices:
         issuer = each.issuer
         if issuer is None and each.client_id is not None:
-            issuer = await site.database.auth.bound_issuer(draft.url, each.client_id)
-        address = ourselves.redirect_uri if issuer is None else ourselves.redirect_for(issuer)
+            issuer = await site.database.auth.get_bound_issuer(draft.url, each.client_id)
+        address = ourselves.redirect_uri if issuer is None else ourselves.redirect_uri_for(issuer)
         shown = replace(each, client_secret=None)
         rows.append(ChoiceRow(shown, each.id in stored, bool(each.client_secret), address))
     return ServerForm(draft, rows, old, errors)
 
 
-def _draft(form: Posted) -> ServerDraft:
-    numbers = sorted(int(found[1]) for name in form.names() if (found := _NUMBERED.fullmatch(name)))
+def _read_draft(form: SubmittedForm) -> ServerDraft:
+    numbers = sorted(
+        int(found[1]) for name in form.names() if (found := _CHOICE_KIND_PATTERN.fullmatch(name))
+    )
     allowed = form.words("allow_tools")
     return ServerDraft(
         name=form.text("name"),
@@ -186,33 +192,33 @@ def _draft(form: Posted) -> ServerDraft:
         transport=form.text("transport", "http"),
         trust=form.text("trust", "trusted"),
         description=form.text("description").replace("\r\n", "\n"),
-        private_addresses=form.flag("private_addresses"),
+        private_addresses=form.is_checked("private_addresses"),
         allow_tools=allowed or None,
         deny_tools=form.words("deny_tools"),
-        choices=tuple(_choice(form, f"choices-{number}-") for number in numbers),
+        choices=tuple(_read_choice(form, f"choices-{number}-") for number in numbers),
     )
 
 
-def _choice(form: Posted, start: str) -> ChoiceDraft:
-    secret = form.text(f"{start}client_secret")
+def _read_choice(form: SubmittedForm, prefix: str) -> ChoiceDraft:
+    secret = form.text(f"{prefix}client_secret")
     return ChoiceDraft(
-        kind=form.text(f"{start}kind"),
-        label=form.text(f"{start}label"),
-        id=form.text(f"{start}id") or None,
-        place=form.text(f"{start}place", "header"),
-        key=form.text(f"{start}key").strip() or None,
-        registration=form.text(f"{start}registration", "auto"),
-        client_id=form.text(f"{start}client_id").strip() or None,
-        client_secret=secret or ("" if form.flag(f"{start}drop_secret") else None),
-        scopes=tuple(form.text(f"{start}scopes").split()),
-        resource=form.text(f"{start}resource").strip() or None,
-        legacy_discovery=form.flag(f"{start}legacy_discovery"),
-        issuer=form.text(f"{start}issuer").strip() or None,
-        issuer_redirect=form.flag(f"{start}issuer_redirect"),
+        kind=form.text(f"{prefix}kind"),
+        label=form.text(f"{prefix}label"),
+        id=form.text(f"{prefix}id") or None,
+        place=form.text(f"{prefix}place", "header"),
+        key=form.text(f"{prefix}key").strip() or None,
+        registration=form.text(f"{prefix}registration", "auto"),
+        client_id=form.text(f"{prefix}client_id").strip() or None,
+        client_secret=secret or ("" if form.is_checked(f"{prefix}drop_secret") else None),
+        scopes=tuple(form.text(f"{prefix}scopes").split()),
+        resource=form.text(f"{prefix}resource").strip() or None,
+        legacy_discovery=form.is_checked(f"{prefix}legacy_discovery"),
+        issuer=form.text(f"{prefix}issuer").strip() or None,
+        issuer_redirect=form.is_checked(f"{prefix}issuer_redirect"),
     )
 
 
-def _of_server(server: RegistryServer) -> ServerDraft:
+def _create_server_draft(server: RegistryServer) -> ServerDraft:
     return ServerDraft(
         name=server.name,
         url=server.url,
@@ -222,11 +228,11 @@ def _of_server(server: RegistryServer) -> ServerDraft:
         private_addresses=server.private_addresses,
         allow_tools=server.allow_tools,
         deny_tools=server.deny_tools,
-        choices=tuple(_of_choice(each) for each in server.choices),
+        choices=tuple(_create_choice_draft(each) for each in server.choices),
     )
 
 
-def _of_choice(choice: AuthChoice) -> ChoiceDraft:
+def _create_choice_draft(choice: AuthChoice) -> ChoiceDraft:
     return ChoiceDraft(
         kind=choice.kind.value,
         label=choice.label,
@@ -243,8 +249,10 @@ def _of_choice(choice: AuthChoice) -> ChoiceDraft:
     )
 
 
-def _labels(choices: int) -> dict[str, str]:
+def _build_field_labels(choices: int) -> dict[str, str]:
     numbered = {
-        f"choices-{index}-{name}": text for index in range(choices) for name, text in _CHOICE_LABELS.items()
+        f"choices-{index}-{name}": text
+        for index in range(choices)
+        for name, text in _CHOICE_FIELD_LABELS.items()
     }
-    return _LABELS | numbered
+    return _FIELD_LABELS | numbered

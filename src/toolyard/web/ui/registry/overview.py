@@ -11,25 +11,29 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.registry.errors import NotFound
-from toolyard.registry.shared_redirect import shared_in_files, shared_in_registry, sharing_redirect
+from toolyard.registry.shared_redirect import (
+    find_servers_sharing_redirect,
+    shared_redirect_issuers_in_files,
+    shared_redirect_issuers_in_registry,
+)
 from toolyard.types.registry import RegistryServer
-from toolyard.web.access.dependencies import Visitor, admin
-from toolyard.web.server_status import ServerRecord, config_record
-from toolyard.web.services import Site
-from toolyard.web.tool_acceptance import unaccepted, unaccepted_in_files
-from toolyard.web.ui.components.confirm import Confirm, confirm_page
-from toolyard.web.ui.components.flash import go
+from toolyard.web.access.dependencies import RequestUser, require_admin
+from toolyard.web.server_status import ServerRecord, build_config_record
+from toolyard.web.services import Services
+from toolyard.web.tool_acceptance import count_unaccepted_file_tools, count_unaccepted_tools
+from toolyard.web.ui.components.confirm import ConfirmPage, render_confirm_page
+from toolyard.web.ui.components.flash import redirect_with_message
 from toolyard.web.ui.components.formatting import count
-from toolyard.web.ui.components.forms import posted
-from toolyard.web.ui.components.paging import Pages, page_of
-from toolyard.web.ui.components.render import render
-from toolyard.web.ui.components.safe_redirect import inner_path
+from toolyard.web.ui.components.forms import read_submitted_form
+from toolyard.web.ui.components.paging import Pagination, paginate
+from toolyard.web.ui.components.render import render_page
+from toolyard.web.ui.components.safe_redirect import safe_redirect_path
 
 __all__ = ["router"]
 
 router = APIRouter()
 
-Me = Annotated[Visitor, Depends(admin)]
+AdminUser = Annotated[RequestUser, Depends(require_admin)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class RegistryPage:
     servers: Sequence[RegistryServer]
     counts: Mapping[str, int]
     """Instances of each, of everybody."""
-    pages: Pages
+    pages: Pagination
     query: str
     any_servers: bool
     files: list[ServerRecord]
@@ -54,16 +58,16 @@ class RegistryPage:
 
 
 @router.get("/ui/admin/mcp")
-async def list_servers(request: Request, me: Me, q: str = "", page: str = "1") -> Response:
+async def list_servers(request: Request, me: AdminUser, q: str = "", page: str = "1") -> Response:
     """The registry, a page at a time."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     servers = await site.registry.servers()
     words = q.casefold().split()
-    found = [each for each in servers if all(word in _text(each) for word in words)]
-    shown, pages = page_of(found, page, "/ui/admin/mcp", {"q": q})
-    caller = site.caller(me)
-    files = [config_record(site, caller, each) for each in site.configuration.servers.values()]
-    return render(
+    found = [each for each in servers if all(word in _build_search_text(each) for word in words)]
+    shown, pages = paginate(found, page, "/ui/admin/mcp", {"q": q})
+    caller = site.get_caller(me)
+    files = [build_config_record(site, caller, each) for each in site.configuration.servers.values()]
+    return render_page(
         request,
         "registry.html",
         page=RegistryPage(
@@ -76,15 +80,16 @@ async def list_servers(request: Request, me: Me, q: str = "", page: str = "1") -
             site.configuration.file,
             site.configuration.waiting,
             site.config_problem,
-            {**await unaccepted(site, shown), **unaccepted_in_files(site, me)},
-            sharing_redirect(
-                shared_in_registry(servers), shared_in_files(site.configuration.servers.values())
+            {**await count_unaccepted_tools(site, shown), **count_unaccepted_file_tools(site, me)},
+            find_servers_sharing_redirect(
+                shared_redirect_issuers_in_registry(servers),
+                shared_redirect_issuers_in_files(site.configuration.servers.values()),
             ),
         ),
     )
 
 
-def _text(server: RegistryServer) -> str:
+def _build_search_text(server: RegistryServer) -> str:
     return f"{server.name}\n{server.url}\n{server.description}".casefold()
 
 
@@ -92,32 +97,32 @@ def _text(server: RegistryServer) -> str:
 
 
 @router.post("/ui/admin/mcp/{server_id}/enable")
-async def enable(request: Request, me: Me, server_id: str) -> Response:
+async def enable_server(request: Request, me: AdminUser, server_id: str) -> Response:
     """Let instances of it be used."""
-    return await _switch(request, me, server_id, True)
+    return await _set_server_enabled(request, me, server_id, True)
 
 
 @router.post("/ui/admin/mcp/{server_id}/disable")
-async def disable(request: Request, me: Me, server_id: str) -> Response:
+async def disable_server(request: Request, me: AdminUser, server_id: str) -> Response:
     """Nobody can use it until it is switched on again."""
-    return await _switch(request, me, server_id, False)
+    return await _set_server_enabled(request, me, server_id, False)
 
 
-async def _switch(request: Request, me: Visitor, server_id: str, enabled: bool) -> Response:
-    site: Site = request.app.state.site
-    server = await site.registry.enable_server(server_id, enabled)
+async def _set_server_enabled(request: Request, me: RequestUser, server_id: str, enabled: bool) -> Response:
+    site: Services = request.app.state.site
+    server = await site.registry.set_server_enabled(server_id, enabled)
     await site.changed(me, "server.enable" if enabled else "server.disable", server.id, name=server.name)
-    back = inner_path((await posted(request)).text("next"), "/ui/admin/mcp")
-    return go(back, f"“{server.name}” is {'enabled' if enabled else 'disabled'}.")
+    back = safe_redirect_path((await read_submitted_form(request)).text("next"), "/ui/admin/mcp")
+    return redirect_with_message(back, f"“{server.name}” is {'enabled' if enabled else 'disabled'}.")
 
 
 @router.get("/ui/admin/mcp/{server_id}/delete")
-async def ask_to_delete(request: Request, me: Me, server_id: str) -> Response:
+async def show_delete_confirmation(request: Request, me: AdminUser, server_id: str) -> Response:
     """Ask again: others may use it."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     server = await site.registry.server(server_id)
     used = (await site.registry.count_instances()).get(server.id, 0)
-    page = Confirm(
+    page = ConfirmPage(
         title=f"Delete “{server.name}”?",
         text=f"{count(used, 'instance')} of it would be gone too, with the sign-ins of those who made them."
         if used
@@ -125,26 +130,26 @@ async def ask_to_delete(request: Request, me: Me, server_id: str) -> Response:
         action=f"/ui/admin/mcp/{server.id}/delete",
         back=f"/ui/admin/mcp/{server.id}",
     )
-    return confirm_page(request, page)
+    return render_confirm_page(request, page)
 
 
 @router.post("/ui/admin/mcp/{server_id}/delete")
-async def delete(request: Request, me: Me, server_id: str) -> Response:
+async def delete_server(request: Request, me: AdminUser, server_id: str) -> Response:
     """Delete it, with everybody's instances."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     server = await site.sign_outs.delete_server(site.registry, server_id)
     await site.changed(me, "server.delete", server_id, name=server.name)
-    return go("/ui/admin/mcp", f"“{server.name}” is deleted.")
+    return redirect_with_message("/ui/admin/mcp", f"“{server.name}” is deleted.")
 
 
 @router.post("/ui/admin/mcp/files/{server_id}/restart")
-async def restart(request: Request, me: Me, server_id: str) -> Response:
+async def restart_server(request: Request, me: AdminUser, server_id: str) -> Response:
     """Start a server of the files again, whatever happened to it."""
-    site: Site = request.app.state.site
+    site: Services = request.app.state.site
     if server_id not in site.configuration.servers:
         raise NotFound("there is no such server", hint="it may have been taken out of its file")
     await site.parts.manager.restart(server_id)
-    site.spawn(site.warm([server_id]))
+    site.spawn(site.connect_shared_servers([server_id]))
     await site.changed(me, "server.restart", server_id)
-    back = inner_path((await posted(request)).text("next"), "/ui/admin/mcp")
-    return go(back, f"“{server_id}” is being restarted.")
+    back = safe_redirect_path((await read_submitted_form(request)).text("next"), "/ui/admin/mcp")
+    return redirect_with_message(back, f"“{server_id}” is being restarted.")

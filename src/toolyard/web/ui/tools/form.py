@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolyard.types.tool import JsonObject
-from toolyard.web.ui.components.forms import Posted
-from toolyard.web.ui.tools.schema_fields import Field, fields_of
+from toolyard.web.ui.components.forms import SubmittedForm
+from toolyard.web.ui.tools.schema_fields import SchemaField, read_schema_fields
 from toolyard.web.ui.tools.schema_form import (
     BadArguments,
     FormField,
-    Texts,
-    edited,
-    labels,
+    FormTexts,
+    apply_edit_button,
+    build_field_labels,
+    build_form_fields,
+    build_form_texts,
     read_form,
     read_json,
-    shown_form,
-    texts_of,
 )
 
 __all__ = ["ToolForm"]
@@ -29,36 +29,42 @@ __all__ = ["ToolForm"]
 class ToolForm:
     """What was filled in, and what was wrong with it."""
 
-    fields: tuple[Field, ...]
-    texts: Texts
+    fields: tuple[SchemaField, ...]
+    texts: FormTexts
     written: str = ""
     """Arguments as JSON. Where there are any, the fields do not count."""
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
     prefix: str = "arg"
     takes_any: bool = False
     """Whether the schema has properties, though none that make a form."""
-    blanks: bool = True
+    allow_blank: bool = True
     """Whether a text that is required may be empty. To a tool that may mean something."""
     only_changed: bool = False
     """Whether a button was pressed that changes the form and sends nothing."""
 
     @classmethod
-    def of(cls, schema: JsonObject, given: JsonObject | None = None) -> ToolForm:
+    def from_schema(cls, schema: JsonObject, previous_arguments: JsonObject | None = None) -> ToolForm:
         """The form of a tool: with what its schema proposes, or with arguments that were given before."""
-        fields = fields_of(schema)
-        made = cls(fields, texts_of(fields, given), takes_any=_takes_any(schema))
-        return made if given is None or made._says(given) else replace(made, written=_pretty(given))
+        fields = read_schema_fields(schema)
+        made = cls(
+            fields, build_form_texts(fields, previous_arguments), takes_any=_can_take_arguments(schema)
+        )
+        return (
+            made
+            if previous_arguments is None or made._can_represent(previous_arguments)
+            else replace(made, written=_format_json(previous_arguments))
+        )
 
     @classmethod
-    def question(cls, schema: JsonObject, prefix: str) -> ToolForm:
+    def from_question(cls, schema: JsonObject, prefix: str) -> ToolForm:
         """The form of what a server asks a person."""
-        fields = fields_of(schema)
-        return cls(fields, texts_of(fields, None, prefix), prefix=prefix, blanks=False)
+        fields = read_schema_fields(schema)
+        return cls(fields, build_form_texts(fields, None, prefix), prefix=prefix, allow_blank=False)
 
-    def sent(self, form: Posted) -> ToolForm:
+    def with_submission(self, form: SubmittedForm) -> ToolForm:
         """The same form with what was sent."""
-        texts = form.under(f"{self.prefix}-")
-        changed = edited(form, texts)
+        texts = form.fields_with_prefix(f"{self.prefix}-")
+        changed = apply_edit_button(form, texts)
         return replace(
             self,
             texts=texts if changed is None else changed,
@@ -66,7 +72,7 @@ class ToolForm:
             only_changed=changed is not None,
         )
 
-    def wrong(self, error: BadArguments) -> ToolForm:
+    def with_errors(self, error: BadArguments) -> ToolForm:
         """The same form with what was wrong."""
         return replace(self, errors=error.errors)
 
@@ -74,28 +80,28 @@ class ToolForm:
         """What it stands for. Raises BadArguments."""
         if self.written.strip():
             return read_json(self.written)
-        return read_form(self.fields, self.texts, self.prefix, blanks=self.blanks)
+        return read_form(self.fields, self.texts, self.prefix, allow_blank=self.allow_blank)
 
     @property
     def shown(self) -> tuple[FormField, ...]:
         """The fields, for the page."""
-        return shown_form(self.fields, self.texts, self.prefix)
+        return build_form_fields(self.fields, self.texts, self.prefix)
 
     @property
     def labels(self) -> dict[str, str]:
         """The fields' names for people."""
-        return {"json": "Arguments as JSON", **labels(self.shown)}
+        return {"json": "Arguments as JSON", **build_field_labels(self.shown)}
 
-    def _says(self, given: JsonObject) -> bool:
+    def _can_represent(self, expected: JsonObject) -> bool:
         try:
-            return read_form(self.fields, self.texts, self.prefix) == given
+            return read_form(self.fields, self.texts, self.prefix) == expected
         except BadArguments:
             return False
 
 
-def _takes_any(schema: JsonObject) -> bool:
+def _can_take_arguments(schema: JsonObject) -> bool:
     return bool(schema.get("properties")) or schema.get("additionalProperties") not in (None, False)
 
 
-def _pretty(given: JsonObject) -> str:
+def _format_json(given: JsonObject) -> str:
     return json.dumps(given, indent=2, ensure_ascii=False)

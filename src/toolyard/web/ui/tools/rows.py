@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
-from toolyard.catalog.token_estimate import estimate_definition
-from toolyard.catalog.tool_listing import Roster
+from toolyard.catalog.token_estimate import estimate_definition_tokens
+from toolyard.catalog.tool_listing import ToolListing
 from toolyard.types.call import Caller
 from toolyard.types.decision import Decision, Verdict
 from toolyard.types.tool import Definition, JsonObject
-from toolyard.web.services import Site
+from toolyard.web.services import Services
 
-__all__ = ["ToolRow", "plain_row", "tool_rows"]
+__all__ = ["ToolRow", "build_plain_row", "build_tool_rows"]
 
-_WITH_SCHEMAS = 300
+_MAX_TOOLS_WITH_SCHEMAS = 300
 """Tools. Of longer lists the schemas are on the tools' own pages."""
 
 
@@ -41,13 +41,13 @@ class ToolRow:
     """The page where it can be accepted, where it was not."""
 
 
-def plain_row(
+def build_plain_row(
     definition: Definition,
     tokens: int | None = None,
     *,
-    schema: bool = True,
+    include_schema: bool = True,
     reason: str | None = None,
-    review: str | None = None,
+    review_path: str | None = None,
 ) -> ToolRow:
     """A tool as its server published it, with nobody's policy. ``reason``: why it is not accepted."""
     return ToolRow(
@@ -55,45 +55,52 @@ def plain_row(
         definition.title,
         definition.description,
         definition.annotations,
-        estimate_definition(definition) if tokens is None else tokens,
-        definition.input_schema if schema else None,
+        estimate_definition_tokens(definition) if tokens is None else tokens,
+        definition.input_schema if include_schema else None,
         reason=reason and f"in quarantine: {reason}",
-        review=review if reason else None,
+        review=review_path if reason else None,
     )
 
 
-def tool_rows(
-    site: Site,
+def build_tool_rows(
+    site: Services,
     caller: Caller,
-    roster: Roster,
+    tool_listing: ToolListing,
     server_id: str,
-    page: str,
-    picked: tuple[str, ...] | None = None,
+    page_prefix: str,
+    tool_filter: tuple[str, ...] | None = None,
     *,
-    review: str,
+    review_path: str,
 ) -> list[ToolRow]:
     """All tools of one server, sorted by name. ``page`` is the address of a tool's own page, to be followed
     by its name; ``picked`` the instance's filter; ``review`` the page where changed tools are accepted."""
-    found = [(name, each) for name, each in roster.tools.items() if each.server_id == server_id]
+    found = [(name, each) for name, each in tool_listing.tools.items() if each.server_id == server_id]
     found.sort(key=lambda pair: pair[1].name)
-    schemas = len(found) <= _WITH_SCHEMAS
-    explain: Callable[[str, Caller], Decision] = site.parts.calls.explain
-    catalogue = roster.catalogues.get(server_id)
-    aside = () if catalogue is None else site.parts.locks.reasons(catalogue.contents)
+    schemas = len(found) <= _MAX_TOOLS_WITH_SCHEMAS
+    explain: Callable[[str, Caller], Decision] = site.parts.call_path.explain
+    catalogue = tool_listing.catalogues.get(server_id)
+    aside = () if catalogue is None else site.parts.locks.quarantine_reasons(catalogue.contents)
     rows = (
-        _row(name, each, explain(name, caller), f"{page}{quote(each.name, safe='')}", picked, schemas)
+        _build_row(
+            name,
+            each,
+            explain(name, caller),
+            f"{page_prefix}{quote(each.name, safe='')}",
+            tool_filter,
+            schemas,
+        )
         for name, each in found
     )
-    return [replace(row, review=review) if row.name in aside else row for row in rows]
+    return [replace(row, review=review_path) if row.name in aside else row for row in rows]
 
 
-def _row(
+def _build_row(
     exposed: str,
     definition: Definition,
     decision: Decision,
     href: str,
-    picked: Iterable[str] | None,
-    schemas: bool,
+    tool_filter: Iterable[str] | None,
+    include_schema: bool,
 ) -> ToolRow:
     decisive = decision.decisive
     return ToolRow(
@@ -101,11 +108,11 @@ def _row(
         definition.title,
         definition.description,
         definition.annotations,
-        estimate_definition(definition),
-        definition.input_schema if schemas else None,
+        estimate_definition_tokens(definition),
+        definition.input_schema if include_schema else None,
         exposed,
         decision.verdict.value,
         None if decisive is None or decision.verdict is Verdict.ALLOW else decisive.reason,
-        picked is None or definition.name in picked,
+        tool_filter is None or definition.name in tool_filter,
         href,
     )

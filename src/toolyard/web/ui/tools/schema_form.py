@@ -14,32 +14,32 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeGuard, cast
 
 from toolyard.types.tool import JsonObject
-from toolyard.web.ui.components.forms import Posted
-from toolyard.web.ui.tools.schema_fields import Field
+from toolyard.web.ui.components.forms import SubmittedForm
+from toolyard.web.ui.tools.schema_fields import SchemaField
 
 __all__ = [
-    "ADD",
-    "DROP",
+    "ADD_BUTTON_NAME",
+    "REMOVE_BUTTON_NAME",
     "BadArguments",
     "FormField",
-    "Texts",
-    "edited",
-    "labels",
+    "FormTexts",
+    "apply_edit_button",
+    "build_field_labels",
+    "build_form_fields",
+    "build_form_texts",
     "read_form",
     "read_json",
-    "shown_form",
-    "texts_of",
 ]
 
-Texts: TypeAlias = Mapping[str, Sequence[str]]
+FormTexts: TypeAlias = Mapping[str, Sequence[str]]
 
-ADD = "form-add"
+ADD_BUTTON_NAME = "form-add"
 """The button that adds an entry; its value is the list's name."""
-DROP = "form-drop"
+REMOVE_BUTTON_NAME = "form-drop"
 """The one that removes an entry; its value is the entry's name."""
-SHAPE = "form-shape"
+SHOW_VARIANT_BUTTON_NAME = "form-shape"
 """The one that shows the fields of what was chosen."""
-_MOST_ENTRIES = 200
+_MAX_LIST_ENTRIES = 200
 
 
 class BadArguments(Exception):
@@ -55,7 +55,7 @@ class FormField:
     """A field as the page shows it. ``within``: an object's fields, a list's entries, the chosen variant."""
 
     name: str
-    field: Field
+    field: SchemaField
     text: str = ""
     texts: tuple[str, ...] = ()
     within: tuple[FormField, ...] = ()
@@ -68,55 +68,59 @@ class FormField:
         return bool(self.texts if self.field.kind == "several" else self.text.strip())
 
 
-def shown_form(fields: Sequence[Field], texts: Texts, prefix: str = "arg") -> tuple[FormField, ...]:
+def build_form_fields(
+    fields: Sequence[SchemaField], texts: FormTexts, prefix: str = "arg"
+) -> tuple[FormField, ...]:
     """The form, with what was filled in."""
-    return tuple(_shown(each, f"{prefix}-{at}", texts) for at, each in enumerate(fields))
+    return tuple(_build_form_field(each, f"{prefix}-{at}", texts) for at, each in enumerate(fields))
 
 
-def _shown(field: Field, name: str, texts: Texts) -> FormField:
+def _build_form_field(field: SchemaField, name: str, texts: FormTexts) -> FormField:
     held = tuple(texts.get(name, ()))
     text = held[-1] if held else ""
     within: tuple[FormField, ...] = ()
     if field.kind == "object":
-        within = shown_form(field.fields, texts, name)
+        within = build_form_fields(field.fields, texts, name)
     elif field.kind == "list" and field.item is not None:
-        within = tuple(_shown(field.item, f"{name}-e{entry}", texts) for entry in _entries(held))
+        within = tuple(
+            _build_form_field(field.item, f"{name}-e{entry}", texts) for entry in _read_entry_numbers(held)
+        )
     elif field.kind == "variant" and (text or field.required):
-        at = _chosen(field, text)
-        within = (_shown(field.variants[at], f"{name}-v{at}", texts),)
+        at = _parse_variant_index(field, text)
+        within = (_build_form_field(field.variants[at], f"{name}-v{at}", texts),)
         text = str(at)
     return FormField(name, field, text, held, within)
 
 
-def _entries(held: Sequence[str]) -> Iterator[str]:
+def _read_entry_numbers(held: Sequence[str]) -> Iterator[str]:
     known = dict.fromkeys(each for each in held if each.isascii() and each.isdigit() and len(each) < 6)
-    yield from list(known)[:_MOST_ENTRIES]
+    yield from list(known)[:_MAX_LIST_ENTRIES]
 
 
-def _chosen(field: Field, text: str) -> int:
+def _parse_variant_index(field: SchemaField, text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and int(text[:3]) < len(field.variants) else 0
 
 
-def edited(form: Posted, texts: Texts) -> dict[str, Sequence[str]] | None:
+def apply_edit_button(form: SubmittedForm, texts: FormTexts) -> dict[str, Sequence[str]] | None:
     """The texts after a button that only changes the form; None where no such button was pressed."""
-    added, dropped = form.text(ADD), form.text(DROP)
+    added, dropped = form.text(ADD_BUTTON_NAME), form.text(REMOVE_BUTTON_NAME)
     if added:
-        held = list(_entries(texts.get(added, ())))
+        held = list(_read_entry_numbers(texts.get(added, ())))
         following = 1 + max((int(each) for each in held), default=-1)
         return {**texts, added: [*held, str(following)]}
     if dropped:
         name, _, entry = dropped.rpartition("-e")
         return {**texts, name: [each for each in texts.get(name, ()) if each != entry]}
-    return dict(texts) if form.flag(SHAPE) else None
+    return dict(texts) if form.is_checked(SHOW_VARIANT_BUTTON_NAME) else None
 
 
-def labels(fields: Sequence[FormField], before: str = "") -> dict[str, str]:
+def build_field_labels(fields: Sequence[FormField], prefix: str = "") -> dict[str, str]:
     """What the fields are called, by their names in the form."""
     found: dict[str, str] = {}
     for at, each in enumerate(fields):
-        said = f"{before}{each.field.name or f'entry {at + 1}'}"
+        said = f"{prefix}{each.field.name or f'entry {at + 1}'}"
         found[each.name] = said
-        found |= labels(each.within, f"{said}: " if each.field.kind != "variant" else before)
+        found |= build_field_labels(each.within, f"{said}: " if each.field.kind != "variant" else prefix)
     return found
 
 
@@ -124,15 +128,19 @@ def labels(fields: Sequence[FormField], before: str = "") -> dict[str, str]:
 
 
 def read_form(
-    fields: Sequence[Field], texts: Texts, prefix: str = "arg", *, blanks: bool = True
+    fields: Sequence[SchemaField], texts: FormTexts, prefix: str = "arg", *, allow_blank: bool = True
 ) -> dict[str, Any]:
     """The object that was filled in: what is empty and not required is left out. ``blanks``: a text that is
     required may be empty. Raises BadArguments."""
     errors: dict[str, str] = {}
-    shown = shown_form(fields, texts, prefix)
-    found = _object(shown, errors)
-    if not blanks:
-        errors |= {each.name: _required(each) for each in shown if each.field.required and not each.filled}
+    shown = build_form_fields(fields, texts, prefix)
+    found = _read_object(shown, errors)
+    if not allow_blank:
+        errors |= {
+            each.name: _format_required_error(each)
+            for each in shown
+            if each.field.required and not each.filled
+        }
     if errors:
         raise BadArguments(errors)
     return found
@@ -151,64 +159,68 @@ def read_json(text: str) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def _object(fields: Sequence[FormField], errors: dict[str, str]) -> dict[str, Any]:
+def _read_object(fields: Sequence[FormField], errors: dict[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for each in fields:
         if each.filled or each.field.required:
-            value = _value(each, errors)
-            if value is not _NOTHING:
+            value = _read_value(each, errors)
+            if value is not _NO_VALUE:
                 found[each.field.name] = value
     return found
 
 
-_NOTHING = object()
+_NO_VALUE = object()
 
 
-def _value(each: FormField, errors: dict[str, str]) -> object:
-    match each.field.kind:
+def _read_value(form_field: FormField, errors: dict[str, str]) -> object:
+    match form_field.field.kind:
         case "object":
-            return _object(each.within, errors)
+            return _read_object(form_field.within, errors)
         case "variant":
-            return _value(each.within[0], errors)
+            return _read_value(form_field.within[0], errors)
         case "list":
-            values = [_value(entry, errors) for entry in each.within if entry.filled]
-            return [value for value in values if value is not _NOTHING]
+            values = [_read_value(entry, errors) for entry in form_field.within if entry.filled]
+            return [value for value in values if value is not _NO_VALUE]
         case "several":
-            return [value for text in each.texts if (value := _parsed(each, text, errors)) is not _NOTHING]
+            return [
+                value
+                for text in form_field.texts
+                if (value := _parse_text(form_field, text, errors)) is not _NO_VALUE
+            ]
         case "fixed":
-            return json.loads(each.field.options[0].value)
+            return json.loads(form_field.field.options[0].value)
         case "text" | "long":
             # Browsers send the ends of lines in their own way.
-            return each.text.replace("\r\n", "\n")
+            return form_field.text.replace("\r\n", "\n")
         case _:
-            return _parsed(each, each.text, errors)
+            return _parse_text(form_field, form_field.text, errors)
 
 
-def _required(each: FormField) -> str:
-    return f"“{each.field.title or each.field.name or 'The entry'}” is required."
+def _format_required_error(form_field: FormField) -> str:
+    return f"“{form_field.field.title or form_field.field.name or 'The entry'}” is required."
 
 
-def _parsed(each: FormField, text: str, errors: dict[str, str]) -> object:
-    kind, said = each.field.kind, each.field.name or "The entry"
+def _parse_text(form_field: FormField, text: str, errors: dict[str, str]) -> object:
+    kind, said = form_field.field.kind, form_field.field.name or "The entry"
     if not text.strip():
-        errors[each.name] = _required(each)
-        return _NOTHING
+        errors[form_field.name] = _format_required_error(form_field)
+        return _NO_VALUE
     try:
-        return _READERS.get(kind, json.loads)(text)
+        return _PARSERS_BY_KIND.get(kind, json.loads)(text)
     except (ValueError, RecursionError):
-        errors[each.name] = f"“{said}” is not {_WORDS.get(kind, 'valid JSON')}."
-        return _NOTHING
+        errors[form_field.name] = f"“{said}” is not {_KIND_DESCRIPTIONS.get(kind, 'valid JSON')}."
+        return _NO_VALUE
 
 
-def _integer(text: str) -> int:
+def _parse_integer(text: str) -> int:
     if len(text) > 400:
         raise ValueError("too long")
     return int(text.strip())
 
 
-def _number(text: str) -> float | int:
+def _parse_number(text: str) -> float | int:
     try:
-        return _integer(text)
+        return _parse_integer(text)
     except ValueError:
         value = float(text)
         if value != value or abs(value) == float("inf"):
@@ -216,8 +228,8 @@ def _number(text: str) -> float | int:
         return value
 
 
-_READERS: Mapping[str, Callable[[str], object]] = {"number": _number, "integer": _integer}
-_WORDS = {
+_PARSERS_BY_KIND: Mapping[str, Callable[[str], object]] = {"number": _parse_number, "integer": _parse_integer}
+_KIND_DESCRIPTIONS = {
     "number": "a number",
     "integer": "a whole number",
     "flag": "true or false",
@@ -229,58 +241,58 @@ _WORDS = {
 # From JSON to texts.
 
 
-def texts_of(
-    fields: Sequence[Field], given: JsonObject | None = None, prefix: str = "arg"
+def build_form_texts(
+    fields: Sequence[SchemaField], arguments: JsonObject | None = None, prefix: str = "arg"
 ) -> dict[str, Sequence[str]]:
     """The texts that stand for an object; without one, for what the schema proposes."""
     texts: dict[str, Sequence[str]] = {}
     for at, field in enumerate(fields):
-        if given is None:
-            _propose(field, f"{prefix}-{at}", texts)
-        elif field.name in given:
-            _write(field, f"{prefix}-{at}", given[field.name], texts)
+        if arguments is None:
+            _write_default(field, f"{prefix}-{at}", texts)
+        elif field.name in arguments:
+            _write_value(field, f"{prefix}-{at}", arguments[field.name], texts)
     return texts
 
 
-def _propose(field: Field, name: str, texts: dict[str, Sequence[str]]) -> None:
+def _write_default(field: SchemaField, name: str, texts: dict[str, Sequence[str]]) -> None:
     if field.default is not None:
-        _write(field, name, json.loads(field.default), texts)
+        _write_value(field, name, json.loads(field.default), texts)
     elif field.kind == "object":
-        texts |= texts_of(field.fields, None, name)
+        texts |= build_form_texts(field.fields, None, name)
     elif field.kind == "variant" and field.required:
-        _propose(field.variants[0], f"{name}-v0", texts)
+        _write_default(field.variants[0], f"{name}-v0", texts)
     elif field.kind == "list" and field.required and field.item is not None:
         texts[name] = ["0"]
-        _propose(field.item, f"{name}-e0", texts)
+        _write_default(field.item, f"{name}-e0", texts)
 
 
-def _write(field: Field, name: str, value: object, texts: dict[str, Sequence[str]]) -> None:
+def _write_value(field: SchemaField, name: str, value: object, texts: dict[str, Sequence[str]]) -> None:
     match field.kind:
         case "object" if isinstance(value, Mapping):
-            texts |= texts_of(field.fields, cast("JsonObject", value), name)
+            texts |= build_form_texts(field.fields, cast("JsonObject", value), name)
         case "list" if _is_list(value) and field.item is not None:
-            texts[name] = [str(at) for at in range(min(len(value), _MOST_ENTRIES))]
-            for at, entry in enumerate(value[:_MOST_ENTRIES]):
-                _write(field.item, f"{name}-e{at}", entry, texts)
+            texts[name] = [str(at) for at in range(min(len(value), _MAX_LIST_ENTRIES))]
+            for at, entry in enumerate(value[:_MAX_LIST_ENTRIES]):
+                _write_value(field.item, f"{name}-e{at}", entry, texts)
         case "several" if _is_list(value):
-            texts[name] = [_json(each) for each in value]
+            texts[name] = [_encode_json(each) for each in value]
         case "variant":
-            at = _fitting(field, value)
+            at = _find_matching_variant(field, value)
             texts[name] = [str(at)]
-            _write(field.variants[at], f"{name}-v{at}", value, texts)
+            _write_value(field.variants[at], f"{name}-v{at}", value, texts)
         case "text" | "long" if isinstance(value, str):
             texts[name] = [value]
         case _:
-            texts[name] = [_json(value)]
+            texts[name] = [_encode_json(value)]
 
 
-def _fitting(field: Field, value: object) -> int:
+def _find_matching_variant(field: SchemaField, value: object) -> int:
     """The variant that can say a value; the first where none can."""
     for at, variant in enumerate(field.variants):
         texts: dict[str, Sequence[str]] = {}
-        _write(variant, "v", value, texts)
+        _write_value(variant, "v", value, texts)
         errors: dict[str, str] = {}
-        if _value(_shown(variant, "v", texts), errors) == value and not errors:
+        if _read_value(_build_form_field(variant, "v", texts), errors) == value and not errors:
             return at
     return 0
 
@@ -289,7 +301,7 @@ def _is_list(value: object) -> TypeGuard[list[object]]:
     return isinstance(value, list)
 
 
-def _json(value: object) -> str:
+def _encode_json(value: object) -> str:
     try:
         return json.dumps(value, ensure_ascii=False)
     except (ValueError, RecursionError):

@@ -5,46 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias, cast
 
-__all__ = ["TYPES", "Part", "Schema"]
+__all__ = ["JSON_TYPES", "Schema", "SchemaNode"]
 
 Schema: TypeAlias = Mapping[str, Any]
 
-TYPES = ("null", "boolean", "integer", "number", "object", "array", "string")
-_HOPS = 64
+JSON_TYPES = ("null", "boolean", "integer", "number", "object", "array", "string")
+_MAX_BRANCHES = 64
 """Branches looked at; a schema that refers to itself without end ends there."""
 
 
-class Part:
+class SchemaNode:
     """A place in a schema. Every answer takes in what it refers to and its alternatives."""
 
     def __init__(self, schema: object, root: Schema | None = None) -> None:
-        self._schema: Schema = _mapping(schema)
+        self._schema: Schema = _as_schema(schema)
         self._root: Schema = self._schema if root is None else root
 
-    def property(self, name: str) -> Part:
+    def get_property(self, name: str) -> SchemaNode:
         """What it says of one of its keys."""
-        return Part(self._properties().get(name, self._first("additionalProperties")), self._root)
+        return SchemaNode(
+            self._collect_properties().get(name, self._find_keyword("additionalProperties")), self._root
+        )
 
-    def has(self, name: str) -> bool:
+    def has_property(self, name: str) -> bool:
         """Whether it knows the key by name."""
-        return name in self._properties()
+        return name in self._collect_properties()
 
-    def longest_before_dot(self, key: str) -> str:
+    def first_key_segment(self, key: str) -> str:
         """The first step of a dotted key: the longest known name that it begins with, else up to the dot."""
-        names = [name for name in self._properties() if key.startswith(f"{name}.")]
+        names = [name for name in self._collect_properties() if key.startswith(f"{name}.")]
         return max(names, key=len, default=key.partition(".")[0])
 
-    def items(self) -> Part:
+    def items(self) -> SchemaNode:
         """What it says of the items of a list."""
-        return Part(self._first("items"), self._root)
+        return SchemaNode(self._find_keyword("items"), self._root)
 
-    def types(self) -> set[str]:
+    def allowed_types(self) -> set[str]:
         """The types that a value may have; empty where it does not say."""
         found: set[str] = set()
-        for branch in self._branches():
+        for branch in self._iter_branches():
             named: object = branch.get("type")
             names = cast("list[object]", named) if isinstance(named, list) else [named]
-            found |= {name for name in names if isinstance(name, str) and name in TYPES}
+            found |= {name for name in names if isinstance(name, str) and name in JSON_TYPES}
             if named is None and "properties" in branch:
                 found.add("object")
         return found
@@ -52,7 +54,7 @@ class Part:
     def choices(self) -> list[Any]:
         """The values that it names one by one."""
         found: list[Any] = []
-        for branch in self._branches():
+        for branch in self._iter_branches():
             listed: object = branch.get("enum")
             if isinstance(listed, list):
                 found += cast("list[Any]", listed)
@@ -60,43 +62,43 @@ class Part:
                 found.append(branch["const"])
         return found
 
-    def _properties(self) -> dict[str, object]:
+    def _collect_properties(self) -> dict[str, object]:
         found: dict[str, object] = {}
-        for branch in self._branches():
+        for branch in self._iter_branches():
             properties: object = branch.get("properties")
             if isinstance(properties, Mapping):
                 found = {**cast("Mapping[str, object]", properties), **found}
         return found
 
-    def _first(self, key: str) -> object:
-        return next((branch[key] for branch in self._branches() if key in branch), None)
+    def _find_keyword(self, key: str) -> object:
+        return next((branch[key] for branch in self._iter_branches() if key in branch), None)
 
-    def _branches(self) -> Iterator[Schema]:
-        waiting, left = [self._schema], _HOPS
+    def _iter_branches(self) -> Iterator[Schema]:
+        waiting, left = [self._schema], _MAX_BRANCHES
         while waiting and left:
             one = waiting.pop(0)
             left -= 1
             yield one
             reference: object = one.get("$ref")
             if isinstance(reference, str):
-                waiting += _schemas([self._referred(reference)])
+                waiting += _filter_schemas([self._resolve_reference(reference)])
             for key in ("allOf", "anyOf", "oneOf"):
                 parts: object = one.get(key)
                 if isinstance(parts, list):
-                    waiting += _schemas(cast("list[object]", parts))
+                    waiting += _filter_schemas(cast("list[object]", parts))
 
-    def _referred(self, reference: str) -> object:
+    def _resolve_reference(self, reference: str) -> object:
         if not reference.startswith("#"):
             return None
         place: object = self._root
         for step in reference[1:].split("/")[1:]:
-            place = _mapping(place).get(step.replace("~1", "/").replace("~0", "~"))
+            place = _as_schema(place).get(step.replace("~1", "/").replace("~0", "~"))
         return place
 
 
-def _mapping(value: object) -> Schema:
+def _as_schema(value: object) -> Schema:
     return cast("Schema", value) if isinstance(value, Mapping) else {}
 
 
-def _schemas(parts: list[object]) -> list[Schema]:
+def _filter_schemas(parts: list[object]) -> list[Schema]:
     return [cast("Schema", part) for part in parts if isinstance(part, Mapping)]
