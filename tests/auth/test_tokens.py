@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from toolyard.auth.errors import AnswerRejected, AuthUnavailable, NeverSignedIn, SignInEnded, TokenRefused
-from toolyard.auth.records import Client, OAuthGrant
+from toolyard.auth.records import OAuthClient, OAuthGrant
 from toolyard.auth.storage import MemoryAuthStorage
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ async def refreshes(world: Any) -> list[dict[str, Any]]:
 
 
 def grant(**changes: Any) -> OAuthGrant:
-    client = Client("https://as.example", "c", "http://127.0.0.1/cb", "dynamic")
+    client = OAuthClient("https://as.example", "c", "http://127.0.0.1/cb", "dynamic")
     made = OAuthGrant(
         "https://rs.example/mcp",
         "https://as.example",

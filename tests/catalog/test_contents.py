@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from toolyard.catalog.listing_codec import encode_listing
-from toolyard.catalog.listing_contents import parse_stored_listing
+from toolyard.catalog.listing_codec import encode_listing, parse_stored_listing
 from toolyard.types.catalog import RawListing
 
 LARGE = encode_listing(

@@ -169,7 +169,8 @@ def test_an_unchanged_set_of_tools_is_not_named_again() -> None:
 def test_another_process_gives_the_same_names() -> None:
     program = (
         "from toolyard.catalog.exposed_names import *\n"
-        "groups = [ServerToolNames('a', 'a', ('b_c', 'x'*80, 'grep')), ServerToolNames('a_b', 'a_b', ('c', 'ü'))]\n"
+        "groups = [ServerToolNames('a', 'a', ('b_c', 'x'*80, 'grep')),\n"
+        "ServerToolNames('a_b', 'a_b', ('c', 'ü'))]\n"
         "print(list(NameAssigner(NameTemplates(server='{server}_{tool}')).names(groups).targets.items()))"
     )
     printed = {

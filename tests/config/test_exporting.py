@@ -12,10 +12,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from toolyard.config.exporters.client_files import EntryChange, plan_entry, write_entry
+from toolyard.config.exporters.client_files import EntryChange, plan_entry, resolve_entry_path, write_entry
 from toolyard.config.exporters.errors import EditRefused
 from toolyard.config.exporters.json_members import find_comments, remove_member, set_member
-from toolyard.config.exporters.targets import resolve_entry_path
 from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError
 

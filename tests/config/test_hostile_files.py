@@ -11,9 +11,8 @@ import pytest
 
 from toolyard.agents.definitions.agents_md import read_agents
 from toolyard.catalog.lock import read_lock, write_lock
-from toolyard.config.backups import write_backup
 from toolyard.config.file_approvals import approvals_path, read_approvals
-from toolyard.config.file_writer import write_atomically, write_private_file
+from toolyard.config.file_writer import write_atomically, write_backup, write_private_file
 from toolyard.errors import AgentsError, ConfigError
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")

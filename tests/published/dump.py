@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from tests.conftest import ROOT
 
 import toolyard
-from toolyard.auth.records import Client, OAuthGrant, PendingSignIn
+from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.cli.app import app
 from toolyard.config.file_review import Review
 from toolyard.config.settings import models
@@ -143,8 +143,16 @@ def errors() -> Any:
 
 def records() -> Any:
     """Field names of records that are stored or shown by field name."""
-    kinds = (Client, OAuthGrant, PendingSignIn, Media, Problem, Review, ServerRecord)
-    return {kind.__name__: [each.name for each in dataclasses.fields(kind)] for kind in kinds}
+    records = {
+        "Client": OAuthClient,
+        "Grant": OAuthGrant,
+        "Media": Media,
+        "Pending": PendingSignIn,
+        "Problem": Problem,
+        "Review": Review,
+        "ServerRecord": ServerRecord,
+    }
+    return {label: [each.name for each in dataclasses.fields(record)] for label, record in records.items()}
 
 
 def events() -> Any:
@@ -222,7 +230,7 @@ def literals() -> Any:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
                 first = node.args[0]
                 if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                    if node.func.attr == "derive":
+                    if node.func.attr in {"derive", "derive_key"}:
                         purposes.add(first.value)
                     elif node.func.attr == "getLogger":
                         loggers.add(first.value)

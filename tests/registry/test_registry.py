@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth.records import Client, OAuthGrant
+from toolyard.auth.records import OAuthClient, OAuthGrant
 from toolyard.config.settings.table import Settings
 from toolyard.registry import ChoiceDraft, InstanceDraft, Registry, ServerDraft
 from toolyard.registry.errors import Invalid, NotFound, Taken
@@ -54,7 +54,7 @@ def choice_again(choice: AuthChoice) -> ChoiceDraft:
 
 
 def grant(url: str = URL) -> OAuthGrant:
-    client = Client("https://as.example", "c", "https://yard.example/cb", "dynamic")
+    client = OAuthClient("https://as.example", "c", "https://yard.example/cb", "dynamic")
     return OAuthGrant(
         url, client.issuer, client, "https://as.example/token", None, (), (), "a", "r", 0.0, None
     )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from toolyard.gateway.surface.structured_truncation import is_text_equivalent
 from toolyard.results import MemoryResultStore, ResultLimits, shape, shape_and_store
 from toolyard.results import readable_json as readable_module
-from toolyard.results.base64_data import decode_base64, normalize_base64
+from toolyard.results.content_blocks import decode_base64, normalize_base64
 from toolyard.results.partial_read import ResultReadError, read_path
 from toolyard.results.readable_json import is_large, to_readable_json
 from toolyard.results.result_store import StoredResult

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from toolyard.results.result_store import StoredResult, make_handle
+from toolyard.results.result_store import StoredResult, make_handle, pack_body
 from toolyard.results.retention import PrincipalResultStores, Retention
-from toolyard.results.serialization import pack_body
 from toolyard.results.sqlite_store import SqliteResultStore
 from toolyard.store import Database
 from toolyard.store.repositories.results import DatabaseResultStore

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth.records import Client, OAuthGrant, PendingSignIn
+from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.types.account import Role, User
 from toolyard.types.registry import AuthChoice, AuthKind, Instance, RegistryServer
@@ -95,8 +95,8 @@ async def instance(database: Database, ann: User, server: RegistryServer) -> Ins
 
 
 @pytest.fixture
-def client() -> Client:
-    return Client(
+def client() -> OAuthClient:
+    return OAuthClient(
         "https://issuer.example",
         "client-id",
         "https://us.example/callback",
@@ -109,7 +109,7 @@ def client() -> Client:
 
 
 @pytest.fixture
-def grant(client: Client) -> OAuthGrant:
+def grant(client: OAuthClient) -> OAuthGrant:
     return OAuthGrant(
         server_url="https://api.example/mcp",
         issuer=client.issuer,
@@ -127,7 +127,7 @@ def grant(client: Client) -> OAuthGrant:
 
 
 @pytest.fixture
-def pending(client: Client) -> PendingSignIn:
+def pending(client: OAuthClient) -> PendingSignIn:
     return PendingSignIn(
         state="the-state",
         verifier="the-verifier",

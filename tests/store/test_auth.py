@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth.records import Client, OAuthGrant, PendingSignIn, new_serial
+from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn, new_serial
 from toolyard.store import Database
 from toolyard.store.errors import Unreadable, Unstorable
 
@@ -80,7 +80,7 @@ async def test_a_grant_is_swapped_by_one_of_many(database: Database, grant: OAut
     assert await auth.grant("nothing") is None
 
 
-async def test_a_client_is_kept_by_issuer_and_redirect(database: Database, client: Client) -> None:
+async def test_a_client_is_kept_by_issuer_and_redirect(database: Database, client: OAuthClient) -> None:
     auth = database.auth
     await auth.put_client(client)
     assert await auth.client(client.issuer, client.redirect_uri) == client
@@ -141,7 +141,7 @@ async def test_a_body_that_was_moved_to_another_row_does_not_open(
 
 
 async def test_a_client_that_does_not_open_is_not_there_and_that_is_told(
-    database: Database, client: Client, caplog: pytest.LogCaptureFixture
+    database: Database, client: OAuthClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     from sqlalchemy import update
 

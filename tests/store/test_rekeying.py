@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import LargeBinary, update
 from tests.store.conftest import KEY
 
-from toolyard.auth.records import Client, OAuthGrant, PendingSignIn
+from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.store.errors import KeyUnusable, Unreadable, WrongKey
 from toolyard.store.key_rotation import ENCRYPTED_COLUMNS, KeyRotationResult
@@ -49,7 +49,7 @@ def test_no_sealed_column_is_forgotten() -> None:
 
 @pytest.fixture
 async def full(
-    database: Database, instance: Instance, grant: OAuthGrant, client: Client, pending: PendingSignIn
+    database: Database, instance: Instance, grant: OAuthGrant, client: OAuthClient, pending: PendingSignIn
 ) -> None:
     """A database with something sealed in every column."""
     await database.auth.put_grant("one", grant)

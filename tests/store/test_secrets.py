@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from toolyard.auth.records import Client, OAuthGrant, PendingSignIn
+from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.store import Database
 from toolyard.types.account import User
 from toolyard.types.registry import Instance, RegistryServer
@@ -55,7 +55,7 @@ async def full(
     ann: User,
     server: RegistryServer,
     instance: Instance,
-    client: Client,
+    client: OAuthClient,
     grant: OAuthGrant,
     pending: PendingSignIn,
 ) -> Database:
@@ -93,7 +93,7 @@ async def test_the_search_finds_what_is_not_secret(
 
 
 async def test_the_secrets_are_there(
-    full: Database, instance: Instance, grant: OAuthGrant, pending: PendingSignIn, client: Client
+    full: Database, instance: Instance, grant: OAuthGrant, pending: PendingSignIn, client: OAuthClient
 ) -> None:
     found = await full.registry.instance(instance.user_id, instance.id)
     assert found is not None

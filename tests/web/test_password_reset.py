@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import pytest
 from tests.web.conftest import Answer, Client, Local, Person
 
-from toolyard.auth.records import Client as OAuthClient
-from toolyard.auth.records import OAuthGrant
+from toolyard.auth.records import OAuthClient, OAuthGrant
 from toolyard.types.registry import Instance
 
 VALUE = "ann's key for the server"

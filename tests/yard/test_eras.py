@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from toolyard import Toolyard
-from toolyard.clients.file_era_cache import FileEraCache
+from toolyard.clients.handshake import FileEraCache
 
 Opened = Callable[..., Toolyard]
 Recorders = Callable[..., Any]

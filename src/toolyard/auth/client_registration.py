@@ -19,7 +19,7 @@ from toolyard.auth.errors import (
 )
 from toolyard.auth.metadata import AuthorizationServerMetadata, get_string
 from toolyard.auth.oauth_http import JsonDocument, OAuthHttpClient, OAuthHttpResponse, sanitize_error_text
-from toolyard.auth.records import Client, TokenAuthMethod, same_issuer
+from toolyard.auth.records import OAuthClient, TokenAuthMethod, same_issuer
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage
 from toolyard.types.registry import RegistrationMethod
@@ -41,7 +41,7 @@ async def get_or_register_client(
     discovery: DiscoveryResult,
     scopes: tuple[str, ...],
     now: float,
-) -> Client:
+) -> OAuthClient:
     """The client to use at this authorization server, registered now if need be.
 
     Raises RegistrationFailed or AuthUnavailable.
@@ -77,13 +77,13 @@ async def get_or_register_client(
     return client
 
 
-def _can_reuse_client(client: Client, scopes: tuple[str, ...], now: float) -> bool:
+def _can_reuse_client(client: OAuthClient, scopes: tuple[str, ...], now: float) -> bool:
     lasts = client.expires_at is None or now < client.expires_at
     return lasts and (client.scopes is None or client.scopes >= set(scopes))
 
 
 async def _is_registration_lost(
-    http_client: OAuthHttpClient, server: AuthorizationServerMetadata, client: Client
+    http_client: OAuthHttpClient, server: AuthorizationServerMetadata, client: OAuthClient
 ) -> bool:
     """Whether the authorization server has lost our registration. It would tell only the person whom we send
     there, on a page from which no way leads back; so we look first, with a question of no consequence."""
@@ -121,7 +121,7 @@ async def _build_entered_client(
     client_identity: ClientIdentity,
     server: AuthorizationServerMetadata,
     client_id: str,
-) -> Client:
+) -> OAuthClient:
     oauth = target.oauth
     expected = await confirmed_issuer(storage, target)
     if expected is not None and not same_issuer(expected, server.issuer):
@@ -148,7 +148,7 @@ async def _build_entered_client(
     redirect_uri = client_identity.redirect_uri
     if oauth.issuer_redirect:
         redirect_uri = client_identity.redirect_uri_for(server.issuer)
-    return Client(server.issuer, client_id, redirect_uri, "entered", method, oauth.client_secret)
+    return OAuthClient(server.issuer, client_id, redirect_uri, "entered", method, oauth.client_secret)
 
 
 def _choose_secret_method(server: AuthorizationServerMetadata) -> TokenAuthMethod:
@@ -171,7 +171,9 @@ def _should_use_document(client_identity: ClientIdentity, server: AuthorizationS
     return possible and not (client_identity.dynamic_first and server.registration_endpoint is not None)
 
 
-def _build_document_client(client_identity: ClientIdentity, server: AuthorizationServerMetadata) -> Client:
+def _build_document_client(
+    client_identity: ClientIdentity, server: AuthorizationServerMetadata
+) -> OAuthClient:
     document_url = client_identity.document_url_for(server.issuer)
     if document_url is None:
         raise RegistrationFailed(
@@ -189,7 +191,9 @@ def _build_document_client(client_identity: ClientIdentity, server: Authorizatio
             " promise to name itself in its answers (RFC 9207), so that they could be another's",
             hint="choose another registration for this server",
         )
-    return Client(server.issuer, document_url, client_identity.redirect_uri_for(server.issuer), "document")
+    return OAuthClient(
+        server.issuer, document_url, client_identity.redirect_uri_for(server.issuer), "document"
+    )
 
 
 def build_client_metadata_document(
@@ -228,7 +232,7 @@ async def _register_client(
     redirect_uri: str,
     server: AuthorizationServerMetadata,
     scopes: list[str],
-) -> Client:
+) -> OAuthClient:
     if server.registration_endpoint is None:
         raise RegistrationFailed(
             f"the authorization server {server.issuer} registers no clients by itself",
@@ -284,7 +288,7 @@ def _parse_registration(
     server: AuthorizationServerMetadata,
     redirect_uri: str,
     requested_method: TokenAuthMethod,
-) -> Client:
+) -> OAuthClient:
     client_id, secret = get_string(document, "client_id"), get_string(document, "client_secret")
     method = _resolve_auth_method(
         get_string(document, "token_endpoint_auth_method"), secret, requested_method
@@ -296,7 +300,7 @@ def _parse_registration(
         )
     until: object = document.get("client_secret_expires_at")
     expires = float(until) if isinstance(until, int | float) and until > 0 else None
-    return Client(server.issuer, client_id, redirect_uri, "dynamic", method, secret, expires)
+    return OAuthClient(server.issuer, client_id, redirect_uri, "dynamic", method, secret, expires)
 
 
 def _resolve_auth_method(

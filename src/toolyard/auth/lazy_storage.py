@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import asynccontextmanager, contextmanager
 
 from toolyard.auth.errors import AuthUnavailable
-from toolyard.auth.records import Client, OAuthGrant, PendingSignIn
+from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.auth.storage import AuthStorage, MemoryAuthStorage
 from toolyard.errors import ServerError, ToolyardError
 
@@ -78,17 +78,17 @@ class LazyAuthStorage:
             async with (await self._get_storage()).refresh_lock(key):
                 yield
 
-    async def client(self, issuer: str, redirect_uri: str) -> Client | None:
+    async def client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
         """See AuthStorage."""
         with _translate_storage_errors():
             return await (await self._get_storage()).client(issuer, redirect_uri)
 
-    async def put_client(self, client: Client) -> None:
+    async def put_client(self, client: OAuthClient) -> None:
         """See AuthStorage."""
         with _translate_storage_errors():
             await (await self._get_storage()).put_client(client)
 
-    async def drop_client(self, client: Client) -> None:
+    async def drop_client(self, client: OAuthClient) -> None:
         """See AuthStorage."""
         with _translate_storage_errors():
             await (await self._get_storage()).drop_client(client)

@@ -10,7 +10,7 @@ from typing import Literal
 from toolyard.types.clock import is_future
 
 __all__ = [
-    "Client",
+    "OAuthClient",
     "OAuthGrant",
     "PendingSignIn",
     "TokenAuthMethod",
@@ -42,7 +42,7 @@ TokenAuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class OAuthClient:
     """A client id, and the one authorization server that it may be shown to."""
 
     issuer: str
@@ -67,7 +67,7 @@ class PendingSignIn:
     key: str
     owner: str
     """Who began it, e.g. user and browser session. Only the same may finish it."""
-    client: Client
+    client: OAuthClient
     token_endpoint: str
     iss_promised: bool
     resource: str | None
@@ -84,7 +84,7 @@ class OAuthGrant:
     server_url: str
     """Whose tokens these are; they are never sent to another origin."""
     issuer: str
-    client: Client
+    client: OAuthClient
     token_endpoint: str
     resource: str | None
     requested: tuple[str, ...]

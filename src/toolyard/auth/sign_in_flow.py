@@ -23,7 +23,7 @@ from toolyard.auth.errors import (
 )
 from toolyard.auth.oauth_http import OAuthHttpClient
 from toolyard.auth.provider import Challenge
-from toolyard.auth.records import Client, OAuthGrant, PendingSignIn
+from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn
 from toolyard.auth.scopes import choose_scopes
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage
@@ -201,12 +201,12 @@ class SignInFlow:
             tokens, pending.server_url, stored, pending.token_endpoint, pending.resource, pending.scopes
         )
 
-    async def _bind_entered_client(self, server_url: str, client: Client) -> None:
+    async def _bind_entered_client(self, server_url: str, client: OAuthClient) -> None:
         if client.origin == "entered":
             await self._storage.bind_issuer(server_url, client.client_id, client.issuer)
 
 
-def _without_entered_secret(client: Client) -> Client:
+def _without_entered_secret(client: OAuthClient) -> OAuthClient:
     """What the operator entered stays where it was entered, and is read there again for a refresh."""
     return replace(client, secret=None) if client.origin == "entered" else client
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from toolyard.auth.address_policy import AddressPolicy
-from toolyard.auth.records import Client, issuer_digest, same_issuer
+from toolyard.auth.records import OAuthClient, issuer_digest, same_issuer
 from toolyard.types.registry import RegistrationMethod
 from toolyard.types.server import OAuthSpec
 
@@ -71,7 +71,7 @@ class ClientIdentity:
         return f"{self.document_url.removesuffix('.json')}/{issuer_digest(issuer)}.json"
 
 
-def with_current_secret(client: Client, target: SignInTarget) -> Client:
+def with_current_secret(client: OAuthClient, target: SignInTarget) -> OAuthClient:
     """The operator may have entered another secret since; it is not for an issuer that the entry does not
     name."""
     ours = client.origin == "entered" and client.client_id == target.oauth.client_id

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from toolyard.auth.records import Client, OAuthGrant, PendingSignIn, issuer_digest
+from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn, issuer_digest
 
 __all__ = ["AuthStorage", "MemoryAuthStorage"]
 
@@ -47,15 +47,15 @@ class AuthStorage(Protocol):
         """Hold the right to refresh this key, alone among all tasks, processes and replicas."""
         ...
 
-    async def client(self, issuer: str, redirect_uri: str) -> Client | None:
+    async def client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
         """The client that we registered at an issuer for this redirect address."""
         ...
 
-    async def put_client(self, client: Client) -> None:
+    async def put_client(self, client: OAuthClient) -> None:
         """Keep a client under its issuer and redirect address."""
         ...
 
-    async def drop_client(self, client: Client) -> None:
+    async def drop_client(self, client: OAuthClient) -> None:
         """Forget it, if it is still the one that is kept."""
         ...
 
@@ -82,7 +82,7 @@ class MemoryAuthStorage:
     def __init__(self) -> None:
         self._pending: dict[str, PendingSignIn] = {}
         self._grants: dict[str, OAuthGrant] = {}
-        self._clients: dict[tuple[str, str], Client] = {}
+        self._clients: dict[tuple[str, str], OAuthClient] = {}
         self._document_issuers: dict[str, str] = {}
         self._bound_issuers: dict[tuple[str, str], str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -125,15 +125,15 @@ class MemoryAuthStorage:
         async with self._locks.setdefault(key, asyncio.Lock()):
             yield
 
-    async def client(self, issuer: str, redirect_uri: str) -> Client | None:
+    async def client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
         """See AuthStorage."""
         return self._clients.get((issuer, redirect_uri))
 
-    async def put_client(self, client: Client) -> None:
+    async def put_client(self, client: OAuthClient) -> None:
         """See AuthStorage."""
         self._clients[client.issuer, client.redirect_uri] = client
 
-    async def drop_client(self, client: Client) -> None:
+    async def drop_client(self, client: OAuthClient) -> None:
         """See AuthStorage."""
         place = (client.issuer, client.redirect_uri)
         kept = self._clients.get(place)

@@ -12,7 +12,7 @@ from toolyard.auth.client_assertion import CLIENT_ASSERTION_TYPE, build_client_a
 from toolyard.auth.errors import AuthUnavailable, ClientForgotten, TokenRefused
 from toolyard.auth.metadata import get_string
 from toolyard.auth.oauth_http import JsonDocument, OAuthHttpClient, OAuthHttpResponse, sanitize_error_text
-from toolyard.auth.records import Client, OAuthGrant
+from toolyard.auth.records import OAuthClient, OAuthGrant
 
 __all__ = ["FORM_CONTENT_TYPE", "TokenResponse", "build_authenticated_form", "build_grant", "request_tokens"]
 
@@ -38,7 +38,7 @@ class TokenResponse:
 async def request_tokens(
     http_client: OAuthHttpClient,
     endpoint: str,
-    client: Client,
+    client: OAuthClient,
     form: Mapping[str, str],
     now: float,
     *,
@@ -56,7 +56,7 @@ async def request_tokens(
 
 
 def build_authenticated_form(
-    client: Client, form: Mapping[str, str], now: float, private_key: str | None
+    client: OAuthClient, form: Mapping[str, str], now: float, private_key: str | None
 ) -> tuple[bytes, dict[str, str]]:
     """A form with which a client says who it is: the body, and the headers."""
     # Common servers look for the client id here even where it stands in the header, too.
@@ -98,7 +98,7 @@ def _parse_lifetime(value: object) -> float | None:
 
 
 def _build_token_error(
-    response: OAuthHttpResponse, client: Client, secrets: list[str | None]
+    response: OAuthHttpResponse, client: OAuthClient, secrets: list[str | None]
 ) -> TokenRefused | AuthUnavailable:
     code = get_string(response.document or {}, "error")
     if code is None or code in _TEMPORARY_ERROR_CODES or response.status >= 500 or response.status == 429:
@@ -120,7 +120,7 @@ def _build_token_error(
 def build_grant(
     tokens: TokenResponse,
     server_url: str,
-    client: Client,
+    client: OAuthClient,
     endpoint: str,
     resource: str | None,
     requested: tuple[str, ...],

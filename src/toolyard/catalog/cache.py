@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from toolyard.catalog.cache_hints import effective_ttl
 from toolyard.catalog.hashes import entry_hash
-from toolyard.catalog.listing_contents import body_hash, parse_stored_listing, validate_listing
+from toolyard.catalog.listing_codec import body_hash, parse_stored_listing, validate_listing
 from toolyard.catalog.single_flight import SingleFlight
 from toolyard.catalog.storage import CatalogueStorage, ListingKey, StoredListing
 from toolyard.catalog.tool_validation import SchemaCheck

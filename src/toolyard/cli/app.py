@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -19,13 +21,49 @@ from toolyard.cli.error_exit import (
 from toolyard.cli.init_process import fork_from_init
 from toolyard.cli.input.options import Options, remote_params, shared_params
 from toolyard.cli.process_protection import protect_process
-from toolyard.cli.standard_streams import prepare_streams
 from toolyard.errors import ToolyardError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["COMMAND_SECTIONS", "COMMAND_SUMMARIES", "PROGRAM_NAME", "app", "main", "run_command"]
+__all__ = [
+    "COMMAND_SECTIONS",
+    "COMMAND_SUMMARIES",
+    "PROGRAM_NAME",
+    "app",
+    "main",
+    "prepare_streams",
+    "run_command",
+]
+
+
+_STREAM_MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
+
+
+def prepare_streams() -> None:
+    """Call it before anything is opened.
+
+    A stream that whoever started us had closed leads nowhere from then on. Else the next file or connection
+    would get its number: what is printed would go there, and an event loop ends the process over it.
+    """
+    codecs.register_error("toolyard", _escape_unencodable)
+    for name, mode in _STREAM_MODES.items():
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as we run
+    for stream in (sys.stdout, sys.stderr):
+        # A server may send what this terminal's encoding does not have; that must not end us.
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="toolyard")
+
+
+def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
+    """What an encoding does not have, as JSON writes it: what we print may be JSON, and stays it."""
+    import json  # only for what cannot be printed as it is
+
+    failed = cast("UnicodeEncodeError", error)
+    return json.dumps(failed.object[failed.start : failed.end])[1:-1], failed.end
+
 
 PROGRAM_NAME = "toolyard"
 

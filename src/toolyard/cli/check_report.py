@@ -11,7 +11,7 @@ from toolyard.agents.definitions.agents_md import AgentsFile, find_agents_file, 
 from toolyard.agents.definitions.pattern_check import check_tool_patterns
 from toolyard.catalog.exposed_names import RESERVED_NAMES, NameAssigner, NameTemplates
 from toolyard.catalog.lock import lock_path, read_lock
-from toolyard.catalog.lock.pinned_packages import detect_unpinned_package
+from toolyard.catalog.lock.lock_file import detect_unpinned_package
 from toolyard.cli.input.options import Options
 from toolyard.config import load_config, load_settings
 from toolyard.config.settings.table import Settings

@@ -10,8 +10,13 @@ from toolyard.cli.input.options import Options
 from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.safe_text import print_json
 from toolyard.cli.output.terminal import style_text
-from toolyard.config.exporters.client_files import EntryChange, plan_entry, write_entry
-from toolyard.config.exporters.targets import find_target_file, resolve_entry_path
+from toolyard.config.exporters.client_files import (
+    EntryChange,
+    find_target_file,
+    plan_entry,
+    resolve_entry_path,
+    write_entry,
+)
 from toolyard.config.importers.locations import project_client_files, user_client_files
 from toolyard.gateway.client_snippets import Snippet
 

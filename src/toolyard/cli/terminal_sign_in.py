@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
+import threading
+import webbrowser
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
@@ -13,7 +16,7 @@ from pathlib import Path
 from yarl import URL
 
 from toolyard.auth.authorization_response import AuthorizationResponse
-from toolyard.auth.errors import AuthError, ClientForgotten, IssuerUnconfirmed
+from toolyard.auth.errors import AnswerRejected, AuthError, ClientForgotten, IssuerUnconfirmed
 from toolyard.auth.lazy_storage import LazyAuthStorage
 from toolyard.auth.loopback_redirect import CallbackListener
 from toolyard.auth.records import OAuthGrant
@@ -21,8 +24,6 @@ from toolyard.auth.scopes import scopes_to_request_again
 from toolyard.auth.sign_in_flow import AuthorizationRequest, SignInFlow
 from toolyard.auth.sign_in_target import ClientIdentity, SignInTarget
 from toolyard.auth.storage import AuthStorage
-from toolyard.cli.browser import open_browser
-from toolyard.cli.input.pasted_redirect import PastedRedirectError, parse_pasted_redirect
 from toolyard.cli.input.prompts import ask_yes_no_async, read_line_async
 from toolyard.cli.output.messages import show_error, show_note
 from toolyard.cli.output.safe_text import one_line
@@ -35,7 +36,69 @@ from toolyard.registry.credentials import build_config_target, config_grant_key
 from toolyard.store import Database
 from toolyard.types.principal import LOCAL_PRINCIPAL
 
-__all__ = ["TerminalSignIn"]
+__all__ = ["PastedRedirectError", "TerminalSignIn", "open_browser", "parse_pasted_redirect"]
+
+
+_MAX_PASTED_CHARACTERS = 20_000
+
+
+class PastedRedirectError(ValueError):
+    """What was pasted does not end this sign-in. Its words say why; nothing was used up."""
+
+
+def parse_pasted_redirect(
+    text: str, state: str, redirect_uri: str, *, needs_address: bool
+) -> AuthorizationResponse:
+    """Return the authorization response that a pasted text stands for. ``needs_address``: a code or a query
+    alone does not prove at which redirect address the browser arrived.
+
+    Raises WrongPaste.
+    """
+    text = text.strip().strip("<>\"'")
+    if not text:
+        raise PastedRedirectError("nothing was pasted")
+    if len(text) > _MAX_PASTED_CHARACTERS or any(char.isspace() or not char.isprintable() for char in text):
+        raise PastedRedirectError("that is neither an address nor a code")
+    if "://" in text:
+        return _parse_redirect_url(text, state)
+    if needs_address:
+        raise PastedRedirectError("the code alone is not enough here: paste the whole address")
+    if "state=" in text:
+        return _parse_redirect_url(f"{redirect_uri}?{text.lstrip('?')}", state)
+    return AuthorizationResponse(redirect_uri, {"code": text, "state": state})
+
+
+def _parse_redirect_url(url: str, state: str) -> AuthorizationResponse:
+    try:
+        response = AuthorizationResponse.parse(url)
+    except AnswerRejected as error:
+        raise PastedRedirectError(error.cause) from None
+    if "state" not in response.params:
+        raise PastedRedirectError("that is not the address at which the sign-in ended")
+    if response.params["state"] != state:
+        raise PastedRedirectError("that address belongs to another sign-in")
+    return response
+
+
+def open_browser(url: str) -> bool:
+    """Try to open a page in a window of its own. False: there is no screen to open it on."""
+    screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    graphical = bool(screen) or sys.platform in ("darwin", "win32")
+    # Without a screen Python would find a browser for the terminal, and hand that over to it.
+    if not graphical and not os.environ.get("BROWSER"):
+        return False
+    # Some browsers keep whoever starts them waiting; nobody waits for this thread.
+    threading.Thread(target=_open_url, args=(url,), daemon=True).start()
+    return True
+
+
+def _open_url(url: str) -> None:
+    try:
+        webbrowser.open(url)
+    except (OSError, webbrowser.Error):
+        # The address stands on the screen, too.
+        return
+
 
 _MAX_PASTE_ATTEMPTS = 5
 _FIRST_DYNAMIC_PORT = 49_152

@@ -9,7 +9,11 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+
+__all__ = ["write_backup"]
+
 
 if sys.platform != "win32":
     import fcntl
@@ -149,3 +153,17 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def write_backup(target: Path, content: bytes, now: datetime | None = None) -> Path:
+    """Write it beside the file, readable by its owner only. Raises OSError where that cannot be done."""
+    name = f"{target.name}.bak-{now or datetime.now(UTC):%Y%m%d%H%M%S}"
+    backup, number = target.with_name(name), 1
+    while True:
+        try:
+            create_private_file(backup, content)
+        except FileExistsError:
+            number += 1
+            backup = target.with_name(f"{name}-{number}")
+        else:
+            return backup

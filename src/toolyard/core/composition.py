@@ -29,7 +29,7 @@ from toolyard.clients.call_path import (
     ResultStoreFor,
 )
 from toolyard.clients.connector import AuthProviderFor
-from toolyard.clients.file_era_cache import FileEraCache
+from toolyard.clients.handshake import FileEraCache
 from toolyard.clients.manager import CallbacksFor
 from toolyard.clients.tool_directory import ToolDirectory
 from toolyard.clients.tool_fetcher import ToolFetcher

@@ -6,8 +6,7 @@ import asyncio
 from dataclasses import replace
 from hashlib import sha256
 
-from toolyard.results.base64_data import decode_base64
-from toolyard.results.content_blocks import ParsedBlock
+from toolyard.results.content_blocks import ParsedBlock, decode_base64
 from toolyard.results.full_text import ParsedResult
 from toolyard.results.limits import ResultLimits
 from toolyard.results.result_store import ResultStore, StoredResult, make_handle

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from toolyard.results.memory_store import MemoryResultStore
-from toolyard.results.result_store import ResultStore, StoredResult
-from toolyard.results.serialization import pack_body, unpack_body
+from toolyard.results.result_store import ResultStore, StoredResult, pack_body, unpack_body
 from toolyard.types.principal import Principal
 from toolyard.types.server import Trust
 

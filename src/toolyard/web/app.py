@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qs
+
 from fastapi import FastAPI, Request, Response
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolyard import __version__
@@ -17,10 +20,25 @@ from toolyard.web.protected_resource import router as resource
 from toolyard.web.server.health import router as health
 from toolyard.web.server.metrics import MetricsMiddleware
 from toolyard.web.services import Services
-from toolyard.web.static_files import VersionedStaticFiles
+from toolyard.web.ui.components.assets import STATIC_FOLDER, static_url
 from toolyard.web.ui.components.error_pages import render_error_page
 
-__all__ = ["make_app"]
+__all__ = ["VersionedStaticFiles", "make_app"]
+
+
+class VersionedStaticFiles(StaticFiles):
+    """The folder of the pages' files."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=STATIC_FOLDER)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        if response.status_code in (200, 304):
+            asked = parse_qs(scope["query_string"].decode("latin-1")).get("v")
+            named = asked and static_url(path).endswith(f"?v={asked[0]}")
+            response.headers["Cache-Control"] = "public, max-age=31536000, immutable" if named else "no-cache"
+        return response
 
 
 class _Application(FastAPI):

@@ -81,7 +81,7 @@ class ResourceServer:
 
         Raises NotSignedIn, NotAllowed or ProviderFailed.
         """
-        from toolyard.accounts.oidc.access_token import is_jwt_shaped  # the other modes check no signatures
+        from toolyard.accounts.oidc.bearer_auth import is_jwt_shaped  # the other modes check no signatures
 
         token = read_bearer_token(request)
         if token is None or not is_jwt_shaped(token):

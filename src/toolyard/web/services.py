@@ -13,8 +13,8 @@ from typing import Any
 from starlette.requests import Request
 
 from toolyard.accounts import AccountService
-from toolyard.agents.chat.chat_settings import ChatLimits
 from toolyard.agents.chat.chats import ChatService
+from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.definitions.watch import LoadedAgents
 from toolyard.agents.models.available_models import Models
 from toolyard.auth.sign_in_flow import SignInFlow

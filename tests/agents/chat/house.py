@@ -14,10 +14,10 @@ from typing import Any
 from tests.sqlite import with_tables
 
 from toolyard.agents.chat.approval_grants import Approver
-from toolyard.agents.chat.chat_settings import ChatLimits
 from toolyard.agents.chat.chats import ChatService
 from toolyard.agents.chat.errors import ChatRefused
 from toolyard.agents.chat.tool_set import ToolSet
+from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.models.available_models import Models
 from toolyard.clients import Callbacks
 from toolyard.config import load_settings, parse_config

@@ -20,10 +20,10 @@ from toolyard.catalog.lock import (
     compare_pins,
     pin_contents,
     read_lock,
-    rename_detection,
     write_lock,
 )
-from toolyard.catalog.lock import active_lock as keeper_module
+from toolyard.catalog.lock import changes as rename_detection
+from toolyard.catalog.lock import lock_file as keeper_module
 from toolyard.catalog.lock.changes import select_changes
 from toolyard.catalog.lock.errors import LockBroken, LockUnwritable, Outdated
 from toolyard.errors import ConfigError
@@ -369,7 +369,7 @@ def test_the_lock_says_nothing_about_instances(tmp_path: Path) -> None:
 def test_a_deep_definition_is_written_once_and_not_once_for_each_level(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from toolyard.catalog.lock import diff
+    from toolyard.catalog.lock import changes as diff
 
     real, written = diff._dump_json, 0  # pyright: ignore[reportPrivateUsage]
 

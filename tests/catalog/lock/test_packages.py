@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from toolyard.catalog.lock.pinned_packages import detect_unpinned_package
+from toolyard.catalog.lock.lock_file import detect_unpinned_package
 from toolyard.types.server import StdioSpec
 
 

@@ -12,17 +12,16 @@ from typing import Any, Final
 
 from toolyard.agents.chat.approval_grants import GrantScope
 from toolyard.agents.chat.chat_backend import ChatBackend
-from toolyard.agents.chat.chat_settings import ChatLimits
 from toolyard.agents.chat.elicitation import ServerQuestions
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
-from toolyard.agents.chat.human_answers import HumanAnswers
+from toolyard.agents.chat.human_answers import HumanAnswers, TurnResumer
 from toolyard.agents.chat.result_event import FullResult, read_full_result
-from toolyard.agents.chat.resumption import TurnResumer
 from toolyard.agents.chat.runner_id import create_runner_id
 from toolyard.agents.chat.sanitize import is_storable_json, sanitize_text
 from toolyard.agents.chat.storage import ApprovalStore, ChatStore
 from toolyard.agents.chat.tool_picker import ToolView, list_tool_views
 from toolyard.agents.chat.turn import MODEL_MODULES, TurnContext, resolve_model_id
+from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.chat.turn_runner import STOPPED_BY_USER, TurnRunner
 from toolyard.agents.models.available_models import Models
 from toolyard.agents.models.errors import ModelError

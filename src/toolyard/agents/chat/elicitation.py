@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from toolyard.agents.chat.chat_settings import ChatLimits
 from toolyard.agents.chat.elicitation_request import (
     MAX_SAMPLING_REQUEST_CHARACTERS,
     SamplingRequest,
@@ -25,6 +24,7 @@ from toolyard.agents.chat.elicitation_request import (
 )
 from toolyard.agents.chat.event_writer import EventWriter
 from toolyard.agents.chat.storage import ChatStore
+from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.errors import ToolyardError
 from toolyard.types.chat import ChatEvent, Kind, NewChatEvent
 from toolyard.types.tool import JsonObject

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import Any
 
 import orjson
@@ -15,17 +17,21 @@ from toolyard.agents.chat.approval_grants import (
 )
 from toolyard.agents.chat.elicitation import question_answer_event
 from toolyard.agents.chat.errors import ChatRefused, NoSuchChat
+from toolyard.agents.chat.heartbeat import repeat_forever
 from toolyard.agents.chat.sanitize import is_storable_json
+from toolyard.agents.chat.storage import ChatStore
 from toolyard.agents.chat.turn import TurnContext
 from toolyard.agents.chat.turn_log import read_turn_events
 from toolyard.agents.chat.turn_runner import TurnRunner
 from toolyard.agents.chat.turn_snapshot import TurnSnapshot
+from toolyard.errors import ToolyardError
 from toolyard.types.approval import Approval, Grant
 from toolyard.types.chat import Chat, Kind, NewChatEvent
 from toolyard.types.clock import is_recent
 from toolyard.types.tool import JsonObject
 
-__all__ = ["HumanAnswers"]
+__all__ = ["HumanAnswers", "TurnResumer"]
+
 
 _ANSWER_ACTIONS = ("accept", "decline", "cancel")
 _MAX_CONTENT_BYTES = 64_000
@@ -153,3 +159,37 @@ def _to_unapproved_call(approval: Approval) -> UnapprovedCall:
     return UnapprovedCall(
         approval.tool, approval.name, approval.definition_hash, approval.arguments, approval.reason
     )
+
+
+log = logging.getLogger("toolyard.chat")
+
+_RESUME_INTERVAL_SECONDS = 60.0
+"""Seconds between two looks."""
+
+
+class TurnResumer:
+    """Runs beside the turns of a process that serves everybody's chats."""
+
+    def __init__(self, store: ChatStore, human_answers: HumanAnswers) -> None:
+        self._store = store
+        self._human_answers = human_answers
+        self._task: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        """Begin, with what was left behind before."""
+        self._task = asyncio.get_running_loop().create_task(repeat_forever(self._resume_answered_turns))
+
+    async def close(self) -> None:
+        """End it."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _resume_answered_turns(self) -> None:
+        for chat in await self._store.find_resumable():
+            try:
+                await self._human_answers.resume_if_answered(chat)
+            except ToolyardError as error:
+                # One that cannot go on does not keep the others.
+                log.warning("the turn of chat %s waits on: %s", chat.id, error.cause)
+        await asyncio.sleep(_RESUME_INTERVAL_SECONDS)

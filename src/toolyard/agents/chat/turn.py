@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from toolyard.agents.chat.chat_settings import ChatLimits
 from toolyard.agents.chat.elicitation import ServerQuestions
 from toolyard.agents.chat.elicitation_request import SamplingRequest
 from toolyard.agents.chat.errors import NotHeld
@@ -22,7 +21,7 @@ from toolyard.agents.chat.storage import ApprovalStore, ChatStore
 from toolyard.agents.chat.tool_set import OfferedTools, ToolSet
 from toolyard.agents.chat.turn_calls import TurnCallRunner, call_event
 from toolyard.agents.chat.turn_end import TurnEnd, build_closing_events
-from toolyard.agents.chat.turn_limits import find_reached_limit, find_repeated_call
+from toolyard.agents.chat.turn_limits import ChatLimits, find_reached_limit, find_repeated_call
 from toolyard.agents.chat.turn_log import TurnLog, find_kept_seqs, read_chat_events, read_turn_events
 from toolyard.agents.chat.turn_snapshot import step_part_id
 from toolyard.agents.models.available_models import Models

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolyard.agents.chat.approval_grants import UnapprovedCall, grant_covers
-from toolyard.agents.chat.chat_settings import ChatLimits
 from toolyard.agents.chat.elicitation import ActiveCall, SamplingHandler, ServerQuestions
 from toolyard.agents.chat.result_event import failure_event, result_event
 from toolyard.agents.chat.storage import ApprovalStore
 from toolyard.agents.chat.tool_set import ToolSet
-from toolyard.agents.chat.turn_limits import find_refused_calls
+from toolyard.agents.chat.turn_limits import ChatLimits, find_refused_calls
 from toolyard.agents.chat.turn_log import TurnLog
 from toolyard.agents.chat.turn_snapshot import OpenCall, TurnSnapshot
 from toolyard.types.approval import Approval, Grant

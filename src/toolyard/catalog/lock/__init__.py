@@ -4,9 +4,16 @@ The registry's lock, and all locks together, are in ``registry`` and ``locks``: 
 a command that only reads the file has no use for.
 """
 
-from toolyard.catalog.lock.active_lock import LockFile, pin_server_contents
 from toolyard.catalog.lock.changes import Change, ChangeKind, apply_changes, compare_pins, pin_contents
-from toolyard.catalog.lock.lock_file import LOCK_FILE_NAME, lock_for_editing, lock_path, read_lock, write_lock
+from toolyard.catalog.lock.lock_file import (
+    LOCK_FILE_NAME,
+    LockFile,
+    lock_for_editing,
+    lock_path,
+    pin_server_contents,
+    read_lock,
+    write_lock,
+)
 from toolyard.catalog.lock.pins import Pin, PinsByServer, ServerPins
 
 __all__ = [

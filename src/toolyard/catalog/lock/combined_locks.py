@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from toolyard.catalog.lock.active_lock import LockFile
 from toolyard.catalog.lock.changes import Change
 from toolyard.catalog.lock.first_use import FirstUseLock
+from toolyard.catalog.lock.lock_file import LockFile
 from toolyard.catalog.lock.registry_lock import RegistryLock
 from toolyard.types.catalog import ValidatedListing
 from toolyard.types.server import NATIVE_SERVER_ID, Server

@@ -25,8 +25,7 @@ from toolyard.catalog.lock.changes import (
     select_changes,
 )
 from toolyard.catalog.lock.errors import Outdated
-from toolyard.catalog.lock.pins import ServerPins
-from toolyard.catalog.lock.serialization import pack_pins, unpack_pins
+from toolyard.catalog.lock.pins import ServerPins, pack_pins, unpack_pins
 from toolyard.catalog.lock.storage import PinEntry, PinEntryStorage, PinKey
 from toolyard.config.settings.choices import PinTools
 from toolyard.errors import ConfigError, ToolyardError
@@ -168,7 +167,9 @@ class FirstUseLock:
             )
             if await self._storage.save(place, saved, notify=True):
                 for key in [key for key in self._verdicts if key[0] == server.id]:
-                    self._verdicts[key] = replace(self._verdicts[key], revision=-1, checked_at=-_RECHECK_SECONDS)
+                    self._verdicts[key] = replace(
+                        self._verdicts[key], revision=-1, checked_at=-_RECHECK_SECONDS
+                    )
                 return wanted
         raise Outdated("others accept at the same time: nothing was accepted", hint="try again")
 

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 from toolyard.catalog.hashes import definition_hash
+from toolyard.errors import ConfigError, Problem
 from toolyard.types.tool import Definition, JsonObject
 
-__all__ = ["Pin", "PinsByServer", "ServerPins", "text_hash"]
+__all__ = [
+    "RESTORE_HINT",
+    "Pin",
+    "PinsByServer",
+    "ServerPins",
+    "load_strict_json",
+    "pack_pins",
+    "pins_from_json",
+    "pins_to_json",
+    "raise_broken_lock",
+    "require_object",
+    "text_hash",
+    "unpack_pins",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +103,113 @@ PinsByServer: TypeAlias = Mapping[str, ServerPins]
 def text_hash(text: str) -> str:
     """The hash that stands beside a server's instructions."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+RESTORE_HINT = "restore the file, or remove it and run `toolyard lock`"
+_MAX_UNPACKED_BYTES = 256 * 1024 * 1024
+"""Bytes of one server's pins, unpacked: more than any listing that is taken in."""
+
+
+def pins_to_json(pins: ServerPins) -> dict[str, Any]:
+    """The pins as an object that can be written."""
+    return {
+        "instructions": pins.instructions
+        and {"hash": text_hash(pins.instructions), "text": pins.instructions},
+        "package": pins.package,
+        "tools": {name: {"definition": pin.definition, "hash": pin.hash} for name, pin in pins.tools.items()},
+    }
+
+
+def pins_from_json(file: str, value: object, place: str) -> ServerPins:
+    """The pins that stand at a place of a file. Raises ConfigError for what cannot be believed."""
+    fields = require_object(file, value, place)
+    tools = require_object(file, fields.get("tools"), f"{place}.tools")
+    package = fields.get("package")
+    if package is not None and not isinstance(package, str):
+        raise_broken_lock(file, "expected a string", f"{place}.package")
+    return ServerPins(
+        {name: _parse_pin(file, name, one, f"{place}.tools.{name}") for name, one in tools.items()},
+        _parse_instructions(file, fields.get("instructions"), f"{place}.instructions"),
+        package,
+    )
+
+
+def pack_pins(pins: ServerPins) -> bytes:
+    """For the database."""
+    text = json.dumps(pins_to_json(pins), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return zlib.compress(text.encode("ascii"), 6)
+
+
+def unpack_pins(body: bytes, where: str) -> ServerPins:
+    """What was packed. Raises ConfigError for what cannot be believed; ``where`` says whose it is."""
+    unzip = zlib.decompressobj()
+    try:
+        text = unzip.decompress(body, _MAX_UNPACKED_BYTES).decode("ascii")
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise_broken_lock(where, f"the stored bytes cannot be read: {error}", hint=None)
+    return pins_from_json(where, load_strict_json(where, text), "server")
+
+
+def load_strict_json(file: str, text: str) -> object:
+    """JSON in which no key stands twice. Raises ConfigError."""
+    try:
+        return json.loads(text, object_pairs_hook=_reject_duplicate_keys)
+    except json.JSONDecodeError as error:
+        raise_broken_lock(file, f"no JSON: {error.msg}", line=error.lineno)
+    except (ValueError, RecursionError) as error:
+        raise_broken_lock(file, str(error))
+
+
+def require_object(file: str, value: object, place: str) -> dict[str, Any]:
+    """The object that must stand here. Raises ConfigError."""
+    if not isinstance(value, dict):
+        raise_broken_lock(file, "expected an object", place)
+    return cast("dict[str, Any]", value)
+
+
+def raise_broken_lock(
+    file: str, message: str, place: str = "", *, line: int | None = None, hint: str | None = RESTORE_HINT
+) -> NoReturn:
+    """Raise what is wrong with a lock."""
+    raise ConfigError([Problem(message, file=file, line=line, path=place, hint=hint)])
+
+
+def _parse_pin(file: str, name: str, value: object, place: str) -> Pin:
+    fields = require_object(file, value, place)
+    said = fields.get("hash")
+    pin = Pin(said if isinstance(said, str) else "", require_object(file, fields.get("definition"), place))
+    if pin.definition.get("name") != name or not pin.is_intact:
+        raise_broken_lock(
+            file,
+            "the hash does not fit the definition: the file was edited by hand",
+            place,
+            hint=(
+                "restore the file, or remove this entry and run `toolyard lock --accept "
+                f"{_tool_id_at(place)}`"
+            ),
+        )
+    return pin
+
+
+def _parse_instructions(file: str, value: object, place: str) -> str | None:
+    if value is None:
+        return None
+    fields = require_object(file, value, place)
+    text = fields.get("text")
+    if not isinstance(text, str) or fields.get("hash") != text_hash(text):
+        raise_broken_lock(file, "the hash does not fit the text: the file was edited by hand", place)
+    return text
+
+
+def _tool_id_at(place: str) -> str:
+    _, server, _, tool = place.split(".", 3) if place.count(".") >= 3 else ("", place, "", "")
+    return f"{server}/{tool}"
+
+
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {json.dumps(twice)} stands twice in one object")
+    return found

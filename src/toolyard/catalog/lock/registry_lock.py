@@ -23,8 +23,7 @@ from toolyard.catalog.lock.changes import (
     select_changes,
 )
 from toolyard.catalog.lock.errors import Outdated
-from toolyard.catalog.lock.pins import ServerPins
-from toolyard.catalog.lock.serialization import pack_pins, unpack_pins
+from toolyard.catalog.lock.pins import ServerPins, pack_pins, unpack_pins
 from toolyard.catalog.lock.storage import PinEntry, PinKey, RegistryPinStorage
 from toolyard.errors import ConfigError
 from toolyard.types.catalog import ValidatedListing

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from toolyard.catalog.search.memo import BoundedMemo
 from toolyard.catalog.search.stemmer import stem
-from toolyard.catalog.search.stopwords import STOP_WORDS, WEAK_WORDS
-from toolyard.catalog.search.tokenizer import fold_text, split_runs, split_words
+from toolyard.catalog.search.tokenizer import STOP_WORDS, WEAK_WORDS, fold_text, split_runs, split_words
 
 __all__ = ["ParsedQuery", "parse_query"]
 

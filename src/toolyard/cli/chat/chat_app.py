@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from toolyard.agents.chat.approval_grants import Approver
-from toolyard.agents.chat.chat_settings import ChatLimits
 from toolyard.agents.chat.chats import ChatService
+from toolyard.agents.chat.turn_limits import ChatLimits
 from toolyard.agents.definitions.agents_md import find_agents_file, read_agents
 from toolyard.agents.models.available_models import Models
 from toolyard.cli.chat.chat_backend import LocalChatBackend

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from toolyard.agents.chat.chats import UNCHANGED, Unchanged
+from toolyard.agents.chat.errors import NoSuchChat
 from toolyard.agents.definitions.agents_md import agent_id
 from toolyard.cli.chat.chat_app import LOCAL_OWNER_ID, ChatApp
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.output.safe_text import one_line
 from toolyard.types.chat import Chat
 
-__all__ = ["CurrentChat"]
+__all__ = ["CurrentChat", "find_chat", "find_last_chat"]
 
 
 class CurrentChat:
@@ -97,3 +98,26 @@ class CurrentChat:
             there = ", ".join(self._chat_app.agents) or "none"
             raise Usage(f"there is no agent '{agent}'", hint=f"there are: {there}")
         return found
+
+
+_MAX_SEARCHED_CHATS = 1_000
+
+
+async def find_chat(chat_app: ChatApp, id_prefix: str) -> Chat:
+    """The chat of this id, or the only one whose id begins so. Raises NoSuchChat."""
+    found = [
+        chat
+        for chat in await chat_app.chats.list(LOCAL_OWNER_ID, limit=_MAX_SEARCHED_CHATS)
+        if chat.id.startswith(id_prefix)
+    ]
+    if len(found) == 1:
+        return found[0]
+    there = "there is no such chat" if not found else f"{len(found)} chats begin with {id_prefix}"
+    raise NoSuchChat(f"{id_prefix}: {there}", hint="`toolyard chat --list` shows their ids")
+
+
+async def find_last_chat(chat_app: ChatApp) -> Chat:
+    """The one that changed last. Raises NoSuchChat."""
+    for chat in await chat_app.chats.list(LOCAL_OWNER_ID, limit=1):
+        return chat
+    raise NoSuchChat("there is no chat to come back to", hint="`toolyard chat` begins one")

@@ -13,11 +13,9 @@ import click
 from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.input.arguments import coerce_key_values, needs_schema, read_json_arguments
 from toolyard.cli.input.completion import complete_agents, complete_bundles, complete_tools
-from toolyard.cli.input.duration import PositiveSeconds
-from toolyard.cli.input.options import Options, RemoteCommand
+from toolyard.cli.input.options import Options, PositiveSeconds, RemoteCommand
 from toolyard.cli.input.prompts import ask_yes_no_async, format_arguments_for_approval
-from toolyard.cli.output.call_result import result_json, show_result
-from toolyard.cli.output.media import make_folder, save_media
+from toolyard.cli.output.call_result import make_folder, result_json, save_media, show_result
 from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.notices import add_refusal_hint
 from toolyard.cli.output.progress import ProgressIndicator

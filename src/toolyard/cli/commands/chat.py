@@ -124,8 +124,7 @@ async def _open_current_chat(chat_app: ChatApp, chat_options: ChatOptions) -> Cu
     """The chat that is meant, with the agent and the model that are wanted. Raises Usage."""
     from toolyard.agents.chat.errors import ChatError  # slow to load, as the whole core is
     from toolyard.agents.models.errors import NoSuchModel
-    from toolyard.cli.chat.chat_choice import find_chat, find_last_chat
-    from toolyard.cli.chat.current_chat import CurrentChat
+    from toolyard.cli.chat.current_chat import CurrentChat, find_chat, find_last_chat
 
     try:
         if chat_options.resume is None:

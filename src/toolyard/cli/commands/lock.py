@@ -134,7 +134,7 @@ def _compare_with_lock(
     yard: Toolyard, path: Path, lock: PinsByServer | None, first_use_pins: Mapping[str, ServerPins]
 ) -> _LockComparison:
     from toolyard.catalog.lock import ChangeKind, compare_pins, pin_server_contents
-    from toolyard.catalog.lock.pinned_packages import detect_unpinned_package
+    from toolyard.catalog.lock.lock_file import detect_unpinned_package
     from toolyard.types.server import StdioSpec
 
     servers, roster = yard.configuration.servers, yard.known()

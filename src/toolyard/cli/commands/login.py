@@ -12,8 +12,7 @@ import click
 from toolyard.cli.app import COMMAND_SUMMARIES
 from toolyard.cli.error_exit import Usage
 from toolyard.cli.input.completion import complete_servers
-from toolyard.cli.input.duration import PositiveSeconds
-from toolyard.cli.input.options import Command, Options
+from toolyard.cli.input.options import Command, Options, PositiveSeconds
 from toolyard.cli.output.messages import show_note
 from toolyard.cli.output.progress import ProgressIndicator
 from toolyard.cli.output.safe_text import format_count, one_line, print_json

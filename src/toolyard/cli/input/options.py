@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ import click
 
 from toolyard.cli.error_exit import Usage, flush_output, silence_broken_pipe
 
-__all__ = ["Command", "Options", "RemoteCommand", "remote_params", "shared_params"]
+__all__ = ["Command", "Options", "PositiveSeconds", "RemoteCommand", "remote_params", "shared_params"]
 
 
 @dataclass(slots=True)
@@ -148,3 +149,16 @@ def _start_logging(verbose: bool) -> None:
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)
+
+
+class PositiveSeconds(click.FloatRange):
+    """Above 0. What is no number at all, ``nan``, is neither below it nor above, and no time to wait."""
+
+    def __init__(self) -> None:
+        super().__init__(0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if isnan(seconds):
+            self.fail(f"{value!r} is not a valid float.", param, ctx)
+        return seconds

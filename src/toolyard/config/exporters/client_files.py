@@ -6,24 +6,25 @@ import os
 import stat
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import cast
 
-from toolyard.config.backups import write_backup
 from toolyard.config.exporters.errors import EditRefused, refuse_edit
 from toolyard.config.exporters.json_members import find_comments, remove_member, set_member
 from toolyard.config.exporters.toml_tables import remove_table, set_table
 from toolyard.config.file_reader import MAX_CLIENT_FILE_BYTES, decode_utf8, read_regular_file
-from toolyard.config.file_writer import lock_for_editing, write_private_file
+from toolyard.config.file_writer import lock_for_editing, write_backup, write_private_file
+from toolyard.config.importers.locations import ClientFile
 from toolyard.config.sources.json_document import JsonValue
 from toolyard.config.sources.json_reader import read_json
 from toolyard.errors import ConfigError, Problem
 
-__all__ = ["EntryChange", "EntryPlan", "plan_entry", "write_entry"]
+__all__ = ["EntryChange", "EntryPlan", "find_target_file", "plan_entry", "resolve_entry_path", "write_entry"]
+
 
 _UTF8_BOM = b"\xef\xbb\xbf"
 
@@ -163,3 +164,24 @@ def _check_edit(before: str, after: str, toml: bool, expected: dict[str, JsonVal
 
 def _drop_empty_tables(root: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return {key: value for key, value in root.items() if value != {}}
+
+
+def find_target_file(client: str, places: Iterable[ClientFile]) -> Path | None:
+    """The client's file that is there, else the first that it would read; None: it has none among these."""
+    mine = [place.path for place in places if place.client == client]
+    return next((path for path in mine if path.is_file()), mine[0] if mine else None)
+
+
+def resolve_entry_path(file: Path, path: Sequence[str]) -> tuple[str, ...]:
+    """Where the entry stands in this file: some of opencode keep their servers one step deeper.
+
+    Raises ConfigError where the file cannot be read.
+    """
+    if path[0] != "mcp" or not file.is_file():
+        return tuple(path)
+    text = decode_utf8(read_regular_file(file, max_bytes=MAX_CLIENT_FILE_BYTES), str(file))
+    root = read_json(text, file=str(file)).root
+    table = root.get("mcp") if isinstance(root, dict) else None
+    inner = table.get("servers") if isinstance(table, dict) else None
+    deeper = isinstance(inner, dict) and "type" not in inner
+    return ("mcp", "servers", *path[1:]) if deeper else tuple(path)

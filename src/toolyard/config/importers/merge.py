@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from toolyard.config.backups import write_backup
 from toolyard.config.entries.identifiers import MAX_ID_CHARACTERS
 from toolyard.config.file_reader import decode_utf8, read_regular_file
-from toolyard.config.file_writer import lock_for_editing, write_private_file
+from toolyard.config.file_writer import lock_for_editing, write_backup, write_private_file
 from toolyard.config.importers.formats import ForeignFile, read_foreign_file
 from toolyard.config.importers.json_insertion import insert_servers
 from toolyard.config.importers.translation import ForeignServer

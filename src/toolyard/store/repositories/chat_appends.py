@@ -11,7 +11,7 @@ from sqlalchemy import Connection, LargeBinary, bindparam, cast, delete, func, o
 from toolyard.agents.chat.errors import ChatError, ChatQuotaExceeded, NoSuchChat, NotHeld
 from toolyard.store.repositories.chat_quota import ChatQuota, chat_usage
 from toolyard.store.repositories.chat_rows import PreparedEvent
-from toolyard.store.sql.bulk_insert import insert_many, update_many
+from toolyard.store.sql.dialects import insert_many, update_many
 from toolyard.store.sql.tables import chat_events, chats
 from toolyard.types.chat import TRANSIENT_KINDS, ChatEvent, TurnState
 

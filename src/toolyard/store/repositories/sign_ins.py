@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import orjson
 from sqlalchemy import Connection, Table, delete, select, update
 
-from toolyard.auth.records import Client, OAuthGrant, PendingSignIn, issuer_digest
+from toolyard.auth.records import OAuthClient, OAuthGrant, PendingSignIn, issuer_digest
 from toolyard.store.errors import Unreadable, Unstorable
 from toolyard.store.locks.refresh_locks import RefreshLocks
 from toolyard.store.sql.cipher import Cipher
@@ -23,7 +23,7 @@ from toolyard.store.sql.tables import auth_bound, auth_clients, auth_documents, 
 __all__ = ["SqlAuthStorage"]
 
 _log = logging.getLogger("toolyard.store.auth")
-_R = TypeVar("_R", PendingSignIn, OAuthGrant, Client)
+_R = TypeVar("_R", PendingSignIn, OAuthGrant, OAuthClient)
 
 _PENDING_MAX_AGE_SECONDS = 86_400.0
 """Seconds after which nobody comes back from an authorization server."""
@@ -121,14 +121,14 @@ class SqlAuthStorage:
 
     # Clients.
 
-    async def client(self, issuer: str, redirect_uri: str) -> Client | None:
+    async def client(self, issuer: str, redirect_uri: str) -> OAuthClient | None:
         """See AuthStorage. One that cannot be read is not there: another is registered in its place."""
         at = compute_digest(issuer, redirect_uri)
         body = await self._read_body(auth_clients, at)
         if body is None:
             return None
         try:
-            return _record_from_json(Client, self._decrypt_record(auth_clients, at, body))
+            return _record_from_json(OAuthClient, self._decrypt_record(auth_clients, at, body))
         except Unreadable:
             _log.warning(
                 "who we are to the authorization server %s (for %s) cannot be read with this secret key: we"
@@ -138,7 +138,7 @@ class SqlAuthStorage:
             )
             return None
 
-    async def put_client(self, client: Client) -> None:
+    async def put_client(self, client: OAuthClient) -> None:
         """See AuthStorage."""
         at = compute_digest(client.issuer, client.redirect_uri)
         values = {
@@ -149,7 +149,7 @@ class SqlAuthStorage:
         }
         await self._executor.write(lambda connection: _upsert_row(connection, auth_clients, at, values))
 
-    async def drop_client(self, client: Client) -> None:
+    async def drop_client(self, client: OAuthClient) -> None:
         """See AuthStorage."""
         at = compute_digest(client.issuer, client.redirect_uri)
         same = (auth_clients.c.digest == at) & (auth_clients.c.client_id == client.client_id)
@@ -197,7 +197,7 @@ class SqlAuthStorage:
         return {"serial": grant.serial, "body": self._encrypt_record(auth_grants, compute_digest(key), grant)}
 
     def _encrypt_record(
-        self, table: Table, row_digest: str, record: PendingSignIn | OAuthGrant | Client
+        self, table: Table, row_digest: str, record: PendingSignIn | OAuthGrant | OAuthClient
     ) -> bytes:
         try:
             body = orjson.dumps(asdict(record), default=sorted)
@@ -227,9 +227,9 @@ def _record_from_json(record_type: type[_R], stored: dict[str, Any]) -> _R:
             continue
         value = stored[field.name]
         if field.name == "client":
-            value = _record_from_json(Client, value)
+            value = _record_from_json(OAuthClient, value)
         elif isinstance(value, list):
             items = cast("list[str]", value)
-            value = frozenset(items) if record_type is Client else tuple(items)
+            value = frozenset(items) if record_type is OAuthClient else tuple(items)
         values[field.name] = value
     return record_type(**values)

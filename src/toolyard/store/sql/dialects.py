@@ -6,14 +6,27 @@ import contextlib
 import os
 import socket
 import sqlite3
-from collections.abc import Generator, Mapping, MutableSet
+from collections.abc import Generator, Mapping, MutableSet, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, LiteralString, cast
 from weakref import WeakSet
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Table,
+    TextClause,
+    bindparam,
+    create_engine,
+    event,
+    make_url,
+    text,
+    update,
+)
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -30,13 +43,16 @@ __all__ = [
     "enable_wal",
     "hint_for",
     "insert_if_absent",
+    "insert_many",
     "is_retryable",
     "is_timeout_error",
     "is_wal_enabled",
     "parse_postgresql_url",
     "schema_change_transaction",
+    "update_many",
     "violated_constraint",
 ]
+
 
 _BUSY_TIMEOUT_SECONDS = 30
 _SQLITE_READ_CONNECTIONS = 4
@@ -310,3 +326,48 @@ def hint_for(engines: Engines, error: Exception) -> str:
     code = _error_code(error)
     hint = _SQLITE_HINTS.get(code & 0xFF) if isinstance(code, int) else None
     return hint or "check that the file and its folder can be written by the user who runs Toolyard"
+
+
+def insert_many(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows that all name the same columns."""
+    if connection.dialect.name == "sqlite":
+        connection.execute(table.insert(), rows)
+    else:
+        names = tuple(rows[0])
+        connection.execute(
+            _insert_from_arrays(table, names), {name: [row[name] for row in rows] for name in names}
+        )
+
+
+def update_many(connection: Connection, table: Table, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Change rows that a column tells apart; all name the same columns."""
+    names = tuple(rows[0])
+    if connection.dialect.name == "sqlite":
+        changing = update(table).where(table.c[key] == bindparam(f"to_{key}"))
+        changing = changing.values({name: bindparam(f"to_{name}") for name in names if name != key})
+        connection.execute(changing, [{f"to_{name}": row[name] for name in names} for row in rows])
+    else:
+        values = {name: [row[name] for row in rows] for name in names}
+        connection.execute(_update_from_arrays(table, key, names), values)
+
+
+@cache
+def _insert_from_arrays(table: Table, names: tuple[str, ...]) -> TextClause:
+    return text(
+        f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM {_unnest_expression(table, names)}"
+    )
+
+
+@cache
+def _update_from_arrays(table: Table, key: str, names: tuple[str, ...]) -> TextClause:
+    changes = ", ".join(f"{name} = given.{name}" for name in names if name != key)
+    given = f"{_unnest_expression(table, names)} AS given({', '.join(names)})"
+    return text(f"UPDATE {table.name} SET {changes} FROM {given} WHERE {table.name}.{key} = given.{key}")
+
+
+def _unnest_expression(table: Table, names: tuple[str, ...]) -> str:
+    """Rows, given as an array for each column."""
+    from sqlalchemy.dialects.postgresql import dialect  # only with that database
+
+    kinds = [f"CAST(:{name} AS {table.c[name].type.compile(dialect())}[])" for name in names]
+    return f"unnest({', '.join(kinds)})"

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar, cast
 
 from sqlalchemy import Connection
@@ -19,10 +21,41 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 
 from toolyard.errors import ToolyardError
 from toolyard.store.errors import Conflict, DatabaseUnavailable, StoreClosed, StoreError, Unstorable
-from toolyard.store.sql.circuit_breaker import CircuitBreaker
 from toolyard.store.sql.dialects import Engines, hint_for, is_retryable, is_timeout_error, violated_constraint
 
-__all__ = ["DatabaseExecutor", "DatabaseWork"]
+__all__ = ["CircuitBreaker", "DatabaseExecutor", "DatabaseWork"]
+
+
+class CircuitBreaker:
+    """Closed: everything is allowed. Open: one attempt at a time, and all others are refused at once instead
+    of waiting for the same time limit. Used by many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._trip_count = 0
+        self._is_open = self._is_probing = False
+
+    def trip(self) -> None:
+        """Open it: the server left something unanswered."""
+        with self._lock:
+            self._is_open = True
+            self._trip_count += 1
+
+    @contextmanager
+    def attempt(self) -> Generator[bool]:
+        """Yield whether to go on. An allowed attempt during which it does not trip closes it."""
+        with self._lock:
+            probe, trips = self._is_open and not self._is_probing, self._trip_count
+            allowed = probe or not self._is_open
+            self._is_probing = self._is_probing or probe
+        try:
+            yield allowed
+        finally:
+            if probe:
+                with self._lock:
+                    self._is_probing = False
+                    self._is_open = self._trip_count != trips
+
 
 _T = TypeVar("_T")
 _D = TypeVar("_D")

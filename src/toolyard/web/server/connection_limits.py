@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
+import sys
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -13,7 +15,8 @@ from toolyard.accounts.proxy_addresses import TrustedProxies, is_loopback
 from toolyard.config.settings.choices import PeopleMode
 from toolyard.config.settings.table import Settings
 
-__all__ = ["ConnectionLimits", "EvictableConnection", "create_connection_limits"]
+__all__ = ["ConnectionLimits", "EvictableConnection", "create_connection_limits", "raise_descriptor_limit"]
+
 
 log = logging.getLogger("toolyard.web")
 
@@ -122,3 +125,24 @@ def _get_address_group(address: str) -> str:
     if ip.version == 4 or ip.ipv4_mapped is not None:
         return address
     return str(ipaddress.ip_network((ip, 64), strict=False))
+
+
+_MAX_DESCRIPTORS = 65_536
+
+
+def raise_descriptor_limit(max_descriptors: int = _MAX_DESCRIPTORS) -> int | None:
+    """Raise the soft limit as far as the hard one allows, and return the limit in force; None: there is none.
+
+    Soft limits are low for the sake of programs that use select(), which we do not.
+    """
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max_descriptors if hard == resource.RLIM_INFINITY else min(max_descriptors, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return None if soft == resource.RLIM_INFINITY else soft

@@ -5,28 +5,53 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import random
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolyard.accounts.startup import create_first_admin_link
 from toolyard.agents.definitions.watch import LoadedAgents, load_agents, watch_agents
 from toolyard.config.settings.table import Settings
 from toolyard.config.watch import ConfigBroken, watch_config
 from toolyard.errors import ToolyardError
+from toolyard.store.errors import StoreError
 from toolyard.types.audit import AuditEntry
 from toolyard.types.config import Configuration
 from toolyard.web.app import make_app
-from toolyard.web.server.connection_limits import create_connection_limits
-from toolyard.web.server.descriptor_limit import raise_descriptor_limit
-from toolyard.web.server.expiry import delete_expired_periodically
+from toolyard.web.server.connection_limits import create_connection_limits, raise_descriptor_limit
 from toolyard.web.server.run import run_server
 from toolyard.web.server.socket import Listener
 from toolyard.web.services import Services
 
-__all__ = ["ServeOptions", "serve"]
+if TYPE_CHECKING:
+    from toolyard.web.services import Services
+
+__all__ = ["ServeOptions", "delete_expired_periodically", "serve"]
+
+
+_FIRST_DELAY_SECONDS = (60.0, 600.0)
+"""Seconds after the start, between which replicas that started together spread."""
+_CLEANUP_INTERVAL_SECONDS = (4 * 3_600.0, 8 * 3_600.0)
+
+
+async def delete_expired_periodically(site: Services) -> None:
+    """Until it is cancelled. A database that is away for a while is swept the next time."""
+    pause = _FIRST_DELAY_SECONDS
+    while True:
+        await asyncio.sleep(random.uniform(*pause))
+        pause = _CLEANUP_INTERVAL_SECONDS
+        try:
+            forgotten = await site.database.expiry.delete_expired(site.settings.audit_days)
+        except StoreError as error:
+            log.warning("what is old could not be cleared away: %s", error.cause)
+            continue
+        if forgotten:
+            log.info("the audit log: %d old entries were deleted, see audit_days", forgotten)
+
 
 log = logging.getLogger("toolyard.web")
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolyard.catalog.lock import Change
-from toolyard.catalog.lock.diff import common_end_lengths
+from toolyard.catalog.lock.changes import common_end_lengths
 from toolyard.catalog.lock.errors import LockBroken, LockUnwritable, Outdated
 from toolyard.errors import ToolyardError
 from toolyard.registry.errors import NotFound
