@@ -39,9 +39,11 @@ class TheirEnv:
 PEERS = {
     "floor": TheirEnv(".venv", ("peers.floor",), "import asyncio"),
     "mcp": TheirEnv(".envs/bench-mcp", ("peers.mcp",), "from mcp import Client"),
-    "toolyard": TheirEnv(".venv", ("peers.toolyard",), "from toolyard.clients import ClientManager"),
+    "toolyard": TheirEnv(".venv", ("peers.toolyard",), "from toolyard.clients import ConnectionManager"),
     "toolyard on uvloop": TheirEnv(
-        ".venv", ("peers.toolyard", "--uvloop"), "import uvloop; from toolyard.clients import ClientManager"
+        ".venv",
+        ("peers.toolyard", "--uvloop"),
+        "import uvloop; from toolyard.clients import ConnectionManager",
     ),
     "fastmcp": TheirEnv(".envs/bench-fastmcp", ("peers.fastmcp",), "from fastmcp import Client"),
     "pydantic-ai": TheirEnv(

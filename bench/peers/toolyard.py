@@ -1,4 +1,4 @@
-"""Toolyard's ``ClientManager`` on the default loop, like the others, or on uvloop with ``--uvloop``."""
+"""Toolyard's ``ConnectionManager`` on the default loop, like the others, or on uvloop with ``--uvloop``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def server(index: int, target: Target) -> Server:
 
 
 class Toolyard:
-    """``toolyard.clients.ClientManager``."""
+    """``toolyard.clients.ConnectionManager``."""
 
     async def open(self, targets: list[Target]) -> None:
         self.manager = ConnectionManager([server(index, target) for index, target in enumerate(targets)])

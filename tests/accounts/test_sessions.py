@@ -70,7 +70,7 @@ async def test_the_end_is_moved_once_a_day_and_no_oftener(
     for _ in range(48):
         clock.now += 3600
         await people.authenticate_cookie(cookie)
-        found = await database.accounts.session(hash_secret(cookie), clock.now)
+        found = await database.accounts.find_session(hash_secret(cookie), clock.now)
         ends.append(found[0].expires_at)
     assert len(set(ends)) == 3
 

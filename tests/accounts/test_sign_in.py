@@ -76,16 +76,16 @@ async def test_a_password_is_hashed_anew_when_the_parameters_have_changed(
     people: AccountService, database: Any, clock: Clock
 ) -> None:
     ann = await _ann(people)
-    before = await database.accounts.password_hash(ann.id)
+    before = await database.accounts.get_password_hash(ann.id)
     dearer = AsyncPasswordHasher(PasswordHasher(time_cost=2, memory_cost=16, parallelism=1))
     later = AccountService(
         database.accounts, Settings(people_mode=PeopleMode.PASSWORD), clock=clock, passwords=dearer
     )
     with pytest.raises(SignInRefused):
         await later.sign_in("Ann", "wrong", HERE)
-    assert await database.accounts.password_hash(ann.id) == before
+    assert await database.accounts.get_password_hash(ann.id) == before
     await later.sign_in("Ann", PASSWORD, HERE)
-    assert "m=16,t=2" in await database.accounts.password_hash(ann.id)
+    assert "m=16,t=2" in await database.accounts.get_password_hash(ann.id)
     await later.sign_in("Ann", PASSWORD, HERE)
 
 
@@ -316,8 +316,8 @@ async def test_a_link_sets_the_password_of_its_own_account_whatever_names_become
     text = await people.invite("Bob", Role.USER)
     bob = await people.find_user("Bob")
     assert bob is not None
-    await database.accounts.rename(bob.id, "Robert")
-    await database.accounts.rename(admin.id, "Bob")
+    await database.accounts.rename_user(bob.id, "Robert")
+    await database.accounts.rename_user(admin.id, "Bob")
     assert await people.find_invited_user(text) is None, "a rename voids the link"
     with pytest.raises(SignInRefused):
         await people.accept_invite(text, "another password")

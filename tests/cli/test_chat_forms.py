@@ -92,9 +92,9 @@ def test_what_is_needed_must_be_given() -> None:
 
 
 def test_defaults_are_shown_as_people_would_type_them() -> None:
-    assert field({**TITLED, "default": "g"}).default_words == "Green"
-    assert field({**SEVERAL, "default": ["a", "c"]}).default_words == "a, c"
-    assert field({"type": "boolean", "default": True}).default_words == "y"
+    assert field({**TITLED, "default": "g"}).default_text == "Green"
+    assert field({**SEVERAL, "default": ["a", "c"]}).default_text == "a, c"
+    assert field({"type": "boolean", "default": True}).default_text == "y"
 
 
 @pytest.mark.parametrize(

@@ -639,14 +639,14 @@ async def test_closing_ends_calls_in_flight_and_those_that_wait_for_the_connect(
 PROGRAM = """
 import asyncio, sys, uvloop
 from toolyard.clients.unsolicited_traffic import TrafficLimits
-from toolyard.clients import ClientManager
+from toolyard.clients import ConnectionManager
 from toolyard.types.server import Server, StdioSpec
 
 async def main():
     good = StdioSpec(sys.executable, ("-I", "-S", sys.argv[1], "good"))
     servers = [Server(f"good{n}", good) for n in range(4)]
     servers += [Server(name, StdioSpec(f"/bin/{name}")) for name in ("cat", "false", "none")]
-    manager = ClientManager(servers)
+    manager = ConnectionManager(servers)
     states = [record.state for record in await manager.connect()]
     await asyncio.gather(*(manager.call(f"good{n}", "echo") for n in range(4)))
     waiting = asyncio.ensure_future(manager.call("good0", "wait"))

@@ -492,9 +492,9 @@ async def test_what_is_kept_does_not_grow_with_the_number_of_principals(
         # Whoever is there all the time is not the one who has to go.
         assert parts.tool_directory.known_listing(callers[0].principal) is first
         kept = vars(parts.call_path)
-        sizes = {name: len(kept[name]) for name in ("_shown", "_gates", "_handles")}
+        sizes = {name: len(kept[name]) for name in ("_visible_tools", "_policy_cache", "_result_stores")}
         # They all bring the same to it.
-        assert sizes == {"_shown": 4, "_gates": 1, "_handles": 4}
+        assert sizes == {"_visible_tools": 4, "_policy_cache": 1, "_result_stores": 4}
         assert len(accounts.opened("common")) == 1
 
 

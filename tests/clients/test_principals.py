@@ -373,7 +373,7 @@ class CountingNet(OutboundHttp):
 
     used = 0
 
-    def origin(self, url: URL, *, guarded: bool) -> OriginPool:
+    def origin_pool(self, url: URL, *, guarded: bool) -> OriginPool:
         self.used += 1
         return super().origin_pool(url, guarded=guarded)
 

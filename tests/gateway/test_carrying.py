@@ -20,7 +20,9 @@ ELICITATION = {"elicitation": {"form": {}}}
 
 def in_flight(site: Any) -> int:
     """Calls that are under way over the connections of clients that can do nothing for servers."""
-    return sum(lane.status().in_flight for lane in site.site.parts.manager.lanes("silent"))
+    return sum(
+        lane.status().in_flight for lane in site.site.parts.manager.list_dedicated_connections("silent")
+    )
 
 
 # Tools.

@@ -37,7 +37,7 @@ def kept(site: Services, id: str) -> set[str]:
         "lanes": vars(gateway.upstream)["_idle_connections"],
         "states": vars(site.instance_sync)["_stored_since_by_server"],
         "secrets": vars(calls)["_secrets"],
-        "gates": [key for each in gates._shared.values() for key in each._kept],
+        "gates": [key for each in gates._by_policy.values() for key in each._by_server_and_state],
     }
     names = {
         place: [key if isinstance(key, str) else key[0] for key in keys] for place, keys in places.items()

@@ -22,7 +22,7 @@ TINY_SERVER = SDK_SERVER.with_name("tiny_server.py")
 
 HOLDER = """
 import asyncio, os, signal, sys, threading
-from toolyard.clients import ClientManager
+from toolyard.clients import ConnectionManager
 from toolyard.types.server import Server, StdioSpec
 
 how, tag, program = sys.argv[1:4]
@@ -36,7 +36,7 @@ def servers(count):
     return [Server(f"s{n}", spec) for n in range(count)]
 
 async def hold(count):
-    manager = ClientManager(servers(count))
+    manager = ConnectionManager(servers(count))
     connecting = asyncio.ensure_future(manager.connect())
     if how in ("ready", "thread"):
         statuses = await connecting
@@ -132,11 +132,11 @@ def test_other_signals_leave_nothing_either(number: signal.Signals, tag: str, tm
 def test_a_killed_watchdog_is_replaced_before_the_next_child(tag: str, tmp_path: Path) -> None:
     program = """
 import asyncio, sys, psutil
-from toolyard.clients import ClientManager
+from toolyard.clients import ConnectionManager
 from toolyard.types.server import Server, StdioSpec
 async def main():
     spec = StdioSpec(sys.executable, (sys.argv[1], "stdio", "--tag", sys.argv[2]))
-    manager = ClientManager([Server("a", spec), Server("b", spec)])
+    manager = ConnectionManager([Server("a", spec), Server("b", spec)])
     await manager.connect(["a"])
     dogs = [p for p in psutil.Process().children() if "watchdog.py" in " ".join(p.cmdline())]
     dogs[0].kill(); dogs[0].wait()

@@ -237,7 +237,8 @@ async def test_two_processes_use_a_grant_once(database: Database, process: Calla
 say("ready")
 await told()
 used = await asyncio.gather(*(
-    database.approvals.use("local", "files/delete", "hash-1", lambda _: True, None, 500.0) for _ in range(15)
+    database.approvals.use_grant("local", "files/delete", "hash-1", lambda _: True, None, 500.0)
+    for _ in range(15)
 ))
 say(sum(one is not None for one in used))
 await told()

@@ -34,7 +34,7 @@ _HOLD = """
 from toolyard.types.chat import Kind, NewChatEvent, TurnState
 user = NewChatEvent(Kind.USER, {"text": "q"})
 await database.chats.claim("chat-0", "holder", TurnState.IDLE, [user], new_turn=True)
-await database.chats.beat("holder")
+await database.chats.record_heartbeat("holder")
 async def endless():
     count, piece = 0, NewChatEvent(Kind.TEXT, {"delta": "x"}, "step-1")
     while True:

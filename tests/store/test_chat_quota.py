@@ -97,7 +97,7 @@ async def test_an_upgrade_counts_the_chats_that_are_there(database: Database) ->
     from alembic.migration import MigrationContext
     from alembic.operations import Operations
 
-    script = Path(migrate.__file__).parent / "migrations/versions/0009_chat_bytes.py"
+    script = Path(migrate.__file__).parent.parent / "migrations/versions/0009_chat_bytes.py"
     revision = runpy.run_path(str(script))
 
     def again(connection: Any) -> None:

@@ -577,4 +577,4 @@ async def test_what_was_put_before_closing_is_written(database: Database, reopen
     with pytest.raises(StoreClosed):
         await database.chats.append("chat-1", ME, [said("y")])
     again = await reopen()
-    assert numbers(await again.chats.events("chat-1")) == [1, 2]
+    assert numbers(await again.chats.list_events("chat-1")) == [1, 2]

@@ -72,7 +72,7 @@ async def test_whoever_comes_while_one_is_written_goes_with_the_next(
     assert shared._task is None
 
 
-@pytest.mark.parametrize(("name", "limit"), [("_BATCH", 2), ("_WEIGHT", 15)])
+@pytest.mark.parametrize(("name", "limit"), [("_MAX_BATCH_ITEMS", 2), ("_MAX_BATCH_BYTES", 15)])
 async def test_a_batch_has_bounds(
     disk: Disk,
     shared: WriteBatcher[int, str],

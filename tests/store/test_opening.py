@@ -299,7 +299,7 @@ def test_the_head_is_the_newest_script() -> None:
     from alembic.script import ScriptDirectory
 
     config = Config()
-    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent.parent / "migrations"))
     config.set_main_option("path_separator", "os")
     assert ScriptDirectory.from_config(config).get_heads() == [migrate.HEAD]
 
@@ -417,7 +417,7 @@ async def test_work_that_was_begun_is_finished_by_closing(
     await asyncio.sleep(0)
     await database.close()
     assert len(await asyncio.gather(*adding)) == 50
-    assert len(await (await reopen()).people.users()) == 50
+    assert len(await (await reopen()).accounts.users()) == 50
 
 
 async def test_after_closing_everything_says_so(database: Database) -> None:

@@ -103,7 +103,7 @@ for number, grant in held.items():
 
 
 HOLD = """
-async with database.auth.refreshing("k"):
+async with database.auth.refresh_lock("k"):
     say("held")
     await told()
 say("let go")
@@ -144,7 +144,7 @@ async def test_a_counter_loses_nothing_between_processes(
 from dataclasses import replace
 from toolyard.auth.records import new_serial
 for _ in range(20):
-    async with database.auth.refreshing("k"):
+    async with database.auth.refresh_lock("k"):
         grant = await database.auth.grant("k")
         new = replace(grant, serial=new_serial(), issued_at=grant.issued_at + 1)
         assert await database.auth.swap_grant("k", grant.serial, new)

@@ -33,13 +33,13 @@ Until = Callable[..., Awaitable[None]]
 
 OWNER = textwrap.dedent("""
     import asyncio, sys
-    from toolyard.clients import ClientManager
+    from toolyard.clients import ConnectionManager
     from toolyard.types.server import Server, StdioSpec
 
     async def main():
         words = ("-I", "-S", sys.argv[1], "family", "--journal")
         servers = [Server(name, StdioSpec(sys.executable, (*words, sys.argv[2] + name))) for name in "ab"]
-        manager = ClientManager(servers)
+        manager = ConnectionManager(servers)
         await manager.connect()
         print("ready", flush=True)
         await asyncio.Event().wait()

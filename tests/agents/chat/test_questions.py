@@ -80,7 +80,7 @@ async def test_an_answer_given_elsewhere_arrives(opened: Opening) -> None:
 
 
 async def test_a_question_that_nobody_answers_is_cancelled(opened: Opening) -> None:
-    house = await opened(rules={"question_seconds": 0.2})
+    house = await opened(rules={"question_timeout_seconds": 0.2})
     chat, turn, _ = await asking(house, "call s_ask {}", "then", "results?")
     events = await house.over(chat, turn)
     assert json.loads(only(events, Kind.MODEL_MESSAGE)[-1]["text"]) == {"action": "cancel"}
@@ -232,7 +232,9 @@ FLOOD = {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "flood_se
 
 
 async def test_a_server_that_asks_many_questions_at_once_gets_few_of_them_shown(opened: Opening) -> None:
-    house = await opened(servers={"s": FLOOD}, rules={"question_seconds": 0.5, "open_questions": 4})
+    house = await opened(
+        servers={"s": FLOOD}, rules={"question_timeout_seconds": 0.5, "max_open_questions": 4}
+    )
     chat = await house.chat()
     events = await house.say(chat, 'call s_flood {"times": 40, "at_once": true}', "then", "results?")
     assert len(only(events, Kind.QUESTION)) == 4
@@ -242,7 +244,9 @@ async def test_a_server_that_asks_many_questions_at_once_gets_few_of_them_shown(
 
 
 async def test_a_server_that_asks_again_and_again_is_ignored_after_a_while(opened: Opening) -> None:
-    house = await opened(servers={"s": FLOOD}, rules={"question_seconds": 0.05, "questions_per_call": 3})
+    house = await opened(
+        servers={"s": FLOOD}, rules={"question_timeout_seconds": 0.05, "max_questions_per_call": 3}
+    )
     chat = await house.chat()
     events = await house.say(chat, 'call s_flood {"times": 10}', "then", "results?")
     assert len(only(events, Kind.QUESTION)) == 3

@@ -33,7 +33,7 @@ asked = ModelRef(ProviderAccess("openai", "http://127.0.0.1:1/v1", "key"), "some
 threads = [
     threading.Thread(target=noted, args=(LibraryLoader().load, "toolyard.agents.chat.model_conversation")),
     threading.Thread(target=noted, args=(LibraryLoader().load, "toolyard.agents.chat.sampling")),
-    threading.Thread(target=noted, args=(ProviderClients(1.0, LibraryLoader())._make, asked)),
+    threading.Thread(target=noted, args=(ProviderClients(1.0, LibraryLoader())._build_model, asked)),
 ]
 for each in threads:
     each.start()
@@ -126,7 +126,7 @@ async def main():
     await models.close()
     print(*sorted({"pydantic_ai", "openai", "anthropic"} & sys.modules.keys()))
 
-asyncio.run_tool(main())
+asyncio.run(main())
 """
 
 

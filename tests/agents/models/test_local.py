@@ -31,7 +31,7 @@ from toolyard.agents.models.local_model import LocalModel
 
 async def main():
     model = LocalModel(Path(sys.argv[1]))
-    await model.access()
+    await model.ensure_running()
     print(model._server._child.pid, flush=True)
     await asyncio.Event().wait()
 

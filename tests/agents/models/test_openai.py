@@ -260,7 +260,7 @@ def test_of_what_a_provider_says_no_more_is_looked_at_than_is_shown(monkeypatch:
         looked.append(text)
         return text
 
-    monkeypatch.setattr("toolyard.agents.models.model_ref.redact", redact)
+    monkeypatch.setattr("toolyard.agents.models.model_ref.redact_secrets", redact)
     said = ModelRef(ProviderAccess("openai", "http://127.0.0.1/v1", "key"), "m").words("word " * 1_000_000)
     assert said.startswith("word word")
     assert len(looked[0]) < 100_000

@@ -226,7 +226,7 @@ def test_picking_loads_neither_pydantic_ai_nor_a_providers_library(tmp_path: Pat
     code = (
         "import sys; from toolyard.config import load_settings;"
         "from toolyard.agents.models.available_models import Models;"
-        f"m = Models.of(load_settings({str(tmp_path)!r}, env={{'OPENAI_API_KEY': 'abcd'}}));"
+        f"m = Models.from_settings(load_settings({str(tmp_path)!r}, env={{'OPENAI_API_KEY': 'abcd'}}));"
         "m.pick('openai:gpt-5'); print(*sys.modules)"
     )
     words = [sys.executable, "-c", code]

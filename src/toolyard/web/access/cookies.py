@@ -134,7 +134,7 @@ def _get_device_cookies(request: Request) -> DeviceCookies:
     state = request.app.state
     known = getattr(state, "devices", None)
     if known is None:
-        known = state.devices = DeviceCookies(state.site.database.cipher.derive("device cookies"))
+        known = state.devices = DeviceCookies(state.site.database.cipher.derive_key("device cookies"))
     return known
 
 
@@ -150,5 +150,5 @@ def _get_csrf_key(state: Any) -> bytes:
     """The same in every replica, and after a restart."""
     key = getattr(state, "csrf_key", None)
     if key is None:
-        key = state.csrf_key = state.site.database.cipher.derive("csrf")
+        key = state.csrf_key = state.site.database.cipher.derive_key("csrf")
     return key

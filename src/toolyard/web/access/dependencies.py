@@ -199,7 +199,7 @@ async def _authenticate_token(request: Request, token: str) -> tuple[RequestUser
         raise NotAllowed(
             "tokens are for the API, not for pages", hint="use /api/v1, or sign in with a browser"
         )
-    found = await request.app.state.site.people.from_token(token)
+    found = await request.app.state.site.people.authenticate_token(token)
     if found is None:
         raise NotSignedIn(
             "this token is not accepted: it is wrong, has run out, or its owner may not use it",
@@ -215,12 +215,14 @@ async def _authenticate_by_people_mode(request: Request) -> tuple[User, Browser 
     if mode is PeopleMode.NONE:
         return await site.people.local_user(), _get_browser(request)
     if mode is PeopleMode.PROXY:
-        return await site.people.from_proxy(_read_proxy_user_name(request)), _get_browser(request)
+        return await site.people.authenticate_proxy_name(_read_proxy_user_name(request)), _get_browser(
+            request
+        )
     browser = find_browser(request)
     found = (
         None
         if browser is None
-        else await site.people.from_cookie(browser.text, get_request_context(request.scope).address)
+        else await site.people.authenticate_cookie(browser.text, get_request_context(request.scope).address)
     )
     if found is None:
         raise _build_sign_in_error(request)
