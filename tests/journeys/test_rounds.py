@@ -26,8 +26,8 @@ ANN = {"action": "accept", "content": {"name": "Ann"}}
 HASTY = """
 import toolyard.gateway.input_required.remote_calls
 from toolyard.cli import main
-assert toolyard.gateway.input_required.remote_calls._SILENCE == 15.0
-toolyard.gateway.input_required.remote_calls._SILENCE = 2.0
+assert toolyard.gateway.input_required.remote_calls._HOST_TIMEOUT_SECONDS == 15.0
+toolyard.gateway.input_required.remote_calls._HOST_TIMEOUT_SECONDS = 2.0
 main()
 """
 

@@ -25,7 +25,7 @@ async def test_a_read_that_began_earlier_does_not_undo_a_later_one(alone: Local,
             await held.wait()
         return found
 
-    monkeypatch.setattr(site.registry, "list_instances", slow)
+    monkeypatch.setattr(site.registry, "instances", slow)
     early = asyncio.create_task(site.instances(me))
     await first.wait()
     made = await site.registry.create_instance(me.id, InstanceDraft(server.id, slug="one"))

@@ -191,7 +191,7 @@ async def test_a_mistake_of_ours_is_a_page_with_an_id(alone: Local, monkeypatch:
     async def broken(*_: object) -> None:
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr(alone.site.registry, "list_servers", broken)
+    monkeypatch.setattr(alone.site.registry, "servers", broken)
     page = await Browser(alone.client()).get("/ui/admin/mcp")
     assert page.status == 500
     assert "a mistake" not in page.html
