@@ -1,18 +1,8 @@
-"""We, as an MCP server: everything a caller may use, behind one endpoint, in both eras.
+"""The gateway: every server that a caller may use, behind one MCP endpoint, in both protocol eras.
 
-front, offering     answer the requests of one caller, from what the rooms above have
-tools, prompts, resources, names
-                    what is offered, under names that mean one thing each
-client, sessions    who asks: what they can do, and where messages to them go
-upstream            which connection a request takes, so that no server is told what a client cannot do
-rounds, parked, sealing
-                    requests that take a modern client several rounds
-approving, asking, remembering
-                    calls that need somebody's yes
-hub, shelves        what servers say unasked, and list besides tools
-channel, lines      over one channel for all, such as standard streams
-http, answering, streams, httpsessions
-                    over Streamable HTTP
-doors, local, connecting
-                    who stands behind an address or a command; how clients are set up
+``endpoint`` answers the requests of one caller; start reading there. ``surface/`` holds what is offered
+(tools, prompts, resources, names), ``input_required/`` calls that need input or approval in the middle,
+``http/`` and ``stdio/`` the two transports. ``upstream`` chooses the connection of a request,
+``client_subscriptions`` and ``upstream_subscriptions`` forward notifications. The package imports everything
+but ``web`` and ``cli``.
 """

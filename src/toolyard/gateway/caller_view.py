@@ -1,4 +1,4 @@
-"""What there is to offer: which servers a caller reaches, what they can do, who we say that we are."""
+"""A caller's view of the servers: the reachable ones, their capabilities, and our own server info."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _CAPABILITY_FLAGS = {
     "resources": ("subscribe", "listChanged"),
 }
 _LIST_RETRY_SECONDS = 10.0
-"""Seconds until a server that could not be listed is tried again."""
+"""Delay before a server that could not be listed is tried again."""
 _MAX_INSTRUCTIONS_CHARACTERS = 4000
-"""Characters of one server's instructions, where there are those of many."""
+"""Maximum length of one server's instructions, where those of several servers are combined."""
 
 
 class CallerView:
-    """For one caller; of all servers, or of ``only`` one."""
+    """The view of one caller: of all servers, or only of the server ``only``."""
 
     def __init__(self, gateway: Gateway, caller: Caller, only_server_id: str | None) -> None:
         self.gateway = gateway
@@ -52,13 +52,16 @@ class CallerView:
         self.principal = caller.principal
         self.only_server_id = only_server_id
         self._last_listed_at = -_LIST_RETRY_SECONDS
-        """When servers were last asked what they have, on the monotonic clock."""
+        """Time of the last listing, on the monotonic clock."""
         self._tool_patterns = _collect_tool_patterns(caller)
         self._servers_with_named_tools: tuple[Mapping[str, Definition], Mapping[str, bool]] = ({}, {})
 
     async def fetch_tool_listing(self, *, wait_for_all: bool = False) -> ToolListing:
-        """What there is now; of many servers, what is kept, and what comes soon. For one server, raises the
-        ServerError that keeps it from being listed. ``patient`` waits for all of them."""
+        """Return the current tools; for many servers, cached ones and those that arrive before the deadline.
+
+        With ``wait_for_all`` every server is awaited. For a single server, raises the ServerError that
+        prevents listing it.
+        """
         principal, only = self.principal, self.only_server_id
         roster = self.parts.tool_directory.known_listing(principal)
         wanted = [
@@ -77,7 +80,7 @@ class CallerView:
         return roster
 
     def missing_servers(self, method: str) -> dict[str, str]:
-        """The servers whose part of a list is not there, each with the reason, for the one who got it."""
+        """Return the servers whose part of a list is missing, each with the reason."""
         roster = self.parts.tool_directory.known_listing(self.principal)
         late = self.gateway.listing_cache.waiting(self.principal.id, method)
         missing: dict[str, str] = {}
@@ -92,16 +95,18 @@ class CallerView:
 
     @property
     def has_pending_listings(self) -> bool:
-        """Whether any server is being asked for this caller what it has."""
+        """Return whether a listing for this caller is still in progress."""
         id = self.principal.id
         return self.parts.tool_directory.deferred.has_pending(id) or bool(
             self.gateway.listing_cache.waiting(id)
         )
 
     def _is_fresh(self, server: Server, roster: ToolListing) -> bool:
-        """Whether what is known of a server need not be asked for again. One that says that its list is old
-        at once, as the default of a library does, is asked as often as configured; one that cannot be
-        listed, not by everyone who comes."""
+        """Return whether a server's listing can be used without fetching it again.
+
+        A server that declares its list stale at once, as a library's default does, is fetched at the
+        configured interval. One that cannot be listed is not tried again for every caller.
+        """
         catalogue = roster.catalogues.get(server.id)
         if catalogue is None:
             return (
@@ -111,11 +116,11 @@ class CallerView:
         life = server.cache_ttl if not ttl else min(ttl, server.cache_ttl)
         now, fetched = time.time(), catalogue.fetched_at
         changed = self.gateway.changed.get(server.id, 0.0)
-        # Times in the future were noted before the clock was set back, and say nothing about the order.
+        # A time in the future was recorded before the clock was set back, and says nothing about the order.
         return 0 <= now - fetched < life and (changed < fetched or is_future(changed, now))
 
     def servers(self) -> list[Server]:
-        """Those that this caller reaches, in the order of their ids."""
+        """Return the servers that this caller reaches, in the order of their ids."""
         there = self.parts.manager.visible_servers(self.principal)
         return [
             there[server_id]
@@ -124,8 +129,11 @@ class CallerView:
         ]
 
     def can_see_server(self, server_id: str) -> bool:
-        """Whether this caller sees anything of a server. Where an agent or a token names tools, that is so
-        only if one of the server's is among them: its prompts and resources are nobody's else."""
+        """Return whether this caller sees anything of a server.
+
+        Where an agent or a token names tools, one of them must belong to the server: otherwise its prompts
+        and resources stay hidden too.
+        """
         if self.only_server_id not in (None, server_id) or not self.parts.call_path.can_reach(
             server_id, self.caller
         ):
@@ -133,7 +141,7 @@ class CallerView:
         return not self._tool_patterns or self._has_named_tools(server_id)
 
     def _has_named_tools(self, server_id: str) -> bool:
-        """Of a server that has no tools, whether one would be that is named like its tools."""
+        """Return whether a server without tools is covered by the caller's tool patterns."""
         tools = self.parts.tool_directory.known_listing(self.principal).tools
         if self._servers_with_named_tools[0] is not tools:
             named: dict[str, bool] = {}
@@ -151,15 +159,19 @@ class CallerView:
         return all(each.allows(name) for each in self._tool_patterns)
 
     async def connect_only_server(self) -> None:
-        """Where there is one server, connect it now, so that it is heard. Of many, those are heard that are
-        in use: to start all of them is nobody's wish."""
+        """Connect the server at once if the view has only one, so that its notifications arrive.
+
+        Of several servers only those in use are connected: starting all of them would be a surprise.
+        """
         if self.only_server_id is not None:
             with contextlib.suppress(ServerError):
                 await self.parts.manager.ensure_connected(self.only_server_id, principal=self.principal)
 
     async def servers_with_capability(self, capability: str, *, wait_for_all: bool = False) -> list[Server]:
-        """Those of them that have a capability. For one server, raises Refusal where it has it not.
-        ``patient`` waits for all that could."""
+        """Return the servers with a capability, waiting for all with ``wait_for_all``.
+
+        For a single server, raises RpcErrorResponse if it lacks the capability.
+        """
         roster = await self.fetch_tool_listing(wait_for_all=wait_for_all)
         servers = [
             server
@@ -174,7 +186,8 @@ class CallerView:
     async def query_servers(
         self, servers: Sequence[Server], query: Callable[[Server], Awaitable[T]]
     ) -> list[tuple[Server, T]]:
-        """What each of them answers. One that fails is left out; the only one raises its ServerError."""
+        """Query several servers and return their answers. Failing servers are left out; a single one raises
+        its ServerError."""
 
         async def query_one(server: Server) -> T | ServerError:
             try:
@@ -191,7 +204,7 @@ class CallerView:
             if not isinstance(answer, ServerError)
         ]
 
-    # What we say about ourselves.
+    # What we report about ourselves.
 
     def _find_catalogue(self) -> Catalogue | None:
         return self.parts.tool_directory.known_listing(self.principal).catalogues.get(
@@ -200,14 +213,17 @@ class CallerView:
 
     @property
     def server_info(self) -> Mapping[str, Any]:
-        """Who we are: the server itself, where there is one, as far as it is known."""
+        """Return our server info: that of the server itself if the view has only one and it is known."""
         catalogue = None if self.only_server_id is None else self._find_catalogue()
         info = None if catalogue is None else repair_server_info(catalogue.listing.server_info or {})
         return info or SERVER_INFO
 
     async def capabilities(self) -> Mapping[str, Any]:
-        """What we can do. For one server what it can, of what we carry; while it cannot be asked, all that we
-        carry: whoever uses it hears why it fails."""
+        """Return our capabilities.
+
+        For a single server, those of its capabilities that we forward; while it cannot be reached, all that
+        we forward, so that requests report the reason of the failure.
+        """
         if self.only_server_id is None:
             return _ALL_CAPABILITIES
         try:
@@ -222,8 +238,7 @@ class CallerView:
         )
 
     def instructions(self) -> str | None:
-        """What the servers say about how to use them; nothing of untrusted ones, and nothing that was not
-        accepted."""
+        """Return the instructions of trusted servers, as far as the lock has accepted them."""
         found = self.parts.tool_directory.known_listing(self.principal).catalogues
         said = [
             (server.label or server.id, text)
@@ -238,7 +253,7 @@ class CallerView:
 
 
 def _collect_tool_patterns(caller: Caller) -> list[ToolPatterns]:
-    """By which tools are named for a caller."""
+    """Return the patterns that limit a caller's tools."""
     lists = (
         None if caller.agent is None else caller.agent.tools,
         None if caller.scope is None else caller.scope.tools,
@@ -254,6 +269,6 @@ def _supported_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
         told = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
         carried[key] = {flag: True for flag in _CAPABILITY_FLAGS.get(key, ()) if told.get(flag) is True}
     if "tools" in carried:
-        # What is too long of their results is read as a resource, of ours.
+        # Long results are read as resources, so we offer resources even if no server does.
         carried.setdefault("resources", {})
     return carried

@@ -1,4 +1,4 @@
-"""Who stands behind an address or a command: the caller that a front is made for."""
+"""The callers behind an address or a command."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def gateway_caller(
     bundles: Iterable[str] = (),
     surface: Surface = Surface.MODEL_DIRECT,
 ) -> Caller:
-    """A caller at the gateway: whatever asks there, a model is behind it. Raises AgentsError or ConfigError
-    for what there is not."""
+    """Build a caller of the gateway, which always counts as a model. Raises AgentsError or ConfigError for
+    unknown names."""
     known = None if agent is None else find_agent(agents, agent)
     selected = (*(() if known is None else known.bundles), *bundles)
     return Caller(principal, surface, known, select_bundles(selected, known_bundles), scope=scope)
 
 
 def limit_scope_to_server(scope: TokenScope | None, server: Server) -> TokenScope:
-    """The scope of a caller at the address of one server: that server, and nothing that it did not have."""
+    """Limit a scope to one server, without adding anything to it."""
     name = server.id if server.instance is None else server.instance.slug
     if scope is None:
         return TokenScope(frozenset(Right), servers=(name,))
@@ -44,7 +44,7 @@ def limit_scope_to_server(scope: TokenScope | None, server: Server) -> TokenScop
 
 
 def find_agent(agents: Mapping[str, Agent], name: str) -> Agent:
-    """The agent of this id or name. Raises AgentsError."""
+    """Return the agent with this id or name. Raises AgentsError."""
     known = agents.get(name) or agents.get(agent_id(name))
     if known is None:
         there = ", ".join(agents) or "none"

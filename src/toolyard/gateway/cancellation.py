@@ -1,14 +1,13 @@
-"""Requests of one legacy client by its own ids, so that it can take them back, also before they are here.
+"""Requests of one legacy client by their ids, so that the client can cancel them, even before they arrive.
 
-The specification (2025-11-25, Cancellation) lets a receiver ignore ``notifications/cancelled`` for a request
-that it does not know, and asks both sides to handle races gracefully. Over HTTP a request and its
-cancellation may come on two connections, and the second one may be read first: the client has given the
-request up by then, and nobody would ever stop it. So a cancellation of an unknown request counts for a short
-while, and the request that it names is not begun when it arrives; it has no answer, like any that is
-cancelled.
+The specification (2025-11-25, Cancellation) lets a receiver ignore ``notifications/cancelled`` for an unknown
+request, and asks both sides to handle races gracefully. Over HTTP a request and its cancellation may use two
+connections, and the cancellation may be read first. Ignoring it would leave a request running that nobody can
+stop. So a cancellation of an unknown request is kept for a short time, and the request that it names is not
+started when it arrives. Like any cancelled request it gets no response.
 
-An id is used once in a session. A client that uses them again is not harmed: what was answered a moment ago
-is known, and a cancellation that comes too late for it is dropped.
+An id is used once in a session. A client that reuses ids is not harmed: recently answered ids are kept, and a
+late cancellation of one of them is dropped.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from toolyard.protocol.pending import RequestId
 __all__ = ["CancellableRequests"]
 
 _EARLY_CANCELLATION_SECONDS = 30.0
-"""Seconds for which a cancellation waits for its request."""
+"""How long a cancellation is kept for a request that has not arrived."""
 _MAX_REMEMBERED_IDS = 64
-"""Cancellations that wait, and answered requests that are known; beyond them the oldest are forgotten."""
+"""Maximum number of kept cancellations, and of answered ids; the oldest are dropped first."""
 _MAX_ID_LENGTH = 128
-"""Characters or bits of the ids that are remembered."""
+"""Maximum length of a remembered id, in characters or bits."""
 
 
 class CancellableRequests:
-    """Of one session; another one's ids mean nothing here."""
+    """The requests of one session. Ids of other sessions are unrelated."""
 
     def __init__(self) -> None:
         self._running_tasks: dict[RequestId, asyncio.Task[Any]] = {}
@@ -39,26 +38,27 @@ class CancellableRequests:
         self._answered_ids: OrderedDict[RequestId, None] = OrderedDict()
 
     def begin(self, id: RequestId, task: asyncio.Task[Any]) -> None:
-        """A request arrived, and a task answers it. Raises CancelledError where it was cancelled before."""
+        """Register a request and the task that answers it. Raises CancelledError if it has been cancelled
+        already."""
         came = self._early_cancellations.pop(id, None) if self._early_cancellations else None
         if came is not None and time.monotonic() - came < _EARLY_CANCELLATION_SECONDS:
             raise asyncio.CancelledError
         self._running_tasks[id] = task
 
     def end(self, id: RequestId) -> None:
-        """It is answered, or cancelled."""
+        """Unregister a request that has been answered or cancelled."""
         if self._running_tasks.pop(id, None) is not None:
             _remember_id(self._answered_ids, id, None)
 
     def cancel(self, id: RequestId) -> None:
-        """The client does not want the answer."""
+        """Cancel a request, or remember the cancellation if the request has not arrived."""
         if (task := self._running_tasks.get(id)) is not None:
             task.cancel()
         elif id not in self._answered_ids:
             _remember_id(self._early_cancellations, id, time.monotonic())
 
     def close(self) -> None:
-        """Cancel all that is under way."""
+        """Cancel all requests in progress."""
         for task in list(self._running_tasks.values()):
             task.cancel()
 

@@ -1,4 +1,4 @@
-"""Who asks: one request of a client while it is answered, and what the client can do for servers."""
+"""One request of a client while it is being answered, and the client's capabilities."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _FORWARDABLE_CAPABILITIES = ("elicitation", "sampling", "roots")
 
 
 def as_object(value: object) -> dict[str, Any]:
-    """The value, where it is a JSON object; else an empty one."""
+    """Return the value if it is a JSON object, else an empty one."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def forwardable_capabilities(capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """What servers are told of a client's capabilities: what it can do, of what we carry."""
+    """Return the client capabilities that servers are told: those that we can forward."""
     return {
         key: capabilities[key] for key in _FORWARDABLE_CAPABILITIES if isinstance(capabilities.get(key), dict)
     }
 
 
 def is_at_or_above_level(params: Mapping[str, Any], level: str | None) -> bool:
-    """Whether a log message is one of those that somebody wants who named this level."""
+    """Return whether a log message is at or above the requested level."""
     said = params.get("level")
     if level is None or said not in LOG_LEVELS:
         return True
@@ -53,36 +53,36 @@ def is_at_or_above_level(params: Mapping[str, Any], level: str | None) -> bool:
 
 @dataclass(slots=True, eq=False)
 class ClientRequest:
-    """One request of a client. ``tell`` sends what belongs to it before its answer."""
+    """One request of a client. ``send_to_client`` sends messages that belong to it, before its response."""
 
     method: str
     params: dict[str, Any]
     modern: bool
     send_to_client: SendToClient
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of the client, as far as servers may be told."""
+    """Capabilities of the client that servers may be told."""
     log_level: str | None = None
-    """Where a modern request names one; in the legacy era the session has it."""
+    """Log level of a modern request; in the legacy era the session has one."""
     progress_token: RequestId | None = None
     session: LegacySession | None = None
     is_finished: bool = False
-    """It has been answered: nothing can be sent with it any more."""
+    """Whether the request has been answered, so that no message can be sent with it."""
 
     @property
     def meta(self) -> Mapping[str, Any] | None:
-        """What the client sent along, e.g. a trace context."""
+        """Return the ``_meta`` of the request, such as a trace context."""
         found = self.params.get("_meta")
         return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
     def send_progress(self, params: Mapping[str, Any]) -> None:
-        """Pass on how far the server is, if the client wants to know."""
+        """Forward the server's progress, if the client asked for it."""
         if self.progress_token is not None and not self.is_finished:
             self.send_to_client(
                 build_notification("notifications/progress", {**params, "progressToken": self.progress_token})
             )
 
     def send_log(self, params: Mapping[str, Any]) -> None:
-        """Pass on a log message of the server, if the client wants it."""
+        """Forward a log message of the server, if the client asked for that level."""
         if (
             self.log_level is not None
             and not self.is_finished
@@ -92,16 +92,19 @@ class ClientRequest:
 
 
 CURRENT_REQUEST: ContextVar[ClientRequest | None] = ContextVar("gateway_request", default=None)
-"""The request that the running task works for. Over HTTP, what a server says within its answer is read by
-that very task, so this names whose it is. Over one channel for all it may be an earlier one that is over."""
+"""The request that the running task works on.
+
+Over HTTP a server's messages within a response are read by that task, so this identifies their request. On a
+shared channel it may be an earlier request that has ended.
+"""
 
 
 def discard_message(message: Message) -> None:
-    """Where messages go as long as there is no way for them."""
+    """Drop a message: the sender of a client that cannot be reached."""
 
 
 def is_jsonrpc_message(body: Message) -> bool:
-    """Whether a JSON object is a message of JSON-RPC."""
+    """Return whether a JSON object is a JSON-RPC message."""
     method, params = body.get("method"), body.get("params")
     known = is_request_id(body.get("id")) or "id" not in body
     well = isinstance(method, str) or (method is None and ("result" in body or "error" in body))
@@ -109,5 +112,5 @@ def is_jsonrpc_message(body: Message) -> bool:
 
 
 def is_request_id(value: object) -> TypeGuard[RequestId]:
-    """Whether a request may have this id."""
+    """Return whether a value is a valid request id."""
     return isinstance(value, int | str) and not isinstance(value, bool)

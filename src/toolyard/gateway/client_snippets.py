@@ -1,4 +1,4 @@
-"""What to put into a client's own configuration so that it uses the gateway."""
+"""Configuration snippets with which other clients use the gateway."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = [
 ]
 
 ENTRY_NAME = "toolyard"
-"""What we are called in the configuration of a client."""
+"""Our name in a client's configuration."""
 _TOKEN_VARIABLE = "TOOLYARD_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionMethod:
-    """How a client reaches the gateway: by starting a program, or at an address with or without a token.
+    """How a client reaches the gateway: by starting a program, or by URL with or without a token.
 
-    ``token`` is written down where it is given; else something stands there for the one that its owner has.
+    Without ``token`` the snippet contains a placeholder for it.
     """
 
     command: Sequence[str] = ("toolyard", "stdio")
@@ -40,7 +40,7 @@ class ConnectionMethod:
 
     @property
     def headers(self) -> dict[str, JsonValue]:
-        """What is sent along."""
+        """Return the HTTP headers of the entry."""
         if not self.needs_token and self.token is None:
             return {}
         return {"Authorization": f"Bearer {self.token or 'ty_…'}"}
@@ -48,9 +48,9 @@ class ConnectionMethod:
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """Text for one client: the file that it belongs into, and what to run instead, if there is something.
+    """Text for one client, the file that it belongs to, and a command that does the same, if there is one.
 
-    ``entry`` is the same as data, and ``path`` where in the file it stands.
+    ``entry`` is the same as data, and ``path`` its position in the file.
     """
 
     client: str
@@ -64,8 +64,8 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True)
 class ClientFormat:
-    """A client: what people call it, the file of a project that it reads, the key that its servers stand
-    under, and how an entry of it is made."""
+    """A client: its display name, its project file, the key of its servers, and the function that builds an
+    entry."""
 
     title: str
     file: str
@@ -81,7 +81,7 @@ def gateway_url(
     server: str | None = None,
     instance: str | None = None,
 ) -> str:
-    """The gateway's address for one of these, or for everything."""
+    """Return the gateway's URL for an agent, bundle, server or instance, or for everything."""
     given = {"agents": agent, "bundles": bundle, "servers": server, "instances": instance}
     for kind, name in given.items():
         if name is not None:
@@ -90,7 +90,8 @@ def gateway_url(
 
 
 def build_snippet(client: str, method: ConnectionMethod) -> Snippet:
-    """The snippet for a client of ``CLIENTS``. Raises ValueError for a client that cannot go that way."""
+    """Return the snippet for a client of ``CLIENT_FORMATS``. Raises ValueError if the client does not support
+    the method."""
     known = CLIENT_FORMATS[client]
     entry, path = known.make_entry(method), (known.key, ENTRY_NAME)
     if known.file.endswith(".toml"):
@@ -151,4 +152,4 @@ CLIENT_FORMATS: Mapping[str, ClientFormat] = {
     "opencode": ClientFormat("opencode", "opencode.json", "mcp", _make_opencode_entry),
     "vscode": ClientFormat("VS Code", ".vscode/mcp.json", "servers", _make_typed_entry),
 }
-"""By the word that names a client."""
+"""Client formats by the name used on the command line."""

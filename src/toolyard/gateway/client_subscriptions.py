@@ -1,4 +1,4 @@
-"""What servers say unasked, passed on to the clients that want to know, and no others."""
+"""Subscriptions of gateway clients: forwards server notifications to the clients that asked for them."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ LIST_CHANGED_KINDS = {
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """What one client wants to know. ``tell`` gets method and parameters."""
+    """The subscriptions of one client. ``send`` gets method and parameters."""
 
     principal: Principal
     can_see_server: Callable[[str], bool]
     """Whether the client sees anything of a server."""
     notify: Callable[[str, Mapping[str, Any]], None]
     kinds: set[str] = field(default_factory=set[str])
-    """``tools``, ``prompts``, ``resources``: whose lists it watches."""
+    """The lists that the client follows: ``tools``, ``prompts``, ``resources``."""
     uris: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    """Watched resources: the server and its own URI, and what the client calls it."""
+    """Subscribed resources: server id and the server's URI, with the URI that the client uses."""
     only_server_id: str | None = None
-    """The server that the client sees at most, where it is at the address of one."""
+    """The only server that the client sees, at the address of one server."""
 
 
 class ClientSubscriptions:
-    """Watches of everyone."""
+    """Subscriptions of all clients."""
 
     def __init__(self, manager: ConnectionManager) -> None:
         self._manager = manager
@@ -54,7 +54,7 @@ class ClientSubscriptions:
         self._subscriptions.add(subscription)
 
     async def remove(self, subscription: Subscription) -> None:
-        """Nobody is told any more; what it alone was subscribed to is given up."""
+        """Remove a client's subscriptions, and the upstream subscriptions that only it used."""
         self._subscriptions.discard(subscription)
         for server_id, uri in list(subscription.uris):
             with contextlib.suppress(ServerError):
@@ -63,7 +63,7 @@ class ClientSubscriptions:
     def on_notification(
         self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]
     ) -> None:
-        """A server spoke, on a connection of this principal."""
+        """Forward a notification that a server sent on a connection of this principal."""
         if method == SUBSCRIPTION_ACKNOWLEDGED:
             self._upstream_subscriptions.on_acknowledged(server_id, principal_id, params)
             return
@@ -80,18 +80,17 @@ class ClientSubscriptions:
                 watch.notify(method, {})
 
     def notify_tools_changed(self) -> None:
-        """What callers may see is different now, whatever servers say: those who watch list again."""
+        """Notify all subscribers that their tools changed, for reasons other than a server's notification."""
         for watch in list(self._subscriptions):
             if "tools" in watch.kinds:
                 watch.notify("notifications/tools/list_changed", {})
 
     def subscriber_principals(self) -> list[Principal]:
-        """Whose clients watch anything."""
+        """Return the principals with at least one subscription."""
         return list({watch.principal.id: watch.principal for watch in self._subscriptions}.values())
 
     def notify_servers_changed(self, principal: Principal | None, server_ids: Collection[str]) -> None:
-        """Other definitions of these servers count now, for one principal or for everyone, or there are new
-        ones, or some are gone: whatever they list is different."""
+        """Notify subscribers that servers were changed, added or removed, for one principal or for everyone."""
         for watch in list(self._subscriptions):
             mine = principal is None or watch.principal.id == principal.id
             if server_ids and mine and (watch.only_server_id is None or watch.only_server_id in server_ids):
@@ -102,10 +101,10 @@ class ClientSubscriptions:
     # Resources.
 
     async def subscribe(self, subscription: Subscription, server_id: str, uri: str, exposed_uri: str) -> None:
-        """Tell this watch when a resource changes. Raises a ServerError."""
+        """Subscribe to a resource. Raises ServerError."""
         if (server_id, uri) in subscription.uris:
             return
-        # Before the server is asked: it may speak at once.
+        # Registered before the request, because the server may send an update at once.
         subscription.uris[server_id, uri] = exposed_uri
         try:
             await self._upstream_subscriptions.subscribe(server_id, subscription.principal, uri)
@@ -114,11 +113,11 @@ class ClientSubscriptions:
             raise
 
     async def unsubscribe(self, subscription: Subscription, server_id: str, uri: str) -> None:
-        """No longer. Raises a ServerError."""
+        """Unsubscribe from a resource. Raises ServerError."""
         if subscription.uris.pop((server_id, uri), None) is not None:
             await self._upstream_subscriptions.unsubscribe(server_id, subscription.principal, uri)
 
     async def close(self) -> None:
-        """End all of it."""
+        """Remove all subscriptions."""
         self._unsubscribe_notifications()
         await self._upstream_subscriptions.close()

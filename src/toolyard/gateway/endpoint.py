@@ -1,4 +1,4 @@
-"""We, as one MCP server: answers the requests of one caller, in both eras, from what the rooms above have."""
+"""The MCP server that one caller talks to, in both protocol eras."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ log = logging.getLogger("toolyard.gateway")
 _Handler: TypeAlias = Callable[[ClientRequest], Awaitable[dict[str, Any]]]
 
 MISSING_SERVERS_META_KEY = "toolyard/missing"
-"""In ``_meta`` of a list: the servers whose part is not there, each with the reason."""
+"""Key in the ``_meta`` of a list: the servers whose part is missing, each with the reason."""
 _INCOMPLETE_LIST_TTL_MILLISECONDS = 10_000
-"""Milliseconds for which a list is good that lacks something."""
+"""Lifetime that is declared for an incomplete list."""
 _LIST_CHANGED_FLAGS = {
     "tools": "toolsListChanged",
     "prompts": "promptsListChanged",
@@ -55,9 +55,10 @@ _LIST_CHANGED_FLAGS = {
 
 
 class Endpoint:
-    """What one caller is offered: all servers that they reach, or ``only`` one under its own names.
+    """Answers the requests of one caller, for all reachable servers or only for the server ``only``, under
+    its own names.
 
-    Kept for as long as the caller is, since what was prepared for one listing serves the next.
+    Lives as long as the caller, because data prepared for one listing is reused by the next.
     """
 
     def __init__(
@@ -100,14 +101,14 @@ class Endpoint:
         }
 
     async def respond(self, id: RequestId, request: ClientRequest) -> Message:
-        """The answer to one request, whatever happens; only cancellation comes out."""
+        """Return the response to a request. Never raises, except when cancelled."""
         outcome = await self.handle(request)
         if isinstance(outcome, RpcFailure):
             return build_error_message(id, outcome.code, outcome.message, outcome.data)
         return build_result_message(id, outcome)
 
     async def handle(self, request: ClientRequest) -> dict[str, Any] | RpcFailure:
-        """The result of one request, or its failure."""
+        """Return the result of a request, or its failure."""
         try:
             handler = (self._modern_handlers if request.modern else self._legacy_handlers).get(request.method)
             if handler is None:
@@ -121,7 +122,7 @@ class Endpoint:
                 self.gateway.parts.call_path.redact_error(error)
             return error_to_failure(error)
         except Exception as error:
-            # The top of a request: a fault of ours must not end the conversation.
+            # The outermost boundary of a request: a bug must not end the client's session.
             log.exception("%s failed in an unforeseen way", request.method)
             return RpcFailure(INTERNAL_ERROR, f"failed in an unforeseen way: {type(error).__name__}")
         finally:
@@ -137,7 +138,7 @@ class Endpoint:
         return build_complete_result(result, request.method, self.caller_view.server_info)
 
     def _report_missing_servers(self, handler: _Handler) -> _Handler:
-        """A list of many servers says whose part is missing, and is soon asked for again then."""
+        """Wrap a list handler: name the missing servers in ``_meta`` and shorten the declared lifetime."""
         if self.only_server_id is not None:
             return handler
 
@@ -151,10 +152,10 @@ class Endpoint:
 
         return list_with_missing_servers
 
-    # The conversation itself.
+    # Sessions.
 
     async def initialize(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], LegacySession]:
-        """The answer to ``initialize``, and the conversation that begins with it."""
+        """Return the response to ``initialize``, and the new session."""
         offered = await self.caller_view.capabilities()
         result = build_initialize_result(
             params.get("protocolVersion"),
@@ -170,7 +171,7 @@ class Endpoint:
         return result, session
 
     def subscribe_session(self, session: LegacySession, send_to_client: SendToClient) -> None:
-        """From now on a session can be told what belongs to no request of its."""
+        """Start sending a session the notifications that belong to none of its requests."""
         session.send_to_client = send_to_client
         if session.subscription is None:
             session.subscription = Subscription(
@@ -183,7 +184,7 @@ class Endpoint:
             self.gateway.client_subscriptions.add(session.subscription)
 
     async def end_session(self, session: LegacySession) -> None:
-        """A session is over: nobody is told any more, and its connections close."""
+        """End a session: stop its notifications and close its connections."""
         session.end()
         watch, session.subscription = session.subscription, None
         if watch is not None:
@@ -191,8 +192,10 @@ class Endpoint:
         await self.gateway.upstream.close_session(session)
 
     async def listen(self, id: RequestId, request: ClientRequest) -> dict[str, Any]:
-        """``subscriptions/listen``: acknowledges, then tells until it is cancelled or the gateway closes.
-        The result that ends it. Raises Refusal."""
+        """Handle ``subscriptions/listen``: acknowledge, then send notifications until cancelled or closed.
+
+        Returns the result that ends the stream. Raises RpcErrorResponse.
+        """
         wanted = as_object(request.params.get("notifications"))
         watch = Subscription(
             self.caller.principal,
@@ -217,7 +220,7 @@ class Endpoint:
         return {"resultType": "complete", "_meta": {SUBSCRIPTION_ID_KEY: id}}
 
     async def _add_subscriptions(self, watch: Subscription, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Subscribe to what is wanted and can be had; that is what comes back."""
+        """Add the subscriptions that can be granted, and return those."""
         offered = await self.caller_view.capabilities()
         honoured: dict[str, Any] = {}
         for kind, key in _LIST_CHANGED_FLAGS.items():

@@ -1,4 +1,4 @@
-"""Errors as MCP clients get them: the code, the words, and nothing that is not theirs to know."""
+"""Errors as MCP clients receive them: code and message, without internal details."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from toolyard.protocol.pending import RpcFailure
 __all__ = ["RpcErrorResponse", "error_to_failure", "method_not_found", "resource_not_found"]
 
 _GATEWAY_FAULT_CODES = frozenset({HEADER_MISMATCH, UNSUPPORTED_VERSION})
-"""Codes that a server sends about the way we speak to it: nothing that its client could mend."""
+"""Codes by which a server complains about our own messages; its client could not correct those."""
 
 
 class RpcErrorResponse(Exception):
-    """A request that is answered with a JSON-RPC error."""
+    """Raised when a request is answered with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
@@ -31,12 +31,12 @@ def method_not_found(method: str) -> RpcErrorResponse:
 
 
 def resource_not_found(uri: str) -> RpcErrorResponse:
-    """The same for one that there is not and for one that this caller may not see."""
+    """Return the same error for a missing resource and for one that the caller may not see."""
     return RpcErrorResponse(INVALID_PARAMS, "Resource not found", {"uri": uri})
 
 
 def error_to_failure(error: ToolyardError) -> RpcFailure:
-    """What a client is told of an error of ours, or of a server."""
+    """Return the JSON-RPC failure for an error of ours or of a server."""
     if isinstance(error, RpcError) and error.code not in _GATEWAY_FAULT_CODES:
         return RpcFailure(error.code, error.message, error.data)
     if isinstance(error, ToolRefused):

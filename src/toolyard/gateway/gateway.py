@@ -1,4 +1,4 @@
-"""What all fronts of one process share."""
+"""The state that all endpoints of one process share."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from toolyard.types.tool import Definition
 __all__ = ["SERVER_INFO", "Gateway"]
 
 SERVER_INFO: Mapping[str, Any] = {"name": "toolyard", "title": "Toolyard", "version": __version__}
-"""Who we say that we are, where we speak for more than one server."""
+"""Our server info at addresses with more than one server."""
 
 _MAX_ENCODED_TOOLS = 50_000
-"""Tools that are kept as they are sent."""
+"""Maximum number of cached encoded tools."""
 
 
 class Gateway:
-    """Made once for a process, before anything is connected; ``close`` comes before the parts close."""
+    """Created once per process, before anything connects; ``close`` it before the core."""
 
     def __init__(
         self,
@@ -41,8 +41,11 @@ class Gateway:
         approvals: CallApprovals | None = None,
         mailbox: Mailbox | None = None,
     ) -> None:
-        """``approvals`` is what the parts' call path asks, where clients can be asked themselves. ``mail``
-        goes to other processes, where there may be some."""
+        """Build the gateway.
+
+        ``approvals`` is the approver of the core's call path, where clients can be asked. ``mailbox`` reaches
+        the other replicas, if there are any.
+        """
         self.parts = parts
         self.approvals = approvals
         self.sealer = sealer or RequestStateSealer()
@@ -51,8 +54,8 @@ class Gateway:
         self.remote_calls = RemoteCalls(self.suspended_calls, mailbox, parts.call_path.redact_error)
         self.listing_cache = ListingCache(parts.manager, self._notify_clients)
         self.changed: dict[str, float] = {}
-        """When servers last said that their tools changed, in seconds since the epoch."""
-        # Emptied before anybody is told, so that whoever asks at once gets the new list.
+        """Time of the last ``list_changed`` per server, in seconds since the epoch."""
+        # The cache is cleared before subscribers are notified, so that their next request gets the new list.
         self._unsubscribe_notifications = parts.manager.subscribe(self._on_notification)
         self._unsubscribe_deferred_listings = parts.tool_directory.deferred.subscribe(
             self._on_deferred_listing
@@ -62,8 +65,8 @@ class Gateway:
         self._encoded_tools: dict[tuple[str, str, bool], tuple[Definition, JsonFragment]] = {}
 
     def written(self, name: str, definition: Definition, *, modern: bool) -> JsonFragment:
-        """A tool as its server published it, but for the name and what clients of this era could not read;
-        written once for all who list it."""
+        """Return a tool as its server published it, except for its name and for parts that clients of this
+        era cannot read. Encoded once for all clients."""
         key = (definition.server_id, name, modern)
         known = self._encoded_tools.get(key)
         if known is None or known[0] is not definition:
@@ -75,8 +78,8 @@ class Gateway:
         return known[1]
 
     def on_servers_changed(self, principal: Principal | None, server_ids: Collection[str]) -> None:
-        """Other definitions of these servers count, for one principal or for everyone: whoever watches is
-        told, and nothing is kept of those that are gone."""
+        """Notify subscribers of changed definitions, for one principal or for everyone, and drop data of
+        removed servers."""
         gone = {id for id in server_ids if id not in self.parts.manager.servers}
         if gone:
             self._forget_servers(gone)
@@ -103,12 +106,12 @@ class Gateway:
         self.client_subscriptions.on_notification(server_id, principal_id, method, params)
 
     def _on_deferred_listing(self, key: DeferredListingKey) -> None:
-        """A server was listed, after somebody had a list without it."""
+        """Notify subscribers that a server was listed after a list had been returned without it."""
         principal_id, server_id, _ = key
         self.client_subscriptions.notify_servers_changed(Principal(principal_id), (server_id,))
 
     async def close(self) -> None:
-        """End what waits for clients, and the streams that they listen to."""
+        """End suspended calls and the streams of clients."""
         self.shutdown.set()
         await self.suspended_calls.close()
         await self.remote_calls.close()

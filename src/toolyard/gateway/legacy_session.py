@@ -1,4 +1,4 @@
-"""A conversation of the legacy era: it began with initialize, and both sides ask questions."""
+"""A session of a legacy client: begun by ``initialize``, with requests in both directions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["LegacySession"]
 
 _SESSION_NUMBERS = itertools.count(1)
 _ELICITATION_COMPLETE = "notifications/elicitation/complete"
-"""The person did what a URL was for that they were sent to; the modern era has no such message."""
+"""Notification that the person has completed a URL elicitation; the modern era has no equivalent."""
 
 
 class LegacySession:
-    """One legacy client. Servers' questions are answered by it, over connections that are its own."""
+    """One legacy client. It answers questions of servers over its dedicated connections."""
 
     def __init__(
         self,
@@ -38,7 +38,8 @@ class LegacySession:
         client_info: Mapping[str, Any],
         send_to_client: SendToClient | None = None,
     ) -> None:
-        """``tell`` sends what belongs to no request; None as long as there is no way for that."""
+        """``send_to_client`` sends messages that belong to no request; None while the client has no stream
+        for them."""
         self.key = f"session-{next(_SESSION_NUMBERS)}"
         self.version = version
         self.client_info = client_info
@@ -46,16 +47,17 @@ class LegacySession:
         self.log_level: str | None = None
         self.send_to_client = send_to_client
         self.subscription: Subscription | None = None
-        """What it is told unasked."""
+        """The subscription by which the client gets notifications."""
         self.requests: list[ClientRequest] = []
-        """Being answered, the oldest first."""
+        """Requests in progress, the oldest first."""
         self.cancellable_requests = CancellableRequests()
         self._pending_requests: PendingRequests[asyncio.Future[dict[str, Any]]] = PendingRequests()
         self.callbacks = self._make_callbacks()
 
     @property
     def needs_dedicated_connections(self) -> bool:
-        """Whether connections of its own are needed: servers may ask it, or send it their logs."""
+        """Return whether dedicated connections are needed, because servers may ask this client or send it
+        logs."""
         return bool(self.capabilities) or self.log_level is not None
 
     def _make_callbacks(self) -> Callbacks:
@@ -75,8 +77,10 @@ class LegacySession:
         )
 
     async def ask_client(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The client's answer to a server's question. Raises NotOffered where it cannot be asked, RpcError
-        where it answers with an error."""
+        """Return the client's answer to a question of a server.
+
+        Raises NotOffered if the client cannot be asked, and RpcError if it answers with an error.
+        """
         tell = self._choose_sender()
         if tell is None:
             raise CapabilityNotOffered(method)
@@ -92,7 +96,7 @@ class LegacySession:
             self._pending_requests.discard(id)
 
     def receive_response(self, message: Message) -> None:
-        """The client sent an answer. One to nothing that is asked is dropped."""
+        """Handle a response of the client. Responses to unknown requests are dropped."""
         event = self._pending_requests.receive(message)
         if not isinstance(event, RpcResponse) or event.token.done():
             return
@@ -103,7 +107,7 @@ class LegacySession:
             event.token.set_exception(RpcError(failure.code, failure.message, failure.data))
 
     def notify(self, message: Message) -> None:
-        """Tell the client what belongs to no request of its, if there is a way."""
+        """Send the client a message that belongs to no request, if it has a stream for that."""
         if self.send_to_client is not None:
             self.send_to_client(message)
 
@@ -112,23 +116,27 @@ class LegacySession:
             tell(build_notification("notifications/message", dict(params)))
 
     def _forward_notification(self, _: str, method: str, params: Mapping[str, Any]) -> None:
-        """Of what servers say unasked, what belongs to a question of theirs; the rest is heard elsewhere."""
+        """Forward the notifications that belong to a server's question; others are handled elsewhere."""
         if method == _ELICITATION_COMPLETE and (tell := self._choose_sender()) is not None:
             tell(build_notification(method, dict(params)))
 
     def _choose_sender(self) -> SendToClient | None:
-        """Where a message goes that a server sends while it works: with the request that it works on, where
-        that is known; else with the latest one, else apart from all."""
+        """Return the sender for a message that a server sends while it works.
+
+        Prefers the request that it works on, if known, then the latest request, then the session's own
+        stream.
+        """
         current = CURRENT_REQUEST.get()
         if current is not None and current.session is self and not current.is_finished:
             return current.send_to_client
         return self.requests[-1].send_to_client if self.requests else self.send_to_client
 
     def end(self) -> None:
-        """Nobody answers any more."""
+        """End the session; later questions are not answered."""
         self.cancellable_requests.close()
         for waiting in self._pending_requests.tokens():
             if not waiting.done():
                 waiting.cancel()
-        # Both lead back to it; so it goes with whoever has it, not when somebody looks for such circles.
+        # Both refer back to the session. Dropping them frees it by reference counting, without the garbage
+        # collector.
         self.send_to_client, self.callbacks = None, Callbacks()

@@ -1,10 +1,10 @@
-"""Which connection a request takes, so that no server is told that a client can do what it cannot.
+"""Chooses the connection of a request, so that a server is told exactly the capabilities of its client.
 
-A client that can do nothing for servers shares the principal's usual connection; where that one's server was
-told of somebody who can, in a chat, it has one beside it that told nothing. A legacy session that can
-has connections of its own. A modern request says what its client can do: a modern server is told so with it,
-over the usual connection; for one of the legacy era there are connections that told it exactly that, each
-used by one call at a time, so that a question is always that call's.
+A client without capabilities shares the principal's usual connection. If that connection declared
+capabilities, because of a chat, a second one that declares none is used. A legacy session with capabilities
+has dedicated connections. A modern request carries its capabilities: a modern server gets them with the
+request, over the usual connection. A legacy server gets dedicated connections that declared exactly these
+capabilities, one call at a time on each, so that a question always belongs to that call.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from toolyard.types.status import State
 __all__ = ["Upstream", "needs_dedicated_connection"]
 
 _INPUT_REQUIRED_PARAMS = ("inputResponses", "requestState")
-"""Parameters of the modern era's rounds, which a legacy server knows nothing of."""
+"""Parameters of a continued modern request, which legacy servers do not know."""
 
 _NO_CAPABILITIES_KEY = "silent"
-"""The key of the connections that told their servers nothing."""
+"""Key of the connections that declared no capabilities."""
 _NO_CALLBACKS = Callbacks()
 _NO_CAPABILITIES: Mapping[str, Any] = {}
 
 _PoolKey: TypeAlias = tuple[str, str, bytes]
-"""Server, principal, and what the server was told that its client can do."""
+"""Server id, principal id, and the encoded capabilities that were declared to the server."""
 
 
 def needs_dedicated_connection(request: ClientRequest) -> bool:
-    """Whether a request cannot simply share the usual connection."""
+    """Return whether a request cannot share the usual connection."""
     if request.session is not None:
         return request.session.needs_dedicated_connections
     return bool(request.capabilities) or request.log_level is not None
@@ -50,17 +50,17 @@ def needs_dedicated_connection(request: ClientRequest) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _DedicatedConnection:
-    """A connection for one call at a time."""
+    """A connection that serves one call at a time."""
 
     key: str
     connection: Connection | None = None
     call: SuspendedCall | None = None
     log_level_mark: tuple[int, str] | None = None
-    """The level that the server was told, and on which of its connections."""
+    """The log level that was set, with the number of the connection it was set on."""
 
 
 class Upstream:
-    """Takes requests to servers."""
+    """Sends requests to servers."""
 
     def __init__(self, manager: ConnectionManager) -> None:
         self._manager = manager
@@ -79,8 +79,8 @@ class Upstream:
         repeatable: bool = False,
         timeouts: Timeouts | None = None,
     ) -> dict[str, Any]:
-        """The result of what a legacy client wants, or a client that can do nothing for servers. Raises a
-        ServerError."""
+        """Send a request of a legacy client, or of a client without capabilities, and return its result.
+        Raises ServerError."""
         session, level, offered = request.session, request.log_level, None
         if session is None or not session.needs_dedicated_connections:
             connection = self._manager.connection(server_id, principal)
@@ -117,8 +117,11 @@ class Upstream:
     def _connection_without_capabilities(
         self, usual: Connection, principal: Principal, *, modern: bool
     ) -> tuple[Connection, Mapping[str, Any] | None]:
-        """The connection for a client that can do nothing for servers, where the usual one told its server of
-        somebody who can; and what a modern server is told of the client with its request."""
+        """Return a connection that declared no capabilities, and the capabilities to send with a modern
+        request.
+
+        Used where the usual connection declared capabilities to its server.
+        """
         if modern:
             return usual, _NO_CAPABILITIES
         server = usual.server
@@ -136,8 +139,10 @@ class Upstream:
         repeatable: bool = False,
         timeouts: Timeouts | None = None,
     ) -> dict[str, Any]:
-        """The result of what a modern client wants that can answer questions, or wants logs. It is
-        ``input_required`` where a modern server asks. Raises a ServerError."""
+        """Send a request of a modern client with capabilities, or with a log level, and return its result.
+
+        The result is ``input_required`` if a modern server asks a question. Raises ServerError.
+        """
         facts = await self._manager.ensure_connected(server_id, principal=principal)
         if facts.modern and call.request.log_level is None:
             connection = self._manager.connection(server_id, principal)
@@ -155,7 +160,7 @@ class Upstream:
             self._release_connection(kind, lane)
             raise
         except BaseException:
-            # What was cancelled in the middle may still speak, and must not be taken for the next call.
+            # A cancelled call may still send messages. They must not be taken for messages of the next call.
             lane.call = None
             await self._manager.close_dedicated_connections(lane.key)
             raise
@@ -181,12 +186,12 @@ class Upstream:
             self._idle_connections.setdefault(kind, []).append(lane)
 
     def forget_servers(self, server_ids: Collection[str]) -> None:
-        """These servers are gone, and their connections closed."""
+        """Drop the connections of servers that were removed."""
         for kind in [kind for kind in self._idle_connections if kind[0] in server_ids]:
             del self._idle_connections[kind]
 
     async def close_session(self, session: LegacySession) -> None:
-        """A session is over: close its connections."""
+        """Close the dedicated connections of a session."""
         for key in [key for key in self._session_log_levels if key[0] == session.key]:
             del self._session_log_levels[key]
         await self._manager.close_dedicated_connections(session.key)
@@ -201,7 +206,7 @@ async def _send_for_call(
     timeouts: Timeouts | None,
 ) -> dict[str, Any]:
     request = parked.request
-    # A later round may want to know what this one does not.
+    # A later round may ask for progress even if this one does not.
     wants_progress = request.progress_token is not None or method == "tools/call"
     return await connection.request(
         method,
@@ -216,18 +221,18 @@ async def _send_for_call(
 
 
 async def _set_log_level(connection: Connection, level: str, told: tuple[int, str] | None) -> tuple[int, str]:
-    """Tell a legacy server which logs are wanted, once for each time that it is connected."""
+    """Set the log level on a legacy server, once per connection."""
     facts = await connection.ensure_connected()
     now = (connection.status().connects, level)
     if now != told and not facts.modern and "logging" in facts.capabilities:
-        # A server that cannot set a level still logs as it likes; what is not wanted is filtered here.
+        # A server that cannot set a level logs as it likes; unwanted messages are filtered here.
         with contextlib.suppress(ServerError):
             await connection.request("logging/setLevel", {"level": level})
     return now
 
 
 def _make_callbacks(lane: _DedicatedConnection, capabilities: Mapping[str, Any]) -> Callbacks:
-    """What the server of a lane is offered: the client's own capabilities, answered by whoever holds it."""
+    """Return callbacks that declare the client's capabilities and are answered by the current call."""
 
     def answerer_for(method: str) -> ServerRequestHandler | None:
         if method.partition("/")[0] not in capabilities:

@@ -1,9 +1,9 @@
-"""Subscriptions to the resources of servers: kept as long as somebody watches, whatever happens to them.
+"""Subscriptions to resources of servers, renewed after restarts for as long as a client follows them.
 
-A server that was restarted knows nothing of them. They are made anew then, and whoever watches is told that
-the resources may have changed, since nobody heard what happened meanwhile. That a legacy server was restarted
-shows when it forgot our session; one that gave us none is taken for restarted when the stream on which it
-speaks was lost and came back. If it was not, it hears of the same subscription twice, which does no harm.
+A restarted server has lost its subscriptions. They are made again, and clients are told that the resources
+may have changed, since updates may have been missed. A legacy server has been restarted if it no longer knows
+our session. One that gave us no session counts as restarted when its event stream broke off and came back; if
+it was not, a repeated subscription does no harm.
 """
 
 from __future__ import annotations
@@ -31,41 +31,43 @@ SUBSCRIPTION_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _LISTEN_TIMEOUTS = Timeouts(silence=30 * 86400.0, call=30 * 86400.0)
 _PING_TIMEOUTS = Timeouts(silence=30.0, call=30.0)
 _RETRY_SECONDS = 5.0
-"""Seconds until a server is tried again that could not be subscribed to, or ended it."""
+"""Delay before a failed or ended subscription is tried again."""
 _PING_INTERVAL_SECONDS = 5.0
-"""Seconds after which a legacy server is asked whether it is still the one that was subscribed to. Over HTTP
-nothing else tells; and whoever is asked is not idle, and so is not disconnected."""
+"""Interval of pings that detect a restarted legacy server.
+
+Over HTTP nothing else reports a restart. The pings also keep the connection from becoming idle.
+"""
 
 OnNotification: TypeAlias = Callable[[str, str, str, Mapping[str, Any]], None]
-"""As servers are heard: the server's id, the principal's id, the method, the parameters."""
+"""Notification handler: server id, principal id, method, parameters."""
 
 
 @dataclass(slots=True, eq=False)
 class _ServerSubscriptions:
-    """What is watched of one server, over one principal's connection."""
+    """Subscribed resources of one server, on one principal's connection."""
 
     server_id: str
     principal: Principal
     uris: Counter[str] = field(default_factory=Counter[str])
     maintenance_task: asyncio.Task[None] | None = None
     connection_generation: tuple[Connection, tuple[int, int]] | None = None
-    """The connection over which a legacy server was told of all of them, and which of the server's lives it
-    was; None where it may not know them."""
+    """The connection and the generation of the server that know all subscriptions; None if the server may
+    have lost them."""
     is_resubscribing: bool = False
-    """A modern server is being subscribed to again."""
+    """Whether a modern server is being subscribed to again."""
 
 
 class UpstreamSubscriptions:
-    """Each resource is subscribed to once for each connection, however many watch it."""
+    """Subscribes to each resource once per connection, however many clients follow it."""
 
     def __init__(self, manager: ConnectionManager, on_notification: OnNotification) -> None:
-        """``told`` gets what is to be passed on in a server's name."""
+        """``on_notification`` receives notifications in the name of a server."""
         self._manager = manager
         self._on_notification = on_notification
         self._server_subscriptions: dict[tuple[str, str], _ServerSubscriptions] = {}
 
     async def subscribe(self, server_id: str, principal: Principal, uri: str) -> None:
-        """One more who watches a resource. Raises a ServerError."""
+        """Add one subscriber of a resource. Raises ServerError."""
         followed = self._get_or_create(server_id, principal)
         first = not followed.uris
         followed.uris[uri] += 1
@@ -78,15 +80,15 @@ class UpstreamSubscriptions:
                 await connection.request("resources/subscribe", {"uri": uri}, repeatable=True)
         except BaseException:
             self._release_uri(followed, uri)
-            # Another one may have relied on this.
+            # Another subscriber may have relied on this one.
             followed.connection_generation = None
             raise
         if followed.maintenance_task is None or (modern and followed.uris[uri] == 1):
             self._restart_maintenance(followed)
 
     async def unsubscribe(self, server_id: str, principal: Principal, uri: str) -> None:
-        """One less. A server that is not connected need not know. Raises a ServerError."""
-        # The server may be gone by now, and nobody knows whether it was shared.
+        """Remove one subscriber of a resource. A disconnected server is not told. Raises ServerError."""
+        # The server may have been removed, and then nothing tells whether it was shared.
         places = (
             self._server_subscriptions.get((server_id, whose)) for whose in (principal.id, LOCAL_PRINCIPAL.id)
         )
@@ -101,7 +103,7 @@ class UpstreamSubscriptions:
             await connection.request("resources/unsubscribe", {"uri": uri}, repeatable=True)
 
     def on_acknowledged(self, server_id: str, principal_id: str, params: Mapping[str, Any]) -> None:
-        """A modern server listens to what we want to know: tell what may have changed before."""
+        """Handle the acknowledgement of a modern server: report what may have changed before it."""
         followed = self._server_subscriptions.get((server_id, principal_id))
         wanted = params.get("notifications")
         about = isinstance(wanted, dict) and "resourceSubscriptions" in cast("dict[str, Any]", wanted)
@@ -110,7 +112,7 @@ class UpstreamSubscriptions:
             self._notify_possible_changes(followed)
 
     async def close(self) -> None:
-        """End all of it."""
+        """End all subscriptions."""
         tasks = [
             each.maintenance_task
             for each in self._server_subscriptions.values()
@@ -130,7 +132,7 @@ class UpstreamSubscriptions:
         return self._server_subscriptions[key]
 
     def _release_uri(self, followed: _ServerSubscriptions, uri: str) -> bool:
-        """Whether nobody watches the resource any more."""
+        """Remove one reference, and return whether it was the last."""
         followed.uris[uri] -= 1
         if followed.uris[uri] > 0:
             return False
@@ -159,7 +161,7 @@ class UpstreamSubscriptions:
             followed.is_resubscribing = True
 
     async def _listen_modern(self, followed: _ServerSubscriptions) -> None:
-        """In the modern era one long request names all that is watched; it is made anew when that changes."""
+        """Follow a modern server: one long request names all resources, and is replaced when they change."""
         params = {"notifications": {"resourceSubscriptions": sorted(followed.uris)}}
         await self._manager.request(
             followed.server_id,
@@ -170,7 +172,7 @@ class UpstreamSubscriptions:
         )
 
     async def _maintain_legacy(self, followed: _ServerSubscriptions) -> None:
-        """In the legacy era a server is told once in each of its lives."""
+        """Follow a legacy server: subscribe once in each generation of the server."""
         while True:
             connection = self._manager.connection(followed.server_id, followed.principal)
             await connection.ensure_connected()
