@@ -27,7 +27,7 @@ LIST_CHANGED_KINDS = {
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """The subscriptions of one client. ``send`` gets method and parameters."""
+    """The subscriptions of one client. ``notify`` gets method and parameters."""
 
     principal: Principal
     can_see_server: Callable[[str], bool]
@@ -90,7 +90,7 @@ class ClientSubscriptions:
         return list({watch.principal.id: watch.principal for watch in self._subscriptions}.values())
 
     def notify_servers_changed(self, principal: Principal | None, server_ids: Collection[str]) -> None:
-        """Notify subscribers that servers were changed, added or removed, for one principal or for everyone."""
+        """Notify subscribers of changed, added or removed servers, for one principal or for everyone."""
         for watch in list(self._subscriptions):
             mine = principal is None or watch.principal.id == principal.id
             if server_ids and mine and (watch.only_server_id is None or watch.only_server_id in server_ids):

@@ -1,6 +1,6 @@
-"""The gateway over Streamable HTTP, as a bare ASGI application: both eras on every address.
+"""The gateway over Streamable HTTP, as a plain ASGI application: both protocol eras at every address.
 
-Who may come, and what they get, is decided by whoever makes it: ``admit`` gives the front for a request.
+The creator decides about access: ``endpoint_for`` returns the endpoint for a request.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from toolyard.protocol.server import RequestRejection, http_status, is_modern_re
 __all__ = ["EndpointFor", "HttpErrorResponse", "HttpGateway"]
 
 EndpointFor: TypeAlias = Callable[[Scope], Awaitable[Endpoint]]
-"""Gives the front for a request. Raises TurnedAway."""
+"""Return the endpoint for a request. Raises HttpErrorResponse."""
 
 _JSON_MEDIA_TYPE = "application/json"
 
 
 class HttpGateway:
-    """The application. ``close`` ends sessions and streams."""
+    """The ASGI application. ``close`` ends sessions and streams."""
 
     def __init__(self, endpoint_for: EndpointFor) -> None:
         self._endpoint_for = endpoint_for
@@ -58,7 +58,7 @@ class HttpGateway:
         self._legacy_http = LegacyHttp(self.listeners)
 
     def end_listen_streams(self) -> None:
-        """Sessions that only listen hear nothing more; what was asked is still answered."""
+        """End the streams that only listen. Requests in progress are still answered."""
         self._legacy_http.end_listen_streams()
 
     async def close(self) -> None:
@@ -140,7 +140,7 @@ class HttpGateway:
             if method == "subscriptions/listen":
                 await self._handle_listen(http, front, id, request)
                 return
-            # Most answers need no stream: it is made with the first thing that is told before one.
+            # Most responses need no stream. One is created with the first message that precedes the response.
             streams: list[EventStream] = []
 
             def send_to_client(message: Message) -> None:

@@ -1,5 +1,5 @@
-"""Event streams to HTTP clients: bounded while nobody reads, alive while nothing happens, resumable where a
-client may come back."""
+"""Event streams to HTTP clients: bounded for slow readers, kept alive while idle, resumable where clients may
+return."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["EventStream", "Send"]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _MAX_UNSENT_MESSAGES = 1000
-"""Messages that wait for a slow reader. Beyond them notifications are dropped, and nothing else."""
+"""Maximum number of unsent messages for a slow reader. Beyond it, only notifications are dropped."""
 _MAX_REPLAY_MESSAGES = 256
-"""Messages that a client can have again which comes back."""
+"""Maximum number of messages that a returning client can get again."""
 _KEEPALIVE_SECONDS = 15.0
 _RETRY_MILLISECONDS = 1000
-"""Milliseconds after which a client should come back whose stream ended."""
+"""Delay after which a client should reconnect when its stream has ended."""
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -31,7 +31,7 @@ _STREAM_HEADERS = [
 
 
 class EventStream:
-    """Messages to one client, in their order. ``name`` is given where the client may come back for them."""
+    """Ordered messages for one client. A ``name`` makes the stream resumable."""
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name
@@ -45,21 +45,22 @@ class EventStream:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was ever put in."""
+        """Return whether no message was ever added."""
         return self._last_number == 0
 
     @property
     def has_started(self) -> bool:
-        """Whether anything was put in, or a client reads it: the answer belongs here then."""
+        """Return whether a message was added or a client is reading, so that the response belongs into this
+        stream."""
         return self._last_number > 0 or self._writer_number > 0
 
     @property
     def has_reader(self) -> bool:
-        """Whether a client reads it now."""
+        """Return whether a client is reading now."""
         return self._reader_count > 0
 
     def put(self, message: Message) -> None:
-        """Send a message as soon as the reader takes it. Never waits."""
+        """Add a message, which is sent as soon as the reader accepts it. Never waits."""
         if self._is_ended:
             return
         waiting = self._last_number - self._sent_number
@@ -72,25 +73,27 @@ class EventStream:
         self._wakeup.set()
 
     def end(self) -> None:
-        """Nothing follows what was put in."""
+        """Mark the end: no message follows."""
         self._is_ended = True
         self._wakeup.set()
 
     def disconnect_reader(self) -> None:
-        """Whoever reads it gets nothing more; somebody else may."""
+        """Stop the current reader; another one may continue."""
         self._writer_number += 1
         self._wakeup.set()
 
     async def more(self) -> None:
-        """Wait for something new, or the end."""
+        """Wait for a new message or the end."""
         await self._wakeup.wait()
 
     async def write_to(
         self, send: Send, *, after: int | None = None, headers: list[tuple[bytes, bytes]] | None = None
     ) -> bool:
-        """Send everything to an HTTP client, until the end; for one that comes back, what came ``after``.
-        Whoever read it before gets nothing more: each message goes one way only. Whether this one got it to
-        the end."""
+        """Send all messages to an HTTP client until the end, for a returning one those after ``after``.
+
+        A previous reader gets nothing more: each message is sent once. Returns whether this reader got
+        everything.
+        """
         self._writer_number += 1
         self._reader_count += 1
         self._wakeup.set()
@@ -104,7 +107,7 @@ class EventStream:
     ) -> bool:
         await send({"type": "http.response.start", "status": 200, "headers": [*_STREAM_HEADERS, *headers]})
         if self.name is not None and after is None:
-            # A client that knows an id from the start can come back whenever the stream breaks.
+            # A client that knows an event id from the start can return whenever the stream breaks.
             prime = f"id: {self.name}/0\nretry: {_RETRY_MILLISECONDS}\ndata:\n\n".encode()
             await send({"type": "http.response.body", "body": prime, "more_body": True})
         place = self._sent_number if after is None else after
@@ -129,7 +132,7 @@ class EventStream:
         return writer == self._writer_number
 
     def _format_event(self, number: int, data: bytes) -> bytes:
-        # Encoded JSON has no line breaks.
+        # Encoded JSON contains no line breaks.
         if self.name is None:
             return b"data: %b\n\n" % data
         return b"id: %b/%d\ndata: %b\n\n" % (self.name.encode(), number, data)

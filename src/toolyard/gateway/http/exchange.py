@@ -1,4 +1,4 @@
-"""One HTTP request and its answer, on bare ASGI."""
+"""One HTTP request and its response, on plain ASGI."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _MAX_BODY_BYTES = 64 * 1024 * 1024
 _DISCONNECT_CHECK_SECONDS = 0.05
-"""Seconds until anybody looks whether the client is still there: most answers are done before."""
+"""Delay before the first check whether the client is still connected; most responses are finished earlier."""
 _JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 
 
 class HttpErrorResponse(Exception):
-    """A request that gets no front: the HTTP status, the words, headers, and the code of the error."""
+    """Raised for a request that gets no endpoint: HTTP status, message, headers and JSON-RPC error code."""
 
     def __init__(
         self, status: int, message: str, headers: dict[str, str] | None = None, code: int = INVALID_REQUEST
@@ -39,8 +39,10 @@ class HttpErrorResponse(Exception):
 
 
 class _LazyHeaders(dict[str, str]):
-    """Looked up without regard to case, and read when they are looked up: a request has many that nobody
-    needs. What comes twice is what both say together, which fits nothing."""
+    """Case-insensitive headers, decoded when they are looked up, since most are never needed.
+
+    The values of a repeated header are joined, so that they match no valid value.
+    """
 
     def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
         super().__init__()
@@ -60,7 +62,7 @@ def _encode_header_name(key: str) -> bytes:
 
 @dataclass(slots=True)
 class HttpExchange:
-    """One HTTP request and its answer."""
+    """One HTTP request and its response."""
 
     scope: Scope
     receive: Receive
@@ -88,7 +90,7 @@ class HttpExchange:
         await self.respond(status, build_error_message(id, failure.code, failure.message, failure.data))
 
     async def read_body(self) -> bytes:
-        """All of it. Raises TurnedAway where it is too long, or breaks off."""
+        """Return the whole body. Raises HttpErrorResponse if it is too long or incomplete."""
         parts: list[bytes] = []
         size = 0
         while True:
@@ -104,7 +106,7 @@ class HttpExchange:
 
 
 class DisconnectWatcher:
-    """An answer that ends when its client goes: what is inside is cancelled then, and that is no error."""
+    """Context manager that cancels its body when the client disconnects, and suppresses that cancellation."""
 
     __slots__ = ("_receive", "_task", "_timer", "_watching", "gone", "primed", "writing")
 
@@ -113,7 +115,7 @@ class DisconnectWatcher:
         self._watching: asyncio.Task[None] | None = None
         self.gone = False
         self.primed = False
-        """The client knows how to come back for the rest."""
+        """Whether the client knows how to resume the stream."""
         self.writing: asyncio.Future[bool] | None = None
 
     async def __aenter__(self) -> Self:
@@ -140,7 +142,7 @@ class DisconnectWatcher:
         if self.writing is not None:
             self.writing.cancel()
         task, self._task = self._task, None
-        # What was cancelled keeps its frames, and these keep this.
+        # A cancelled task keeps its frames, and these would keep this object.
         self._watching = self.writing = None
         if self.gone and isinstance(error, asyncio.CancelledError) and task is not None:
             task.uncancel()
@@ -150,7 +152,7 @@ class DisconnectWatcher:
 
 @lru_cache(maxsize=64)
 def accepts_media_type(accept: str, media_type: str | None = None) -> bool:
-    """Whether a client takes this kind of answer; without one, both that there are."""
+    """Return whether a client accepts a media type; without one, both types that we send."""
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     if "*/*" in kinds:
         return True

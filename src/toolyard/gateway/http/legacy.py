@@ -1,4 +1,4 @@
-"""The legacy era over HTTP: sessions, streams that one comes back for, and messages that come together."""
+"""The legacy era over HTTP: sessions, resumable streams and batches."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ __all__ = ["INVALID_MESSAGE", "LegacyHttp"]
 INVALID_MESSAGE = RpcFailure(INVALID_REQUEST, "Invalid request: one JSON-RPC message is expected")
 
 _STREAM_AFTER_SECONDS = 0.3
-"""Seconds after which a client gets a stream instead of waiting, so that it can come back for it."""
+"""Delay after which a client gets a stream instead of waiting, so that it can resume."""
 _SESSION_NOT_FOUND = -32001
-"""What the official SDKs say, and some clients look for before they begin again."""
+"""The code of the official SDKs, which some clients check before they start a new session."""
 _BATCH_PROTOCOL_VERSION = "2025-03-26"
-"""The one revision with several messages in one request; it is also what a request without a version has."""
+"""The only revision with batches; also the version of a request that names none."""
 _MAX_BATCH_MESSAGES = 100
 
 
 class LegacyHttp:
-    """Answers the requests of that era. ``close`` ends sessions and streams."""
+    """Answers requests of the legacy era. ``close`` ends sessions and streams."""
 
     def __init__(self, listeners: ListenRequests) -> None:
         self._listeners = listeners
@@ -48,7 +48,7 @@ class LegacyHttp:
         self._detached_tasks: set[asyncio.Task[Any]] = set()
 
     def end_listen_streams(self) -> None:
-        """Sessions that only listen hear nothing more; what was asked is still answered."""
+        """End the streams that only listen. Requests in progress are still answered."""
         self._sessions.end_listen_streams()
 
     async def close(self) -> None:
@@ -58,7 +58,7 @@ class LegacyHttp:
         await self._sessions.close()
 
     async def handle_batch(self, http: HttpExchange, endpoint: Endpoint, bodies: list[Message]) -> None:
-        """Messages that came together, as one revision allows: done side by side, answered together."""
+        """Handle a batch: run its messages concurrently and answer them together."""
         held = self._find_session(http, endpoint)
         version = (
             http.headers.get("mcp-protocol-version", _BATCH_PROTOCOL_VERSION)
@@ -87,8 +87,10 @@ class LegacyHttp:
     async def _handle_batch_request(
         self, front: Endpoint, held: HttpSession | None, body: Message
     ) -> Message | None:
-        """The answer to one of several, None where the client cancelled it. What is told before it goes where
-        everything else is told."""
+        """Return the response to one message of a batch, or None if the client cancelled it.
+
+        Messages that precede the response go to the session's own stream.
+        """
         request = _build_request(held, body, discard_message if held is None else held.standalone_stream.put)
         work = asyncio.ensure_future(
             self._respond_into_stream(front, held, cast("RequestId", body["id"]), request, EventStream())
@@ -100,7 +102,7 @@ class LegacyHttp:
         return None if work.cancelled() else work.result()
 
     async def handle_post(self, http: HttpExchange, endpoint: Endpoint, body: Message) -> None:
-        """One message."""
+        """Handle one message."""
         method = body.get("method")
         if method == "initialize" and "id" in body:
             result, session = await endpoint.initialize(as_object(body.get("params")))
@@ -132,11 +134,12 @@ class LegacyHttp:
                 if work.done() and not work.cancelled() and not stream.has_started:
                     await http.respond(200, work.result())
                 else:
-                    # What was cancelled by the client has no answer, and its stream ends without one.
+                    # A request that the client cancelled gets no response, and its stream ends without one.
                     watched.primed = stream.name is not None
                     read = await stream.write_to(http.send)
                 if not read:
-                    # The client came back before its leaving was noticed, and reads on elsewhere.
+                    # The client returned before its disconnection was noticed, and continues to read
+                    # elsewhere.
                     self._detach_task(work)
                 elif held is not None:
                     held.finish_stream(stream, was_read=True)
@@ -144,7 +147,7 @@ class LegacyHttp:
                 if not watched.primed or not watched.gone:
                     work.cancel()
                 else:
-                    # The client knows how to come back; the work goes on for it.
+                    # The client knows how to resume, so the work continues.
                     self._detach_task(work)
                 raise
             finally:
@@ -162,7 +165,7 @@ class LegacyHttp:
         request: ClientRequest,
         stream: EventStream,
     ) -> Message:
-        """Do it, and put the answer where the client reads, if it reads already."""
+        """Answer a request, and put the response into the stream if the client is already reading it."""
         session = request.session
         task = asyncio.current_task()
         if session is not None:
@@ -175,7 +178,7 @@ class LegacyHttp:
             stream.end()
             raise
         finally:
-            # What is cancelled keeps this frame, and its task must not be kept by it.
+            # A cancelled task keeps this frame, which must not refer to the task.
             task = None
             request.is_finished = True
             if session is not None:
@@ -189,7 +192,7 @@ class LegacyHttp:
         return answer
 
     def _find_session(self, http: HttpExchange, front: Endpoint) -> HttpSession | None:
-        """The session that a request names; None where it names none. Raises TurnedAway."""
+        """Return the session that a request names, or None if it names none. Raises HttpErrorResponse."""
         id = http.headers.get("mcp-session-id")
         if id is None:
             return None
@@ -199,7 +202,7 @@ class LegacyHttp:
         return found
 
     async def get(self, http: HttpExchange, endpoint: Endpoint) -> None:
-        """A stream, from its beginning or from where it broke off."""
+        """Send a stream, from its beginning or from where it broke off."""
         held = self._find_session(http, endpoint)
         if held is None:
             raise HttpErrorResponse(405, "there is no stream without a session", {"Allow": "POST"})
@@ -208,7 +211,7 @@ class LegacyHttp:
         last = http.headers.get("last-event-id")
         found = (held.standalone_stream, None) if last is None else held.find_resumable(last)
         if found is None:
-            # Not 404: that would tell the client that its session is over.
+            # Not 404, which would tell the client that its session has ended.
             raise HttpErrorResponse(410, "the stream of this event is not there any more")
         stream, after = found
         async with DisconnectWatcher(http.receive):
@@ -216,7 +219,7 @@ class LegacyHttp:
                 await stream.write_to(http.send, after=after)
 
     async def handle_delete(self, http: HttpExchange, endpoint: Endpoint) -> None:
-        """The end of a session."""
+        """End a session."""
         held = self._find_session(http, endpoint)
         if held is None:
             raise HttpErrorResponse(405, "there is no session to end", {"Allow": "POST"})
@@ -238,7 +241,7 @@ def _build_request(held: HttpSession | None, body: Message, tell: SendToClient) 
 
 
 def _handle_one_way_message(held: HttpSession | None, body: Message) -> None:
-    """An answer or a notification, which nobody waits for."""
+    """Handle a response or a notification, which gets no answer."""
     if held is None:
         return
     method, params = body.get("method"), as_object(body.get("params"))

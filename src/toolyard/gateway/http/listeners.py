@@ -1,4 +1,4 @@
-"""Requests that only listen: for as long as whoever made them may come."""
+"""Requests that only listen, for as long as their caller has access."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _SERVICE_UNAVAILABLE = 503
 
 
 class ListenRequests:
-    """Those of one process."""
+    """The listening requests of one process."""
 
     def __init__(self, authorize: Callable[[Scope], Awaitable[object]]) -> None:
-        """``admit`` raises TurnedAway for whoever may not come."""
+        """``authorize`` raises HttpErrorResponse for callers without access."""
         self._authorize = authorize
         self._open_requests: dict[object, tuple[Scope, Callable[[], object]]] = {}
 
     @contextlib.contextmanager
     def kept(self, scope: Scope, end: Callable[[], object]) -> Generator[None]:
-        """While a request listens; ``end`` ends that."""
+        """Register a request while it listens; ``end`` ends it."""
         key = object()
         self._open_requests[key] = (scope, end)
         try:
@@ -35,12 +35,13 @@ class ListenRequests:
             del self._open_requests[key]
 
     async def reauthorize(self) -> None:
-        """Somebody may not come any more: what listens for such a one ends."""
+        """Authorize all listening requests again, and end those that lost access."""
         for scope, end in list(self._open_requests.values()):
             try:
                 await self._authorize(scope)
             except HttpErrorResponse as away:
-                # Whoever cannot be looked up for a while is not sent away for that.
+                # A caller who cannot be checked for a while, such as during a database outage, keeps the
+                # stream.
                 if away.status != _SERVICE_UNAVAILABLE:
                     end()
             except ToolyardError as error:

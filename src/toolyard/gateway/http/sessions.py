@@ -1,4 +1,4 @@
-"""Sessions of legacy HTTP clients: begun by initialize, named by a header, ended by DELETE or silence."""
+"""Sessions of legacy HTTP clients: begun by ``initialize``, named by a header, ended by DELETE or inactivity."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from toolyard.protocol.pending import Message
 __all__ = ["HttpSession", "HttpSessions"]
 
 _MAX_IDLE_SECONDS = 3600.0
-"""Seconds without a request, and without anybody who listens, after which a session is over."""
+"""Time without a request or listener after which a session ends."""
 _MAX_SESSIONS = 10_000
 _UNREAD_RESPONSE_SECONDS = 60.0
-"""Seconds for which an answer waits for a client that lost its stream."""
+"""How long an unread response is kept for a client that lost its stream."""
 _MAX_UNREAD_RESPONSES = 64
-"""Answers that wait so; beyond them the oldest are forgotten."""
+"""Maximum number of unread responses; the oldest are dropped first."""
 _RESUMABLE_SINCE_VERSION = "2025-11-25"
-"""The revision since which clients know what to do with an event that is empty but for its id."""
+"""The first revision whose clients handle an event that has only an id."""
 
 
 class HttpSession:
@@ -38,11 +38,11 @@ class HttpSession:
         self.last_used_at = time.monotonic()
         self._is_resumable = session.version >= _RESUMABLE_SINCE_VERSION
         self.standalone_stream = EventStream("own" if self._is_resumable else None)
-        """What belongs to no request; read by GET."""
+        """Messages that belong to no request; read by GET."""
         self.response_streams: dict[str, EventStream] = {}
-        """Of requests that are being answered, and of answers that nobody read yet."""
+        """Streams of requests in progress, and of responses that nobody has read yet."""
         self._unread_names: dict[str, None] = {}
-        """The names of the latter, the oldest first."""
+        """Names of the unread ones, the oldest first."""
         self._stream_numbers = itertools.count(1)
         endpoint.subscribe_session(session, self._send_standalone)
 
@@ -50,7 +50,7 @@ class HttpSession:
         self.standalone_stream.put(message)
 
     def open_stream(self) -> EventStream:
-        """A stream for the answer to one request."""
+        """Create the stream for the response to one request."""
         if not self._is_resumable:
             return EventStream()
         name = f"r{next(self._stream_numbers)}"
@@ -58,7 +58,7 @@ class HttpSession:
         return made
 
     def finish_stream(self, stream: EventStream, *, was_read: bool) -> None:
-        """An answer is complete. If nobody read it, it waits for a while, with a few others."""
+        """Record that a response is complete. An unread one is kept for a while, up to a limit."""
         stream.end()
         name = stream.name or ""
         if was_read:
@@ -74,7 +74,7 @@ class HttpSession:
         self.response_streams.pop(name, None)
 
     def find_resumable(self, last_event_id: str) -> tuple[EventStream, int] | None:
-        """The stream that an event was of, and its place; None where it is not there any more."""
+        """Return the stream of an event and the event's position, or None if it no longer exists."""
         name, _, place = last_event_id.partition("/")
         stream = (
             self.standalone_stream if name == self.standalone_stream.name else self.response_streams.get(name)
@@ -90,7 +90,7 @@ class HttpSession:
 
 
 class HttpSessions:
-    """All of one process."""
+    """All sessions of one process."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, HttpSession] = OrderedDict()
@@ -100,8 +100,11 @@ class HttpSessions:
         return len(self._sessions)
 
     def start(self, endpoint: Endpoint, session: LegacySession) -> HttpSession:
-        """A new session. Those that nobody uses any more make room; where that is not enough, the oldest of
-        whoever has most."""
+        """Create a session.
+
+        Unused sessions are ended to make room; if that does not suffice, the oldest session of the caller
+        with the most.
+        """
         now = time.monotonic()
         for each in list(self._sessions.values()):
             if now - each.last_used_at < _MAX_IDLE_SECONDS:
@@ -132,8 +135,10 @@ class HttpSessions:
         task.add_done_callback(self._end_tasks.discard)
 
     def find(self, id: str, endpoint: Endpoint) -> HttpSession | None:
-        """The session, if it is of the caller that this front is for: an id is no proof of who one is, nor of
-        what one's token may hear and answer."""
+        """Return the session if it belongs to the caller of this endpoint.
+
+        A session id does not prove identity, nor what the caller's token may receive and answer.
+        """
         found = self._sessions.get(id)
         if found is None or found.owner != endpoint.caller.principal.id:
             return None
@@ -146,7 +151,7 @@ class HttpSessions:
         return found
 
     async def end(self, session: HttpSession) -> None:
-        """Its client is done."""
+        """End a session."""
         self._sessions.pop(session.id, None)
         await session.end()
 
@@ -156,6 +161,6 @@ class HttpSessions:
             each.standalone_stream.disconnect_reader()
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all sessions."""
         sessions, self._sessions = list(self._sessions.values()), OrderedDict()
         await asyncio.gather(*(each.end() for each in sessions), *self._end_tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""A call that needs somebody's yes, put to the client as a question where its token allows that."""
+"""Approval questions to the client of a call, where its token allows that."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ from toolyard.types.visible_text import visible
 __all__ = ["ApprovalPrompt"]
 
 _INPUT_REQUEST_NAME = "toolyard/approval"
-"""The name of our question in a modern round, which asks nothing else."""
+"""Name of our question in a modern round, which contains no other question."""
 _ELICITATION_METHOD = "elicitation/create"
 _CALL_META_TOOL = "tools_call"
 MAX_MESSAGE_CHARACTERS = 2_000
-"""Length of a question up to which clients can be expected to show all of it."""
+"""Maximum length of a question that clients can be expected to show in full."""
 _INPUT_REQUIRED_PARAMS = ("inputResponses", "requestState")
 
 
 class ApprovalPrompt:
-    """For one caller. In the legacy era the client is asked while the call waits; a modern client makes the
-    call anew with its answer, at any replica."""
+    """Approval questions for one caller.
+
+    A legacy client is asked while the call waits. A modern client repeats the call with its answer, on any
+    replica.
+    """
 
     def __init__(
         self,
@@ -48,9 +51,12 @@ class ApprovalPrompt:
         self._can_approve = caller.scope is None or Right.APPROVE in caller.scope.rights
 
     async def apply_answer(self, request: ClientRequest) -> dict[str, Any] | None:
-        """Take the answer that a modern client brings, if it brings one to a question of ours; the call then
-        goes on as if it came for the first time. What there is to answer instead, where the answer is
-        missing. Raises ToolRefused where it is no, and Refusal for a state that is not ours."""
+        """Apply the answer that a modern client sends to our question; the call then continues as if it were
+        new.
+
+        Returns the question again if the answer is missing. Raises ToolRefused if the client declined, and
+        RpcErrorResponse for a state that is not ours.
+        """
         if self._approvals is None or not request.modern or request.params.get("requestState") is None:
             return None
         approval = self._runner.open_state(request).get("approval")
@@ -76,11 +82,12 @@ class ApprovalPrompt:
         arguments: Mapping[str, Any],
         retry_call: Callable[[], Awaitable[dict[str, Any]]],
     ) -> dict[str, Any] | None:
-        """The result of the call, made again after the client's yes; or what asks a modern client. None
-        where this client cannot be asked, or does not answer in time: then ``needed`` is what there is to
-        say. Raises ToolRefused where the answer is no.
+        """Ask the client, and return the result of the repeated call, or the question for a modern client.
 
-        A question shows all arguments. Those that are too long for one can only be approved on the page."""
+        Returns None if the client cannot be asked or does not answer in time; then ``needed`` is reported.
+        Raises ToolRefused if the client declines. The question shows all arguments. Arguments that are too
+        long for it can be approved only on the page.
+        """
         if self._approvals is None or not self._can_approve or not _supports_form_elicitation(request):
             return None
         message = _build_message(needed, arguments)
@@ -103,7 +110,7 @@ class ApprovalPrompt:
         )
 
     async def _ask_legacy_client(self, request: ClientRequest, message: str) -> dict[str, Any] | None:
-        """What a legacy client answers; None where it cannot, or does not in time."""
+        """Return a legacy client's answer, or None if it cannot answer or does not in time."""
         if request.session is None:
             return None
         CURRENT_REQUEST.set(request)
@@ -114,9 +121,9 @@ class ApprovalPrompt:
             return None
 
     async def _record_answer(self, approval: str, answer: Mapping[str, Any], name: str) -> None:
-        """Raises ToolRefused unless the answer that counts is yes."""
+        """Record the answer. Raises ToolRefused unless the recorded answer is an approval."""
         action = answer.get("action")
-        # One who only closed the question has not said no: it still waits on the page.
+        # Closing the question is not a refusal: the approval stays open on the page.
         counts = self._approvals is not None and self._can_approve and action in ("accept", "decline")
         if not counts or not await self._submit_answer(approval, yes=action == "accept"):
             raise ToolRefused(f"the call of '{name}' was not approved")
@@ -126,21 +133,21 @@ class ApprovalPrompt:
 
 
 def _target_tool_name(request: ClientRequest) -> str:
-    """What is called, for people: through a meta tool, the tool behind it."""
+    """Return the tool's name for people; for a meta tool, that of the tool behind it."""
     name = request.params.get("name")
     behind = as_object(request.params.get("arguments")).get("name")
     return str(behind if name == _CALL_META_TOOL and isinstance(behind, str) else name)
 
 
 def _supports_form_elicitation(request: ClientRequest) -> bool:
-    """Whether the client can be asked by a form: an offer that names no kind means that one."""
+    """Return whether the client supports form elicitation, which is also meant by a capability without kinds."""
     offered = request.capabilities if request.modern else request.session and request.session.capabilities
     kinds = as_object(offered).get("elicitation")
     return isinstance(kinds, dict) and (not kinds or "form" in kinds)
 
 
 def _build_form(message: str) -> dict[str, Any]:
-    """Nothing to fill in: to accept is to say yes."""
+    """Build a form without fields: accepting it is the approval."""
     return {"message": message, "requestedSchema": {"type": "object", "properties": {}}}
 
 

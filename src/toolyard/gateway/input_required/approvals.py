@@ -1,4 +1,4 @@
-"""Calls of programs that need somebody's yes: written down once each, and let through when it was given."""
+"""Approvals for calls of programs: each call is recorded once, and allowed after approval."""
 
 from __future__ import annotations
 
@@ -21,30 +21,32 @@ from toolyard.types.call import ApprovalRequest
 __all__ = ["CURRENT_APPROVAL", "CallApprovals", "RequestApproval"]
 
 _MAX_PENDING_APPROVALS = 100
-"""Calls of one owner that wait at the same time, beyond which no more are written down."""
+"""Maximum number of open approvals per owner; further calls are refused."""
 _MAX_ARGUMENTS_BYTES = 256 * 1024
-"""Bytes of arguments: more, nobody could look at."""
+"""Maximum size of the arguments: nobody could review more."""
 
 
 @dataclass(slots=True)
 class RequestApproval:
-    """What one request was let through for: the hash of a tool's definition."""
+    """The approval of one request: the hash of the approved tool definition."""
 
     approved_hash: str | None = None
 
 
 CURRENT_APPROVAL: ContextVar[RequestApproval | None] = ContextVar("gateway_passed", default=None)
-"""Of the request that the running task works for, where it may take several rounds: a yes counts for all."""
+"""Approval of the request that the running task works on. It counts for all rounds of that request."""
 
 
 class CallApprovals:
-    """The call path's ``approve`` where programs call, and chats besides. A call that no grant covers waits
-    for an answer under an id, the same call under the same one."""
+    """Approver of the call path for programs and chats.
+
+    A call that no grant covers is recorded under an id; an equal call gets the same id.
+    """
 
     def __init__(
         self, store: ApprovalStore, page_url: str | None = None, *, clock: Callable[[], float] = time.time
     ) -> None:
-        """``page`` is the address of the page where people answer; None where there is none."""
+        """``page_url`` is the address of the approvals page; None if there is none."""
         self._store = store
         self._page_url = page_url
         self._clock = clock
@@ -52,7 +54,7 @@ class CallApprovals:
         self._approver = Approver(store, fallback=self._require_approval, clock=clock)
 
     async def __call__(self, question: ApprovalRequest) -> bool:
-        """Whether the call may be made. Raises ApprovalNeeded, or ToolRefused where nobody can be asked."""
+        """Return whether the call may be made. Raises ApprovalNeeded, or ToolRefused if nobody can be asked."""
         passed = CURRENT_APPROVAL.get()
         if passed is None:
             return await self._approver(question)
@@ -64,8 +66,10 @@ class CallApprovals:
         return yes
 
     async def answer(self, owner: str, approval_id: str, *, yes: bool) -> bool:
-        """Take somebody's answer to a call, for that one call. Whether the answer that counts is yes: another
-        one may have come before."""
+        """Record an answer for one call, and return whether the recorded answer is an approval.
+
+        An earlier answer takes precedence.
+        """
         approval = await self._store.find(owner, approval_id)
         if approval is None:
             return False
@@ -87,7 +91,7 @@ class CallApprovals:
         raise ApprovalNeeded(told, approval=approval.id, link=link, hint=hint)
 
     async def _find_or_create(self, question: ApprovalRequest) -> Approval:
-        """The approval that this call waits for, written down where it does not yet."""
+        """Return the open approval of this call, and record one if there is none."""
         made = self._build_approval(question)
         async with self._create_lock:
             waiting = [each for each in await self._store.waiting(made.owner) if each.chat_id is None]
@@ -120,7 +124,8 @@ class CallApprovals:
 
 
 def _encode_arguments(arguments: dict[str, object]) -> bytes:
-    """As JSON. Raises ToolRefused for what is none: a number that is too large."""
+    """Encode the arguments as JSON. Raises ToolRefused for values that JSON cannot represent, such as too
+    large numbers."""
     try:
         return orjson.dumps(arguments)
     except orjson.JSONEncodeError as error:

@@ -1,4 +1,4 @@
-"""Approvals of a program that has nobody but its own client: kept as long as it runs."""
+"""In-memory approvals, for a process whose only user is its own client."""
 
 from __future__ import annotations
 
@@ -15,31 +15,27 @@ _MAX_APPROVALS = 256
 
 
 class MemoryApprovalStore:
-    """An ApprovalStore in memory. Of many questions the oldest are forgotten."""
+    """An ApprovalStore in memory. The oldest of many approvals are dropped."""
 
     def __init__(self) -> None:
         self._approvals: OrderedDict[str, Approval] = OrderedDict()
         self._grants: dict[str, Grant] = {}
 
     async def add(self, approval: Approval) -> None:
-        """See ApprovalStore."""
         self._approvals[approval.id] = approval
         while len(self._approvals) > _MAX_APPROVALS:
             self._approvals.popitem(last=False)
 
     async def find(self, owner: str, approval_id: str) -> Approval | None:
-        """See ApprovalStore."""
         found = self._approvals.get(approval_id)
         return found if found is not None and found.owner == owner else None
 
     async def waiting(self, owner: str) -> Sequence[Approval]:
-        """See ApprovalStore."""
         return [each for each in self._approvals.values() if each.owner == owner and each.yes is None]
 
     async def answer(
         self, owner: str, approval_id: str, *, yes: bool, at: float, grant: Grant | None
     ) -> bool:
-        """See ApprovalStore."""
         found = await self.find(owner, approval_id)
         if found is None or found.yes is not None:
             return False
@@ -49,12 +45,10 @@ class MemoryApprovalStore:
         return True
 
     async def list_grants(self, owner: str, now: float) -> Sequence[Grant]:
-        """See ApprovalStore."""
         self._grants = {id: each for id, each in self._grants.items() if each.expires_at > now}
         return [each for each in self._grants.values() if each.owner == owner]
 
     async def revoke(self, owner: str, grant_id: str) -> bool:
-        """See ApprovalStore."""
         found = self._grants.get(grant_id)
         if found is None or found.owner != owner:
             return False
@@ -70,7 +64,6 @@ class MemoryApprovalStore:
         chat_id: str | None,
         now: float,
     ) -> Grant | None:
-        """See ApprovalStore."""
         for grant in await self.list_grants(owner, now):
             same = (grant.tool, grant.definition_hash) == (tool, definition_hash)
             if not same or grant.chat_id not in (None, chat_id) or not fits(grant.predicate):

@@ -1,9 +1,9 @@
-"""Rounds of calls that wait at another replica: the answers go there by letter, and what comes of it comes
+"""Continuation of suspended calls on another replica: answers go there as messages, and the outcome comes
 back.
 
-A call to a legacy server waits in the process that made it (``parked.py``), and the client's next round may
-arrive at any other. Whoever holds the call writes at least every few seconds as long as it works on a round
-(``holding.py``); one that is silent for longer is gone, and with it the call.
+A call to a legacy server is suspended in the process that made it (``suspended_call``), and the client's next
+round may reach any other process. The host of the call writes at least every few seconds while it works on a
+round; if it is silent for longer, it is gone, and so is the call.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ __all__ = ["HEARTBEAT_SECONDS", "CallHost", "Mailbox", "PostMessage", "RemoteCal
 
 
 HEARTBEAT_SECONDS = 3.0
-"""Seconds after which whoever holds a call writes again."""
+"""Interval at which the host of a call writes."""
 _SHUTDOWN_SECONDS = 2.0
-"""Seconds for the letters that are written when this process ends."""
+"""Time for sending the last messages when this process ends."""
 _MAX_UNSENT_NOTIFICATIONS = 1000
-"""Notifications that wait to be written; beyond them they are dropped."""
+"""Maximum number of unsent notifications; further ones are dropped."""
 
 
 class PostMessage(Protocol):
-    """Puts a letter into a box. Raises a ToolyardError."""
+    """Puts a message into a mailbox. Raises ToolyardError."""
 
     async def __call__(self, box: str, message: bytes) -> None: ...
 
 
 class CallHost:
-    """Works on them, and writes what comes of it into the box of each round: what the server tells as it
-    comes, at least a sign of life every few seconds, and the end."""
+    """Executes rounds for other replicas, and writes to each round's mailbox: notifications, heartbeats and
+    the outcome."""
 
     def __init__(
         self,
@@ -53,15 +53,15 @@ class CallHost:
         post_message: PostMessage,
         redact_error: Callable[[ServerError], None],
     ) -> None:
-        """``hush`` takes secrets out of an error."""
+        """``redact_error`` removes secrets from an error."""
         self._suspended_calls = suspended_calls
         self._post_message = post_message
         self._redact_error = redact_error
         self.running_rounds: dict[str, asyncio.Task[None]] = {}
-        """By round."""
+        """Tasks by round id."""
 
     def handle_messages(self, messages: Sequence[bytes]) -> None:
-        """What other replicas want."""
+        """Handle requests of other replicas."""
         for letter in messages:
             order: dict[str, Any] = decode(letter)
             round_id = str(order.get("round"))
@@ -94,7 +94,7 @@ class CallHost:
             try:
                 while not end.done():
                     letter = encode({"told": told})
-                    # More may be told while this is written.
+                    # More notifications may be added while these are written.
                     told.clear()
                     more.clear()
                     await self._post_message(round_id, letter)
@@ -111,7 +111,7 @@ class CallHost:
             request.is_finished = True
 
     async def _await_outcome(self, parked: SuspendedCall | None, request: ClientRequest) -> dict[str, Any]:
-        """How a round ends, for whoever it came to."""
+        """Return the outcome of a round, encoded for the replica that asked."""
         if parked is None or parked.task is None:
             return {"gone": True}
         parked.receive_round(request)
@@ -125,7 +125,7 @@ class CallHost:
             failure = self._to_failure(error)
             return {"failure": [failure.code, failure.message, failure.data]}
         except Exception as error:
-            # The top of a request, as at the front.
+            # The outermost boundary of a request, as in the endpoint.
             log.exception("%s failed in an unforeseen way", request.method)
             words = f"failed in an unforeseen way: {type(error).__name__}"
             return {"failure": [INTERNAL_ERROR, words, None]}
@@ -139,7 +139,7 @@ class CallHost:
         return error_to_failure(error)
 
     async def close(self) -> None:
-        """Say how the rounds ended, after the calls themselves were ended."""
+        """Report the outcome of open rounds, after the calls themselves have been ended."""
         tasks = list(self.running_rounds.values())
         if tasks:
             await asyncio.wait(tasks, timeout=_SHUTDOWN_SECONDS)
@@ -163,35 +163,35 @@ def _decode_request(order: dict[str, Any], tell: Callable[[Message], None]) -> C
 log = logging.getLogger("toolyard.gateway")
 
 _HOST_TIMEOUT_SECONDS = 15.0
-"""Seconds without a letter after which whoever holds a call counts as gone."""
+"""Time without a message after which the host of a call counts as gone."""
 
 
 class Mailbox(Protocol):
-    """Letters between replicas. Raises a ToolyardError."""
+    """Messages between replicas. Raises ToolyardError."""
 
     async def post(self, box: str, message: bytes) -> None:
-        """Put a letter into a box."""
+        """Put a message into a mailbox."""
         ...
 
     async def take(self, box: str) -> Sequence[bytes]:
-        """Take out what is in a box, the oldest first."""
+        """Remove and return the messages of a mailbox, the oldest first."""
         ...
 
     def listen(self) -> AsyncGenerator[str]:
-        """The boxes that get letters; the empty name means any."""
+        """Yield the names of mailboxes that receive messages; the empty name stands for any."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RoundOutcome:
-    """What came of a round: the result of the call, or what the client is asked."""
+    """Outcome of a round: the result of the call, or questions for the client."""
 
     result: dict[str, Any] | None = None
     asks: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class RemoteCalls:
-    """For one process. ``run`` reads its letters; without mail there is nobody else."""
+    """Remote calls of one process. ``run`` reads its messages; without a mailbox there are no other replicas."""
 
     def __init__(
         self,
@@ -199,18 +199,20 @@ class RemoteCalls:
         mailbox: Mailbox | None,
         redact_error: Callable[[ServerError], None],
     ) -> None:
-        """``hush`` takes secrets out of an error."""
+        """``redact_error`` removes secrets from an error."""
         self.me = secrets.token_urlsafe(12)
-        """This process, for others: the box of what it holds."""
+        """Id of this process, and the name of its mailbox."""
         self._mailbox = mailbox
         self.call_host = None if mailbox is None else CallHost(suspended_calls, mailbox.post, redact_error)
         self._round_events: dict[str, asyncio.Event] = {}
-        """Rounds that were handed over, each with a box of its own."""
+        """Rounds that were sent to another replica; each has its own mailbox."""
         self._cancel_tasks: set[asyncio.Task[None]] = set()
 
     async def continue_call(self, host_id: object, call_id: object, request: ClientRequest) -> RoundOutcome:
-        """Another round of a call that waits elsewhere. Raises what the call raises, and Refusal where nobody
-        holds it any more."""
+        """Continue a call that is suspended on another replica.
+
+        Raises what the call raises, and RpcErrorResponse if its host is gone.
+        """
         if self._mailbox is None or not isinstance(host_id, str) or host_id == self.me:
             raise _call_lost_error()
         round_id = secrets.token_urlsafe(12)
@@ -219,7 +221,7 @@ class RemoteCalls:
             await self._mailbox.post(host_id, encode(_encode_round(round_id, call_id, request)))
             return await self._await_outcome(self._mailbox, round_id, heard, request)
         except asyncio.CancelledError:
-            # Whoever asked is gone: nobody will answer.
+            # The client has disconnected, so nobody will answer: cancel the call on its host.
             task = asyncio.get_running_loop().create_task(
                 self._cancel_round(self._mailbox, host_id, round_id)
             )
@@ -237,7 +239,7 @@ class RemoteCalls:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(heard.wait(), HEARTBEAT_SECONDS)
             heard.clear()
-            # A word may be lost, a letter is not.
+            # A notification may be lost, a message is not: read the mailbox in any case.
             for letter in await mail.take(round_id):
                 last, said = time.monotonic(), decode(letter)
                 for message in said["told"]:
@@ -251,7 +253,7 @@ class RemoteCalls:
             await mail.post(holder, encode({"round": round_id, "left": True}))
 
     async def run(self) -> None:
-        """Read letters, until this is cancelled."""
+        """Read messages until cancelled."""
         if self._mailbox is None:
             return
         async with aclosing(self._mailbox.listen()) as listening:
@@ -272,14 +274,14 @@ class RemoteCalls:
             self.call_host.handle_messages(letters)
 
     async def close(self) -> None:
-        """Say what there is still to say."""
+        """Send what is left to send."""
         if self.call_host is not None:
             await self.call_host.close()
         await asyncio.gather(*self._cancel_tasks)
 
 
 def _call_lost_error() -> RpcErrorResponse:
-    """What is said of a call that nobody holds any more."""
+    """Return the error for a call whose host is gone."""
     return RpcErrorResponse(
         INTERNAL_ERROR,
         "the call that waited for this answer is gone; whether it was carried out is unknown",
@@ -300,7 +302,7 @@ def _encode_round(round_id: str, parked_id: object, request: ClientRequest) -> d
 
 
 def _decode_outcome(end: dict[str, Any]) -> RoundOutcome:
-    """What a letter says of the end. Raises it, where it is a failure."""
+    """Decode the outcome of a round. Raises it if it is a failure."""
     if "failure" in end:
         raise RpcError(*end["failure"])
     if "gone" in end:

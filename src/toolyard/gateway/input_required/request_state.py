@@ -1,7 +1,7 @@
-"""The state that a modern client carries for us between two rounds of one request.
+"""The encrypted state that a modern client carries between two rounds of one request.
 
-It is encrypted, bound to who asked and what, and expires: whoever changes it, keeps it too long or brings it
-with another request is turned away.
+It is bound to the caller and the request, and expires. A state that was changed, is too old or belongs to
+another request is rejected.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from toolyard.types.clock import is_recent
 __all__ = ["REQUEST_STATE_SECONDS", "RequestStateSealer"]
 
 REQUEST_STATE_SECONDS = 900.0
-"""Seconds for which a state is good: a person may be filling in a form."""
+"""Lifetime of a state, long enough for a person to fill in a form."""
 _NONCE_BYTES = 12
 _ROUND_PARAMS = ("_meta", "inputResponses", "requestState")
-"""Parameters that differ from round to round of one request."""
+"""Parameters that differ between the rounds of one request."""
 
 
 class RequestStateSealer:
-    """Seals states with one key. Replicas that share the key open each other's."""
+    """Encrypts states with one key. Replicas that share the key accept each other's states."""
 
     def __init__(self, key: bytes | None = None, clock: Callable[[], float] = time.time) -> None:
-        """``key`` has 32 bytes; without one, states are good in this process only."""
+        """``key`` has 32 bytes; without one, states are valid in this process only."""
         self._key = key or os.urandom(32)
         self._clock = clock
 
     def seal(
         self, content: Mapping[str, Any], principal_id: str, method: str, params: Mapping[str, Any]
     ) -> str:
-        """The text that stands for ``content`` in the next round of this request."""
+        """Encrypt ``content`` for the next round of this request."""
         nonce = os.urandom(_NONCE_BYTES)
         text = encode({"until": self._clock() + REQUEST_STATE_SECONDS, "content": content})
         sealed = nonce + self._make_cipher().encrypt(
@@ -48,13 +48,13 @@ class RequestStateSealer:
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def open(self, sealed: object, principal_id: str, method: str, params: Mapping[str, Any]) -> Any:
-        """What was sealed. Raises Refusal for what we did not seal for this request, or too long ago."""
+        """Decrypt a state. Raises RpcErrorResponse if it was not made for this request, or has expired."""
         from cryptography.exceptions import InvalidTag  # only for requests of several rounds
 
         try:
             text = cast("str", sealed).encode("ascii")
             data = base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
-            # Decoding skips what is no base64; what was changed must not pass for what was sealed.
+            # Decoding skips characters that are not base64, so a changed text could otherwise be accepted.
             if base64.urlsafe_b64encode(data).rstrip(b"=") != text:
                 raise ValueError("not as it was sealed")
             opened = self._make_cipher().decrypt(
@@ -76,7 +76,7 @@ class RequestStateSealer:
 
 
 def _request_digest(principal_id: str, method: str, params: Mapping[str, Any]) -> bytes:
-    """What names a request in all its rounds."""
+    """Return the digest that identifies a request in all its rounds."""
     own = {key: params[key] for key in sorted(params) if key not in _ROUND_PARAMS}
     words = encode([principal_id, method, own])
     return hashlib.sha256(words).digest()

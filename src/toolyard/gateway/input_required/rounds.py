@@ -1,4 +1,4 @@
-"""Requests that may take several rounds: the client's answers reach the server, and the state comes back."""
+"""Requests of several rounds: forwards the client's answers to the server, and keeps the state in between."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["InputRequiredRunner", "SendUpstream", "UpstreamWork"]
 
 
 class SendUpstream(Protocol):
-    """Takes a request to a server, over the connection that is right for who asks."""
+    """Sends a request to a server, over the connection that fits the client."""
 
     def __call__(
         self,
@@ -34,26 +34,28 @@ class SendUpstream(Protocol):
 
 
 UpstreamWork: TypeAlias = Callable[[SendUpstream], Awaitable[dict[str, Any]]]
-"""Does what a request wants, sending to servers by what it is given."""
+"""Performs a request, with the given function for sending to servers."""
 
 
 class InputRequiredRunner:
-    """For one principal."""
+    """Runs requests of one principal."""
 
     def __init__(self, gateway: Gateway, principal: Principal) -> None:
         self._gateway = gateway
         self._principal = principal
 
     async def run(self, request: ClientRequest, work: UpstreamWork) -> dict[str, Any]:
-        """The result, or ``input_required`` where the client is asked. Raises what the work raises, and
-        Refusal for a round that does not fit."""
+        """Return the result, or ``input_required`` if the client has to answer a question.
+
+        Raises what ``work`` raises, and RpcErrorResponse for a round that does not fit.
+        """
         rounds = "requestState" in request.params or "inputResponses" in request.params
         if request.session is not None or not (rounds or needs_dedicated_connection(request)):
             return await work(self.single_round_sender(request))
         return await self._run_round(request, work)
 
     def single_round_sender(self, request: ClientRequest) -> SendUpstream:
-        """Sends what is done in one round."""
+        """Return a sender for requests of a single round."""
 
         async def send(
             server_id: str,
@@ -94,7 +96,7 @@ class InputRequiredRunner:
     async def _round_outcome(
         self, request: ClientRequest, content: Mapping[str, Any], work: UpstreamWork
     ) -> tuple[RoundOutcome, Mapping[str, Any]]:
-        """What comes of this round, and where the call waits if it goes on."""
+        """Return the outcome of this round, and where the call is suspended if it continues."""
         gateway = self._gateway
         if "parked" not in content:
             parked = self._start_call(request, content, work)
@@ -145,7 +147,8 @@ class InputRequiredRunner:
         return self._gateway.suspended_calls.start(request, through)
 
     def open_state(self, request: ClientRequest) -> Mapping[str, Any]:
-        """What we sealed for this request in an earlier round; nothing in the first one. Raises Refusal."""
+        """Return the state of an earlier round of this request; empty in the first round. Raises
+        RpcErrorResponse."""
         params = request.params
         if "inputResponses" in params and not isinstance(params["inputResponses"], dict):
             raise RpcErrorResponse(INVALID_PARAMS, "inputResponses is no object")
@@ -155,5 +158,5 @@ class InputRequiredRunner:
         return sealer.open(params["requestState"], self._principal.id, request.method, params)
 
     def seal_state(self, request: ClientRequest, content: Mapping[str, Any]) -> str:
-        """The state that the client brings with the next round of this request."""
+        """Return the state for the next round of this request."""
         return self._gateway.sealer.seal(content, self._principal.id, request.method, request.params)

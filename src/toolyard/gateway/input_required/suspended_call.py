@@ -1,7 +1,7 @@
-"""Calls of modern clients to servers of the legacy era, which wait in the middle for the client's answer.
+"""Calls of modern clients to legacy servers, suspended until the client answers a question.
 
-A legacy server asks and waits. A modern client is answered ``input_required`` and asks again, with its
-answers and the state that it was given. In between the call goes on here.
+A legacy server asks and waits for the answer. A modern client gets ``input_required``, and sends a new
+request with its answers and the state. In between the call continues here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toolyard.gateway.client_request import ClientRequest
 __all__ = ["SuspendedCall", "SuspendedCalls"]
 
 _SETTLE_SECONDS = 0.03
-"""Seconds after a question in which others that were asked at the same time are waited for."""
+"""Time after a question in which further questions are collected into the same round."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _PendingQuestion:
 
 
 class SuspendedCall:
-    """One call through all its rounds. ``request`` is the round that is being answered now."""
+    """One call through all its rounds. ``request`` is the current round."""
 
     def __init__(self, request: ClientRequest) -> None:
         self.id = secrets.token_urlsafe(12)
@@ -42,7 +42,7 @@ class SuspendedCall:
         self.receive_round(request)
 
     def receive_round(self, request: ClientRequest) -> None:
-        """Another round: its answers go to the questions of their names, or wait for those."""
+        """Start another round: its answers go to the questions of the same names, or are kept for them."""
         self.request = request
         self._input_required.clear()
         given = request.params.get("inputResponses")
@@ -56,11 +56,11 @@ class SuspendedCall:
             elif not question.answer.done():
                 question.answer.set_result(cast("dict[str, Any]", answer))
         if self._questions:
-            # Something is still not answered; the client is asked again.
+            # A question is still open; the client is asked again.
             self._input_required.set()
 
     async def ask_client(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The client's answer to a server's question, in whichever round it comes."""
+        """Return the client's answer to a question of the server, in whichever round it arrives."""
         name, params = self._name_question(params)
         if (given := self._early_answers.pop(name, None)) is not None:
             return given
@@ -75,12 +75,14 @@ class SuspendedCall:
             self._questions.pop(name, None)
 
     def send_progress(self, params: Mapping[str, Any]) -> None:
-        """Progress belongs to the round that waits, not to the one that began."""
+        """Send progress with the current round, not with the first one."""
         self.request.send_progress(params)
 
     def _name_question(self, params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        """The question's name: the one that it brings, else by its place in the call, so that a call that is
-        made anew asks under the same names."""
+        """Return the question's name: its own, or one made from its position in the call.
+
+        A repeated call therefore asks under the same names.
+        """
         meta = params.get("_meta")
         known = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
         name = known.get(INPUT_NAME_META_KEY)
@@ -94,12 +96,13 @@ class SuspendedCall:
         return name, params
 
     async def outcome(self, task: asyncio.Task[dict[str, Any]]) -> dict[str, Any] | None:
-        """The result of the call, or None where the client is asked first. Raises what the call raises."""
+        """Return the result of the call, or None if the client has to answer first. Raises what the call
+        raises."""
         ripe = asyncio.ensure_future(self._input_required.wait())
         try:
             await asyncio.wait((task, ripe), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            # Whoever asked is gone: nobody will answer.
+            # The client has disconnected, so nobody will answer.
             task.cancel()
             raise
         finally:
@@ -107,7 +110,7 @@ class SuspendedCall:
         return task.result() if task.done() else None
 
     def input_requests(self) -> dict[str, Any]:
-        """What the client is asked, by name."""
+        """Return the open questions by name."""
         return {
             name: {"method": question.method, "params": dict(question.params)}
             for name, question in self._questions.items()
@@ -115,7 +118,7 @@ class SuspendedCall:
 
 
 class SuspendedCalls:
-    """Those of one process. A call ends at the latest with its server's timeout."""
+    """The suspended calls of one process. A call ends at the latest with its server's timeout."""
 
     def __init__(self) -> None:
         self._calls: dict[str, SuspendedCall] = {}
@@ -123,7 +126,7 @@ class SuspendedCalls:
     def start(
         self, request: ClientRequest, work: Callable[[SuspendedCall], Awaitable[dict[str, Any]]]
     ) -> SuspendedCall:
-        """Begin a call."""
+        """Start a call."""
         parked = SuspendedCall(request)
         parked.task = asyncio.ensure_future(work(parked))
         self._calls[parked.id] = parked
@@ -132,7 +135,7 @@ class SuspendedCalls:
 
     def _on_call_done(self, parked: SuspendedCall, task: asyncio.Task[dict[str, Any]]) -> None:
         if parked.request.is_finished:
-            # It ended while nobody waited; the next round, if there is one, reads how.
+            # The call ended between two rounds. Its outcome is kept for the next round, if one comes.
             asyncio.get_running_loop().call_later(60.0, self._calls.pop, parked.id, None)
             if not task.cancelled():
                 task.exception()
@@ -140,11 +143,11 @@ class SuspendedCalls:
             self._calls.pop(parked.id, None)
 
     def find(self, call_id: object) -> SuspendedCall | None:
-        """The call that waits here, if it does."""
+        """Return the call that is suspended in this process, if there is one."""
         return self._calls.get(call_id) if isinstance(call_id, str) else None
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all calls."""
         tasks = [parked.task for parked in self._calls.values() if parked.task is not None]
         for task in tasks:
             task.cancel()

@@ -32,7 +32,8 @@ def resolve_caller(
     bundle: str | None = None,
     server: str | None = None,
 ) -> Caller:
-    """Who the client is. Raises AgentsError, ConfigError or Unreachable for what there is not."""
+    """Return the caller that the options describe. Raises AgentsError, ConfigError or Unreachable for unknown
+    names."""
     if server is not None and server not in configuration.servers:
         there = ", ".join(configuration.servers) or "none"
         raise Unreachable("there is no such server", server=server, hint=f"there are: {there}")
@@ -52,7 +53,7 @@ async def serve_local(
     source: BinaryIO,
     sink: BinaryIO,
 ) -> None:
-    """Serve until the client is gone; then every connection is closed and every child has ended."""
+    """Serve until the client disconnects; then close every connection and end every child process."""
     tasks: set[asyncio.Task[None]] = set()
 
     def handle_list_changed(server_id: str) -> None:

@@ -1,4 +1,4 @@
-"""A conversation over one channel that carries everything, such as standard streams: both eras at once."""
+"""A client on one channel that carries all messages, such as standard streams, in both protocol eras."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["StdioSession"]
 log = logging.getLogger("toolyard.gateway")
 
 _MAX_RUNNING_REQUESTS = 1000
-"""Requests that are answered at the same time."""
+"""Maximum number of concurrent requests."""
 
 
 class StdioSession:
-    """One client behind one channel. Messages go in by ``receive``, and out by ``tell``."""
+    """One client on one channel. ``receive`` takes incoming messages, ``send`` writes outgoing ones."""
 
     def __init__(self, endpoint: Endpoint, send_to_client: SendToClient) -> None:
         self._endpoint = endpoint
@@ -39,11 +39,11 @@ class StdioSession:
         self._listen_ids: set[RequestId] = set()
 
     def reject_unreadable(self) -> None:
-        """Something came that is no JSON, or too long."""
+        """Answer input that is not JSON, or too long, with a parse error."""
         self._send_error(None, PARSE_ERROR, "Parse error")
 
     def receive(self, message: object) -> None:
-        """One decoded message, or a batch of them, as old revisions allow. Never raises."""
+        """Handle one decoded message, or a batch as old revisions allow. Never raises."""
         for each in cast("list[object]", message) if isinstance(message, list) else (message,):
             self._handle_message(as_object(each))
 
@@ -144,13 +144,14 @@ class StdioSession:
         self._send_to_client(build_error_message(id, code, message, data))
 
     async def finish(self, timeout_seconds: float) -> None:
-        """Nothing more comes: answer what was asked, within so long. None waits for who only listens."""
+        """Answer the remaining requests within a time limit, after the input has ended. Listening requests
+        are not awaited."""
         asked = [task for id, task in self._running_tasks.items() if id not in self._listen_ids]
         if asked:
             await asyncio.wait(asked, timeout=timeout_seconds)
 
     async def close(self) -> None:
-        """The client is gone: end what runs for it."""
+        """Cancel everything that runs for the client."""
         tasks = list(self._running_tasks.values())
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The gateway over standard streams: one message a line, and nothing else on standard output."""
+"""The gateway over standard streams: one message per line, and nothing else on standard output."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["serve_streams"]
 
 _READ_CHUNK_BYTES = 256 * 1024
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-"""Bytes of one message."""
+"""Maximum size of one message."""
 _DRAIN_TIMEOUT_SECONDS = 5.0
-"""Seconds for answers to what was asked before the input ended, as when it comes out of a pipe."""
+"""Time for the remaining responses after the input has ended, as with a pipe."""
 _POLL_HANG_UP_FLAG = getattr(select, "POLLRDHUP", 0)
-"""Of a socket whose other end writes no more. Of a pipe, and of a socket without another end, it is told
-unasked."""
+"""Poll flag for a socket whose other end no longer writes. For a pipe, or a socket without a peer, it is
+reported without being requested."""
 
 
 async def serve_streams(endpoint: Endpoint, source: BinaryIO, sink: BinaryIO) -> None:
-    """Answer what comes from ``source`` until it ends or nobody reads ``sink`` any more."""
+    """Serve messages from ``source`` until it ends or ``sink`` is closed."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=_READ_CHUNK_BYTES)
     incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
@@ -73,13 +73,16 @@ async def _read_messages(
                 channel.reject_unreadable()
                 continue
             channel.receive(message)
-        # Who does not read what they are told is not listened to either.
+        # Backpressure: a client that does not read its messages is not read from either.
         await _drain_writer(writer, ended)
 
 
 async def _drain_writer(writer: asyncio.StreamWriter, ended: Callable[[], bool]) -> None:
-    """Until all was taken. Raises TimeoutError where nothing more is asked either: then nobody may be there.
-    Who asks may take their time."""
+    """Wait until all output is written.
+
+    Raises TimeoutError if the input has ended as well, since then nobody may be reading. A client that still
+    sends requests may take its time.
+    """
     while True:
         try:
             async with asyncio.timeout(_DRAIN_TIMEOUT_SECONDS):
@@ -90,7 +93,7 @@ async def _drain_writer(writer: asyncio.StreamWriter, ended: Callable[[], bool])
 
 
 def _is_hung_up(source: BinaryIO) -> bool:
-    """Whether nothing more can come, though not all that came was read."""
+    """Return whether the input has ended, even if buffered input is left."""
     poll = select.poll()
     poll.register(source, _POLL_HANG_UP_FLAG)
     return bool(poll.poll(0))

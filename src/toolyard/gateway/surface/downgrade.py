@@ -1,8 +1,8 @@
-"""Results for clients of older revisions, which take less than servers may send.
+"""Results for clients of older revisions, which support fewer kinds of content than servers may send.
 
-A client that meets a kind of content which its revision does not have loses the whole result. So a link to a
-resource is told in words, a sound is a resource, and structured content that is no object is left to the
-words beside it, or told in words where there are none.
+A client that receives an unknown kind of content loses the whole result. So a resource link becomes text,
+audio becomes an embedded resource, and structured content that is not an object is replaced by text, unless
+the result has a text already.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from toolyard.results.readable_json import to_readable_json
 __all__ = ["downgrade_prompt", "downgrade_result"]
 
 _AUDIO_SINCE_VERSION = "2025-03-26"
-"""The first revision whose contents may be sounds. A client that never said its revision may know them."""
+"""The first revision with audio. A client of unknown revision may support it."""
 
 
 def downgrade_result(result: dict[str, Any], request: ClientRequest) -> dict[str, Any]:
-    """The result of a tool as this client takes it: the result itself, in nearly all cases."""
+    """Return the result of a tool as this client can read it; nearly always the result itself."""
     if request.modern:
         return result
     if "structuredContent" in result and type(result["structuredContent"]) is not dict:
@@ -32,7 +32,7 @@ def downgrade_result(result: dict[str, Any], request: ClientRequest) -> dict[str
 
 
 def downgrade_prompt(result: dict[str, Any], request: ClientRequest) -> dict[str, Any]:
-    """The same for the messages of a prompt."""
+    """Return the messages of a prompt as this client can read them."""
     messages = result.get("messages")
     if supports_resource_links(request) or not isinstance(messages, list):
         return result

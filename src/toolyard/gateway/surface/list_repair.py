@@ -1,8 +1,8 @@
-"""What servers list, as every client can read it.
+"""Repairs of list entries, so that every client can read them.
 
-Clients check a list as a whole: one entry that is not as the protocol has it costs them all entries, and at
-an address of many servers those of all servers. So what has a wrong form is left out where it may be, and
-written properly where that says the same. What is well formed stays the very object that it was.
+Clients validate a list as a whole: one invalid entry costs them all entries, at an address of many servers
+those of all servers. An invalid part is removed where it is optional, and corrected where the meaning is
+clear. Valid objects are returned as they are, not copied.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, cast
 __all__ = ["repair_list", "repair_server_info", "repair_tool"]
 
 _Repair: TypeAlias = Callable[[Any], Any]
-"""The value itself where it is well formed, else one that is, else ``_NOTHING``."""
+"""Returns the value itself if valid, else a corrected one, else ``_NOTHING``."""
 _INVALID: Final = object()
 _TIMESTAMP_PATTERN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -44,7 +44,7 @@ def _choice_of(*words: str) -> _Repair:
 
 
 def _list_of(mend: _Repair) -> _Repair:
-    """A list of these; entries that cannot be mended are left out."""
+    """Return a repair for lists; entries that cannot be repaired are left out."""
 
     def repair_value(value: Any) -> Any:
         if not isinstance(value, list):
@@ -58,7 +58,8 @@ def _list_of(mend: _Repair) -> _Repair:
 
 
 def _object_with(parts: Mapping[str, _Repair], *needs: str) -> _Repair:
-    """An object; parts that cannot be mended are left out, and without those that it ``needs`` it is none."""
+    """Return a repair for objects: parts that cannot be repaired are left out, and without the required ones
+    the object is invalid."""
 
     def repair_value(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -76,7 +77,7 @@ def _object_with(parts: Mapping[str, _Repair], *needs: str) -> _Repair:
 
 
 def _repair_properties(value: Any) -> Any:
-    """Clients of the legacy era take objects alone; ``true`` and ``false`` are schemas too."""
+    """Legacy clients accept only objects, although ``true`` and ``false`` are schemas too."""
     if not isinstance(value, dict):
         return _INVALID
     given = cast("dict[str, Any]", value)
@@ -102,7 +103,7 @@ def _repair_input_schema(value: Any) -> Any:
 
 
 def _repair_output_schema(value: Any) -> Any:
-    """In the legacy era structured content is an object, and its schema one of objects."""
+    """In the legacy era structured content is an object, and its schema describes an object."""
     found = _repair_schema(value)
     return found if found is not _INVALID and found.get("type") == "object" else _INVALID
 
@@ -165,19 +166,19 @@ _repair_implementation = _object_with(
 
 
 def repair_tool(raw: Mapping[str, Any], *, modern: bool) -> Mapping[str, Any]:
-    """A tool of the catalogue as clients of an era take it. Its name and input schema were judged there."""
+    """Repair a tool for the clients of an era. Its name and input schema were validated by the catalogue."""
     return _repair_modern_tool(raw) if modern else _repair_legacy_tool(raw)
 
 
 def repair_list(method: str, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The prompts, resources or templates that have what they need; a resource needs no name, since its URI
-    can be one."""
+    """Repair prompts, resources or templates, and leave out those without required parts. A resource without
+    a name is named by its URI."""
     found = _list_of(_ENTRY_REPAIRS[method])(items)
     key = {"resources/list": "uri", "resources/templates/list": "uriTemplate"}.get(method, "name")
     return [each if "name" in each else {**each, "name": each[key]} for each in found]
 
 
 def repair_server_info(info: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What a server says of itself; None where it lacks what it needs."""
+    """Repair a server's description of itself; None if required parts are missing."""
     found = _repair_implementation(info)
     return None if found is _INVALID else found

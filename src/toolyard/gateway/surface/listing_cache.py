@@ -1,4 +1,4 @@
-"""What servers list besides tools: prompts, resources and templates, kept for as long as they say."""
+"""Cache of prompts, resources and templates of servers, for the lifetime that the servers declare."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolyard.types.server import Server
 __all__ = ["ListingCache"]
 
 _ListingKey: TypeAlias = tuple[str, str, str]
-"""The server's and the principal's id, and the method."""
+"""Server id, principal id and method."""
 _MAX_CACHED_LISTINGS = 1024
 _RESULT_KEYS = {
     "prompts/list": "prompts",
@@ -49,24 +49,27 @@ class _ListingFetch:
     started_at: float
     previous: PagedList | None
     has_missed_deadline: bool = False
-    """Somebody had a list without it."""
+    """Whether a list was returned without this listing."""
 
 
 class ListingCache:
-    """Lists of servers, each fetched once for everyone who waits for it. Kept by principal."""
+    """Listings by server and principal; concurrent requests share one fetch."""
 
     def __init__(
         self, manager: ConnectionManager, on_notification: Callable[[str, str, str, Mapping[str, Any]], None]
     ) -> None:
-        """``told`` hears, as if the server had said it, that a list came which somebody did without."""
+        """``on_notification`` is called as if the server had sent ``list_changed`` when a late listing
+        arrives."""
         self._manager = manager
         self._on_notification = on_notification
         self._entries: OrderedDict[_ListingKey, _CacheEntry] = OrderedDict()
         self._fetches: dict[_ListingKey, _ListingFetch] = {}
 
     async def get(self, server: Server, method: str, principal: Principal, *, wait: bool = True) -> PagedList:
-        """The whole list. Raises a ServerError. One who is not patient gets the last one that there was, or
-        Unreachable, where it is long in coming."""
+        """Return the whole list. Raises ServerError.
+
+        Without ``wait``, returns the previous list, or raises Unreachable, when fetching takes long.
+        """
         key = (server.id, principal.id, method)
         shelf = self._entries.get(key)
         if shelf is not None and shelf.server is server and time.monotonic() < shelf.expires_at:
@@ -81,8 +84,7 @@ class ListingCache:
         return await asyncio.shield(flight.task)
 
     def waiting(self, principal_id: str, method: str | None = None) -> set[str]:
-        """The servers of which nothing is known yet, while they are asked for a principal's list, or for
-        any."""
+        """Return the servers whose first listing is still being fetched, for one method or any."""
         return {
             key[0]
             for key, flight in self._fetches.items()
@@ -116,14 +118,14 @@ class ListingCache:
         return listing
 
     def forget_servers(self, server_ids: Collection[str]) -> None:
-        """These servers are gone."""
+        """Drop the listings of removed servers."""
         for key in [key for key in self._entries if key[0] in server_ids]:
             del self._entries[key]
 
     def on_notification(
         self, server_id: str, principal_id: str, method: str, params: Mapping[str, Any]
     ) -> None:
-        """A server says that a list of its changed."""
+        """Drop a listing when its server reports a change."""
         for emptied in _INVALIDATED_METHODS.get(method, ()):
             for key in [key for key in self._entries if key[0] == server_id and key[2] == emptied]:
                 del self._entries[key]

@@ -1,4 +1,4 @@
-"""Long lists in pages. A cursor is where the next page begins; its form is nobody's business but ours."""
+"""Pages of long lists. A cursor encodes the position of the next page and is opaque to clients."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from toolyard.protocol.constants import INVALID_PARAMS
 __all__ = ["PAGE_SIZE", "paginate_items"]
 
 PAGE_SIZE = 1000
-"""Entries on a page."""
+"""Entries per page."""
 
 
 def paginate_items(
     key: str, items: Sequence[Any], params: Mapping[str, Any], size: int = PAGE_SIZE
 ) -> dict[str, Any]:
-    """The page that ``cursor`` asks for. Raises Refusal for a cursor that we never gave."""
+    """Return the page of the request's ``cursor``. Raises RpcErrorResponse for an invalid cursor."""
     start = _decode_cursor(params.get("cursor"))
     if start > len(items):
-        # The list is shorter by now: what was after this place is gone.
+        # The list became shorter, so the rest after this position is empty.
         start = len(items)
     end = start + size
     if start == 0 and end >= len(items):

@@ -1,4 +1,4 @@
-"""Prompts: named like tools, got from the server whose they are."""
+"""Prompts: named like tools, and forwarded to their servers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["PromptHandlers"]
 
 
 class PromptHandlers:
-    """The prompts of one front."""
+    """Prompt requests of one endpoint."""
 
     def __init__(self, view: CallerView, runner: InputRequiredRunner) -> None:
         self._view = view
         self._runner = runner
 
     async def list(self, request: ClientRequest) -> dict[str, Any]:
-        """``prompts/list``, sorted by name where there are several servers."""
+        """Handle ``prompts/list``, sorted by name if there are several servers."""
         found = await self._list_prompts()
         if self._view.only_server_id is not None:
             return paginate_items("prompts", [each for _, listed in found for each in listed], request.params)
@@ -41,7 +41,7 @@ class PromptHandlers:
         return paginate_items("prompts", [named[name] for name in sorted(named)], request.params)
 
     async def get(self, request: ClientRequest) -> dict[str, Any]:
-        """``prompts/get``."""
+        """Handle ``prompts/get``."""
         server_id, name = await self._locate_prompt(request.params.get("name"))
         params = {key: value for key, value in request.params.items() if key == "arguments"}
         params["name"] = name
@@ -51,7 +51,7 @@ class PromptHandlers:
         return downgrade_prompt(result, request)
 
     async def complete(self, request: ClientRequest, ref: dict[str, Any]) -> dict[str, Any]:
-        """``completion/complete`` for an argument of a prompt."""
+        """Handle ``completion/complete`` for an argument of a prompt."""
         server_id, name = await self._locate_prompt(ref.get("name"))
         params = {key: value for key, value in request.params.items() if key in ("argument", "context")}
         params["ref"] = {**ref, "name": name}
@@ -69,7 +69,7 @@ class PromptHandlers:
         return [(server, listing.items) for server, listing in listings]
 
     async def _locate_prompt(self, name: object) -> tuple[str, str]:
-        """The server of a prompt, and the server's own name of it. Raises Refusal."""
+        """Return the server of a prompt, and the server's name for it. Raises RpcErrorResponse."""
         offering = self._view
         if not isinstance(name, str):
             raise RpcErrorResponse(INVALID_PARAMS, "the prompt's name is no string")

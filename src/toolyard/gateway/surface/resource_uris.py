@@ -1,9 +1,8 @@
-"""One server's own names, or the names of many that each mean one thing: prompts and resources.
+"""Unambiguous names for the prompts and resources of many servers.
 
-Tools have their exposed names from the roster. Prompts are named by the same rules. A resource keeps its URI
-where one server alone has it; where several do, each stands behind its server's prefix,
-``toolyard://{server}/{uri}``. Under its prefix every resource can be read, listed or not. The way back is by
-maps: exact URIs first, then known prefixes, then the servers' templates.
+Prompts are named by the rules of tools. A resource keeps its URI if only one server has it; otherwise it gets
+its server's prefix, ``toolyard://{server}/{uri}``. Under the prefix every resource of a server can be read,
+listed or not. A URI is resolved by exact match first, then by known prefixes, then by the servers' templates.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _TOOLYARD_SCHEME = "toolyard://"
 def build_prompt_names(
     naming: NameAssigner, prompts: Iterable[tuple[Server, Sequence[Mapping[str, Any]]]]
 ) -> ExposedNames:
-    """Exposed names of the prompts of many servers."""
+    """Return exposed names for the prompts of many servers."""
     return naming.names(
         ServerToolNames(
             server.id,
@@ -41,13 +40,13 @@ def build_prompt_names(
 
 @dataclass(frozen=True, slots=True)
 class ResourceMap:
-    """Where resources are: by exposed URI, by prefix, by template."""
+    """Resolves exposed URIs: exact, by prefix and by template."""
 
     by_uri: Mapping[str, tuple[str, str]]
     prefixes: Mapping[str, str]
-    """By server."""
+    """Prefixes by server."""
     templates: Sequence[tuple[str, Sequence[str], str, str]]
-    """Server, what stands between the variables, its own template, and the exposed one."""
+    """Server, the literal pieces between the variables, its own template, and the exposed one."""
     exposed_resources: Sequence[Mapping[str, Any]]
     exposed_templates: Sequence[Mapping[str, Any]]
 
@@ -57,7 +56,7 @@ class ResourceMap:
         resources: Sequence[tuple[Server, Sequence[Mapping[str, Any]]]],
         templates: Sequence[tuple[Server, Sequence[Mapping[str, Any]]]],
     ) -> ResourceMap:
-        """The places of many servers' resources."""
+        """Build the map for the resources of many servers."""
         servers = {server.id: server for server, _ in (*resources, *templates)}
         prefixes = _build_prefixes(servers.values())
         once = Counter(uri for _, listed in resources for uri in {_get_text(each, "uri") for each in listed})
@@ -83,7 +82,7 @@ class ResourceMap:
         return cls(exact, prefixes, ways, shown, shown_templates)
 
     def find(self, uri: str) -> tuple[str, str] | None:
-        """The server and its own URI; None where it is nobody's, or might be that of several."""
+        """Return the server and its own URI, or None if no server or several could have it."""
         if (found := self.by_uri.get(uri)) is not None:
             return found
         for server_id, prefix in self.prefixes.items():
@@ -95,7 +94,7 @@ class ResourceMap:
         return (owners.pop(), uri) if len(owners) == 1 else None
 
     def find_template(self, uri: str) -> tuple[str, str] | None:
-        """The server and its own template of this exposed one."""
+        """Return the server and its own template for an exposed template."""
         for server_id, _, own, name in self.templates:
             if name == uri:
                 return server_id, own
@@ -103,13 +102,14 @@ class ResourceMap:
 
 
 def _is_unambiguous(uri: str, once: Counter[str | None]) -> bool:
-    """Whether a URI may stay as it is: nobody else has it, and it does not look like one of ours."""
+    """Return whether a URI can stay unprefixed: no other server has it, and it does not look like one of
+    ours."""
     return once[uri] == 1 and not uri.startswith(_TOOLYARD_SCHEME)
 
 
 def _build_prefixes(servers: Iterable[Server]) -> dict[str, str]:
-    # A server's id, an owner's name and a slug hold nothing that would need quoting but '@' and '/', and
-    # an instance's label is its slug; two of one label are told apart by their whole id.
+    # Ids, user names and slugs contain no characters that need quoting but '@' and '/'. An instance is
+    # labelled by its slug; two equal labels are replaced by the whole ids.
     labels = {server.id: server.id if server.instance is None else server.instance.slug for server in servers}
     many = Counter(labels.values())
     return {
@@ -119,8 +119,11 @@ def _build_prefixes(servers: Iterable[Server]) -> dict[str, str]:
 
 
 def _matches_template(pieces: Sequence[str], uri: str) -> bool:
-    """Whether a URI may be one of a template: these pieces in their order, and any text between them. Looked
-    for one after the other: a regular expression would try all ways in which they could lie."""
+    """Return whether a URI matches a template: its literal pieces in order, with any text between them.
+
+    The pieces are searched one after the other, because a regular expression would backtrack over all
+    possible positions.
+    """
     first, *middle = pieces
     if not middle:
         return uri == first

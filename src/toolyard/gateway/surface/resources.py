@@ -1,4 +1,4 @@
-"""Resources: listed, read and watched, under URIs that each mean one server's."""
+"""Resources: list, read and subscribe, under unambiguous URIs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["ResourceHandlers"]
 _ServerListings: TypeAlias = Sequence[tuple[Server, Sequence[dict[str, Any]]]]
 _NO_TEMPLATES: Sequence[dict[str, Any]] = ()
 _LEGACY_RESOURCE_NOT_FOUND = -32002
-"""What the legacy era says of a resource that there is not; the modern era has no such code."""
+"""The legacy era's code for an unknown resource; the modern era has none."""
 
 
 class ResourceHandlers:
-    """The resources of one front."""
+    """Resource requests of one endpoint."""
 
     def __init__(self, view: CallerView, runner: InputRequiredRunner) -> None:
         self._view = view
@@ -34,7 +34,7 @@ class ResourceHandlers:
         self._resource_map_memo: tuple[_ServerListings, _ServerListings, ResourceMap] | None = None
 
     async def list(self, request: ClientRequest) -> dict[str, Any]:
-        """``resources/list``, each server's in its own order."""
+        """Handle ``resources/list``; the resources of each server keep their order."""
         if self._view.only_server_id is None:
             return paginate_items(
                 "resources", (await self._fetch_resource_map()).exposed_resources, request.params
@@ -43,7 +43,7 @@ class ResourceHandlers:
         return paginate_items("resources", [each for _, listed in found for each in listed], request.params)
 
     async def list_templates(self, request: ClientRequest) -> dict[str, Any]:
-        """``resources/templates/list``."""
+        """Handle ``resources/templates/list``."""
         if self._view.only_server_id is None:
             return paginate_items(
                 "resourceTemplates", (await self._fetch_resource_map()).exposed_templates, request.params
@@ -54,7 +54,7 @@ class ResourceHandlers:
         )
 
     async def read(self, request: ClientRequest) -> dict[str, Any]:
-        """``resources/read``. What comes back keeps the server's own URIs."""
+        """Handle ``resources/read``. The result keeps the server's own URIs."""
         uri = request.params.get("uri")
         if (kept := await read_stored_result(uri, self._view)) is not None:
             return kept
@@ -69,7 +69,7 @@ class ResourceHandlers:
             raise
 
     async def complete(self, request: ClientRequest, ref: dict[str, Any]) -> dict[str, Any]:
-        """``completion/complete`` for a variable of a template."""
+        """Handle ``completion/complete`` for a variable of a template."""
         uri = ref.get("uri")
         if not isinstance(uri, str):
             raise RpcErrorResponse(INVALID_PARAMS, "the URI of ref is no string")
@@ -85,7 +85,7 @@ class ResourceHandlers:
         )
 
     async def subscribe(self, request: ClientRequest) -> dict[str, Any]:
-        """``resources/subscribe``, of the legacy era. Raises Refusal where there is no session to tell."""
+        """Handle ``resources/subscribe`` of the legacy era. Raises RpcErrorResponse without a session."""
         if request.session is None or request.session.subscription is None:
             raise method_not_found(request.method)
         server_id, own = await self.place(request.params.get("uri"))
@@ -94,7 +94,7 @@ class ResourceHandlers:
         return {}
 
     async def unsubscribe(self, request: ClientRequest) -> dict[str, Any]:
-        """``resources/unsubscribe``."""
+        """Handle ``resources/unsubscribe``."""
         if request.session is None or request.session.subscription is None:
             raise method_not_found(request.method)
         server_id, own = await self.place(request.params.get("uri"))
@@ -104,7 +104,7 @@ class ResourceHandlers:
         return {}
 
     async def place(self, uri: object) -> tuple[str, str]:
-        """The server of a resource, and the server's own URI. Raises Refusal."""
+        """Return the server of a resource, and the server's own URI. Raises RpcErrorResponse."""
         if not isinstance(uri, str) or not uri:
             raise RpcErrorResponse(INVALID_PARAMS, "uri is no string")
         if self._view.only_server_id is not None:
@@ -115,14 +115,14 @@ class ResourceHandlers:
         if found is None and self._view.has_pending_listings:
             found = (await self._fetch_resource_map(wait_for_all=True)).find(uri)
         if found is None and len(servers := await self._servers_with_resources()) == 1:
-            # Where one server alone has any, it may have some that it does not list.
+            # If only one server has resources, it may have some that it does not list.
             found = servers[0].id, uri
         if found is None:
             raise resource_not_found(uri)
         return found
 
     async def _fetch_resource_map(self, *, wait_for_all: bool = False) -> ResourceMap:
-        """Where they are; made anew only where a server lists anything else."""
+        """Return the map of resources, rebuilt only if a server's list has changed."""
         methods = ("resources/list", "resources/templates/list")
         there, ways = await asyncio.gather(
             *(self._list_from_servers(each, wait_for_all=wait_for_all) for each in methods)
@@ -140,7 +140,7 @@ class ResourceHandlers:
             try:
                 return (await shelves.get(server, method, offering.principal, wait=waits)).items
             except RpcError:
-                # Many servers have resources and no templates, and say so with an error.
+                # Many servers have resources but no templates, and answer with an error.
                 if method == "resources/templates/list":
                     return _NO_TEMPLATES
                 raise
@@ -150,8 +150,8 @@ class ResourceHandlers:
         )
 
     async def _servers_with_resources(self, *, wait_for_all: bool = False) -> list[Server]:
-        """Those that have resources. One server may have none, and its address has ours all the same. Raises
-        Refusal."""
+        """Return the servers with resources. At the address of one server there may be none, since stored
+        results are resources too. Raises RpcErrorResponse."""
         try:
             return await self._view.servers_with_capability("resources", wait_for_all=wait_for_all)
         except RpcErrorResponse:
@@ -161,7 +161,7 @@ class ResourceHandlers:
 
 
 def _is_same_listing(one: _ServerListings, other: _ServerListings) -> bool:
-    """Whether these are the very same lists of the same servers."""
+    """Return whether these are the identical list objects of the same servers."""
     return len(one) == len(other) and all(
         a[0] is b[0] and a[1] is b[1] for a, b in zip(one, other, strict=True)
     )

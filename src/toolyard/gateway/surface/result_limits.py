@@ -1,7 +1,7 @@
-"""A result that is too much for a model: head, tail and a link to the whole, in place of megabytes.
+"""Shortening of results that are too long for a model: head, tail and a link to the full result.
 
-What fits passes as it came. Texts together are bounded like any result, and so are the files, of which those
-stay that fit; each picture and sound is bounded like any, and structured content by itself.
+Results within the limits are forwarded unchanged. Texts share one limit and files another; files that fit are
+kept. Pictures, audio and structured content have limits of their own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MEDIA_BLOCK_TYPES = ("image", "audio")
 
 
 def is_within_limits(result: Mapping[str, Any], limits: ResultLimits) -> bool:
-    """Whether a result surely fits. Quick for the commonest, a short text."""
+    """Return whether a result certainly fits. Fast for the most common case, one short text."""
     content, structured = result.get("content"), result.get("structuredContent")
     if type(content) is not list:
         return True
@@ -56,19 +56,19 @@ def is_within_limits(result: Mapping[str, Any], limits: ResultLimits) -> bool:
 
 
 def _get_media_data(block: Any) -> str | None:
-    """The base64 of a picture or a sound."""
+    """Return the base64 data of a picture or audio block."""
     found = as_object(block)
     data = found.get("data")
     return data if found.get("type") in _MEDIA_BLOCK_TYPES and isinstance(data, str) else None
 
 
 class ResultLimiter:
-    """Makes one result fit. What it leaves out is kept for the caller."""
+    """Limits one result. Removed parts are stored for the caller."""
 
     def __init__(
         self, view: CallerView, request: ClientRequest, server: Server, *, has_result_read: bool
     ) -> None:
-        """``tool``: the client has ``result_read``."""
+        """``has_result_read``: the client has the meta tool ``result_read``."""
         self._result_store = view.parts.call_path.result_store(view.principal)
         self._limits = view.parts.call_path.limits
         self._supports_links = supports_resource_links(request)
@@ -76,12 +76,14 @@ class ResultLimiter:
         self._server = server
         self._has_result_read = has_result_read
         self._remaining_file_characters = self._limits.characters
-        """For files."""
+        """Remaining characters for files."""
 
     async def limit(self, result: Mapping[str, Any], *, has_output_schema: bool) -> dict[str, Any]:
-        """The result within the limits. ``promised``: the tool has an output schema, so that its client waits
-        for structured content; what cannot be shortened without breaking that promise stays whole. Raises
-        what the store raises."""
+        """Return the result within the limits. Raises what the store raises.
+
+        With ``has_output_schema`` the client expects structured content. It is sent in full if it cannot be
+        shortened without violating the schema.
+        """
         blocks = cast("list[Any]", result["content"])
         parts = [parse_block(block) for block in blocks]
         text = "\n".join(
@@ -102,7 +104,7 @@ class ResultLimiter:
     async def _limit_content(
         self, blocks: Sequence[Any], parts: Sequence[ParsedBlock], text: str, handle: str | None
     ) -> list[Any]:
-        """The blocks, in their order; a long text stands where the first of its pieces did."""
+        """Return the blocks in order; a shortened text replaces the first of its pieces."""
         content: list[Any] = []
         told = False
         for block, part in zip(blocks, parts, strict=True):
@@ -133,7 +135,7 @@ class ResultLimiter:
     async def _limit_structured_content(
         self, made: dict[str, Any], structured: object, handle: str | None, promised: bool
     ) -> dict[str, Any]:
-        """``handle`` is that of a text which says the same."""
+        """Limit the structured content. ``handle`` belongs to a stored text with the same content."""
         whole = to_readable_json(structured)
         told = self._read_hint(handle or make_handle(self._make_stored_result(whole)))
         shorter = truncate_structured(structured, self._limits.characters, told) if promised else None

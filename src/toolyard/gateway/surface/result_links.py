@@ -1,8 +1,8 @@
-"""Results that are kept, as resources: ``toolyard://results/{handle}``, whole or in parts.
+"""Stored results as resources: ``toolyard://results/{handle}``, in full or in parts.
 
-They are in no list: each is named by the result that it belongs to, is of use to that conversation alone, and
-would make every list another one with every long result. A URI that names nothing of the caller's is left to
-the servers, among which may be another Toolyard; so one that was made up gets the answer of any unknown one.
+They are not listed: each is named by its result, is useful in that conversation only, and would change every
+list. A URI that is not a result of the caller is left to the servers, one of which may be another Toolyard.
+An invented handle therefore gets the answer of any unknown URI.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ __all__ = [
 
 TEXT_MEDIA_TYPE = "text/plain"
 _LINKS_SINCE_VERSION = "2025-06-18"
-"""The first revision whose results hold links to resources."""
+"""The first revision whose results may contain resource links."""
 _RESULT_URI = re.compile(
     r"toolyard://results/(?P<handle>r[0-9a-f]{20})"
     r"(?:\?offset=(?P<offset>[0-9]{1,12}))?(?:[?&]length=(?P<length>[0-9]{1,12}))?"
 )
 _MAX_READ_LENGTH = 8_000_000
-"""Characters, or bytes, of one answer. What is longer is read in parts."""
+"""Maximum characters or bytes of one answer. Longer content is read in parts."""
 _NEXT_META_KEY, _TOTAL_META_KEY = "toolyard/next", "toolyard/total"
 
 
 def supports_resource_links(request: ClientRequest) -> bool:
-    """Whether the client's revision knows links; one without a session says nothing of its revision."""
+    """Return whether the client's revision supports links. Without a session the revision is unknown."""
     return request.modern or (request.session is not None and request.session.version >= _LINKS_SINCE_VERSION)
 
 
 def describe_read(handle: str, *, has_result_read: bool) -> str:
-    """How what has a handle is read; ``tool``: the client has ``result_read``."""
+    """Return how to read a stored result; ``has_result_read``: the client has the meta tool for it."""
     uri = _result_uri(handle)
     other = f', and so does result_read with handle "{handle}"' if has_result_read else ""
     return f"resources/read of {uri} reads all, of {uri}?offset=0&length=64000 a part{other}"
@@ -53,7 +53,7 @@ def describe_read(handle: str, *, has_result_read: bool) -> str:
 def make_result_link(
     handle: str, tool: str, mime: str = TEXT_MEDIA_TYPE, size: int | None = None
 ) -> dict[str, Any]:
-    """The content block that names it; ``size`` in bytes."""
+    """Return the content block with the link; ``size`` in bytes."""
     found = {
         "type": "resource_link",
         "uri": _result_uri(handle),
@@ -64,12 +64,12 @@ def make_result_link(
 
 
 def make_media_link(media: Media, tool: str) -> dict[str, Any]:
-    """The same for media that are kept."""
+    """Return the link to stored media."""
     return make_result_link(media.handle or "", tool, media.mime, media.size)
 
 
 def make_meta_tool_links(result: Result, request: ClientRequest) -> list[dict[str, Any]]:
-    """Those to what is kept of a call through the meta tools."""
+    """Return the links to stored parts of a call through the meta tools."""
     if not supports_resource_links(request):
         return []
     name = str(as_object(request.params.get("arguments")).get("name"))
@@ -79,7 +79,7 @@ def make_meta_tool_links(result: Result, request: ClientRequest) -> list[dict[st
 
 
 async def read_stored_result(uri: object, view: CallerView) -> dict[str, Any] | None:
-    """The answer to ``resources/read``; None for what is no result that this caller may read."""
+    """Return the answer to ``resources/read``, or None if the URI is not a result that this caller may read."""
     found = _RESULT_URI.fullmatch(uri) if isinstance(uri, str) else None
     if found is None:
         return None
@@ -95,7 +95,7 @@ async def read_stored_result(uri: object, view: CallerView) -> dict[str, Any] | 
 
 
 def _build_contents(handle: str, kept: StoredResult, offset: int, length: int) -> dict[str, Any]:
-    """Text as text, fenced where its server is not trusted; bytes as they came."""
+    """Return the contents: text as text, marked if its server is untrusted, and bytes as a blob."""
     if isinstance(kept.body, str):
         part = read_range(kept, offset, length)
         found: dict[str, Any] = {"mimeType": TEXT_MEDIA_TYPE, "text": part.text}

@@ -1,4 +1,4 @@
-"""Structured content that is too much: how much it is, and the same with its long texts shortened."""
+"""Size and shortening of structured content."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from toolyard.results.truncation import truncate_middle
 __all__ = ["estimate_characters", "is_text_equivalent", "truncate_structured"]
 
 _LONG_TEXT_CHARACTERS = 2_000
-"""Characters from which on a text is worth shortening."""
+"""Minimum length of a string that is worth shortening."""
 _MIN_TEXT_CHARACTERS = 1_000
 _LONGEST_JSON = 250_000
-"""Characters of a text that is compared as JSON: decoding a longer one could take seconds."""
+"""Maximum length of a text that is compared as JSON: decoding a longer one could take seconds."""
 _MAX_DEPTH = 64
 _VALUE_OVERHEAD_CHARACTERS = 4
 
 
 def estimate_characters(value: object, max_characters: int) -> int:
-    """About how many characters a JSON value has; it is not counted on above ``most``."""
+    """Estimate the characters of a JSON value; counting stops above ``max_characters``."""
     total, waiting = 0, [value]
     while waiting and total <= max_characters:
         found = waiting.pop()
@@ -37,7 +37,7 @@ def estimate_characters(value: object, max_characters: int) -> int:
 
 
 def is_text_equivalent(text: str, value: object) -> bool:
-    """Whether a text holds all that a structured content does: it is its only value, or its JSON."""
+    """Return whether a text has the same content as a structured value: its only string, or its JSON."""
     if isinstance(value, dict) and list(cast("dict[str, Any]", value).values()) == [text]:
         return True
     if len(text) > _LONGEST_JSON:
@@ -49,8 +49,10 @@ def is_text_equivalent(text: str, value: object) -> bool:
 
 
 def truncate_structured(value: object, max_characters: int, read_hint: str) -> object | None:
-    """The same shape with its long texts shortened, ``where`` says how the whole is read; None where the rest
-    alone would not fit."""
+    """Return the same structure with long strings shortened, or None if the rest alone is too long.
+
+    ``read_hint`` says how to read the full value.
+    """
     longs = sum(1 for each in _collect_texts(value) if len(each) > _LONG_TEXT_CHARACTERS)
     share = max(_MIN_TEXT_CHARACTERS, max_characters // max(1, longs))
     made = _truncate_texts(value, share, read_hint, 0)

@@ -1,4 +1,4 @@
-"""Tools, as their servers published them; only the name is ours where there are several servers."""
+"""Tools as their servers published them; only the name is ours where there are several servers."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _DefinitionMap: TypeAlias = Mapping[str, Definition]
 
 
 class ToolHandlers:
-    """The tools of one front."""
+    """Tool requests of one endpoint."""
 
     def __init__(self, view: CallerView, runner: InputRequiredRunner, mode: ToolMode | None = None) -> None:
-        """``mode`` says whether tools are shown themselves or reached through the meta tools; None leaves it
-        to the agent, and to what can be reached in one way only."""
+        """``mode`` selects direct or meta tools; None leaves it to the agent, and to tools that are reachable
+        in one way only."""
         self._mode: ToolMode | None = mode
         self._view = view
         self._runner = runner
@@ -49,11 +49,11 @@ class ToolHandlers:
         self._parts = view.parts
         self._limits = view.parts.call_path.limits
         self._encoded_lists: dict[bool, tuple[_DefinitionMap, _DefinitionMap, Sequence[JsonFragment]]] = {}
-        """As clients of the modern era and of the legacy one get them."""
+        """Encoded lists for modern and legacy clients."""
         self._header_params: dict[str, tuple[Definition, tuple[HeaderParam, ...]]] = {}
 
     async def list(self, request: ClientRequest) -> dict[str, Any]:
-        """``tools/list``: the same bytes as long as the servers list the same."""
+        """Handle ``tools/list``: returns identical bytes as long as the servers' lists are unchanged."""
         offering = self._view
         if offering.only_server_id is not None:
             await offering.servers_with_capability("tools")
@@ -90,7 +90,7 @@ class ToolHandlers:
         return self._parts.call_path.shown(roster, self._view.caller)
 
     async def call(self, request: ClientRequest) -> dict[str, Any]:
-        """``tools/call``, through the one call path."""
+        """Handle ``tools/call`` through the common call path."""
         params = request.params
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str):
@@ -136,7 +136,7 @@ class ToolHandlers:
     async def _limit_result(
         self, exposed: str, result: dict[str, Any], request: ClientRequest
     ) -> dict[str, Any]:
-        """The result with head, tail and a link in place of what is too much for a model."""
+        """Return the result, shortened with a link if it is too long for a model."""
         rosters, principal = self._parts.tool_directory, self._view.principal
         located = await rosters.locate_tool(exposed, principal)
         if located is None:
@@ -155,13 +155,14 @@ class ToolHandlers:
             asked = await self._approval_prompt.ask_client(needed, request, given or {}, again)
         except ToolRefused as error:
             return self._refusal_result(error, name, exposed)
-        # Not raised again: an error and a frame that both has it and raised it keep each other.
+        # Not raised again: the error and a frame that both holds and raised it would form a reference cycle.
         return self._refusal_result(needed, name, exposed) if asked is None else asked
 
     async def _call_meta_tool(
         self, name: str, arguments: dict[str, Any] | None, request: ClientRequest
     ) -> dict[str, Any]:
-        """A meta tool's answer. What it calls is shaped as for a model; media go beside the text."""
+        """Return a meta tool's answer. Results of called tools are shaped for a model; media are added beside
+        the text."""
         meta, caller, given = self._parts.meta_tools, self._view.caller, arguments or {}
         progress = request.send_progress if request.progress_token is not None else None
 
@@ -191,15 +192,17 @@ class ToolHandlers:
             return _build_meta_result(meta.build_error_result(error, caller), request)
 
     def _needs_client_capabilities(self, request: ClientRequest) -> bool:
-        """Whether servers must be told what this client can do, or that it can do nothing."""
+        """Return whether servers must be told this client's capabilities, or that it has none."""
         rounds = "inputResponses" in request.params or "requestState" in request.params
         return rounds or needs_dedicated_connection(request) or self._parts.manager.offers
 
     async def _call_through_meta(
         self, given: dict[str, Any], request: ClientRequest, send: SendUpstream
     ) -> dict[str, Any]:
-        """A call through the meta tools of a client of whom servers are told. Where the server asks it, that
-        is the answer, as it came; otherwise the result, as for a model."""
+        """Call a tool through the meta tools for a client with capabilities.
+
+        Returns the server's question as it came, if there is one, else the result, shaped for a model.
+        """
         asked: list[dict[str, Any]] = []
 
         async def send_call(
@@ -208,12 +211,13 @@ class ToolHandlers:
             params = {"name": definition.name, "arguments": arguments}
             within, way = server.timeouts.within(meta.seconds), send
             if server.trust is Trust.UNTRUSTED:
-                # Whose words are only data asks nobody.
+                # Untrusted servers may not ask questions.
                 way = self._runner.single_round_sender(
                     replace(request, capabilities={}, log_level=None, session=None)
                 )
             elif needs_dedicated_connection(request):
-                # Somebody may be asked, who thinks; a server that says nothing has no longer than else.
+                # A person may have to answer, which takes time. The silence timeout of the server stays the
+                # same.
                 within = replace(within, call=max(within.call, server.timeouts.call))
             raw = await way(server.id, "tools/call", params, repeatable, within)
             if raw.get("resultType") == "input_required":
@@ -238,8 +242,8 @@ class ToolHandlers:
         return await self._parts.call_path.call_raw(exposed, arguments, self._view.caller, route=send_call)
 
     async def _find_exposed_name(self, name: str) -> str:
-        """The exposed name of what a client calls a tool. Of one that is not known, the name itself, under
-        which there is nothing either."""
+        """Return the exposed name of a tool; for an unknown tool the name itself, which does not exist
+        either."""
         only = self._view.only_server_id
         if only is None:
             return name
@@ -250,9 +254,11 @@ class ToolHandlers:
         return found or f"{only}/{name}"
 
     def _refusal_result(self, error: ToolRefused, name: str, exposed: str) -> dict[str, Any]:
-        """What a client gets of a refusal. A tool that it sees and may not call as it did, for want of an
-        approval, is a failed call, so that the model behind it reads why; any other is none at all, by the
-        name that the client used. Raises ToolRefused."""
+        """Return the result of a refusal. Raises ToolRefused.
+
+        A visible tool that lacks approval is a failed call, so that the model reads the reason. Any other
+        tool does not exist, under the name that the client used.
+        """
         only = self._view.only_server_id
         shown = self._visible_tools(self._parts.tool_directory.known_listing(self._view.principal))
         if exposed in shown:
@@ -262,8 +268,8 @@ class ToolHandlers:
         raise build_refusal(name, [each.name for each in shown.values() if each.server_id == only])
 
     async def get_header_params(self, name: object) -> tuple[HeaderParam, ...]:
-        """The parameters of a tool that a modern client mirrors into headers. None of one that cannot be
-        looked up: the call will say why."""
+        """Return the parameters of a tool that modern clients mirror in headers; none if it cannot be looked
+        up, since the call will report why."""
         if not isinstance(name, str):
             return ()
         try:
@@ -282,8 +288,8 @@ class ToolHandlers:
         return known[1]
 
     async def _find_definition(self, name: str) -> tuple[str, Definition | None]:
-        """A tool's exposed name, and what its server published; None of a meta tool, or where there is no
-        such tool. Raises a ServerError."""
+        """Return a tool's exposed name and its definition; None for a meta tool or an unknown tool. Raises
+        ServerError."""
         rosters, principal = self._parts.tool_directory, self._view.principal
         exposed = await self._find_exposed_name(name)
         if exposed in META_TOOLS:
@@ -295,7 +301,7 @@ class ToolHandlers:
 
 
 def _build_meta_result(result: Result, request: ClientRequest) -> dict[str, Any]:
-    """The result of a meta tool as a client gets it."""
+    """Return the result of a meta tool as a client gets it."""
     raw = cast("dict[str, Any]", result.raw)
     media = [
         {"type": each.kind, "data": each.data, "mimeType": each.mime}
@@ -306,6 +312,6 @@ def _build_meta_result(result: Result, request: ClientRequest) -> dict[str, Any]
 
 
 def _compute_ttl_milliseconds(roster: ToolListing, only: str | None) -> int:
-    """Milliseconds for which no server's list gets old."""
+    """Return the time, in milliseconds, until the first server's list becomes stale."""
     kept = [one for id, one in roster.catalogues.items() if only in (None, id) and id != NATIVE_SERVER_ID]
     return max(0, int(1000 * min((one.ttl - one.age for one in kept), default=0.0)))
