@@ -1,4 +1,4 @@
-"""Sessions of legacy HTTP clients: begun by ``initialize``, named by a header, ended by DELETE or inactivity."""
+"""Sessions of legacy HTTP clients: begun by ``initialize``, ended by DELETE or inactivity."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def _target_tool_name(request: ClientRequest) -> str:
 
 
 def _supports_form_elicitation(request: ClientRequest) -> bool:
-    """Return whether the client supports form elicitation, which is also meant by a capability without kinds."""
+    """Return whether the client supports forms; a capability without kinds means forms too."""
     offered = request.capabilities if request.modern else request.session and request.session.capabilities
     kinds = as_object(offered).get("elicitation")
     return isinstance(kinds, dict) and (not kinds or "form" in kinds)

@@ -54,7 +54,7 @@ class CallApprovals:
         self._approver = Approver(store, fallback=self._require_approval, clock=clock)
 
     async def __call__(self, question: ApprovalRequest) -> bool:
-        """Return whether the call may be made. Raises ApprovalNeeded, or ToolRefused if nobody can be asked."""
+        """Return whether a call is allowed. Raises ApprovalNeeded, or ToolRefused without anyone to ask."""
         passed = CURRENT_APPROVAL.get()
         if passed is None:
             return await self._approver(question)

@@ -191,7 +191,7 @@ class RoundOutcome:
 
 
 class RemoteCalls:
-    """Remote calls of one process. ``run`` reads its messages; without a mailbox there are no other replicas."""
+    """Remote calls of one process. ``run`` reads its messages. The mailbox is None without replicas."""
 
     def __init__(
         self,

@@ -151,7 +151,7 @@ class InputRequiredRunner:
         RpcErrorResponse."""
         params = request.params
         if "inputResponses" in params and not isinstance(params["inputResponses"], dict):
-            raise RpcErrorResponse(INVALID_PARAMS, "inputResponses is no object")
+            raise RpcErrorResponse(INVALID_PARAMS, "inputResponses must be an object")
         if params.get("requestState") is None:
             return {}
         sealer = self._gateway.sealer

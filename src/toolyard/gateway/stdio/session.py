@@ -29,7 +29,7 @@ _MAX_RUNNING_REQUESTS = 1000
 
 
 class StdioSession:
-    """One client on one channel. ``receive`` takes incoming messages, ``send`` writes outgoing ones."""
+    """One client on one channel. ``receive`` handles incoming messages."""
 
     def __init__(self, endpoint: Endpoint, send_to_client: SendToClient) -> None:
         self._endpoint = endpoint

@@ -72,7 +72,7 @@ class PromptHandlers:
         """Return the server of a prompt, and the server's name for it. Raises RpcErrorResponse."""
         offering = self._view
         if not isinstance(name, str):
-            raise RpcErrorResponse(INVALID_PARAMS, "the prompt's name is no string")
+            raise RpcErrorResponse(INVALID_PARAMS, "the prompt's name must be a string")
         if offering.only_server_id is not None:
             await offering.servers_with_capability("prompts")
             return offering.only_server_id, name

@@ -72,7 +72,7 @@ class ResourceHandlers:
         """Handle ``completion/complete`` for a variable of a template."""
         uri = ref.get("uri")
         if not isinstance(uri, str):
-            raise RpcErrorResponse(INVALID_PARAMS, "the URI of ref is no string")
+            raise RpcErrorResponse(INVALID_PARAMS, "the uri of ref must be a string")
         if self._view.only_server_id is not None:
             found = (self._view.only_server_id, uri)
         else:
@@ -106,7 +106,7 @@ class ResourceHandlers:
     async def place(self, uri: object) -> tuple[str, str]:
         """Return the server of a resource, and the server's own URI. Raises RpcErrorResponse."""
         if not isinstance(uri, str) or not uri:
-            raise RpcErrorResponse(INVALID_PARAMS, "uri is no string")
+            raise RpcErrorResponse(INVALID_PARAMS, "uri must be a string")
         if self._view.only_server_id is not None:
             if not await self._servers_with_resources():
                 raise resource_not_found(uri)

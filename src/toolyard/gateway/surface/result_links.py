@@ -79,7 +79,7 @@ def make_meta_tool_links(result: Result, request: ClientRequest) -> list[dict[st
 
 
 async def read_stored_result(uri: object, view: CallerView) -> dict[str, Any] | None:
-    """Return the answer to ``resources/read``, or None if the URI is not a result that this caller may read."""
+    """Return the answer to ``resources/read``, or None if the URI is not a result of this caller."""
     found = _RESULT_URI.fullmatch(uri) if isinstance(uri, str) else None
     if found is None:
         return None

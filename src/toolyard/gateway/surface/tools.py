@@ -94,9 +94,9 @@ class ToolHandlers:
         params = request.params
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str):
-            raise RpcErrorResponse(INVALID_PARAMS, "name is no string")
+            raise RpcErrorResponse(INVALID_PARAMS, "name must be a string")
         if arguments is not None and not isinstance(arguments, dict):
-            raise RpcErrorResponse(INVALID_PARAMS, "arguments is no object")
+            raise RpcErrorResponse(INVALID_PARAMS, "arguments must be an object")
         given = cast("dict[str, Any] | None", arguments)
         if name in META_TOOLS and name in self._select_offer(await self._view.fetch_tool_listing()).meta:
             return await self._call_meta_tool(name, given, request)
