@@ -291,7 +291,7 @@ async def test_whoever_listens_hears_which_chats_shall_stop(
     await until(lambda: here.heard == there.heard == {"chat-1", "chat-2"})
     await here.end()
     await there.end()
-    assert not database.signals.wanted
+    assert not database.signals.has_listeners
 
 
 class Stops:
@@ -374,11 +374,11 @@ async def test_a_ring_knows_what_it_does_not_know() -> None:
 
 async def test_what_was_read_does_not_undo_what_came_meanwhile() -> None:
     ring = EventTail()
-    changes = ring.changes
+    changes = ring.change_count
     ring.push(1, events(2))
     ring.fill_if_unchanged(0, events(1), changes)
     assert ring.last_seq == 2
-    ring.fill_if_unchanged(0, events(1, 2), ring.changes)
+    ring.fill_if_unchanged(0, events(1, 2), ring.change_count)
     assert numbers(ring.events_after(0) or []) == [1, 2]
 
 

@@ -39,16 +39,16 @@ def test_the_lock_of_a_file_that_was_removed_excludes_nobody(
     path = tmp_path / "x.lock"
     holder = file_locks._try_acquire(path)
     assert holder is not None
-    real = file_locks._try
+    real = file_locks._try_lock
     others: list[int | None] = []
 
     def late(descriptor: int) -> bool:
-        monkeypatch.setattr(file_locks, "_try", real)
+        monkeypatch.setattr(file_locks, "_try_lock", real)
         file_locks._release_lock(path, holder)
         others.append(file_locks._try_acquire(path))
         return real(descriptor)
 
-    monkeypatch.setattr(file_locks, "_try", late)
+    monkeypatch.setattr(file_locks, "_try_lock", late)
     assert file_locks._try_acquire(path) is None
     (other,) = others
     assert other is not None

@@ -159,7 +159,7 @@ async def test_sessions_that_have_ended_are_forgotten(
 
 async def test_a_session_of_somebody_who_is_gone_is_a_conflict(database: Database, ann: User) -> None:
     await database.accounts.delete_user(ann.id)
-    with pytest.raises(Conflict, match="what this belongs to is gone"):
+    with pytest.raises(Conflict, match="the record that this belongs to no longer exists"):
         await database.accounts.add_session("d1", session(ann))
 
 

@@ -1,4 +1,9 @@
-"""What is kept: SQL tables, one repository a file, migrations, encryption."""
+"""Persistent storage in SQLite or PostgreSQL, with encrypted secrets.
+
+``Database`` opens a database and holds one repository for each kind of record; start reading there.
+``repositories`` implements the storage protocols that other packages declare, ``sql`` runs the statements,
+``change_feed`` notifies other processes, and ``locks`` excludes them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ __all__ = ["Database"]
 
 
 def __getattr__(name: str) -> object:
-    """Load SQLAlchemy with the first use of ``Database``: importing ``store.errors`` must not cost it."""
+    """Import ``Database`` on first use, so that importing ``store.errors`` does not load SQLAlchemy."""
     if name != "Database":
         raise AttributeError(f"module 'toolyard.store' has no attribute '{name}'")
     from toolyard.store.database import Database

@@ -1,4 +1,4 @@
-"""The database of one process, with a repository for each room that needs one."""
+"""Database of one process, with a repository for each kind of record."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["Database"]
 
 
 class Database:
-    """SQLite in the data directory, or PostgreSQL. Everything that it keeps is shared by all who open it."""
+    """SQLite file in the data directory, or PostgreSQL database; shared by all processes that open it."""
 
     def __init__(
         self, executor: DatabaseExecutor, cipher: Cipher, locks: RefreshLocks, clock: Callable[[], float]
@@ -70,12 +70,14 @@ class Database:
         clock: Callable[[], float] = time.time,
         limits: TimeLimits = TimeLimits(),  # noqa: B008 - frozen
     ) -> Database:
-        """Open it, and make or update its tables where that is needed.
+        """Open a database, and create or migrate its tables if needed.
 
-        ``url`` None is SQLite in the data directory. ``former_key`` reads what it encrypted.
-        Raises DatabaseUnavailable, DatabaseUnusable, KeyMissing, KeyUnusable and WrongKey; then nothing was
-        changed.
+        A ``url`` of None means SQLite in the data directory. ``former_key`` decrypts values that were
+        encrypted before the key changed. Raises DatabaseUnavailable, DatabaseUnusable, KeyMissing,
+        KeyUnusable and WrongKey; the database is unchanged then.
         """
+        # The thread cannot be cancelled. Shield it, so that connections opened after a cancellation are
+        # closed.
         work = asyncio.to_thread(open_database, data_dir, url, secret_key, former_key, limits)
         opening = asyncio.ensure_future(work)
         try:
@@ -87,7 +89,7 @@ class Database:
 
     @classmethod
     async def open_from_settings(cls, settings: Settings, data_dir: Path) -> Database:
-        """Open the database that a server with these settings and this data directory uses."""
+        """Open the database that a server with these settings uses, including its chat limits."""
         database = await cls.open(
             data_dir,
             url=settings.database_url,
@@ -101,10 +103,10 @@ class Database:
         return database
 
     async def ping(self) -> None:
-        """Whether it answers, and still has our key. Raises StoreError.
+        """Raise StoreError if the database does not answer or no longer uses our key.
 
-        After ``toolyard rekey`` a process that has only the former key must not encrypt anything more with
-        it: nobody could read that once the former key is unset.
+        After ``toolyard rekey`` a process that only has the former key must not encrypt with it: those values
+        would be unreadable once the former key is unset.
         """
         try:
             await self._executor.read(lambda connection: check_key(connection, self.cipher))
@@ -113,7 +115,7 @@ class Database:
             raise
 
     async def close(self) -> None:
-        """Finish what was begun, write down what was noted, and let go of everything."""
+        """Write queued chat events and audit entries, wait for running work, and close every connection."""
         await self.chats.close()
         await self.signals.close()
         await self.audit.close()
@@ -121,6 +123,6 @@ class Database:
 
 
 def _dispose_when_opened(future: asyncio.Future[tuple[Engines, Cipher]]) -> None:
-    """Nobody waits for it any more."""
+    """Close connections that were opened after the caller of ``open`` was cancelled."""
     if not future.cancelled() and future.exception() is None:
         future.result()[0].dispose()

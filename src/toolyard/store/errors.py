@@ -1,17 +1,17 @@
-"""What can be wrong with the store.
+"""Errors of the store.
 
 ToolyardError
 └── StoreError
     ├── DatabaseUnavailable      the database cannot be reached, read or written right now
     │   └── AuditUnavailable     the audit log cannot be written, so a call was not made
-    ├── DatabaseUnusable         a URL, folder or file that can be no database of ours
-    │   └── DatabaseNewer        its tables were made by a later version of Toolyard
-    ├── KeyMissing               there is no key to encrypt with, or to read what is stored
-    ├── KeyUnusable              a key that is too short, or a key file that others can read
-    ├── WrongKey                 what is stored was encrypted with another key
+    ├── DatabaseUnusable         the URL, directory or file is not a database that Toolyard can use
+    │   └── DatabaseNewer        its tables were created by a later version of Toolyard
+    ├── KeyMissing               there is no key to encrypt or decrypt with
+    ├── KeyUnusable              the key is too short, or other users can read the key file
+    ├── WrongKey                 the database was encrypted with another key
     ├── Unreadable               one stored secret was damaged or moved
-    ├── Unstorable               a value that no database can hold as it is
-    ├── Conflict                 what a row belongs to is gone, or there is one like it
+    ├── Unstorable               the databases cannot store a value as it is
+    ├── Conflict                 a row with the same key exists, or a referenced row does not
     └── StoreClosed              the store was closed
 """
 
@@ -38,38 +38,38 @@ __all__ = [
 
 
 class StoreError(ToolyardError):
-    """Something is wrong with the store."""
+    """Base class of all errors of the store."""
 
 
 class DatabaseUnavailable(StoreError):
     """The database cannot be reached, read or written right now."""
 
     retry_after: ClassVar[float] = 5.0
-    """Seconds after which a client may try again."""
+    """Seconds after which a client may retry."""
 
 
 class AuditUnavailable(DatabaseUnavailable):
-    """The audit log cannot be written. Nothing was done."""
+    """The audit log cannot be written, so the audited action was not carried out."""
 
 
 class DatabaseUnusable(StoreError):
-    """What was named is no database that Toolyard can use."""
+    """The URL, directory or file is not a database that Toolyard can use."""
 
     exit_code = 2
 
 
 class DatabaseNewer(DatabaseUnusable):
-    """The database belongs to a later version of Toolyard."""
+    """The tables were created by a later version of Toolyard."""
 
 
 class KeyMissing(StoreError):
-    """There is no key."""
+    """There is no key to encrypt or decrypt with."""
 
     exit_code = 2
 
 
 class KeyUnusable(StoreError):
-    """There is a key, but it must not be used as it is."""
+    """The key is too short, or its file cannot be read or is readable by other users."""
 
     exit_code = 2
 
@@ -81,16 +81,18 @@ class WrongKey(StoreError):
 
 
 class Unreadable(StoreError):
-    """One stored secret cannot be decrypted though the key is right."""
+    """One stored secret cannot be decrypted, although the key is right."""
 
 
 class Unstorable(StoreError):
-    """A value that cannot be stored. Nothing was written."""
+    """A value cannot be stored. Nothing was written."""
 
 
 class Conflict(StoreError):
-    """Somebody else was quicker: what a row belongs to is gone, or there is one like it. Nothing was
-    written."""
+    """A concurrent change won: a row with the same key exists, or a referenced row was deleted.
+
+    Nothing was written.
+    """
 
 
 class StoreClosed(StoreError):

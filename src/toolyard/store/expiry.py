@@ -1,7 +1,7 @@
-"""Clears away what has run its time, a little at a time, whichever process comes first.
+"""Deletion of expired rows, in small batches, by one process at a time.
 
-Most tables end their old rows with the next one that is written; this is for those that nobody writes to any
-more, and for the audit log. Chats, tokens and instances stay until somebody deletes them.
+Most repositories delete old rows when they write a new one. This covers tables that are no longer written to,
+and the audit log. Chats, tokens and instances stay until a user deletes them.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _log = logging.getLogger("toolyard.store")
 _DAY_SECONDS = 86_400.0
 _BATCH_ROWS = 1_000
 _BATCH_PAUSE_SECONDS = 0.1
-"""Seconds between two batches: whoever has work to do goes first."""
+"""Pause between two batches, in which other transactions can run."""
 _EXPIRY_LOCK_ID = 0x746F6F6C79617265
-"""Of PostgreSQL's advisory locks, the one for this."""
+"""Id of the PostgreSQL advisory lock held by the process that deletes."""
 
 
 class ExpiredRowCleanup:
-    """Deletes rows that are of no use to anybody."""
+    """Deletes rows whose time has passed."""
 
     def __init__(
         self,
@@ -58,29 +58,31 @@ class ExpiredRowCleanup:
         self._paused_until = 0.0
 
     async def delete_expired(self, audit_days: int) -> int:
-        """Delete all that is due; how many entries of the audit log that were. Those of so many days stay, of
-        0 all. Ends early where another process is at it. Raises StoreError.
+        """Delete expired rows, and audit entries older than ``audit_days`` days; 0 keeps all of those.
 
-        Deletes nothing for a day after the clock was set: a clock that is wrong by years would make
-        everything due, and what was deleted does not come back when it is corrected.
+        Return the number of deleted audit entries. Ends early if another process is deleting. Raises
+        StoreError.
+
+        Deletes nothing for a day after the clock was set by more than a day: a clock that is wrong by years
+        would make every row expire, and correcting it would not bring them back.
         """
         if self._is_paused_after_clock_change():
             return 0
         await self._executor.write(self._delete_expired_rows)
-        forgotten, after = 0, 0 if audit_days else None
+        deleted, after = 0, 0 if audit_days else None
         while after is not None:
             count, after = await self._executor.write(
                 lambda connection, after=after: self._delete_audit_batch(connection, audit_days, after)
             )
-            forgotten += count
+            deleted += count
             await asyncio.sleep(_BATCH_PAUSE_SECONDS if after is not None else 0)
-        return forgotten
+        return deleted
 
     def _is_paused_after_clock_change(self) -> bool:
         now = self._monotonic()
         offset = self._clock() - now
         if abs(offset - self._clock_offset) > _DAY_SECONDS:
-            _log.warning("the clock was set by more than a day: nothing is deleted for a day")
+            _log.warning("the clock was changed by more than a day; expired rows are kept for another day")
             self._clock_offset, self._paused_until = offset, now + _DAY_SECONDS
         return now < self._paused_until
 
@@ -91,10 +93,12 @@ class ExpiredRowCleanup:
             connection.execute(delete(table).where(due))
 
     def _delete_audit_batch(self, connection: Connection, days: int, after: int) -> tuple[int, int | None]:
-        """One batch, from the oldest on: their numbers grow with the time, and need no other index. How many
-        were deleted, and after which number to go on.
+        """Delete one batch of the oldest entries after an id.
 
-        Entries of a clock that was ahead once stop nobody, and go with the next that is due."""
+        Return the number of deleted entries and the id to continue after, or None at the end. Ids grow with
+        time, so walking the primary key needs no index on ``at``. Entries from a clock that was ahead do not
+        end the walk, and are deleted together with the next expired entry.
+        """
         if not _try_expiry_lock(connection):
             return 0, None
         query = (
@@ -104,17 +108,17 @@ class ExpiredRowCleanup:
         before, ahead = self._clock() - days * _DAY_SECONDS, self._clock() + _DAY_SECONDS
         due = [row.id for row in oldest if row.at < before]
         if due:
-            deleting = delete(audit).where(audit.c.id <= due[-1], ~audit.c.at.between(before, ahead))
-            return connection.execute(deleting).rowcount, due[-1]
-        passed = oldest and all(row.at > ahead for row in oldest)
-        return 0, oldest[-1].id if passed else None
+            statement = delete(audit).where(audit.c.id <= due[-1], ~audit.c.at.between(before, ahead))
+            return connection.execute(statement).rowcount, due[-1]
+        all_ahead = oldest and all(row.at > ahead for row in oldest)
+        return 0, oldest[-1].id if all_ahead else None
 
 
 def _expiry_conditions(now: float) -> list[tuple[Table, ColumnElement[bool]]]:
-    month, season, ahead = now - 30 * _DAY_SECONDS, now - 90 * _DAY_SECONDS, now + _DAY_SECONDS
+    month_ago, season_ago, ahead = now - 30 * _DAY_SECONDS, now - 90 * _DAY_SECONDS, now + _DAY_SECONDS
 
     def outside_one_day(at: ColumnElement[float]) -> ColumnElement[bool]:
-        # What is of tomorrow came from a clock that was wrong, and would stay for as long as it was.
+        # Rows dated after tomorrow are from a clock that was ahead, and would stay until that time comes.
         return ~at.between(now - _DAY_SECONDS, ahead)
 
     return [
@@ -124,15 +128,15 @@ def _expiry_conditions(now: float) -> list[tuple[Table, ColumnElement[bool]]]:
         (sign_ins, outside_one_day(sign_ins.c.at)),
         (auth_pending, outside_one_day(auth_pending.c.began_at)),
         (grants, (grants.c.expires_at <= now) | (grants.c.created_at > ahead)),
-        (approvals, approvals.c.chat_id.is_(None) & (approvals.c.asked_at < month)),
+        (approvals, approvals.c.chat_id.is_(None) & (approvals.c.asked_at < month_ago)),
         (results, results.c.expires_at <= now),
         (letters, outside_one_day(letters.c.sent_at)),
-        (catalogues, ~catalogues.c.fetched_at.between(season, ahead)),
+        (catalogues, ~catalogues.c.fetched_at.between(season_ago, ahead)),
     ]
 
 
 def _try_expiry_lock(connection: Connection) -> Any:
-    """Whether no other replica is at it; until the end of the transaction."""
+    """Return whether this transaction is the only one that deletes. With SQLite it always is."""
     if connection.dialect.name == "sqlite":
         return True
     return connection.execute(

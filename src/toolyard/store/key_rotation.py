@@ -1,9 +1,10 @@
-"""Another key: all that the former one sealed is sealed anew, some at a time, while everybody works on."""
+"""Change of the secret key: re-encrypt all values in batches, while servers keep running."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Column, Connection, and_, select, update
@@ -34,44 +35,45 @@ ENCRYPTED_COLUMNS: tuple[tuple[Column[Any], tuple[Column[Any], ...]], ...] = (
     (auth_choices.c.client_secret, (auth_choices.c.server_id, auth_choices.c.id)),
     (instances.c.value, (instances.c.id,)),
 )
-"""Columns that hold what the cipher sealed, with those that name a row. The place of a value is made of both.
-Letters are not among them: they are on their way for seconds."""
+"""Encrypted columns, each with the key columns of its table. Their names and values form the associated data.
+Messages between replicas are not included, since they last for seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRotationResult:
-    """What came of it."""
+    """Outcome of a key rotation."""
 
     reencrypted: int = 0
-    """Values that were sealed anew."""
+    """Number of values encrypted with the new key."""
     unreadable: int = 0
-    """Values that no key opens; they stay as they are."""
+    """Number of values that neither key can decrypt; they stay unchanged."""
 
 
 class KeyRotation:
-    """Seals everything with the key that is in force."""
+    """Re-encrypts stored values with the current key."""
 
     def __init__(self, executor: DatabaseExecutor, cipher: Cipher) -> None:
         self._executor = executor
         self._cipher = cipher
 
     async def reencrypt_all(self) -> KeyRotationResult:
-        """Seal anew all that a former key sealed. It may be broken off and begun again. Raises StoreError."""
-        sealed = lost = 0
-        for column, named in ENCRYPTED_COLUMNS:
-            query = select(*named).where(column.is_not(None)).order_by(*named)
+        """Encrypt all values of the former key with the current one. Raises StoreError.
+
+        It may be interrupted and repeated: processes that have both keys can read old and new values.
+        """
+        reencrypted = unreadable = 0
+        for column, key_columns in ENCRYPTED_COLUMNS:
+            query = select(*key_columns).where(column.is_not(None)).order_by(*key_columns)
             rows = await self._executor.read(lambda connection, query=query: connection.execute(query).all())
             for start in range(0, len(rows), _BATCH_ROWS):
-                some = [tuple(row) for row in rows[start : start + _BATCH_ROWS]]
-                anew, unread = await self._executor.write(
-                    lambda connection, column=column, named=named, some=some: self._reencrypt_rows(
-                        connection, column, named, some
-                    )
-                )
-                sealed, lost = sealed + anew, lost + unread
-        # The word by which a wrong key is known comes last: who forgets the former key too early is told.
+                row_keys = [tuple(row) for row in rows[start : start + _BATCH_ROWS]]
+                work = partial(self._reencrypt_rows, column=column, key_columns=key_columns, rows=row_keys)
+                batch_reencrypted, batch_unreadable = await self._executor.write(work)
+                reencrypted, unreadable = reencrypted + batch_reencrypted, unreadable + batch_unreadable
+        # The canary comes last. After an interrupted rotation it still needs the former key, so a server that
+        # starts without that key reports WrongKey instead of failing on single values.
         await self._executor.write(self._reencrypt_canary)
-        return KeyRotationResult(sealed, lost)
+        return KeyRotationResult(reencrypted, unreadable)
 
     def _reencrypt_rows(
         self,
@@ -80,30 +82,35 @@ class KeyRotation:
         key_columns: Sequence[Column[Any]],
         rows: Sequence[tuple[str, ...]],
     ) -> tuple[int, int]:
-        sealed = lost = 0
-        for names in rows:
-            this = and_(*(each == name for each, name in zip(key_columns, names, strict=True)))
-            old = connection.execute(select(column).where(this)).scalar()
+        reencrypted = unreadable = 0
+        for key_values in rows:
+            same_row = and_(
+                *(
+                    key_column == key_value
+                    for key_column, key_value in zip(key_columns, key_values, strict=True)
+                )
+            )
+            old = connection.execute(select(column).where(same_row)).scalar()
             try:
                 new = (
                     None
                     if old is None
-                    else self._cipher.reencrypt(bytes(old), _associated_data(column, names))
+                    else self._cipher.reencrypt(bytes(old), _associated_data(column, key_values))
                 )
             except Unreadable:
-                lost += 1
+                unreadable += 1
                 continue
             if new is not None:
-                # Not what somebody else has put there meanwhile.
-                changing = update(column.table).where(this, column == old).values({column.name: new})
-                sealed += connection.execute(changing).rowcount
-        return sealed, lost
+                # Compare with the old value, so that a concurrent change is not overwritten.
+                statement = update(column.table).where(same_row, column == old).values({column.name: new})
+                reencrypted += connection.execute(statement).rowcount
+        return reencrypted, unreadable
 
     def _reencrypt_canary(self, connection: Connection) -> None:
-        this = keys.c.id == CANARY_ID
-        old = connection.execute(select(keys.c.body).where(this)).scalar_one()
+        is_canary = keys.c.id == CANARY_ID
+        old = connection.execute(select(keys.c.body).where(is_canary)).scalar_one()
         if (new := self._cipher.reencrypt(bytes(old), CANARY_ID)) is not None:
-            connection.execute(update(keys).where(this).values(body=new))
+            connection.execute(update(keys).where(is_canary).values(body=new))
 
 
 def _associated_data(column: Column[Any], key_values: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The catalogues of a PostgreSQL database, for a process that opens it when it first looks for one."""
+"""Storage of listings and pins in a PostgreSQL database that is opened on first use."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ _log = logging.getLogger("toolyard.store.lazy_catalogues")
 
 
 class LazyCatalogueStorage:
-    """A CatalogueStorage. Where the database cannot be opened, ``instead`` serves until the process ends: to
-    try again for each server would take its time each time."""
+    """CatalogueStorage in a lazily opened database.
+
+    If the database cannot be opened, ``fallback`` is used until the process ends. Trying again for each
+    server would cost the connection timeout every time.
+    """
 
     def __init__(self, database: LazyDatabase, fallback: CatalogueStorage) -> None:
         self._database = database
@@ -27,19 +30,15 @@ class LazyCatalogueStorage:
         self._has_failed = False
 
     async def load(self, keys: Sequence[ListingKey], *, newer_than: float = 0.0) -> StoredListing | None:
-        """See CatalogueStorage."""
         return await (await self._choose_storage()).load(keys, newer_than=newer_than)
 
     async def save(self, stored: StoredListing) -> None:
-        """See CatalogueStorage."""
         await (await self._choose_storage()).save(stored)
 
     async def expire(self, server_id: str) -> None:
-        """See CatalogueStorage."""
         await (await self._choose_storage()).expire(server_id)
 
     async def forget(self, server_id: str, scope: str | None = None) -> None:
-        """See CatalogueStorage."""
         await (await self._choose_storage()).forget(server_id, scope)
 
     async def _choose_storage(self) -> CatalogueStorage:
@@ -50,14 +49,16 @@ class LazyCatalogueStorage:
         except StoreError as error:
             if not self._has_failed:
                 self._has_failed = True
-                _log.warning("stored catalogues are not read from the database: %s", error.cause)
+                _log.warning("cannot open the database; using catalogues in files instead: %s", error.cause)
             return self._fallback
         return self._fallback if database is None else database.catalogues
 
 
 class LazyPinEntryStorage:
-    """An EntryStorage in the PostgreSQL database. Raises StoreError: pins of another storage would let
-    changed tools through while the database is down."""
+    """PinEntryStorage in a lazily opened database. Methods raise StoreError while it is unavailable.
+
+    It has no fallback: pins of another storage could accept changed tools while the database is down.
+    """
 
     def __init__(self, database: LazyDatabase) -> None:
         self._database = database
@@ -81,5 +82,5 @@ class LazyPinEntryStorage:
 def select_catalogue_storage(
     settings: Settings, file_storage: CatalogueStorage, database: LazyDatabase
 ) -> CatalogueStorage:
-    """Where library and command line find the listings of a server that has the same settings."""
+    """Return the storage of listings that a server with the same settings uses."""
     return file_storage if settings.database_url is None else LazyCatalogueStorage(database, file_storage)

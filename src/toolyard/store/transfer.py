@@ -1,4 +1,4 @@
-"""From SQLite to PostgreSQL: all that lasts, in one transaction. The file stays as it was."""
+"""Copy of all lasting data from SQLite to PostgreSQL, in one transaction. The SQLite file stays unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["copy_sqlite_to_postgresql"]
 
 _BATCH_ROWS = 500
 _EXCLUDED_TABLES = {attempts, auth_pending, catalogues, keys, letters, sign_ins}
-"""What is on its way, is found out again, or is each database's own."""
+"""Tables with short-lived rows, rows that are fetched again, and the key check of each database."""
 _TABLES_TO_COPY = [table for table in metadata.sorted_tables if table not in _EXCLUDED_TABLES]
 
 
@@ -38,19 +38,24 @@ def copy_sqlite_to_postgresql(
     former_key: str | None,
     limits: TimeLimits = TimeLimits(),  # noqa: B008 - frozen
 ) -> dict[str, int]:
-    """Copy what the SQLite database of a folder keeps into an empty PostgreSQL; how many rows of each table.
+    """Copy the SQLite database of a directory into an empty PostgreSQL database.
 
-    Both have the same key, so what is encrypted stays as it is. Servers that use the file wait meanwhile.
-    Blocks; for a worker thread. Raises StoreError, and then nothing was copied.
+    Return the number of rows by table. Both databases use the same key, so ciphertexts are copied as they
+    are. The file is locked meanwhile, and writes by running servers wait. Blocks; call it in a worker thread.
+    Raises StoreError; nothing was copied then.
     """
-    with ExitStack() as closing:
+    with ExitStack() as exit_stack:
         source, target = (
-            _open_engines(closing, data_dir, each, secret_key, former_key, limits) for each in (None, url)
+            _open_engines(exit_stack, data_dir, database_url, secret_key, former_key, limits)
+            for database_url in (None, url)
         )
         try:
-            with source.writer.begin() as held, target.writer.begin() as taking:
-                _require_empty(taking, target)
-                return {table.name: _copy_table(table, held, taking) for table in _TABLES_TO_COPY}
+            with source.writer.begin() as source_connection, target.writer.begin() as target_connection:
+                _require_empty(target_connection, target)
+                return {
+                    table.name: _copy_table(table, source_connection, target_connection)
+                    for table in _TABLES_TO_COPY
+                }
         except SQLAlchemyError as error:
             raise unavailable_error(target, error) from error
 
@@ -69,20 +74,22 @@ def _open_engines(
 
 
 def _require_empty(connection: Connection, target: Engines) -> None:
-    found = [table.name for table in _TABLES_TO_COPY if connection.execute(select(table).limit(1)).first()]
-    if found:
+    used_tables = [
+        table.name for table in _TABLES_TO_COPY if connection.execute(select(table).limit(1)).first()
+    ]
+    if used_tables:
         raise DatabaseUnusable(
-            f"the database {target.display_name} is not empty: it has {', '.join(found)}",
-            hint="make another one, and do this before a server has used it",
+            f"the database {target.display_name} is not empty: it has {', '.join(used_tables)}",
+            hint="create another database, and run this before a server uses it",
         )
 
 
 def _copy_table(table: Table, source: Connection, target: Connection) -> int:
-    # Numbers that the database gives are given anew, in the same order.
+    # Skip generated ids: PostgreSQL generates new ones in the same order, and its sequence stays right.
     columns = [column for column in table.columns if (table, column.name) != (audit, "id")]
     rows = source.execute(select(*columns).order_by(*table.primary_key.columns)).mappings()
     count = 0
-    for some in rows.partitions(_BATCH_ROWS):
-        target.execute(insert(table), [dict(row) for row in some])
-        count += len(some)
+    for batch in rows.partitions(_BATCH_ROWS):
+        target.execute(insert(table), [dict(row) for row in batch])
+        count += len(batch)
     return count

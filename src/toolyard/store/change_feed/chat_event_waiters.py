@@ -1,4 +1,8 @@
-"""Whoever waits for more events of a chat: told at once by this process, and soon by others."""
+"""Waiting for new events of a chat.
+
+Events written by this process are delivered from memory. For those of other processes one task listens on the
+change feed and reads the new rows once for all waiters.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ _MAX_EVENTS_PER_READ = 1_000
 
 
 class ChatEventWaiters:
-    """Keeps rings of what was just written. One task hears what others write, and reads it once for all."""
+    """Delivers new events to waiting clients, from a tail of recent events for each viewed chat."""
 
     def __init__(self, executor: DatabaseExecutor, signals: Signals) -> None:
         self._executor = executor
@@ -35,24 +39,27 @@ class ChatEventWaiters:
         self._closed = False
 
     async def wait(self, chat_id: str, after: int, seconds: float) -> Sequence[ChatEvent]:
-        """See ChatStore. Raises NoSuchChat and StoreError, at once when the database is closed."""
+        """Return the events after a number, waiting up to ``seconds`` for them; empty after that time.
+
+        Raises NoSuchChat, and StoreError, at once when the database is closed.
+        """
         self._start_listening()
-        with self._tails.hold(chat_id) as ring:
+        with self._tails.hold(chat_id) as tail:
             try:
                 async with asyncio.timeout(max(0.0, seconds)):
-                    return await self._next_events(ring, chat_id, after)
+                    return await self._next_events(tail, chat_id, after)
             except TimeoutError:
-                # Word of it may have been lost on the way.
+                # Read the table once more, since a notification may have been lost.
                 return [event for event, _ in await self._read_events(chat_id, after)]
 
     def publish(self, chat_id: str, appended: AppendedEvents) -> None:
-        """This process wrote something."""
-        ring = self._tails.get(chat_id)
-        if ring is not None:
-            ring.push(appended.after, list(zip(appended.events, appended.sizes, strict=True)))
+        """Deliver events that this process has appended."""
+        tail = self._tails.get(chat_id)
+        if tail is not None:
+            tail.push(appended.after, list(zip(appended.events, appended.sizes, strict=True)))
 
     async def close(self) -> None:
-        """Nobody waits any longer."""
+        """End all waits with StoreClosed, and stop listening."""
         self._closed = True
         self._tails.wake()
         if self._listen_task is not None:
@@ -63,20 +70,23 @@ class ChatEventWaiters:
         while True:
             if self._closed:
                 raise StoreClosed("the store was closed", hint="this process is stopping")
-            found = tail.events_after(after)
-            if found is None:
-                changes = tail.changes
+            events = tail.events_after(after)
+            if events is None:
+                # The tail cannot answer, so read the table. Remember the change count first: if the tail
+                # changes during the query, the result may be outdated and must neither fill the tail nor be
+                # awaited on.
+                change_count = tail.change_count
                 read = await self._read_events(chat_id, after)
                 if not read:
                     await self._require_chat(chat_id)
                 if len(read) < _MAX_EVENTS_PER_READ:
-                    tail.fill_if_unchanged(after, read, changes)
-                found = [event for event, _ in read]
-                if not found and tail.changes != changes:
+                    tail.fill_if_unchanged(after, read, change_count)
+                events = [event for event, _ in read]
+                if not events and tail.change_count != change_count:
                     continue
-            if found:
-                return found
-            await tail.changed()
+            if events:
+                return events
+            await tail.wait_for_change()
 
     async def _read_events(self, chat_id: str, after: int) -> list[SizedEvent]:
         rows = await self._executor.read_or_default(
@@ -90,55 +100,56 @@ class ChatEventWaiters:
         ):
             raise NoSuchChat("there is no such chat", hint="it was deleted")
 
-    # What others write.
+    # Events of other processes.
 
     def _start_listening(self) -> None:
         if self._listen_task is None and not self._closed:
-            hearing = self._listen_for_changes()
-            self._listen_task = asyncio.get_running_loop().create_task(hearing, name="toolyard-chats")
+            coroutine = self._listen_for_changes()
+            self._listen_task = asyncio.get_running_loop().create_task(coroutine, name="toolyard-chats")
 
     async def _listen_for_changes(self) -> None:
         async with aclosing(self._signals.listen(CHATS_CHANNEL)) as listening:
-            async for said in listening:
-                tops: dict[str, int] = {}
-                for chat_id in said.split() if said else self._tails:
-                    ring = self._tails.get(chat_id)
-                    if ring is not None and ring.viewer_count and ring.start_seq is not None:
-                        tops[chat_id] = ring.last_seq
+            async for message in listening:
+                last_seqs: dict[str, int] = {}
+                for chat_id in message.split() if message else self._tails:
+                    tail = self._tails.get(chat_id)
+                    if tail is not None and tail.viewer_count and tail.start_seq is not None:
+                        last_seqs[chat_id] = tail.last_seq
                     else:
                         self._tails.invalidate(chat_id)
-                if tops:
-                    await self._refresh_tails(tops)
+                if last_seqs:
+                    await self._refresh_tails(last_seqs)
 
     async def _refresh_tails(self, last_seqs: dict[str, int]) -> None:
-        """Read what came after the last that is known, for all of these chats at once."""
+        """Read the events after the last known number of each chat, in one piece of work."""
 
         def work(connection: Connection) -> tuple[dict[str, Sequence[Any]], set[str]]:
             read = {
-                chat_id: read_events(connection, chat_id, top, _MAX_EVENTS_PER_READ)
-                for chat_id, top in last_seqs.items()
+                chat_id: read_events(connection, chat_id, last_seq, _MAX_EVENTS_PER_READ)
+                for chat_id, last_seq in last_seqs.items()
             }
-            quiet = [chat_id for chat_id, rows in read.items() if not rows]
-            return read, set(quiet) - find_existing_chats(connection, quiet)
+            without_events = [chat_id for chat_id, rows in read.items() if not rows]
+            return read, set(without_events) - find_existing_chats(connection, without_events)
 
         try:
-            read, gone = await self._executor.read(work)
+            read, deleted = await self._executor.read(work)
         except StoreError:
-            # Those who wait will meet it themselves.
+            # The waiters read the table themselves now, and so get the error.
             for chat_id in last_seqs:
                 self._tails.invalidate(chat_id)
             return
         for chat_id, rows in read.items():
-            ring = self._tails.get(chat_id)
-            if ring is None:
+            tail = self._tails.get(chat_id)
+            if tail is None:
                 continue
-            if len(rows) >= _MAX_EVENTS_PER_READ or chat_id in gone:
-                # Those who wait for a chat that is gone look again, and see it.
-                ring.invalidate()
-            elif rows and ring.start_seq is not None and ring.last_seq == last_seqs[chat_id]:
-                ring.push(ring.last_seq, _sized_events(rows))
-            elif rows and rows[-1].seq > ring.last_seq:
-                ring.invalidate()
+            if len(rows) >= _MAX_EVENTS_PER_READ or chat_id in deleted:
+                # Too many events to push, or the chat was deleted: the waiters read the table, and raise
+                # NoSuchChat for a deleted chat.
+                tail.invalidate()
+            elif rows and tail.start_seq is not None and tail.last_seq == last_seqs[chat_id]:
+                tail.push(tail.last_seq, _sized_events(rows))
+            elif rows and rows[-1].seq > tail.last_seq:
+                tail.invalidate()
 
 
 def _sized_events(rows: Sequence[Any]) -> list[SizedEvent]:

@@ -1,4 +1,8 @@
-"""What other replicas say through PostgreSQL, heard on a connection that does nothing else."""
+"""Notifications of other replicas through PostgreSQL's LISTEN, on a separate connection.
+
+The connection is asynchronous and outside the pool: a worker thread that waits for hours would be missing for
+other work.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,12 @@ __all__ = ["PostgresChangeListener"]
 
 
 class PostgresChangeListener:
-    """An Ear. Once it listens it does so until it is cancelled or the connection is lost."""
+    """ChangeListener for PostgreSQL. Runs until it is cancelled or the connection is lost."""
 
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
 
     async def run(self, on_message: Callable[[str], None], on_resync: Callable[[], None]) -> None:
-        """See Ear."""
         try:
             limits = self._engines.limits
             connection = await TimedAsyncConnection.open(self._engines.connect_args, limits.answer)
@@ -33,7 +36,7 @@ class PostgresChangeListener:
                     connection.answer_timeout = None
                     async for notification in connection.notifies(timeout=limits.heartbeat):
                         on_message(notification.payload)
-                    # Silence looks the same whether nobody says anything or the server is frozen.
+                    # No notification for a while may mean a frozen server, so check that it answers.
                     connection.answer_timeout = limits.answer
                     await connection.execute("SELECT 1")
             finally:

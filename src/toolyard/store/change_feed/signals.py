@@ -1,4 +1,13 @@
-"""Word of what changed: to the tasks of this process at once, and to all others who use the database."""
+"""Notifications of changes, to tasks of this process and to all other processes that use the database.
+
+A notification belongs to a transaction: it is delivered if and only if the transaction commits. PostgreSQL
+does that with NOTIFY. SQLite only reveals that the file changed, so every listener is then told to check
+everything.
+
+Delivery is a hint, never the only copy of a fact. An empty message means that notifications may have been
+lost, and a listener must be able to read the current state from the tables. So a lost notification costs time
+only.
+"""
 
 from __future__ import annotations
 
@@ -28,24 +37,24 @@ __all__ = [
 ]
 
 POSTGRESQL_CHANNEL = "toolyard"
-"""PostgreSQL's name for the one channel that carries all of ours."""
+"""PostgreSQL channel that carries the messages of all channels below."""
 CHATS_CHANNEL = "chats"
-"""Ids of chats, with blanks between them, that have more events or are gone."""
+"""Ids of chats, separated by spaces, that got new events or were deleted."""
 CHAT_STOPS_CHANNEL = "stops"
-"""The id of a chat that somebody wants to stop."""
+"""Id of a chat whose turn a user asked to stop."""
 REVOKED_ACCESS_CHANNEL = "tokens"
-"""The id of a user of whom a token, a session or the account itself is gone or counts no more."""
+"""Id of a user who lost access: a token, session or account was removed, disabled or changed."""
 REMOVED_CREDENTIALS_CHANNEL = "credentials"
-"""The id of a user whose stored credentials for servers are gone."""
+"""Id of a user whose stored credentials for servers were removed."""
 REGISTRY_CHANNEL = "servers"
-"""The id of a server or of an instance of the registry that changed."""
+"""Id of a registry server or instance that changed, or of a user whose instances changed."""
 MAILBOX_CHANNEL = "letters"
-"""The box that a letter was put into."""
+"""Name of the mailbox that got a message."""
 
 _MAX_PENDING_MESSAGES = 1_000
-"""Texts that may wait for a slow listener; one that is slower looks at everything again."""
+"""Maximum number of queued messages for one listener. Beyond it the listener must check everything."""
 _MAX_MESSAGE_BYTES = 7_000
-"""Bytes of one text; PostgreSQL carries 8,000."""
+"""Maximum size of a message; PostgreSQL allows 8,000 bytes including our prefix."""
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.2, 5.0
 
 _NOTIFY_STATEMENT = text("SELECT pg_notify(:channel, :payload)")
@@ -53,16 +62,19 @@ _log = logging.getLogger("toolyard.store.signals")
 
 
 class ChangeListener(Protocol):
-    """Hears what other processes change."""
+    """Receives notifications of other processes."""
 
     async def run(self, on_message: Callable[[str], None], on_resync: Callable[[], None]) -> None:
-        """Hand on each word of others. ``again``: from now on nothing is missed, before something may have
-        been. Returns where nobody listens any more; raises StoreError when it can hear no longer."""
+        """Pass each message to ``on_message``.
+
+        Calls ``on_resync`` once it receives all further messages, since earlier ones may have been missed.
+        Returns when there are no listeners left. Raises StoreError when the connection is lost.
+        """
         ...
 
 
 class Signals:
-    """Listeners by channel. What is told in a transaction is heard when, and only when, it is kept."""
+    """Sends and receives notifications by channel. One background task receives those of other processes."""
 
     def __init__(self, executor: DatabaseExecutor) -> None:
         self._executor = executor
@@ -72,25 +84,26 @@ class Signals:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self.is_listening = False
-        """Whether what others say is heard."""
-        executor.told = self._on_commit
+        """Whether notifications of other processes are being received."""
+        executor.on_commit = self._on_commit
 
     def notify(
         self, connection: Connection, channel: str, message: str, *, include_local: bool = True
     ) -> None:
-        """Say something on a channel, as a part of this transaction. ``here`` false: only to others."""
+        """Send a message when this transaction commits; ``include_local`` sends it to this process, too."""
         if include_local:
             self._executor.queue_signal(connection, (channel, message))
         if connection.dialect.name == "postgresql":
+            # A message that does not fit is sent empty, which makes listeners check everything.
             payload = f"{self._sender_id} {channel} {message if _fits_in_notification(message) else ''}"
             connection.execute(_NOTIFY_STATEMENT, {"channel": POSTGRESQL_CHANNEL, "payload": payload})
 
     async def send(self, channel: str, message: str) -> None:
-        """Say something by itself. Raises StoreError."""
+        """Send a message in a transaction of its own. Raises StoreError."""
 
         def work(connection: Connection) -> None:
             if connection.dialect.name == "sqlite":
-                # Others hear only that something was written.
+                # Other processes notice any write to the file. ``user_version`` has no other use here.
                 count = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
                 connection.exec_driver_sql(f"PRAGMA user_version = {(count + 1) % 2**31}")
             self.notify(connection, channel, message)
@@ -98,8 +111,11 @@ class Signals:
         await self._executor.write(work)
 
     async def listen(self, channel: str) -> AsyncGenerator[str]:
-        """What is said on a channel from now on; equal texts that wait are one. The empty text means: more
-        may have been said, look at everything; it is always the first. Ends when this is closed."""
+        """Yield the messages of a channel. Equal messages that are queued are yielded once.
+
+        An empty message means that others may have been missed, and the listener should check everything. The
+        first message is always empty. Ends when ``close`` is called.
+        """
         if self._closed:
             return
         listener = _SubscriberQueue()
@@ -107,32 +123,32 @@ class Signals:
         self._start_listener()
         try:
             yield ""
-            while heard := await listener.next_messages():
-                for what in heard:
-                    yield what
+            while messages := await listener.next_messages():
+                for message in messages:
+                    yield message
         finally:
             self._listeners[channel].discard(listener)
             if not self._listeners[channel]:
                 del self._listeners[channel]
 
     @property
-    def wanted(self) -> bool:
-        """Whether anybody listens."""
+    def has_listeners(self) -> bool:
+        """Return whether any channel has listeners."""
         return bool(self._listeners)
 
     async def close(self) -> None:
-        """End every listening."""
+        """End all iterators of ``listen``, and stop receiving."""
         self._closed = True
         for listeners in self._listeners.values():
             for listener in listeners:
                 listener.end()
-        # Not kept: a task that was cancelled while it connected holds the half open connection.
+        # Drop the reference: a task cancelled while it connects keeps the half-open connection alive.
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
-    # What is heard.
+    # Receiving.
 
     def _start_listener(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -140,15 +156,17 @@ class Signals:
             self._task = self._loop.create_task(self._run_listener(), name="toolyard-signals")
 
     async def _run_listener(self) -> None:
-        ear, pause = self._create_listener(self._executor.engines), _FIRST_RETRY_SECONDS
-        while self.wanted:
+        listener, pause = self._create_listener(self._executor.engines), _FIRST_RETRY_SECONDS
+        while self.has_listeners:
             try:
-                await ear.run(self._on_message, self._on_resync)
+                await listener.run(self._on_message, self._on_resync)
             except StoreError as error:
-                _log.warning("other processes cannot be heard: %s", error.cause)
-            except Exception:  # noqa: BLE001 - the top of a task: without it nobody would ever hear again
-                _log.exception("other processes cannot be heard")
-            if self.wanted:
+                _log.warning("cannot receive notifications of other processes: %s", error.cause)
+            except Exception:  # noqa: BLE001 - top of a task, which must go on receiving after any error
+                _log.exception("cannot receive notifications of other processes")
+            if self.has_listeners:
+                # The pause grows only while no attempt succeeds. After each success ``_on_resync`` makes the
+                # listeners check everything, so nothing is missed during the pause.
                 pause = _FIRST_RETRY_SECONDS if self.is_listening else min(pause * 2, _MAX_RETRY_SECONDS)
                 self.is_listening = False
                 await asyncio.sleep(pause)
@@ -156,36 +174,37 @@ class Signals:
 
     def _create_listener(self, engines: Engines) -> ChangeListener:
         if engines.kind == "sqlite":
-            from toolyard.store.change_feed.file_polling import SqliteChangeListener  # each has its own
+            from toolyard.store.change_feed.file_polling import SqliteChangeListener  # only needed here
 
-            return SqliteChangeListener(self._executor, lambda: self.wanted)
+            return SqliteChangeListener(self._executor, lambda: self.has_listeners)
         from toolyard.store.change_feed.postgres_listener import (
-            PostgresChangeListener,  # its driver is loaded only with that database
+            PostgresChangeListener,  # loads psycopg
         )
 
         return PostgresChangeListener(engines)
 
     def _on_message(self, payload: str) -> None:
-        who, _, rest = payload.partition(" ")
-        channel, _, what = rest.partition(" ")
-        if who != self._sender_id:
-            self._deliver([(channel, what)])
+        sender_id, _, rest = payload.partition(" ")
+        channel, _, message = rest.partition(" ")
+        # PostgreSQL also returns our own notifications, which were delivered after the commit.
+        if sender_id != self._sender_id:
+            self._deliver([(channel, message)])
 
     def _on_resync(self) -> None:
         self.is_listening = True
         self._deliver([(channel, "") for channel in self._listeners])
 
     def _on_commit(self, signals: Sequence[tuple[str, str]]) -> None:
-        """Called by a worker thread."""
+        """Deliver the signals of a committed transaction. Called in a worker thread."""
         if self._loop is not None and self._listeners:
-            # The loop may have ended without closing us; then nobody listens.
+            # RuntimeError: the loop was closed without closing us, so there are no listeners.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._deliver, signals)
 
     def _deliver(self, signals: Sequence[tuple[str, str]]) -> None:
-        for channel, what in signals:
+        for channel, message in signals:
             for listener in self._listeners.get(channel, ()):
-                listener.enqueue(what)
+                listener.enqueue(message)
 
 
 def _fits_in_notification(message: str) -> bool:
@@ -196,7 +215,7 @@ def _fits_in_notification(message: str) -> bool:
 
 
 class _SubscriberQueue:
-    """What waits for one who listens."""
+    """Queue of one listener, without duplicates. An empty message replaces all others."""
 
     def __init__(self) -> None:
         self._pending: dict[str, None] = {}
@@ -215,10 +234,10 @@ class _SubscriberQueue:
         self._pending_event.set()
 
     async def next_messages(self) -> Sequence[str]:
-        """Nothing: it is over."""
+        """Wait for messages. Return an empty sequence after ``end``."""
         await self._pending_event.wait()
         self._pending_event.clear()
         if self._ended:
             return ()
-        heard, self._pending = list(self._pending), {}
-        return heard
+        messages, self._pending = list(self._pending), {}
+        return messages

@@ -1,4 +1,4 @@
-"""Locks between replicas, in PostgreSQL; they end with the connection, and so with who holds them."""
+"""Locks between replicas with PostgreSQL's advisory locks, which end with the connection that holds them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ from toolyard.store.sql.row_digests import compute_digest
 __all__ = ["AdvisoryLocks"]
 
 _MAX_LOCK_CONNECTIONS = 10
-"""Connections, beside the pool, that may hold or wait for a lock."""
+"""Maximum number of connections outside the pool that hold or wait for a lock."""
 
 
 class AdvisoryLocks:
-    """One lock for each key. Each is held by a connection of its own, which is closed whatever happens."""
+    """Locks by key, each on a separate connection.
+
+    A lock may be held for as long as a token request takes. A pooled connection would be missing for other
+    work meanwhile, and closing a separate one releases the lock even if the holder was cancelled.
+    """
 
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
@@ -30,9 +34,9 @@ class AdvisoryLocks:
 
     @asynccontextmanager
     async def hold(self, key: str, seconds: float) -> AsyncGenerator[None]:
-        """Hold a key, alone among all who use this database.
+        """Hold the lock of a key, exclusively among all users of the database.
 
-        Raises DatabaseUnavailable, also where somebody else holds it for longer than ``seconds``.
+        Raises DatabaseUnavailable, also if another replica holds it for longer than ``seconds``.
         """
         async with self._slots:
             connection = await self._acquire_lock(key, seconds)
@@ -47,6 +51,8 @@ class AdvisoryLocks:
             limit = self._engines.limits.answer
             connection = await TimedAsyncConnection.open(self._engines.connect_args, limit)
             await connection.execute(POSTGRESQL_SESSION_SETUP)
+            # The server ends the wait for the lock with QueryCanceled. The client's own deadline is longer,
+            # and only applies if the server is frozen.
             await connection.execute("SELECT set_config(%s, %s, false)", _statement_timeout(seconds))
             connection.answer_timeout = limit + seconds
             await connection.execute("SELECT pg_advisory_lock(%s)", (_lock_id(key),))
@@ -57,7 +63,7 @@ class AdvisoryLocks:
             if isinstance(error, QueryCanceled):
                 raise DatabaseUnavailable(
                     f"another replica has held the lock for '{key}' for more than {seconds:g} s",
-                    hint="end the Toolyard process that hangs, or wait for it",
+                    hint="stop the Toolyard process that hangs, or wait until it finishes",
                 ) from None
             if isinstance(error, psycopg.Error):
                 raise unavailable_error(self._engines, error) from error
@@ -65,7 +71,7 @@ class AdvisoryLocks:
 
 
 def _lock_id(key: str) -> int:
-    """PostgreSQL names such locks by 64 bits."""
+    """Return the signed 64-bit number by which PostgreSQL identifies the lock of a key."""
     return int.from_bytes(bytes.fromhex(compute_digest("refresh", key)[:16]), signed=True)
 
 

@@ -1,4 +1,8 @@
-"""Locks between processes on one machine, which end with the process that holds them."""
+"""File locks between processes on one machine, which end with the process that holds them.
+
+Waiting processes poll, with growing pauses: a blocking ``flock`` cannot be given a timeout, and would occupy
+a thread that cannot be cancelled.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from toolyard.store.sql.row_digests import compute_digest
 if sys.platform == "win32":
     import msvcrt
 
-    def _try(descriptor: int) -> bool:
+    def _try_lock(descriptor: int) -> bool:
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError:
@@ -27,7 +31,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _try(descriptor: int) -> bool:
+    def _try_lock(descriptor: int) -> bool:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -42,9 +46,9 @@ _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.01, 0.1
 
 @contextmanager
 def hold_file_lock(path: Path, seconds: float) -> Generator[None]:
-    """Hold the lock of a file, alone among processes. For worker threads: it sleeps while it waits.
+    """Hold the lock of a file exclusively. Blocks while it waits; call it in a worker thread.
 
-    Raises DatabaseUnavailable where somebody else holds it for longer than ``seconds``, and OSError.
+    Raises DatabaseUnavailable if another process holds it for longer than ``seconds``, and OSError.
     """
     deadline, pause = time.monotonic() + seconds, _FIRST_RETRY_SECONDS
     while (descriptor := _try_acquire(path)) is None:
@@ -59,14 +63,14 @@ def hold_file_lock(path: Path, seconds: float) -> Generator[None]:
 
 
 class FileLocks:
-    """One lock for each key, in a folder. Among the tasks of this process, those who wait queue up first."""
+    """Locks by key, as files in one directory. They exclude other tasks of this process as well."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @asynccontextmanager
     async def hold(self, key: str, seconds: float) -> AsyncGenerator[None]:
-        """See ``holding``; the event loop goes on while this waits."""
+        """Hold the lock of a key, as ``hold_file_lock`` does, without blocking the event loop."""
         path = self._folder / f"{compute_digest(key)[:32]}.lock"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         deadline, pause = time.monotonic() + seconds, _FIRST_RETRY_SECONDS
@@ -82,11 +86,12 @@ class FileLocks:
 
 
 def _try_acquire(path: Path) -> int | None:
-    """A descriptor that holds the lock, or None: somebody else does. Does not wait."""
+    """Return a descriptor that holds the lock, or None if it is held elsewhere. Does not wait."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        # Whoever held it may have removed the file; then the lock of the old one excludes nobody.
-        if _try(descriptor) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
+        # The previous holder may have removed the file after it was opened here. The lock of a removed file
+        # excludes nobody, since others create a new file; so check that the path still leads to this one.
+        if _try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
             return descriptor
     except FileNotFoundError:
         pass
@@ -98,7 +103,8 @@ def _try_acquire(path: Path) -> int | None:
 
 
 def _release_lock(path: Path, descriptor: int) -> None:
-    # Removed before it is let go, so that no file stays behind for every key there ever was.
+    # Remove the file, or one would remain for every key ever used. Remove it before the lock is released:
+    # afterwards the path may lead to the file of the next holder.
     with contextlib.suppress(OSError):
         os.unlink(path)
     os.close(descriptor)
@@ -107,5 +113,5 @@ def _release_lock(path: Path, descriptor: int) -> None:
 def _lock_timeout_error(path: Path, seconds: float) -> DatabaseUnavailable:
     return DatabaseUnavailable(
         f"another process has held the lock {path} for more than {seconds:g} s",
-        hint="end the Toolyard process that hangs, or wait for it",
+        hint="stop the Toolyard process that hangs, or wait until it finishes",
     )

@@ -1,4 +1,8 @@
-"""Who may refresh a sign-in: one at a time, among tasks, processes and replicas."""
+"""Locks for token refreshes, one at a time among tasks, processes and replicas.
+
+Many authorization servers rotate refresh tokens: the first use invalidates the token, and a second use may
+revoke the whole grant. So only one process may refresh a grant, and the others read its result.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,21 @@ __all__ = ["RefreshLocks", "create_refresh_locks"]
 
 _LOCK_FOLDER_NAME = "locks"
 _LOCK_TIMEOUT_SECONDS = 120.0
-"""Seconds. A refresh asks one server, with timeouts of its own that are shorter."""
+"""Maximum wait for another process. A refresh calls one server, with shorter timeouts."""
 
 
 class ProcessLocks(Protocol):
-    """Locks between processes, which end with the process that holds them."""
+    """Locks by key between processes, which end with the process that holds them."""
 
     def hold(self, key: str, seconds: float) -> AbstractAsyncContextManager[None]: ...
 
 
 class RefreshLocks:
-    """The tasks of this process queue up among themselves, so that only one of them asks the others."""
+    """Locks by key among all tasks of all processes.
+
+    Tasks of this process first queue on an asyncio lock. Only the first of them competes with other
+    processes, so a queue of tasks costs one connection or one polling loop.
+    """
 
     def __init__(self, process_locks: ProcessLocks) -> None:
         self._process_locks = process_locks
@@ -33,7 +41,7 @@ class RefreshLocks:
 
     @asynccontextmanager
     async def hold(self, key: str) -> AsyncGenerator[None]:
-        """Hold a key alone. Raises DatabaseUnavailable where another process holds it for too long."""
+        """Hold the lock of a key. Raises DatabaseUnavailable if another process holds it for too long."""
         queue = self._queues.setdefault(key, _KeyQueue())
         queue.length += 1
         try:
@@ -46,15 +54,17 @@ class RefreshLocks:
 
 
 class _KeyQueue:
+    """Asyncio lock of one key, with the number of tasks that hold it or wait for it."""
+
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.length = 0
 
 
 def create_refresh_locks(engines: Engines, data_dir: Path) -> RefreshLocks:
-    """The locks that go with a kind of database."""
+    """Return locks for the type of database."""
     if engines.kind == "sqlite":
         return RefreshLocks(FileLocks(data_dir / _LOCK_FOLDER_NAME))
-    from toolyard.store.locks.advisory import AdvisoryLocks  # its driver is loaded only with that database
+    from toolyard.store.locks.advisory import AdvisoryLocks  # loads psycopg
 
     return RefreshLocks(AdvisoryLocks(engines))

@@ -1,4 +1,4 @@
-"""Names that a person would take for the same one."""
+"""Case folding, so that names a person would confuse compare as equal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ __all__ = ["fold_case"]
 
 
 def fold_case(name: str) -> str:
-    """The same for two names that differ in case or in how Unicode spells a character.
+    """Return a key that is equal for names differing only in case or in their Unicode encoding.
 
-    This is Unicode's compatibility caseless matching (definition D146).
+    Implements Unicode's compatibility caseless matching (definition D146).
     """
     if name.isascii():
         return name.lower()
+    # D146 folds twice: the compatibility decomposition can produce characters that fold again.
     once = normalize("NFKD", normalize("NFD", name).casefold())
     return normalize("NFKD", once.casefold())

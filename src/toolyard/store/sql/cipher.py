@@ -1,4 +1,8 @@
-"""Encryption of what is stored: AES-GCM, each ciphertext bound to its place."""
+"""Encryption of stored secrets with AES-GCM.
+
+A ciphertext is a format version, a random nonce and the AES-GCM output. Its associated data names the table,
+column and row that it belongs to, so a ciphertext copied into another row cannot be decrypted there.
+"""
 
 from __future__ import annotations
 
@@ -14,37 +18,42 @@ from toolyard.store.errors import KeyUnusable, Unreadable, WrongKey
 __all__ = ["MIN_KEY_CHARACTERS", "Cipher"]
 
 MIN_KEY_CHARACTERS = 16
-"""Characters that the text of a key has at least."""
+"""Minimum length of a secret key, in characters."""
 
 _FORMAT_VERSION = b"\x01"
 _NONCE_BYTES = 12
 
 
 class Cipher:
-    """Seals and opens bytes. ``place`` is table, column and row: what was moved elsewhere does not open."""
+    """Encrypts and decrypts values. ``associated_data`` names the table, column and row of a value."""
 
     def __init__(self, key: str, former_key: str | None = None) -> None:
-        """``former`` opens what it sealed, and seals nothing. Raises KeyUnusable where a key is too short."""
+        """Derive the encryption keys.
+
+        ``former_key`` only decrypts values that it encrypted earlier. Raises KeyUnusable if a key is too
+        short.
+        """
         self._aead = _build_aead(key, "the secret key")
         self._former_aead = None if former_key is None else _build_aead(former_key, "the former secret key")
         self._retired = False
+        # A second derivation with another label, so that derived keys are independent of the encryption key.
         self._derivation_key = HKDF(SHA256(), 32, salt=None, info=b"toolyard derived 1").derive(
             key.encode(errors="surrogatepass")
         )
 
     def retire(self) -> None:
-        """From now on seal nothing: the database has another key."""
+        """Refuse to encrypt from now on, because the database uses another key."""
         self._retired = True
 
     def derive_key(self, purpose: str) -> bytes:
-        """32 bytes that only those know who have the key: others for each purpose, the same everywhere."""
+        """Derive 32 secret bytes for a purpose. Equal in every process that has the same secret key."""
         return HKDF(SHA256(), 32, salt=None, info=purpose.encode()).derive(self._derivation_key)
 
     def encrypt(self, plaintext: bytes, associated_data: str) -> bytes:
-        """Encrypt for one place. Raises WrongKey where the key was replaced."""
+        """Encrypt a value for one row. Raises WrongKey after ``retire``."""
         if self._retired:
             raise WrongKey(
-                "nothing was stored: the database was encrypted with a new secret key",
+                "nothing was stored: the database now uses a new secret key",
                 hint="restart this process with the new TOOLYARD_SECRET_KEY",
             )
         nonce = os.urandom(_NONCE_BYTES)
@@ -53,19 +62,19 @@ class Cipher:
         )
 
     def decrypt(self, ciphertext: bytes, associated_data: str) -> bytes:
-        """Decrypt what was sealed for this place. Raises Unreadable."""
-        opened = _try_decrypt(self._aead, ciphertext, associated_data)
-        if opened is None and self._former_aead is not None:
-            opened = _try_decrypt(self._former_aead, ciphertext, associated_data)
-        if opened is not None:
-            return opened
+        """Decrypt a value of one row, with the current or the former key. Raises Unreadable."""
+        plaintext = _try_decrypt(self._aead, ciphertext, associated_data)
+        if plaintext is None and self._former_aead is not None:
+            plaintext = _try_decrypt(self._former_aead, ciphertext, associated_data)
+        if plaintext is not None:
+            return plaintext
         raise Unreadable(
             f"the secret stored at {associated_data} cannot be decrypted",
-            hint="it was changed outside of Toolyard; enter it again, or restore a backup",
+            hint="it was changed outside Toolyard; enter it again, or restore a backup",
         )
 
     def reencrypt(self, ciphertext: bytes, associated_data: str) -> bytes | None:
-        """What the former key sealed, sealed by this one; None where it is. Raises Unreadable."""
+        """Encrypt a value with the current key; None if that already was the key. Raises Unreadable."""
         if _try_decrypt(self._aead, ciphertext, associated_data) is not None:
             return None
         return self.encrypt(self.decrypt(ciphertext, associated_data), associated_data)
@@ -82,15 +91,17 @@ class Cipher:
 def _build_aead(key: str, label: str) -> AESGCM:
     if len(key) < MIN_KEY_CHARACTERS:
         raise KeyUnusable(
-            f"{label} has {len(key)} characters, and needs at least {MIN_KEY_CHARACTERS}",
-            hint="make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
+            f"{label} has {len(key)} characters; at least {MIN_KEY_CHARACTERS} are required",
+            hint="generate one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
         )
+    # HKDF turns a text of any length into the 32 bytes of AES-256. It is not a password hash: the hint above
+    # asks for a random key, and the minimum length refuses short passwords.
     kdf = HKDF(SHA256(), 32, salt=None, info=b"toolyard store 1")
     return AESGCM(kdf.derive(key.encode(errors="surrogatepass")))
 
 
 def _try_decrypt(aead: AESGCM, ciphertext: bytes, associated_data: str) -> bytes | None:
-    """None: this key does not open it."""
+    """Return the plaintext, or None if this key cannot decrypt the value."""
     if ciphertext[:1] != _FORMAT_VERSION or len(ciphertext) <= _NONCE_BYTES:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Column types that behave alike in both databases."""
+"""Column types that behave the same in SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -23,25 +23,28 @@ __all__ = [
 ]
 
 MAX_INDEXED_CHARACTERS = 500
-"""Characters that go into an index: PostgreSQL takes 2,704 bytes, and a character may have four."""
+"""Maximum length of indexed text. PostgreSQL indexes up to 2,704 bytes, and a character takes up to four."""
 MAX_TEXT_CHARACTERS = 1_000_000
+"""Maximum length of other text."""
 
 
 def check_text(text: str, limit: int) -> None:
-    """Raises Unstorable for what one of the databases would refuse, so that both refuse the same."""
+    """Raise Unstorable for text that either database would refuse, so that both refuse the same."""
     if "\0" in text:
-        raise Unstorable("a text holds a NUL character, which cannot be stored", hint="remove it")
+        raise Unstorable("the text contains a NUL character, which cannot be stored", hint="remove it")
     if len(text) > limit:
-        raise Unstorable(f"a text has {len(text):,} characters; at most {limit:,} can be stored here")
+        raise Unstorable(f"the text has {len(text):,} characters; the maximum is {limit:,}")
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise Unstorable("a text holds half a character (a lone surrogate)", hint="remove it") from None
+            raise Unstorable(
+                "the text contains a lone surrogate (half a character)", hint="remove it"
+            ) from None
 
 
 def clean_text(text: str, limit: int) -> str:
-    """The same text without what cannot be stored, for words of others that must be kept somehow."""
+    """Cut text and replace characters that cannot be stored; for text of servers that must not be refused."""
     if text.isascii() and "\0" not in text:
         return text[:limit]
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()[:limit]
@@ -64,7 +67,7 @@ class LimitedText(TypeDecorator[str]):
 
 
 class TextList(TypeDecorator[Sequence[str]]):
-    """A list of texts, as JSON. None stays None."""
+    """List of texts, stored as JSON. None stays None."""
 
     impl = Text
     cache_ok = True
@@ -83,10 +86,10 @@ class TextList(TypeDecorator[Sequence[str]]):
 
 
 def RowNumber() -> TypeEngine[int]:
-    """A number that the database gives to each new row. SQLite counts only in its own INTEGER."""
+    """Return the type of a generated row number. SQLite generates numbers only for its type INTEGER."""
     return BigInteger().with_variant(Integer(), "sqlite")
 
 
 def Seconds() -> TypeEngine[float]:
-    """A time since the epoch, or a duration."""
+    """Return the type of a time since the epoch, or of a duration, in seconds."""
     return Double(asdecimal=False)

@@ -1,4 +1,4 @@
-"""Where SQLite and PostgreSQL differ: how they are reached, and how they say what is wrong."""
+"""Differences between SQLite and PostgreSQL: connections, bulk statements and error codes."""
 
 from __future__ import annotations
 
@@ -55,18 +55,20 @@ __all__ = [
 
 
 _BUSY_TIMEOUT_SECONDS = 30
+"""Maximum wait for SQLite's write lock while another process holds it."""
 _SQLITE_READ_CONNECTIONS = 4
 _POSTGRESQL_POOL_SIZE = 8
 
 POSTGRESQL_SESSION_SETUP: LiteralString = (
     "SELECT set_config('statement_timeout', '30s', false),"
     " set_config('idle_in_transaction_session_timeout', '60s', false),"
-    # A peer that vanished without a word holds its locks for half a minute, not for two hours.
+    # A client that vanished without closing its connection loses its locks after half a minute instead of
+    # the two hours that kernels use by default.
     " set_config('tcp_keepalives_idle', '10', false),"
     " set_config('tcp_keepalives_interval', '5', false),"
     " set_config('tcp_keepalives_count', '4', false)"
 )
-"""What every connection says first. A query, since poolers refuse it as an option of the connection."""
+"""First query on every PostgreSQL connection. Not connection options, since poolers refuse those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +76,21 @@ class TimeLimits:
     """Seconds after which a wait for the database ends with DatabaseUnavailable."""
 
     answer: float = 35.0
-    """For one statement of PostgreSQL; longer than the ``statement_timeout`` that the server enforces."""
+    """For one PostgreSQL statement; longer than the ``statement_timeout`` that the server enforces."""
     queue: float = 30.0
     """For a free connection."""
     heartbeat: float = 15.0
-    """Between two checks that a connection which waits for notifications still works."""
+    """Between two checks that the connection receiving notifications still works."""
     migration: float = 3600.0
-    """For one statement that changes tables, or waits for another replica that does."""
+    """For one statement of a migration, including the wait for a migration by another replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """``reader`` runs each statement by itself, ``writer`` runs transactions.
+    """SQLAlchemy engines of one database: ``reader`` commits each statement, ``writer`` runs transactions.
 
-    ``readers`` and ``writers`` are their connections, and so the threads that are of use. No ``writers``:
-    both take from the same ones.
+    ``reader_connections`` and ``writer_connections`` are the sizes of their pools, and so the number of
+    useful threads. If ``writer_connections`` is None, both engines share one pool.
     """
 
     kind: Literal["sqlite", "postgresql"]
@@ -97,11 +99,11 @@ class Engines:
     reader_connections: int
     writer_connections: int | None
     display_name: str
-    """What to call it in a message; never a password."""
+    """Name of the database for messages, without a password."""
     connect_args: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """What PostgreSQL's driver wants for a connection outside of the pool."""
+    """Parameters of psycopg for a connection outside the pool."""
     open_connections: MutableSet[Any] = field(default_factory=WeakSet[Any], repr=False)
-    """Connections of PostgreSQL's driver that are there."""
+    """Open psycopg connections of the pool."""
     limits: TimeLimits = TimeLimits()
 
     def dispose(self) -> None:
@@ -110,28 +112,32 @@ class Engines:
         self.writer.dispose()
 
     def abort_connections(self) -> None:
-        """End PostgreSQL's connections under those who wait for an answer: they get an error."""
+        """Shut down the sockets of PostgreSQL connections, so that threads blocked on them get an error.
+
+        The descriptor is duplicated because closing the socket object would close psycopg's descriptor, which
+        a thread may still be using.
+        """
         for connection in list(self.open_connections):
             with (
                 contextlib.suppress(OSError, connection.Error),
-                socket.socket(fileno=os.dup(connection.fileno())) as end,
+                socket.socket(fileno=os.dup(connection.fileno())) as duplicate,
             ):
-                end.shutdown(socket.SHUT_RDWR)
+                duplicate.shutdown(socket.SHUT_RDWR)
 
 
 # SQLite.
 
 
 def create_sqlite_engines(file: Path, limits: TimeLimits = TimeLimits()) -> Engines:  # noqa: B008 - frozen
-    """One writer, since SQLite has one, and readers that it does not disturb. Nothing is opened yet."""
+    """Create engines for a file, with one writer, since SQLite allows only one. Opens no connection."""
     url = URL.create("sqlite", database=str(file))
-    connecting: dict[str, Any] = {"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False}
-    writer = create_engine(url, pool_size=1, max_overflow=0, connect_args=connecting, hide_parameters=True)
+    driver_args: dict[str, Any] = {"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False}
+    writer = create_engine(url, pool_size=1, max_overflow=0, connect_args=driver_args, hide_parameters=True)
     reader = create_engine(
         url,
         pool_size=_SQLITE_READ_CONNECTIONS,
         max_overflow=0,
-        connect_args=connecting,
+        connect_args=driver_args,
         hide_parameters=True,
         isolation_level="AUTOCOMMIT",
     )
@@ -142,10 +148,10 @@ def create_sqlite_engines(file: Path, limits: TimeLimits = TimeLimits()) -> Engi
 
 
 def _prepare_writer(connection: sqlite3.Connection, _record: object) -> None:
-    # The driver's own BEGIN comes too late, and not at all before a change of the schema.
+    # Turn off the implicit BEGIN of sqlite3: it comes only with the first write, and never before DDL.
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys = ON")
-    # What was answered is on the disk.
+    # A commit that has returned is on disk, even after a power failure.
     connection.execute("PRAGMA synchronous = FULL")
 
 
@@ -154,16 +160,17 @@ def _prepare_reader(connection: sqlite3.Connection, _record: object) -> None:
 
 
 def _begin_immediate(connection: Connection) -> None:
-    # With the write lock from the start a transaction waits once and never fails half way.
+    # Take the write lock at the start. A transaction that begins as a reader and writes later fails with
+    # SQLITE_BUSY at once if another process wrote in between; the busy timeout does not apply to that case.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 @contextmanager
 def schema_change_transaction(engines: Engines) -> Generator[Connection]:
-    """A transaction that may change tables.
+    """Run a transaction that may change tables.
 
-    SQLite changes many things of a table by making it anew; with foreign keys on, dropping the old one would
-    delete every row that refers to it. So they are off, and checked at the end.
+    Many changes to an SQLite table need a new table. With foreign keys enabled, dropping the old one would
+    delete every row that refers to it, so they are disabled meanwhile and checked before the commit.
     """
     with engines.writer.connect() as connection:
         if engines.kind == "postgresql":
@@ -177,14 +184,17 @@ def schema_change_transaction(engines: Engines) -> Generator[Connection]:
                 yield connection
                 broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchone()
                 if broken is not None:
-                    raise DatabaseUnusable(f"rows of the table {broken[0]} refer to others that are gone")
+                    raise DatabaseUnusable(f"rows of table {broken[0]} refer to rows that do not exist")
         finally:
             driver.execute("PRAGMA foreign_keys = ON")
 
 
 def enable_wal(engines: Engines) -> None:
-    """Let readers and a writer work at once. The mode stays with the file; only one process at a time may
-    set it."""
+    """Set SQLite's write-ahead log, which lets readers work while a transaction is open.
+
+    The mode is stored in the file. Call it while holding the lock of the data directory, since only one
+    process at a time can change it.
+    """
     connection = engines.writer.raw_connection()
     try:
         connection.cursor().execute("PRAGMA journal_mode = WAL")
@@ -193,7 +203,7 @@ def enable_wal(engines: Engines) -> None:
 
 
 def is_wal_enabled(connection: Connection) -> bool:
-    """Whether that is so. Not where a copy was made by ``VACUUM INTO`` or from a dump."""
+    """Return whether the write-ahead log is on. Copies made by ``VACUUM INTO`` or from a dump lack it."""
     if connection.dialect.name == "postgresql":
         return True
     return connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
@@ -203,26 +213,26 @@ def is_wal_enabled(connection: Connection) -> bool:
 
 
 def parse_postgresql_url(text: str) -> URL:
-    """The URL as the driver wants it. Raises DatabaseUnusable, without repeating a password."""
+    """Return the URL with psycopg as its driver. Raises DatabaseUnusable, whose message has no password."""
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        raise DatabaseUnusable("the database URL cannot be read", hint=_URL_HINT) from None
+        raise DatabaseUnusable("the database URL is not valid", hint=_URL_HINT) from None
     if url.drivername not in ("postgresql", "postgres", "postgresql+psycopg"):
-        raise DatabaseUnusable(f"databases of the kind '{url.drivername}' are not supported", hint=_URL_HINT)
+        raise DatabaseUnusable(f"database type '{url.drivername}' is not supported", hint=_URL_HINT)
     if "@" in f"{url.host}{url.database}":
-        # Its end would be taken for the host, and shown.
-        hint = "write %40 for an @ in the password, %25 for a %"
+        # The parser takes the rest of such a password for the host, which messages show.
+        hint = "in the password, write %40 instead of @ and %25 instead of %"
         raise DatabaseUnusable("the database URL has more than one @", hint=hint)
     return url.set(drivername="postgresql+psycopg")
 
 
-_URL_HINT = "use postgresql://user:password@host/database, or set none to keep SQLite in the data directory"
+_URL_HINT = "use postgresql://user:password@host/database, or leave it unset to use SQLite"
 
 
 def create_postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> Engines:  # noqa: B008 - frozen
-    """A pool of connections for this process. Nothing is opened yet."""
-    from toolyard.store.sql.postgres_connections import TimedConnection  # only with that database
+    """Create engines that share one connection pool. Opens no connection."""
+    from toolyard.store.sql.postgres_connections import TimedConnection  # loads psycopg
 
     defaults: dict[str, Any] = {
         "connect_timeout": "10",
@@ -232,28 +242,36 @@ def create_postgresql_engines(url: URL, limits: TimeLimits = TimeLimits()) -> En
         "keepalives_count": "4",
         "tcp_user_timeout": "30000",
     }
-    connecting = {name: value for name, value in defaults.items() if name not in url.query}
+    driver_args = {name: value for name, value in defaults.items() if name not in url.query}
     engine = create_engine(
         url,
         pool_size=_POSTGRESQL_POOL_SIZE,
         max_overflow=0,
-        connect_args=connecting,
+        connect_args=driver_args,
         hide_parameters=True,
     )
-    pooled = WeakSet[Any]()
+    open_connections = WeakSet[Any]()
 
     def connect(_dialect: object, _record: object, _arguments: object, params: dict[str, Any]) -> Any:
         connection = TimedConnection.open(params, limits.answer)
-        pooled.add(connection)
+        open_connections.add(connection)
         return connection
 
     event.listen(engine, "do_connect", connect)
     event.listen(engine, "connect", _prepare_session)
-    where = url.set(password=None, drivername="postgresql", query={}).render_as_string()
+    display_name = url.set(password=None, drivername="postgresql", query={}).render_as_string()
     reader = engine.execution_options(isolation_level="AUTOCOMMIT")
-    connecting = {**engine.dialect.create_connect_args(engine.url)[1], **connecting}
+    driver_args = {**engine.dialect.create_connect_args(engine.url)[1], **driver_args}
     return Engines(
-        "postgresql", reader, engine, _POSTGRESQL_POOL_SIZE, None, where, connecting, pooled, limits
+        "postgresql",
+        reader,
+        engine,
+        _POSTGRESQL_POOL_SIZE,
+        None,
+        display_name,
+        driver_args,
+        open_connections,
+        limits,
     )
 
 
@@ -263,26 +281,26 @@ def _prepare_session(connection: Any, _record: object) -> None:
     connection.autocommit = False
 
 
-# Statements and faults.
+# Statements and errors.
 
 
 def build_insert(connection: Connection, table: Table) -> SqliteInsert:
-    """An insert that can say what to do ON CONFLICT; both dialects have the same methods for it."""
+    """Return an insert with the ON CONFLICT methods, which both dialects share."""
     if connection.dialect.name == "sqlite":
         return sqlite_insert(table)
-    from sqlalchemy.dialects.postgresql import insert as postgresql_insert  # only with that database
+    from sqlalchemy.dialects.postgresql import insert as postgresql_insert  # only needed with PostgreSQL
 
     return cast(SqliteInsert, postgresql_insert(table))
 
 
 def insert_if_absent(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
-    """Insert a row. False: one that must not be there twice is there already."""
-    adding = build_insert(connection, table).values(**values).on_conflict_do_nothing()
-    return connection.execute(adding.returning(*table.primary_key)).first() is not None
+    """Insert a row. Return False if a row with the same unique key exists."""
+    statement = build_insert(connection, table).values(**values).on_conflict_do_nothing()
+    return connection.execute(statement.returning(*table.primary_key)).first() is not None
 
 
 def violated_constraint(error: DBAPIError) -> Literal["unique", "reference"] | None:
-    """Which rule of the tables a statement broke."""
+    """Return the kind of constraint that a statement violated; None for any other error."""
     code = _error_code(error)
     if code in (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, "23505"):
         return "unique"
@@ -290,46 +308,54 @@ def violated_constraint(error: DBAPIError) -> Literal["unique", "reference"] | N
 
 
 def is_retryable(error: DBAPIError) -> bool:
-    """Whether the same transaction, tried again at once, may well succeed: nothing of it was done."""
+    """Return whether the transaction had no effect and may succeed if repeated at once.
+
+    That holds for a connection lost before the commit, a serialization failure (40001) and a deadlock
+    (40P01). A timeout is not repeated: each attempt would block a thread for the whole limit again.
+    """
     if is_timeout_error(error):
         return False
     return error.connection_invalidated or _error_code(error) in ("40001", "40P01")
 
 
 def is_timeout_error(error: Exception) -> bool:
-    """Return whether PostgreSQL left a connection or a statement unanswered for too long."""
+    """Return whether PostgreSQL did not answer a connection attempt or a statement in time."""
     if not isinstance(error, DBAPIError) or isinstance(error.orig, sqlite3.Error):
         return False
-    from toolyard.store.sql.postgres_connections import is_timeout  # only with that database
+    from toolyard.store.sql.postgres_connections import is_timeout  # loads psycopg
 
     return is_timeout(error.orig)
 
 
 def _error_code(error: Exception) -> int | str | None:
-    """SQLite's extended error code, or PostgreSQL's SQLSTATE."""
+    """Return SQLite's extended error code or PostgreSQL's SQLSTATE."""
     orig = getattr(error, "orig", None) or error
     return getattr(orig, "sqlite_errorcode", None) or getattr(orig, "sqlstate", None)
 
 
+_DAMAGED_FILE_HINT = "the file is damaged: restore a backup, or move it away to start with an empty database"
 _SQLITE_HINTS = {
-    sqlite3.SQLITE_BUSY: "another process holds it: end the one that hangs, or wait for it",
-    sqlite3.SQLITE_FULL: "make room on the disk",
-    sqlite3.SQLITE_NOTADB: "the file is damaged: restore a backup, or move it away to begin anew",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged: restore a backup, or move it away to begin anew",
+    sqlite3.SQLITE_BUSY: "another process holds it: stop the one that hangs, or wait until it finishes",
+    sqlite3.SQLITE_FULL: "free some disk space",
+    sqlite3.SQLITE_NOTADB: _DAMAGED_FILE_HINT,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED_FILE_HINT,
 }
 
 
 def hint_for(engines: Engines, error: Exception) -> str:
-    """What to do when the database cannot be used."""
+    """Return a hint on how to fix an unavailable database."""
     if engines.kind == "postgresql":
-        return "check that PostgreSQL runs there, has connections left, and lets the user use the database"
+        return "check that PostgreSQL runs there, has free connections, and grants this user access"
     code = _error_code(error)
     hint = _SQLITE_HINTS.get(code & 0xFF) if isinstance(code, int) else None
-    return hint or "check that the file and its folder can be written by the user who runs Toolyard"
+    return hint or "check that the user running Toolyard can write to the file and its directory"
 
 
 def insert_many(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows that all name the same columns."""
+    """Insert rows that all have the same columns.
+
+    PostgreSQL gets one statement with an array for each column, which saves a round trip for each row.
+    """
     if connection.dialect.name == "sqlite":
         connection.execute(table.insert(), rows)
     else:
@@ -340,12 +366,12 @@ def insert_many(connection: Connection, table: Table, rows: Sequence[Mapping[str
 
 
 def update_many(connection: Connection, table: Table, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Change rows that a column tells apart; all name the same columns."""
+    """Update the row with each ``key``. All rows have the same columns."""
     names = tuple(rows[0])
     if connection.dialect.name == "sqlite":
-        changing = update(table).where(table.c[key] == bindparam(f"to_{key}"))
-        changing = changing.values({name: bindparam(f"to_{name}") for name in names if name != key})
-        connection.execute(changing, [{f"to_{name}": row[name] for name in names} for row in rows])
+        statement = update(table).where(table.c[key] == bindparam(f"to_{key}"))
+        statement = statement.values({name: bindparam(f"to_{name}") for name in names if name != key})
+        connection.execute(statement, [{f"to_{name}": row[name] for name in names} for row in rows])
     else:
         values = {name: [row[name] for row in rows] for name in names}
         connection.execute(_update_from_arrays(table, key, names), values)
@@ -360,14 +386,16 @@ def _insert_from_arrays(table: Table, names: tuple[str, ...]) -> TextClause:
 
 @cache
 def _update_from_arrays(table: Table, key: str, names: tuple[str, ...]) -> TextClause:
-    changes = ", ".join(f"{name} = given.{name}" for name in names if name != key)
-    given = f"{_unnest_expression(table, names)} AS given({', '.join(names)})"
-    return text(f"UPDATE {table.name} SET {changes} FROM {given} WHERE {table.name}.{key} = given.{key}")
+    changes = ", ".join(f"{name} = new_rows.{name}" for name in names if name != key)
+    new_rows = f"{_unnest_expression(table, names)} AS new_rows({', '.join(names)})"
+    return text(
+        f"UPDATE {table.name} SET {changes} FROM {new_rows} WHERE {table.name}.{key} = new_rows.{key}"
+    )
 
 
 def _unnest_expression(table: Table, names: tuple[str, ...]) -> str:
-    """Rows, given as an array for each column."""
-    from sqlalchemy.dialects.postgresql import dialect  # only with that database
+    """Return an SQL expression for rows passed as one array for each column."""
+    from sqlalchemy.dialects.postgresql import dialect  # only needed with PostgreSQL
 
-    kinds = [f"CAST(:{name} AS {table.c[name].type.compile(dialect())}[])" for name in names]
-    return f"unnest({', '.join(kinds)})"
+    arrays = [f"CAST(:{name} AS {table.c[name].type.compile(dialect())}[])" for name in names]
+    return f"unnest({', '.join(arrays)})"

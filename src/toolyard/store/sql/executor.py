@@ -1,8 +1,11 @@
-"""The one way to the database: pieces of work, each run in a thread that has a connection.
+"""Executor that runs all database work in worker threads, one connection each.
 
-The drivers are the plain ones. A piece of work costs one change of thread however many statements it has,
-which is less than the asynchronous drivers cost, with SQLite by far; and work that was begun is finished,
-whoever stops waiting for it.
+The drivers are synchronous. A function with any number of statements costs one thread switch, which is
+cheaper than asynchronous drivers, by far with SQLite (``docs/decisions/0012``). Work that has started always
+finishes: cancelling its caller never leaves a transaction half done or a connection lost.
+
+Errors of the drivers become StoreError subclasses here, so repositories handle no driver errors apart from
+violated constraints.
 """
 
 from __future__ import annotations
@@ -27,8 +30,12 @@ __all__ = ["CircuitBreaker", "DatabaseExecutor", "DatabaseWork"]
 
 
 class CircuitBreaker:
-    """Closed: everything is allowed. Open: one attempt at a time, and all others are refused at once instead
-    of waiting for the same time limit. Used by many threads."""
+    """Circuit breaker for a server that does not answer. Thread-safe.
+
+    A frozen PostgreSQL accepts packets and never answers, so each caller would block a thread for the whole
+    time limit. While the breaker is closed every attempt is allowed. Once open it allows one probe at a time
+    and refuses all other attempts at once.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,14 +43,18 @@ class CircuitBreaker:
         self._is_open = self._is_probing = False
 
     def trip(self) -> None:
-        """Open it: the server left something unanswered."""
+        """Open the breaker after the server did not answer in time."""
         with self._lock:
             self._is_open = True
             self._trip_count += 1
 
     @contextmanager
     def attempt(self) -> Generator[bool]:
-        """Yield whether to go on. An allowed attempt during which it does not trip closes it."""
+        """Yield whether the attempt is allowed. A probe that ends without a trip closes the breaker.
+
+        Any other outcome counts as recovery, errors included: the server answered. Trips are counted because
+        an attempt that started before the breaker opened may trip it while the probe runs.
+        """
         with self._lock:
             probe, trips = self._is_open and not self._is_probing, self._trip_count
             allowed = probe or not self._is_open
@@ -61,18 +72,22 @@ _T = TypeVar("_T")
 _D = TypeVar("_D")
 
 DatabaseWork = Callable[[Connection], _T]
-"""Statements, one after the other. It may run twice, so it must change nothing but the database."""
+"""Function that runs statements. It may be retried, so it must have no effects outside the database."""
 
 _MAX_ATTEMPTS = 3
 _CLOSE_TIMEOUT_SECONDS = 10.0
-"""Seconds that closing gives to work that was begun."""
+"""Time that ``close`` allows for running work."""
 _SIGNALS_INFO_KEY = "toolyard.said"
+"""Key of ``Connection.info`` for the signals queued in the current transaction."""
 _log = logging.getLogger("toolyard.store.working")
-_CONFLICT_MESSAGES = {"unique": "there is one like it already", "reference": "what this belongs to is gone"}
+_CONFLICT_MESSAGES = {
+    "unique": "a record with the same key already exists",
+    "reference": "the record that this belongs to no longer exists",
+}
 
 
 class DatabaseExecutor:
-    """Runs work for every repository of one database."""
+    """Runs the work of all repositories of one database."""
 
     def __init__(self, engines: Engines) -> None:
         self.engines = engines
@@ -82,52 +97,62 @@ class DatabaseExecutor:
             self._write_pool = ThreadPoolExecutor(engines.writer_connections, "toolyard-write")
         self._closed = self._is_aborted = False
         self._breaker = CircuitBreaker()
-        self.told: Callable[[Sequence[tuple[str, str]]], None] | None = None
-        """Gets what was said in a transaction, in its thread, once it is on the disk."""
+        self.on_commit: Callable[[Sequence[tuple[str, str]]], None] | None = None
+        """Called in the worker thread with the queued signals of a transaction, after its commit."""
 
     def queue_signal(self, connection: Connection, signal: tuple[str, str]) -> None:
-        """Say something as a part of this connection's transaction."""
+        """Queue a signal (channel and message) that ``on_commit`` gets if the transaction commits."""
         connection.info.setdefault(_SIGNALS_INFO_KEY, []).append(signal)
 
     async def file_version(self) -> object:
-        """Of SQLite's file: another one when another process has written to it. Raises StoreError."""
+        """Return a value that changes when another process writes to the SQLite file. Raises StoreError."""
         return await self._run_in_pool(self._write_pool, self._run_without_transaction, _read_data_version)
 
     async def read(self, work: DatabaseWork[_T]) -> _T:
-        """Run what only reads. Each statement sees what was written before it. Raises StoreError."""
+        """Run work that only reads. Each statement sees all earlier commits. Raises StoreError."""
         return await self._run_in_pool(self._read_pool, self._run_read, work)
 
     async def read_or_default(self, work: DatabaseWork[_T], default: _D) -> _T | _D:
-        """The same for what somebody named: a name that cannot be stored is the name of nothing."""
+        """Run ``read`` for a key from outside. Return ``default`` if the key cannot be stored.
+
+        No row can have such a key, so the lookup finds nothing instead of raising Unstorable.
+        """
         try:
             return await self.read(work)
         except Unstorable:
             return default
 
     async def write(self, work: DatabaseWork[_T]) -> _T:
-        """Run a transaction: all of it is on the disk afterwards, or nothing was done. Raises StoreError, and
-        what the work itself raises."""
+        """Run a transaction. Its changes are on disk afterwards.
+
+        Raises StoreError, and any error of the work itself; nothing was written then, unless the message
+        says that the outcome of the commit is unknown.
+        """
         return await self._run_in_pool(self._write_pool, self._run_transaction, work)
 
     async def change(self, work: DatabaseWork[_T], default: _D) -> _T | _D:
-        """The same for what somebody named: a name that cannot be stored is the name of nothing."""
+        """Run ``write`` for a key from outside. Return ``default`` if the key cannot be stored."""
         try:
             return await self.write(work)
         except Unstorable:
             return default
 
     async def close(self) -> None:
-        """Finish what was begun, then close every connection. Bounded, even where the database hangs."""
+        """Wait for running work, then close every connection.
+
+        Threads cannot be cancelled. If work still runs after the timeout, its sockets are shut down, which
+        makes the blocked threads fail and end.
+        """
         self._closed = True
-        ending = asyncio.ensure_future(asyncio.to_thread(self._shut_down))
-        await asyncio.wait([ending], timeout=_CLOSE_TIMEOUT_SECONDS)
-        if not ending.done():
+        shutdown = asyncio.ensure_future(asyncio.to_thread(self._shut_down))
+        await asyncio.wait([shutdown], timeout=_CLOSE_TIMEOUT_SECONDS)
+        if not shutdown.done():
             _log.warning(
-                "the database %s does not answer: its connections are cut", self.engines.display_name
+                "the database %s does not answer; closing its connections", self.engines.display_name
             )
             self._is_aborted = True
             self.engines.abort_connections()
-        await ending
+        await shutdown
 
     def _shut_down(self) -> None:
         self._read_pool.shutdown()
@@ -144,7 +169,7 @@ class DatabaseExecutor:
 
         def cancel_if_queued() -> None:
             nonlocal expired
-            # Only work that has not begun can be cancelled; what has begun has time limits of its own.
+            # A queued job can be cancelled. A running one cannot, but its statements have time limits.
             expired = submitted.cancel()
 
         timer = asyncio.get_running_loop().call_later(limit, cancel_if_queued)
@@ -155,7 +180,7 @@ class DatabaseExecutor:
                 raise
             raise DatabaseUnavailable(
                 f"no connection to the database {self.engines.display_name} became free within {limit:g} s",
-                hint="the database is slow or overloaded: look at what it is doing",
+                hint="the database is slow or overloaded: check its running queries",
             ) from None
         finally:
             timer.cancel()
@@ -165,43 +190,49 @@ class DatabaseExecutor:
             return work(connection)
 
     def _run_without_transaction(self, work: DatabaseWork[_T]) -> _T:
-        """On the connection that writes, outside of a transaction."""
+        """Run work on the writer's connection without a transaction."""
         with self.engines.writer.connect() as connection:
             return work(connection)
 
     def _run_transaction(self, work: DatabaseWork[_T]) -> _T:
         with self.engines.writer.connect() as connection:
+            # ``info`` belongs to the pooled connection; a rolled-back transaction may have left signals in
+            # it.
             connection.info.pop(_SIGNALS_INFO_KEY, None)
             transaction = connection.begin()
             try:
-                done = work(connection)
+                result = work(connection)
             except BaseException:
                 transaction.rollback()
                 raise
             try:
                 transaction.commit()
             except DBAPIError as error:
+                # The connection may have been lost before or after the server committed. Repeating the work
+                # could apply it twice, so this error is not retryable.
                 raise self._unavailable_error(
-                    error, "it is not known whether the last change was kept"
+                    error, "it is not known whether the last change was saved"
                 ) from error
-            if (said := connection.info.pop(_SIGNALS_INFO_KEY, None)) and self.told is not None:
-                self.told(said)
-            return done
+            if (signals := connection.info.pop(_SIGNALS_INFO_KEY, None)) and self.on_commit is not None:
+                self.on_commit(signals)
+            return result
 
     def _run_with_breaker(self, run: Callable[[DatabaseWork[_T]], _T], work: DatabaseWork[_T]) -> _T:
-        """Run it, and say in our words what went wrong."""
+        """Run work unless the breaker refuses it. Called in a worker thread."""
         with self._breaker.attempt() as allowed:
             if self._is_aborted:
                 raise _store_closed_error()
             if not allowed:
                 raise DatabaseUnavailable(
-                    f"the database {self.engines.display_name} does not answer; a new "
-                    "connection is being tried",
+                    f"the database {self.engines.display_name} does not answer; Toolyard is trying a new "
+                    "connection",
                     hint="check that PostgreSQL runs there and is not frozen, then try again",
                 )
             return self._run_with_retries(run, work)
 
     def _run_with_retries(self, run: Callable[[DatabaseWork[_T]], _T], work: DatabaseWork[_T]) -> _T:
+        # A retry follows at once: either the pool opens a new connection, or PostgreSQL has just ended the
+        # transaction as the victim of a deadlock and its rival is done.
         for _ in range(_MAX_ATTEMPTS - 1):
             try:
                 return self._run_once(run, work)
@@ -217,12 +248,15 @@ class DatabaseExecutor:
         try:
             return run(work)
         except DBAPIError as error:
-            if (what := violated_constraint(error)) is not None:
-                raise Conflict(_CONFLICT_MESSAGES[what], hint="look again, and try again") from error
+            if (constraint := violated_constraint(error)) is not None:
+                raise Conflict(_CONFLICT_MESSAGES[constraint], hint="reload and try again") from error
             raise
         except UnicodeEncodeError:
-            raise Unstorable("a text holds half a character (a lone surrogate)", hint="remove it") from None
+            raise Unstorable(
+                "the text contains a lone surrogate (half a character)", hint="remove it"
+            ) from None
         except StatementError as error:
+            # SQLAlchemy wraps errors raised while binding parameters, such as Unstorable of a column type.
             if isinstance(error.orig, ToolyardError):
                 raise error.orig from None
             raise StoreError(f"a value cannot be stored: {error.orig}") from error
@@ -240,15 +274,16 @@ def _store_closed_error() -> StoreClosed:
 
 
 def _read_data_version(connection: Connection) -> tuple[object, int]:
-    # A statement of SQLAlchemy's would begin a transaction, and wait for the write lock.
+    # Bypass SQLAlchemy, which would begin a transaction and so wait for the write lock. The connection is
+    # part of the value, since the version is only comparable on the same connection.
     driver = cast(sqlite3.Connection, connection.connection.driver_connection)
     return driver, driver.execute("PRAGMA data_version").fetchone()[0]
 
 
 def unavailable_error(engines: Engines, error: Exception, detail: str = "") -> DatabaseUnavailable:
-    """The database's own words in one line, with what to do."""
-    words = " ".join(str(getattr(error, "orig", None) or error).split())
+    """Build DatabaseUnavailable from a driver error: its text on one line, with a hint."""
+    description = " ".join(str(getattr(error, "orig", None) or error).split())
     return DatabaseUnavailable(
-        f"the database {engines.display_name} cannot be used: {words}{f'; {detail}' if detail else ''}",
+        f"the database {engines.display_name} cannot be used: {description}{f'; {detail}' if detail else ''}",
         hint=hint_for(engines, error),
     )

@@ -1,4 +1,4 @@
-"""JSON of models and servers as text that both databases hold and that every reader can write again."""
+"""Serialization of JSON from models and servers to text that both databases and every JSON reader accept."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 
 
 def json_text(value: Mapping[str, Any]) -> str:
-    """A JSON object, whatever is inside. What JSON has no word for is kept as the nearest thing that it has:
-    half a character as the sign for one that is missing, no number as null, a number of more than 64 bits and
-    any other object as its text, what is nested too deeply as an ellipsis."""
+    """Serialize a JSON object. Never fails for its content.
+
+    Values without a JSON form are replaced: a lone surrogate by U+FFFD, NaN by null, an integer of more than
+    64 bits and any other object by its text, and values nested too deeply by an ellipsis. An integer becomes
+    text so that an approved argument cannot turn into a different number.
+    """
     try:
         return orjson.dumps(value).decode()
     except TypeError:
@@ -24,8 +27,7 @@ def json_text(value: Mapping[str, Any]) -> str:
 
 
 def repair_surrogates(text: str) -> str:
-    """The same text with pairs of surrogates joined, and the sign for a missing character in place of a half
-    one."""
+    """Join surrogate pairs, and replace lone surrogates by U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -47,5 +49,5 @@ def _to_json_value(value: Any, depth: int) -> Any:
 
 
 def _integer_text(number: int) -> str:
-    """Python refuses to write numbers of more than some thousand digits in decimal."""
+    """Return decimal digits, or hexadecimal ones where Python's limit on decimal conversion could apply."""
     return str(number) if number.bit_length() < 4_096 else hex(number)

@@ -1,4 +1,4 @@
-"""The key in the data directory, for those who did not choose one."""
+"""Key file in the data directory, used if no secret key is set."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ _log = logging.getLogger("toolyard.store.keyfile")
 
 
 def make_key(path: Path) -> None:
-    """Write a new key where there is none. Call it while holding the lock of the data directory."""
+    """Write a new key unless the file exists. Call it while holding the lock of the data directory."""
     if not path.exists():
-        # The same text works as TOOLYARD_SECRET_KEY, for whoever moves to another database.
+        # Text, so that it also works as TOOLYARD_SECRET_KEY after a move to PostgreSQL.
         write_private_file(path, secrets.token_urlsafe(32).encode() + b"\n")
 
 
 def read_key(path: Path) -> str:
-    """The key's text. Takes the file away from other users of the machine, where it can.
+    """Return the key, and make its file private if other users can read it.
 
-    Raises KeyMissing and KeyUnusable.
+    Raises KeyMissing, or KeyUnusable if the file cannot be read or made private.
     """
     try:
         _restrict_permissions(path)
         return path.read_text(encoding="ascii").strip()
     except FileNotFoundError:
         raise KeyMissing(
-            f"there is no key: what is stored is encrypted, and the key file {path} is not there",
-            hint="set TOOLYARD_SECRET_KEY to the key that was used, or put the file back from a backup",
+            f"there is no key: the database is encrypted, and the key file {path} is missing",
+            hint="set TOOLYARD_SECRET_KEY to the key in use, or restore the file from a backup",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise KeyUnusable(
             f"the key file {path} cannot be read: {error}",
-            hint="make it readable for the user who runs Toolyard",
+            hint="make it readable for the user running Toolyard",
         ) from None
 
 
@@ -56,4 +56,4 @@ def _restrict_permissions(path: Path) -> None:
             f"other users of this machine can read the key file {path} (mode {mode:o})",
             hint=f"run: chmod 600 {path}",
         ) from None
-    _log.warning("the key file %s could be read by others (mode %o); it is private now", path, mode)
+    _log.warning("the key file %s could be read by others (mode %o); it was made private", path, mode)

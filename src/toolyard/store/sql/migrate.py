@@ -1,6 +1,6 @@
-"""Brings a database to the tables of this version, once, whoever opens it first.
+"""Schema migrations, run by the first process that opens a database.
 
-Alembic is loaded only where there is something to do: a database that is up to date costs one query.
+Alembic is imported only if a migration is needed; opening an up-to-date database costs one query.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ HEAD = "0009"
 """The newest revision in ``migrations/versions``."""
 
 _MIGRATION_LOCK_ID = 0x746F6F6C79617264
-"""Of PostgreSQL's advisory locks, the one for changing our tables."""
+"""Id of the PostgreSQL advisory lock held during migrations."""
 _ALEMBIC_LOCK = threading.Lock()
-"""Alembic hands its scripts what they work on through globals."""
+"""Serializes migrations in one process, since Alembic passes the connection to its scripts in globals."""
 
 
 def read_schema_version(connection: Connection) -> str | None:
-    """The revision that the tables have; None: there are none yet."""
+    """Return the revision of the tables; None if there are none yet."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
 def migrate(connection: Connection, statement_seconds: float) -> None:
-    """Run what is missing, in the transaction of this connection. Those who come meanwhile wait.
+    """Run missing migrations in the current transaction. Other processes wait until it ends.
 
-    With PostgreSQL a statement may take up to ``seconds`` as long as the server answers.
-    Raises DatabaseNewer where the tables are of a later version, DatabaseUnusable where they are not ours.
+    With PostgreSQL a statement may take up to ``statement_seconds`` while the server still answers other
+    connections. Raises DatabaseNewer if the tables are of a later version, and DatabaseUnusable if they
+    belong to another program or the encoding is not UTF-8.
     """
     if connection.dialect.name == "sqlite":
         _run_migrations(connection)
         return
-    from toolyard.store.sql.postgres_connections import TimedConnection  # only with that database
+    from toolyard.store.sql.postgres_connections import TimedConnection  # loads psycopg
 
     with cast(TimedConnection, connection.connection.driver_connection).extend_timeout(statement_seconds):
         _run_migrations(connection)
@@ -48,27 +49,28 @@ def migrate(connection: Connection, statement_seconds: float) -> None:
 
 def _run_migrations(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
-        # Waiting for another replica, and changing large tables, take as long as they take.
+        # No server-side limit: another replica's migration or a change to a large table may take minutes. The
+        # client's own deadline still detects a frozen server.
         connection.execute(text("SELECT set_config('statement_timeout', '0', true)"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK_ID})
         encoding = connection.execute(text("SHOW server_encoding")).scalar()
         if encoding != "UTF8":
             raise DatabaseUnusable(
-                f"the database stores texts as {encoding}, which cannot hold every character",
+                f"the database encoding is {encoding}, which cannot store every character",
                 hint="create it with ENCODING 'UTF8'",
             )
-    found = read_schema_version(connection)
-    if found == HEAD:
+    version = read_schema_version(connection)
+    if version == HEAD:
         return
-    if found is None and inspect(connection).has_table("users"):
+    if version is None and inspect(connection).has_table("users"):
         raise DatabaseUnusable(
-            "the database holds tables of another program", hint="give Toolyard a database of its own"
+            "the database contains tables of another program", hint="use a separate database for Toolyard"
         )
-    _upgrade_schema(connection, found)
+    _upgrade_schema(connection, version)
 
 
-def _upgrade_schema(connection: Connection, found: str | None) -> None:
-    # Half a second that only a new or an old database has to pay.
+def _upgrade_schema(connection: Connection, version: str | None) -> None:
+    # Importing Alembic takes half a second, which only new and outdated databases need to spend.
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory
@@ -79,10 +81,10 @@ def _upgrade_schema(connection: Connection, found: str | None) -> None:
     )
     config.set_main_option("path_separator", "os")
     scripts = ScriptDirectory.from_config(config)
-    if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
+    if version is not None and version not in {script.revision for script in scripts.walk_revisions()}:
         raise DatabaseNewer(
-            f"the database was made by a later version of Toolyard (its tables are of revision {found},"
-            f" ours of {HEAD})",
+            f"the database was created by a later version of Toolyard (its tables have revision {version},"
+            f" this version has {HEAD})",
             hint="update Toolyard, or restore a backup from before the update",
         )
     config.attributes["connection"] = connection

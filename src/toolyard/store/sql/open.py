@@ -1,4 +1,4 @@
-"""From a folder or a URL to a database whose tables and key are right."""
+"""Opening of a database: create it if needed, verify the key, and bring the tables up to date."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from toolyard.store.sql.dialects import (
     schema_change_transaction,
 )
 from toolyard.store.sql.executor import unavailable_error
-from toolyard.store.sql.key_file import KEY_FILE_NAME as KEY_FILE
-from toolyard.store.sql.key_file import make_key, read_key
+from toolyard.store.sql.key_file import KEY_FILE_NAME, make_key, read_key
 from toolyard.store.sql.migrate import HEAD, migrate, read_schema_version
 from toolyard.store.sql.tables import keys
 
@@ -36,7 +35,7 @@ __all__ = ["CANARY_ID", "DATABASE_FILE_NAME", "check_key", "open_database"]
 _LOCK_FILE_NAME = "toolyard.db.lock"
 _LOCK_TIMEOUT_SECONDS = 60.0
 CANARY_ID = "canary"
-"""The id and the place of a word by which a wrong key is known."""
+"""Row id and associated data of the canary, a known plaintext that reveals a wrong key."""
 _CANARY_PLAINTEXT = b"toolyard"
 
 
@@ -47,13 +46,17 @@ def open_database(
     former_key: str | None = None,
     limits: TimeLimits = TimeLimits(),  # noqa: B008 - frozen
 ) -> tuple[Engines, Cipher]:
-    """Everything that has to be true before the first repository is used. Blocks; for a worker thread."""
+    """Open a database whose key is right and whose tables are up to date.
+
+    Blocks; call it in a worker thread. Raises DatabaseUnavailable, DatabaseUnusable, KeyMissing, KeyUnusable
+    and WrongKey.
+    """
     if url is not None:
         engines = create_postgresql_engines(parse_postgresql_url(url), limits)
         if secret_key is None:
             raise KeyMissing(
-                "PostgreSQL is set, but no secret key to encrypt with",
-                hint="set TOOLYARD_SECRET_KEY, to the same text for every replica",
+                "no secret key is set, and a PostgreSQL database requires one",
+                hint="set TOOLYARD_SECRET_KEY to the same text for every replica",
             )
         cipher = Cipher(secret_key, former_key)
     else:
@@ -78,16 +81,18 @@ def open_database(
 
 def _unusable_error(data_dir: Path, error: OSError) -> DatabaseUnusable:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    first = "make room on the disk" if full else "make it writable for the user who runs Toolyard"
+    first_step = "free some disk space" if full else "make it writable for the user running Toolyard"
     return DatabaseUnusable(
         f"the data directory {data_dir} cannot be used: {error}",
-        hint=f"{first}, or choose another with TOOLYARD_DATA_DIR",
+        hint=f"{first_step}, or set another one with TOOLYARD_DATA_DIR",
     )
 
 
 def _create_database_file(data_dir: Path) -> None:
-    """The file is made before SQLite sees it, so that it is never readable by others, not even empty; SQLite
-    gives its side files the same mode."""
+    """Create the file before SQLite does, so that other users can never read it, not even while it is empty.
+
+    SQLite gives its journal files the same mode.
+    """
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = data_dir / DATABASE_FILE_NAME
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
@@ -102,40 +107,41 @@ def _verify_and_prepare(
     engines: Engines, data_dir: Path, cipher: Cipher | None, former_key: str | None
 ) -> Cipher:
     with engines.reader.connect() as connection:
-        found, canary, ahead = (
+        version, canary, wal_enabled = (
             read_schema_version(connection),
             _read_canary(connection),
             is_wal_enabled(connection),
         )
     if canary is not None:
-        # Before anything is written, even before the tables are changed.
-        cipher = cipher or Cipher(read_key(data_dir / KEY_FILE), former_key)
+        # Checked before any write, migrations included: a wrong key must leave the database unchanged.
+        cipher = cipher or Cipher(read_key(data_dir / KEY_FILE_NAME), former_key)
         _check_key(cipher, canary)
-        if found == HEAD and ahead:
+        if version == HEAD and wal_enabled:
             return cipher
     if engines.kind == "postgresql":
         assert cipher is not None
         return _prepare_tables(engines, cipher)
     with hold_file_lock(data_dir / _LOCK_FILE_NAME, _LOCK_TIMEOUT_SECONDS):
-        # Whoever held the lock may have finished all of this; then the key file is there by now.
+        # Two processes may open a new directory at once. The second gets the lock after the first has written
+        # the key file, and uses that key.
         if cipher is None:
-            make_key(data_dir / KEY_FILE)
-            cipher = Cipher(read_key(data_dir / KEY_FILE), former_key)
+            make_key(data_dir / KEY_FILE_NAME)
+            cipher = Cipher(read_key(data_dir / KEY_FILE_NAME), former_key)
         enable_wal(engines)
         return _prepare_tables(engines, cipher)
 
 
 def _prepare_tables(engines: Engines, cipher: Cipher) -> Cipher:
-    """Make or change the tables, and leave a word by which a wrong key is known."""
+    """Create or migrate the tables, and store the canary if it is missing. Raises WrongKey."""
     with schema_change_transaction(engines) as connection:
         migrate(connection, engines.limits.migration)
         insert_if_absent(
             connection, keys, {"id": CANARY_ID, "body": cipher.encrypt(_CANARY_PLAINTEXT, CANARY_ID)}
         )
-        kept = _read_canary(connection)
-        assert kept is not None
-        # Whoever came first may have had another key; then nothing of ours is kept.
-        _check_key(cipher, kept)
+        canary = _read_canary(connection)
+        assert canary is not None
+        # Another replica may have stored its canary first, with another key. Raising rolls back our changes.
+        _check_key(cipher, canary)
     return cipher
 
 
@@ -146,7 +152,7 @@ def _read_canary(connection: Connection) -> bytes | None:
 
 
 def check_key(connection: Connection, cipher: Cipher) -> None:
-    """Raise WrongKey where the database has been encrypted with another key since it was opened."""
+    """Raise WrongKey if the database has been encrypted with another key since it was opened."""
     canary = connection.execute(select(keys.c.body).where(keys.c.id == CANARY_ID)).scalar_one()
     _check_key(cipher, canary)
 
@@ -158,6 +164,6 @@ def _check_key(cipher: Cipher, canary: bytes) -> None:
         raise WrongKey(
             "the database was encrypted with another secret key",
             hint="set TOOLYARD_SECRET_KEY to the key that was used before, or unset it to use the key file"
-            f" {KEY_FILE} in the data directory again; to change the key, set TOOLYARD_SECRET_KEY_FORMER to"
-            " the one until now",
+            f" {KEY_FILE_NAME} in the data directory; to change the key, set TOOLYARD_SECRET_KEY_FORMER to"
+            " the old one",
         ) from None

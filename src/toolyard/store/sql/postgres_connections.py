@@ -1,7 +1,7 @@
-"""PostgreSQL connections on which every wait for the server is limited in time.
+"""PostgreSQL connections with a time limit for every answer of the server.
 
-The server enforces ``statement_timeout`` itself, and the kernel notices a peer that is gone. Neither helps
-against a server that is frozen: its kernel still acknowledges every packet. So the client has a clock too.
+The server enforces ``statement_timeout``, and TCP keepalives detect an unreachable host. Neither detects a
+frozen server process, since its kernel still acknowledges every packet. So the client has a deadline, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["AnswerTimeout", "TimedAsyncConnection", "TimedConnection", "is_timeo
 
 _T = TypeVar("_T")
 _POLL_INTERVAL_SECONDS = 0.1
-"""Seconds between two looks at the clock."""
+"""Interval between two checks of the deadline."""
 
 
 class AnswerTimeout(psycopg.OperationalError):
@@ -27,31 +27,34 @@ class AnswerTimeout(psycopg.OperationalError):
 
 
 def is_timeout(error: BaseException | None) -> bool:
-    """Return whether an error of the driver says that the server does not answer."""
+    """Return whether a driver error means that the server does not answer."""
     return isinstance(error, AnswerTimeout | ConnectionTimeout)
 
 
 class TimedConnection(psycopg.Connection[Any]):
-    """A connection that is closed when the server leaves a statement unanswered for ``limit`` seconds."""
+    """Connection that closes itself if a statement is not answered within ``answer_timeout`` seconds."""
 
     answer_timeout: float | None = None
     params: Mapping[str, Any] = {}
-    """The connection's parameters, for a second connection to the same server."""
+    """Parameters of the connection, for a second connection to the same server."""
     _extended_timeout: float | None = None
 
     @classmethod
     def open(cls, params: Mapping[str, Any], answer_timeout: float) -> TimedConnection:
         """Connect. Raises psycopg.Error."""
         try:
-            made = cls.connect(**params)
+            connection = cls.connect(**params)
         except psycopg.Error as error:
             raise _drop_references(error) from None
-        made.answer_timeout, made.params = answer_timeout, params
-        return made
+        connection.answer_timeout, connection.params = answer_timeout, params
+        return connection
 
     @contextmanager
     def extend_timeout(self, seconds: float) -> Generator[None]:
-        """Let statements take up to ``seconds``, as long as the server answers on another connection."""
+        """Allow up to ``seconds`` for each statement, while the server answers on another connection.
+
+        A migration may take long on a healthy server; the second connection tells that from a frozen one.
+        """
         self._extended_timeout = seconds
         try:
             yield
@@ -66,7 +69,7 @@ class TimedConnection(psycopg.Connection[Any]):
         return super().wait(gen, interval, *more, **options)
 
     def is_server_responsive(self) -> bool:
-        """Ask the same server on a new connection."""
+        """Return whether the server answers a query on a new connection."""
         assert self.answer_timeout is not None
         try:
             with TimedConnection.open(self.params, self.answer_timeout) as probe:
@@ -77,7 +80,7 @@ class TimedConnection(psycopg.Connection[Any]):
 
 
 class TimedAsyncConnection(psycopg.AsyncConnection[Any]):
-    """The same for asyncio. ``limit`` None is for waiting for notifications."""
+    """TimedConnection for asyncio. ``answer_timeout`` is None while it receives notifications."""
 
     answer_timeout: float | None = None
 
@@ -85,11 +88,11 @@ class TimedAsyncConnection(psycopg.AsyncConnection[Any]):
     async def open(cls, params: Mapping[str, Any], answer_timeout: float) -> TimedAsyncConnection:
         """Connect, with autocommit. Raises psycopg.Error."""
         try:
-            made = await cls.connect(autocommit=True, **params)
+            connection = await cls.connect(autocommit=True, **params)
         except psycopg.Error as error:
             raise _drop_references(error) from None
-        made.answer_timeout = answer_timeout
-        return made
+        connection.answer_timeout = answer_timeout
+        return connection
 
     async def wait(
         self, gen: PQGen[_T], interval: float = _POLL_INTERVAL_SECONDS, *more: Any, **options: Any
@@ -100,14 +103,16 @@ class TimedAsyncConnection(psycopg.AsyncConnection[Any]):
 
 
 def _drop_references(error: psycopg.Error) -> psycopg.Error:
-    """Drop the references through which an error of ``connect`` keeps the half-open connection, in a cycle
-    that holds its descriptor until the garbage collector runs."""
+    """Drop the references from an error of ``connect`` to the half-open connection.
+
+    They form a cycle, which would keep the descriptor open until the garbage collector runs.
+    """
     error.__context__ = None
     return error.with_traceback(None)
 
 
 class _AnswerDeadline:
-    """Closes a connection whose time for one answer is over."""
+    """Deadline for one answer, which closes the connection when it passes."""
 
     def __init__(
         self,
@@ -121,7 +126,7 @@ class _AnswerDeadline:
         self._final_deadline = self._deadline if extended_timeout is None else monotonic() + extended_timeout
 
     def check(self) -> None:
-        """Raises AnswerTimeout."""
+        """Close the connection and raise AnswerTimeout if the deadline has passed."""
         now = monotonic()
         if now < self._deadline:
             return
@@ -133,19 +138,22 @@ class _AnswerDeadline:
         ):
             self._deadline = monotonic() + self._timeout
             return
-        # Local and immediate, unlike a cancel request, which would need the server.
+        # Closing is local and immediate. A cancel request would need an answer of the same frozen server.
         connection.pgconn.finish()
         raise AnswerTimeout(f"PostgreSQL did not answer within {self._timeout:g} s")
 
 
 def _enforce_deadline(gen: PQGen[_T], deadline: _AnswerDeadline) -> PQGen[_T]:
-    """Look at the clock whenever the driver resumes the generator: on data, and on every tick without."""
+    """Wrap a psycopg protocol generator, and check the deadline each time the driver resumes it.
+
+    The driver resumes it when the socket is ready, and after every polling interval without data.
+    """
     try:
-        wanted = next(gen)
+        wait_for = next(gen)
         while True:
-            ready = yield wanted
+            ready = yield wait_for
             deadline.check()
-            wanted = gen.send(ready)
+            wait_for = gen.send(ready)
     except StopIteration as end:
         return end.value
     finally:

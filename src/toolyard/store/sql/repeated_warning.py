@@ -1,4 +1,4 @@
-"""A warning about something that fails again and again: logged once, then at growing intervals."""
+"""Warning about a repeated failure, logged once and then at growing intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FIRST_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS = 60.0, 3600.0
 
 
 class RepeatedWarning:
-    """Of one condition. Call ``warn`` at every failure and ``clear`` when it works again."""
+    """Warning about one condition. Call ``warn`` at every failure and ``clear`` at every success."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
@@ -22,7 +22,7 @@ class RepeatedWarning:
         self._suppressed_count = 0
 
     def warn(self, message: str) -> None:
-        """Log it, unless the same condition was logged a short while ago."""
+        """Log the message, or count it if the interval since the last one has not passed."""
         now = self._clock()
         if self._interval and now < self._next_log_at:
             self._suppressed_count += 1
@@ -37,7 +37,7 @@ class RepeatedWarning:
         self._next_log_at, self._suppressed_count = now + self._interval, 0
 
     def clear(self, message: str) -> None:
-        """Log that it works again, if it did not."""
+        """Log a recovery, if a warning was logged before."""
         if self._interval:
             self._log.info("%s", message)
         self._interval, self._suppressed_count = 0.0, 0

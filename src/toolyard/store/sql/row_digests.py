@@ -1,4 +1,4 @@
-"""Names for rows whose real key must not be stored, or is too long for an index."""
+"""Digests as row keys, where the real key is a secret or may be too long for an index."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ __all__ = ["compute_digest"]
 
 
 def compute_digest(*parts: str) -> str:
-    """SHA-256 over texts, told apart by their lengths."""
+    """Return the SHA-256 of texts, in hexadecimal.
+
+    Each text is prefixed with its length, so that ("ab", "c") and ("a", "bc") differ.
+    """
     hashed = hashlib.sha256()
     for part in parts:
-        # A lone surrogate is the name of nothing that is stored, and no reason to fail.
+        # A key with a lone surrogate matches no stored row; looking it up must not raise.
         encoded = part.encode(errors="surrogatepass")
         hashed.update(b"%d:" % len(encoded))
         hashed.update(encoded)

@@ -1,9 +1,9 @@
-"""Every table.
+"""Definitions of all tables.
 
-Times are seconds since the epoch. ``…_key`` is a name as ``folding.folded`` makes it, and is what must be
-unique. ``digest`` is the SHA-256 of a secret or of a key that may be too long for an index. Columns of bytes
-hold what the cipher sealed, except those of ``catalogues``, ``chat_events``, ``config_pins``,
-``pins`` and ``results``.
+Times are seconds since the epoch. A column ``…_key`` holds a name folded by ``casefold.fold_case``, and
+carries the unique constraint. ``digest`` is the SHA-256 of a secret or of a key that may be too long for an
+index. Binary columns hold ciphertexts of ``cipher.Cipher``, except those of ``catalogues``, ``chat_events``,
+``config_pins``, ``pins`` and ``results``.
 
 A change here needs a new file in ``migrations/versions``; a test compares the two.
 """
@@ -82,7 +82,7 @@ def _user_column() -> Column[str]:
     )
 
 
-# People.
+# Accounts.
 
 users = Table(
     "users",
@@ -220,7 +220,7 @@ instances = Table(
         ForeignKey("servers.id", ondelete="CASCADE"),
         nullable=False,
     ),
-    # No foreign key: an instance whose choice is gone stays, and waits for its user to pick another.
+    # No foreign key: an instance outlives a removed choice, until its user picks another one.
     Column("choice_id", LimitedText(100), nullable=False),
     Column("slug", LimitedText(100), nullable=False),
     Column("slug_key", LimitedText(100), nullable=False),
@@ -236,7 +236,7 @@ instances = Table(
     Index(None, "server_id"),
 )
 
-# Without an instance, what was accepted of a server for everyone.
+# Accepted tool definitions. Without an instance they apply to every user of the server.
 pins = Table(
     "pins",
     metadata,
@@ -259,7 +259,8 @@ pins = Table(
     Column("seen", LargeBinary),
 )
 
-# Pins of configured servers, which have no row to refer to. ``instance_id`` is a hash of the entry.
+# Pins of servers in configuration files, which have no row to refer to. ``instance_id`` is a hash of the
+# entry.
 config_pins = Table(
     "config_pins",
     metadata,
@@ -272,8 +273,8 @@ config_pins = Table(
     Column("saved_at", Seconds(), nullable=False),
 )
 
-# Sign-ins to servers. Grants and pending sign-ins name what they are for by a key, not by a foreign key: it
-# may be a server of a configuration file.
+# Sign-ins to servers. Grants and pending sign-ins refer to an instance or a server by a text key. A foreign
+# key is not possible, since the server may be in a configuration file.
 
 auth_pending = Table(
     "auth_pending",
@@ -320,7 +321,7 @@ auth_bound = Table(
     Column("issuer", LimitedText(), nullable=False),
 )
 
-# Chats. No foreign key to users: at a terminal the owner is the local user, who has no account there.
+# Chats. No foreign key to users: at a terminal the owner is the local user, who has no account.
 
 
 def _owner_column() -> Column[str]:
@@ -341,7 +342,7 @@ chats = Table(
     Column("title", LimitedText(), nullable=False),
     Column("title_key", Text, nullable=False),
     Column("created_at", Seconds(), nullable=False),
-    # Not indexed, and so cheap to change with every event.
+    # Not indexed, which keeps its update with every event cheap.
     Column("updated_at", Seconds(), nullable=False),
     Column("agent", LimitedText()),
     Column("model", LimitedText()),
@@ -352,7 +353,7 @@ chats = Table(
     Column("runner", LimitedText(MAX_INDEXED_CHARACTERS), index=True),
     Column("beat_at", Seconds()),
     Column("stop_asked", Boolean, nullable=False),
-    # Of its events, as they are stored.
+    # Total size of the stored events, for quotas.
     Column("bytes", BigInteger, nullable=False, server_default="0"),
     Index(None, "owner"),
 )
@@ -366,7 +367,8 @@ chat_events = Table(
     Column("kind", LimitedText(20), nullable=False),
     Column("at", Seconds(), nullable=False),
     Column("part", Text, nullable=False),
-    # What was said, folded, to look for words in. What may be large comes last: SQLite reads up to there.
+    # Folded text for searches. Large columns come last, since SQLite reads a row only as far as the last
+    # column that a query needs.
     Column("words", Text),
     Column("body", Text, nullable=False),
     Column("kept", LargeBinary),
@@ -407,7 +409,7 @@ grants = Table(
     Index(None, "owner", "expires_at"),
 )
 
-# What else is kept.
+# Results, listings, audit log, messages between replicas, and the key check.
 
 results = Table(
     "results",
@@ -451,7 +453,7 @@ audit = Table(
     Index(None, "actor", "id"),
 )
 
-# Short-lived: whoever a letter is for takes it out.
+# Messages between replicas, deleted by their recipient within seconds.
 
 letters = Table(
     "letters",

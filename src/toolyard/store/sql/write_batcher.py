@@ -1,4 +1,8 @@
-"""Writes that share a transaction: whoever comes while one is written goes with the next."""
+"""Batching of concurrent writes into shared transactions.
+
+Items submitted while a transaction is being written form the next batch. There is no timer: the first item
+after a pause is written at once, and batches grow only under load.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +20,13 @@ _O = TypeVar("_O")
 
 _MAX_BATCH_ITEMS = 500
 _MAX_BATCH_BYTES = 32_000_000
-"""Bytes after which a batch is large enough."""
+"""Size at which no more items are added to a batch."""
 _CLOSE_TIMEOUT_SECONDS = 10.0
-"""Seconds that closing gives to those who wait."""
+"""Time that ``close`` allows for writing the queue."""
 
 
 class WriteBatcher(Generic[_I, _O]):
-    """Hands items to ``write`` in the order in which they come, many at a time, and one batch after the
-    other. The first after a pause goes at once."""
+    """Passes items to ``write`` in order of submission, in batches, one batch at a time."""
 
     def __init__(
         self, write: Callable[[Sequence[_I]], Awaitable[Sequence[_O]]], size_of: Callable[[_I], int]
@@ -35,18 +38,18 @@ class WriteBatcher(Generic[_I, _O]):
         self._closed = False
 
     async def put(self, item: _I) -> _O:
-        """What came of it. Whoever stops waiting takes back what was not begun. Raises StoreError."""
+        """Write an item and return its outcome. Cancelling removes a queued item. Raises StoreError."""
         if self._closed:
             raise _store_closed_error()
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[_O] = loop.create_future()
-        self._queue.append((item, done))
+        future: asyncio.Future[_O] = loop.create_future()
+        self._queue.append((item, future))
         if self._task is None:
             self._task = loop.create_task(self._write_batches(), name="toolyard-gathering")
-        return await done
+        return await future
 
     async def close(self) -> None:
-        """Write what waits; what cannot be written in some seconds is not."""
+        """Write the queue; items that are not written within some seconds fail with StoreClosed."""
         self._closed = True
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_CLOSE_TIMEOUT_SECONDS)
@@ -59,40 +62,41 @@ class WriteBatcher(Generic[_I, _O]):
                 try:
                     await self._write_batch(batch)
                 finally:
-                    # Only where the loop itself ends is anybody left.
-                    for _, done in batch:
-                        done.cancel()
+                    # Futures are pending here only if this task was cancelled, when the event loop ends.
+                    for _, future in batch:
+                        future.cancel()
         finally:
             self._task = None
 
     def _take_batch(self) -> list[tuple[_I, asyncio.Future[_O]]]:
         batch: list[tuple[_I, asyncio.Future[_O]]] = []
-        weight = 0
-        while self._queue and len(batch) < _MAX_BATCH_ITEMS and weight < _MAX_BATCH_BYTES:
-            item, done = self._queue.popleft()
-            if not done.done():
-                batch.append((item, done))
-                weight += self._size_of(item)
+        total_bytes = 0
+        while self._queue and len(batch) < _MAX_BATCH_ITEMS and total_bytes < _MAX_BATCH_BYTES:
+            item, future = self._queue.popleft()
+            if not future.done():
+                batch.append((item, future))
+                total_bytes += self._size_of(item)
         return batch
 
     async def _write_batch(self, batch: list[tuple[_I, asyncio.Future[_O]]]) -> None:
         try:
             outcomes = await self._write([item for item, _ in batch])
         except (Conflict, Unstorable) as error:
-            # Nothing was written, and the fault is in one of them: the others shall not bear it.
+            # The transaction was rolled back because of one item. Write each item in a transaction of its
+            # own, so that only the invalid one fails.
             if len(batch) == 1:
                 _fail_future(batch[0][1], error)
                 return
-            for one in batch:
-                await self._write_batch([one])
-        except Exception as error:  # noqa: BLE001 - handed to whoever waits
-            # The top of a task: whoever waits gets it, whatever it is, and the next batch is written.
-            for _, done in batch:
-                _fail_future(done, error)
+            for entry in batch:
+                await self._write_batch([entry])
+        except Exception as error:  # noqa: BLE001 - passed on to the callers
+            # Nothing is written again: if the outcome of a commit is unknown, that could append items twice.
+            for _, future in batch:
+                _fail_future(future, error)
         else:
-            for (_, done), outcome in zip(batch, outcomes, strict=True):
-                if not done.done():
-                    done.set_result(outcome)
+            for (_, future), outcome in zip(batch, outcomes, strict=True):
+                if not future.done():
+                    future.set_result(outcome)
 
 
 def _fail_future(future: asyncio.Future[_O], error: Exception) -> None:
