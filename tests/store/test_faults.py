@@ -193,7 +193,7 @@ async def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path: Path) -
     large = RegistryServer("s", "S", "http://x", description="x" * 900_000)
     with pytest.raises(DatabaseUnavailable, match="full") as caught:
         await database.registry.add_server(large)
-    assert "make room" in str(caught.value.hint)
+    assert "free some disk space" in str(caught.value.hint)
     assert [user.name for user in await database.accounts.users()] == ["Ann"]
     assert await database.registry.servers() == []
     await database._executor.write(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 100000").scalar())

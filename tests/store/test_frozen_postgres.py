@@ -70,7 +70,7 @@ async def test_a_commit_that_is_not_answered_leaves_the_outcome_open(
 ) -> None:
     proxy.freeze_on = b"COMMIT\0"
     async with asyncio.timeout(HANG_GUARD):
-        with pytest.raises(DatabaseUnavailable, match="not known whether the last change was kept"):
+        with pytest.raises(DatabaseUnavailable, match="not known whether the last change was saved"):
             await replica.accounts.add_user("Ann", Role.USER)
 
 
@@ -82,7 +82,7 @@ async def test_a_crowd_of_calls_ends_after_one_time_limit(replica: Database, pro
             *(replica.accounts.users() for _ in range(500)), return_exceptions=True
         )
     assert {type(one) for one in outcomes} == {DatabaseUnavailable}
-    refused = [one for one in outcomes if "a new connection is being tried" in str(one)]
+    refused = [one for one in outcomes if "Toolyard is trying a new connection" in str(one)]
     assert len(refused) > 400
     proxy.thaw()
     async with asyncio.timeout(HANG_GUARD):

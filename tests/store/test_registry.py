@@ -170,7 +170,7 @@ async def test_a_slug_is_taken_once_by_each_user(
     database: Database, ann: User, bob: User, instance: Instance
 ) -> None:
     same = replace(instance, id="instance-2", slug="GITHUB")
-    with pytest.raises(Taken, match="you have an instance") as caught:
+    with pytest.raises(Taken, match="you already have an instance") as caught:
         await database.registry.add_instance(same)
     assert caught.value.field == "slug"
     await database.registry.add_instance(replace(same, user_id=bob.id))
@@ -185,9 +185,9 @@ async def test_a_slug_is_taken_once_by_each_user(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"server_id": "server-9"}, "no such server"),
+        ({"server_id": "server-9"}, "the server no longer exists"),
         ({"choice_id": "c-9"}, "no longer offers"),
-        ({"user_id": "nobody"}, "no such user"),
+        ({"user_id": "nobody"}, "the user no longer exists"),
     ],
 )
 async def test_an_instance_of_nothing_cannot_be_added(

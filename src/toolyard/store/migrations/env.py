@@ -1,4 +1,4 @@
-"""What Alembic runs: the scripts in ``versions``, over the connection that ``migrating`` gives it."""
+"""Entry point of Alembic. Runs the scripts in ``versions`` on the connection that ``sql.migrate`` passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users, sessions, tokens, invites and failed sign-ins."""
+"""Storage of users, sessions, tokens, invites and failed sign-ins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from toolyard.store.sql.casefold import fold_case
 from toolyard.store.sql.cipher import Cipher
 from toolyard.store.sql.dialects import build_insert, insert_if_absent, violated_constraint
 from toolyard.store.sql.executor import DatabaseExecutor
-from toolyard.store.sql.row_digests import compute_digest as digest_of
+from toolyard.store.sql.row_digests import compute_digest
 from toolyard.store.sql.tables import api_tokens, attempts, invites, sessions, sign_ins, users
 from toolyard.types.account import (
     ApiToken,
@@ -42,11 +42,11 @@ __all__ = ["MAX_STORED_ATTEMPTS", "SqlAccountStorage"]
 
 _DAY_SECONDS = 86_400.0
 _ATTEMPT_WINDOW_SECONDS = 3_600.0
-"""Seconds of failed sign-ins that count; longer than any limit looks back, and than clocks differ."""
+"""Period in which failed sign-ins count; longer than any limit, and than clocks of replicas differ."""
 
 MAX_STORED_ATTEMPTS = 300_000
-"""Failed sign-ins that are stored. Checking passwords takes long enough that those of the last quarter of an
-hour, which is what counts, are never among the oldest."""
+"""Maximum number of stored failed sign-ins. Checking passwords is so slow that the attempts of the last
+quarter of an hour, which the limits count, are never among the oldest ones."""
 
 _USER_COLUMNS = (
     users.c.id,
@@ -67,7 +67,7 @@ _TOKEN_COLUMNS = tuple(
     column.label(f"token_{column.name}") for column in api_tokens.c if column.name != "digest"
 )
 
-# Asked with every request.
+# Built once, since they run with every request.
 _SELECT_BY_SESSION = (
     select(*_SESSION_COLUMNS, *_USER_COLUMNS)
     .join(users, users.c.id == sessions.c.user_id)
@@ -84,7 +84,7 @@ _SELECT_BY_TOKEN = (
 
 
 class SqlAccountStorage:
-    """A PeopleStorage. Whoever loses a right by a change is named to all replicas."""
+    """AccountStorage in SQL tables. Notifies all replicas about users who lose access through a change."""
 
     def __init__(
         self,
@@ -104,26 +104,21 @@ class SqlAccountStorage:
     # Users.
 
     async def user(self, user_id: str) -> User | None:
-        """See PeopleStorage."""
         return await self._find_user(users.c.id == user_id)
 
     async def find_user_by_name(self, name: str) -> User | None:
-        """See PeopleStorage."""
         return await self._find_user(users.c.name_key == fold_case(name))
 
     async def find_user_by_subject(self, subject: str) -> User | None:
-        """See PeopleStorage."""
         return await self._find_user(users.c.subject == subject)
 
     async def users(self) -> Sequence[User]:
-        """See PeopleStorage."""
-        found = await self._executor.read(lambda connection: connection.execute(select(*_USER_COLUMNS)).all())
-        return sorted(map(_user_from_row, found), key=lambda user: (fold_case(user.name), user.name))
+        rows = await self._executor.read(lambda connection: connection.execute(select(*_USER_COLUMNS)).all())
+        return sorted(map(_user_from_row, rows), key=lambda user: (fold_case(user.name), user.name))
 
     async def add_user(
         self, name: str, role: Role, *, user_id: str | None = None, subject: str | None = None
     ) -> User:
-        """See PeopleStorage."""
         user = User(user_id or secrets.token_hex(12), name, role, self._clock(), subject=subject)
 
         def work(connection: Connection) -> None:
@@ -143,32 +138,27 @@ class SqlAccountStorage:
         return user
 
     async def set_role(self, user_id: str, role: Role) -> None:
-        """See PeopleStorage."""
         await self._execute_and_notify(
             update(users).where(users.c.id == user_id).values(role=role.value), user_id
         )
 
     async def set_verified_email(self, user_id: str, email: str | None) -> None:
-        """See PeopleStorage."""
-
         def work(connection: Connection) -> None:
             others = update(users).where(users.c.verified_email == email, users.c.id != user_id)
             if email is not None:
-                former = connection.execute(others.values(verified_email=None).returning(users.c.id))
-                for other in former.scalars().all():
-                    self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, other)
+                former_owners = connection.execute(others.values(verified_email=None).returning(users.c.id))
+                for other_id in former_owners.scalars().all():
+                    self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, other_id)
             connection.execute(update(users).where(users.c.id == user_id).values(verified_email=email))
             self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, user_id)
 
         await self._executor.write(work)
 
     async def rename_user(self, user_id: str, name: str) -> None:
-        """See PeopleStorage."""
-
         def work(connection: Connection) -> None:
-            renaming = update(users).where(users.c.id == user_id).values(name=name, name_key=fold_case(name))
+            statement = update(users).where(users.c.id == user_id).values(name=name, name_key=fold_case(name))
             try:
-                connection.execute(renaming)
+                connection.execute(statement)
             except IntegrityError as error:
                 if violated_constraint(error) != "unique":
                     raise
@@ -178,8 +168,6 @@ class SqlAccountStorage:
         await self._executor.write(work)
 
     async def set_disabled(self, user_id: str, disabled: bool) -> None:
-        """See PeopleStorage."""
-
         def work(connection: Connection) -> None:
             connection.execute(update(users).where(users.c.id == user_id).values(disabled=disabled))
             if disabled:
@@ -191,8 +179,6 @@ class SqlAccountStorage:
         await self._executor.change(work, None)
 
     async def delete_user(self, user_id: str) -> None:
-        """See PeopleStorage."""
-
         def work(connection: Connection) -> None:
             delete_user_rows(connection, user_id)
             for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL):
@@ -201,19 +187,15 @@ class SqlAccountStorage:
         await self._executor.change(work, None)
 
     async def touch_user(self, user_id: str, now: float) -> None:
-        """See PeopleStorage."""
         await self._update_user(user_id, last_seen=now)
 
     async def get_password_hash(self, user_id: str) -> str | None:
-        """See PeopleStorage."""
         query = select(users.c.password_hash).where(users.c.id == user_id)
         return await self._executor.read_or_default(
             lambda connection: connection.execute(query).scalar(), None
         )
 
     async def set_password_hash(self, user_id: str, password_hash: str | None) -> None:
-        """See PeopleStorage."""
-
         def work(connection: Connection) -> None:
             connection.execute(update(users).where(users.c.id == user_id).values(password_hash=password_hash))
             connection.execute(delete(invites).where(invites.c.user_id == user_id))
@@ -223,7 +205,6 @@ class SqlAccountStorage:
     async def reset_password(
         self, user_id: str, password_hash: str, notice: Notice | None, *, revoke_tokens: bool
     ) -> None:
-        """See PeopleStorage."""
         values = {"password_hash": password_hash, "notice": _notice_text(notice)}
 
         def work(connection: Connection) -> None:
@@ -237,7 +218,6 @@ class SqlAccountStorage:
         await self._executor.change(work, None)
 
     async def set_notice(self, user_id: str, notice: Notice | None) -> None:
-        """See PeopleStorage."""
         await self._update_user(user_id, notice=_notice_text(notice))
 
     async def _find_user(self, condition: Any) -> User | None:
@@ -251,7 +231,10 @@ class SqlAccountStorage:
         await self._execute_and_notify(update(users).where(users.c.id == user_id).values(**values))
 
     async def _execute_and_notify(self, statement: Any, affected_user_id: str | None = None) -> int:
-        """How many rows it changed. ``told`` is the user who loses something by it."""
+        """Execute a statement and return the number of changed rows.
+
+        If there are any, ``affected_user_id`` is announced as a user who may have lost access.
+        """
 
         def work(connection: Connection) -> int:
             changed = connection.execute(statement).rowcount
@@ -261,10 +244,10 @@ class SqlAccountStorage:
 
         return await self._executor.change(work, 0)
 
-    # Browsers.
+    # Browser sessions.
 
     async def add_session(self, digest: str, session: BrowserSession) -> None:
-        """See PeopleStorage. Forgets sessions that have ended."""
+        """Add a session, and delete expired ones."""
 
         def work(connection: Connection) -> None:
             connection.execute(delete(sessions).where(sessions.c.expires_at < self._clock()))
@@ -284,48 +267,42 @@ class SqlAccountStorage:
         await self._executor.write(work)
 
     async def find_session(self, digest: str, now: float) -> tuple[BrowserSession, User] | None:
-        """See PeopleStorage."""
         row = await self._find_row(_SELECT_BY_SESSION, of=digest, now=now)
         if row is None:
             return None
         return _session_from_row(row), _user_from_row(row)
 
     async def extend_session(self, digest: str, expires_at: float) -> None:
-        """See PeopleStorage."""
         await self._execute_and_notify(
             update(sessions).where(sessions.c.digest == digest).values(expires_at=expires_at)
         )
 
     async def end_session(self, digest: str) -> None:
-        """See PeopleStorage."""
-        ending = delete(sessions).where(sessions.c.digest == digest).returning(sessions.c.user_id)
+        statement = delete(sessions).where(sessions.c.digest == digest).returning(sessions.c.user_id)
 
         def work(connection: Connection) -> None:
-            if (user_id := connection.execute(ending).scalar()) is not None:
+            if (user_id := connection.execute(statement).scalar()) is not None:
                 self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, user_id)
 
         await self._executor.change(work, None)
 
     async def list_sessions(self, user_id: str, now: float) -> Sequence[BrowserSession]:
-        """See PeopleStorage."""
         query = select(*_SESSION_COLUMNS).where(sessions.c.user_id == user_id, sessions.c.expires_at > now)
         rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
         return sorted(
-            map(_session_from_row, rows), key=lambda each: (-(each.last_seen or each.created_at), each.id)
+            map(_session_from_row, rows),
+            key=lambda session: (-(session.last_seen or session.created_at), session.id),
         )
 
     async def touch_session(self, digest: str, now: float, network: str) -> None:
-        """See PeopleStorage."""
-        used = update(sessions).where(sessions.c.digest == digest)
-        await self._execute_and_notify(used.values(last_seen=now, network=network))
+        statement = update(sessions).where(sessions.c.digest == digest)
+        await self._execute_and_notify(statement.values(last_seen=now, network=network))
 
     async def end_user_session(self, user_id: str, session_id: str) -> bool:
-        """See PeopleStorage."""
-        theirs = (sessions.c.user_id == user_id) & (sessions.c.id == session_id)
-        return await self._execute_and_notify(delete(sessions).where(theirs), user_id) > 0
+        is_session = (sessions.c.user_id == user_id) & (sessions.c.id == session_id)
+        return await self._execute_and_notify(delete(sessions).where(is_session), user_id) > 0
 
     async def end_sessions(self, user_id: str) -> None:
-        """See PeopleStorage."""
         await self._execute_and_notify(delete(sessions).where(sessions.c.user_id == user_id), user_id)
 
     async def _find_row(self, query: Any, **values: Any) -> Any:
@@ -336,8 +313,7 @@ class SqlAccountStorage:
     # Tokens.
 
     async def add_token(self, digest: str, token: ApiToken) -> None:
-        """See PeopleStorage."""
-        adding = api_tokens.insert().values(
+        statement = api_tokens.insert().values(
             digest=digest,
             id=token.id,
             user_id=token.user_id,
@@ -350,26 +326,23 @@ class SqlAccountStorage:
             expires_at=token.expires_at,
             last_used_at=token.last_used_at,
         )
-        await self._executor.write(lambda connection: connection.execute(adding))
+        await self._executor.write(lambda connection: connection.execute(statement))
 
     async def find_token(self, digest: str, now: float) -> tuple[ApiToken, User] | None:
-        """See PeopleStorage."""
         row = await self._find_row(_SELECT_BY_TOKEN, of=digest, now=now)
         return None if row is None else (_token_from_row(row), _user_from_row(row))
 
     async def tokens(self, user_id: str) -> Sequence[ApiToken]:
-        """See PeopleStorage. The newest first."""
+        """Return the tokens of a user, newest first."""
         query = select(*_TOKEN_COLUMNS).where(api_tokens.c.user_id == user_id)
         rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
         return sorted(map(_token_from_row, rows), key=lambda token: (-token.created_at, token.id))
 
     async def delete_token(self, user_id: str, token_id: str) -> bool:
-        """See PeopleStorage."""
-        mine = (api_tokens.c.user_id == user_id) & (api_tokens.c.id == token_id)
-        return await self._execute_and_notify(delete(api_tokens).where(mine), user_id) > 0
+        is_token = (api_tokens.c.user_id == user_id) & (api_tokens.c.id == token_id)
+        return await self._execute_and_notify(delete(api_tokens).where(is_token), user_id) > 0
 
     async def touch_token(self, token_id: str, now: float) -> None:
-        """See PeopleStorage."""
         await self._execute_and_notify(
             update(api_tokens).where(api_tokens.c.id == token_id).values(last_used_at=now)
         )
@@ -377,26 +350,24 @@ class SqlAccountStorage:
     # Invites.
 
     async def put_invite(self, digest: str, invite: Invite) -> None:
-        """See PeopleStorage. Forgets invites that have run out."""
+        """Store an invite in place of the user's earlier one, and delete expired ones."""
         values = {"digest": digest, "expires_at": invite.expires_at, "made_by": invite.made_by}
 
         def work(connection: Connection) -> None:
             connection.execute(delete(invites).where(invites.c.expires_at < self._clock()))
-            adding = build_insert(connection, invites).values(user_id=invite.user_id, **values)
-            connection.execute(adding.on_conflict_do_update(index_elements=["user_id"], set_=values))
+            statement = build_insert(connection, invites).values(user_id=invite.user_id, **values)
+            connection.execute(statement.on_conflict_do_update(index_elements=["user_id"], set_=values))
 
         await self._executor.write(work)
 
     async def find_invite(self, digest: str, now: float) -> Invite | None:
-        """See PeopleStorage."""
         query = select(invites).where(invites.c.digest == digest, invites.c.expires_at > now)
         row = await self._find_row(query)
         return None if row is None else _invite_from_row(row)
 
     async def take_invite(self, digest: str, now: float) -> Invite | None:
-        """See PeopleStorage."""
-        taking = delete(invites).where(invites.c.digest == digest, invites.c.expires_at > now)
-        row = await self._delete_returning(taking.returning(invites))
+        statement = delete(invites).where(invites.c.digest == digest, invites.c.expires_at > now)
+        row = await self._delete_returning(statement.returning(invites))
         return None if row is None else _invite_from_row(row)
 
     async def _delete_returning(self, statement: Any) -> Any:
@@ -404,50 +375,51 @@ class SqlAccountStorage:
             lambda connection: connection.execute(statement).one_or_none(), None
         )
 
-    # Failed sign-ins. Their keys hold what somebody typed, so only a digest is kept.
+    # Failed sign-ins. Their keys contain what a user typed, which may be a password, so only a digest is
+    # stored.
 
     async def count_attempts(self, key: str, since: float) -> AttemptCount:
-        """See PeopleStorage."""
-        # Those of a clock that was ahead once must not keep anybody out until their time has come.
-        then = attempts.c.at.between(since, since + _ATTEMPT_WINDOW_SECONDS)
-        query = select(func.count(), func.max(attempts.c.at)).where(attempts.c.digest == digest_of(key), then)
+        # The upper bound ignores attempts from a clock that was ahead; they would lock users out until that
+        # time has come.
+        in_period = attempts.c.at.between(since, since + _ATTEMPT_WINDOW_SECONDS)
+        query = select(func.count(), func.max(attempts.c.at)).where(
+            attempts.c.digest == compute_digest(key), in_period
+        )
         count, latest = await self._executor.read(lambda connection: connection.execute(query).one())
         return AttemptCount(count, latest or 0.0)
 
     async def add_attempt(self, key: str, now: float) -> None:
-        """See PeopleStorage."""
-
         def work(connection: Connection) -> None:
             connection.execute(
                 delete(attempts).where(~attempts.c.at.between(now - _DAY_SECONDS, now + _DAY_SECONDS))
             )
-            adding = attempts.insert().values(digest=digest_of(key), at=now).returning(attempts.c.id)
-            newest = connection.execute(adding).scalar_one()
+            statement = attempts.insert().values(digest=compute_digest(key), at=now).returning(attempts.c.id)
+            newest = connection.execute(statement).scalar_one()
             connection.execute(delete(attempts).where(attempts.c.id <= newest - self._max_attempts))
 
         await self._executor.write(work)
 
     async def clear_attempts(self, key: str) -> None:
-        """See PeopleStorage."""
-        await self._execute_and_notify(delete(attempts).where(attempts.c.digest == digest_of(key)))
+        await self._execute_and_notify(delete(attempts).where(attempts.c.digest == compute_digest(key)))
 
     # Sign-ins at the identity provider.
 
     async def put_sign_in(self, digest: str, body: bytes, now: float) -> None:
-        """See PeopleStorage. Forgets those that were begun more than a day ago."""
+        """Store a started sign-in, and delete those started more than a day ago."""
         values = {"body": self._cipher.encrypt(body, _sign_in_associated_data(digest)), "at": now}
 
         def work(connection: Connection) -> None:
             connection.execute(delete(sign_ins).where(sign_ins.c.at < now - _DAY_SECONDS))
-            adding = build_insert(connection, sign_ins).values(digest=digest, **values)
-            connection.execute(adding.on_conflict_do_update(index_elements=["digest"], set_=values))
+            statement = build_insert(connection, sign_ins).values(digest=digest, **values)
+            connection.execute(statement.on_conflict_do_update(index_elements=["digest"], set_=values))
 
         await self._executor.write(work)
 
     async def take_sign_in(self, digest: str, newer_than: float) -> bytes | None:
-        """See PeopleStorage."""
-        taking = delete(sign_ins).where(sign_ins.c.digest == digest).returning(sign_ins.c.body, sign_ins.c.at)
-        row = await self._delete_returning(taking)
+        statement = (
+            delete(sign_ins).where(sign_ins.c.digest == digest).returning(sign_ins.c.body, sign_ins.c.at)
+        )
+        row = await self._delete_returning(statement)
         if row is None or row.at <= newer_than:
             return None
         return self._cipher.decrypt(row.body, _sign_in_associated_data(digest))
@@ -462,7 +434,9 @@ def _sign_in_associated_data(digest: str) -> str:
 
 
 def _name_taken_error(name: str) -> NameTaken:
-    return NameTaken(f"there is a user '{name}' already", hint="names differ in more than case")
+    return NameTaken(
+        f"a user named '{name}' already exists", hint="names must differ in more than letter case"
+    )
 
 
 def _user_from_row(row: Any) -> User:

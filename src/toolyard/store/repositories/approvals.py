@@ -1,4 +1,4 @@
-"""Calls that wait for a person's yes, and what was granted."""
+"""Storage of pending approvals and of standing approvals (grants)."""
 
 from __future__ import annotations
 
@@ -22,30 +22,29 @@ from toolyard.types.tool import JsonObject
 __all__ = ["SqlApprovalStore"]
 
 _ORPHAN_MAX_AGE_SECONDS = 30 * 86_400.0
-"""Seconds after which nobody answers what no chat shows, or wants to know what was answered."""
+"""Age after which an approval that belongs to no chat is deleted, answered or not."""
 
 
 class SqlApprovalStore:
-    """An ApprovalStore."""
+    """ApprovalStore in SQL tables."""
 
     def __init__(self, executor: DatabaseExecutor) -> None:
         self._executor = executor
 
     async def add(self, approval: Approval) -> None:
-        """See ApprovalStore. Those of a chat stay as long as it; of the others the old ones are forgotten.
+        """Add an approval, and delete old ones without a chat. Those of a chat stay as long as the chat.
 
-        Raises NoSuchChat where its chat is gone.
+        Raises NoSuchChat if the chat was deleted.
         """
 
         def work(connection: Connection) -> None:
-            old = approvals.c.asked_at < approval.asked_at - _ORPHAN_MAX_AGE_SECONDS
-            connection.execute(delete(approvals).where(approvals.c.chat_id.is_(None), old))
+            is_old = approvals.c.asked_at < approval.asked_at - _ORPHAN_MAX_AGE_SECONDS
+            connection.execute(delete(approvals).where(approvals.c.chat_id.is_(None), is_old))
             _insert_for_chat(connection, approvals.insert().values(**_approval_values(approval)))
 
         await self._executor.write(work)
 
     async def find(self, owner: str, approval_id: str) -> Approval | None:
-        """See ApprovalStore."""
         query = select(approvals).where(_owner_condition(approvals, owner, approval_id))
         row = await self._executor.read_or_default(
             lambda connection: connection.execute(query).one_or_none(), None
@@ -53,21 +52,20 @@ class SqlApprovalStore:
         return None if row is None else _approval_from_row(row)
 
     async def waiting(self, owner: str) -> Sequence[Approval]:
-        """See ApprovalStore."""
-        mine = (approvals.c.owner == owner) & approvals.c.answered_at.is_(None)
-        query = select(approvals).where(mine).order_by(approvals.c.asked_at, approvals.c.id)
+        is_waiting = (approvals.c.owner == owner) & approvals.c.answered_at.is_(None)
+        query = select(approvals).where(is_waiting).order_by(approvals.c.asked_at, approvals.c.id)
         rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
         return [_approval_from_row(row) for row in rows]
 
     async def answer(
         self, owner: str, approval_id: str, *, yes: bool, at: float, grant: Grant | None
     ) -> bool:
-        """See ApprovalStore. Raises NoSuchChat where the chat of the grant is gone."""
-        waiting = _owner_condition(approvals, owner, approval_id) & approvals.c.answered_at.is_(None)
+        """Answer a pending approval. Raises NoSuchChat if the chat of the grant was deleted."""
+        is_waiting = _owner_condition(approvals, owner, approval_id) & approvals.c.answered_at.is_(None)
 
         def work(connection: Connection) -> bool:
-            answering = update(approvals).where(waiting).values(answered_at=at, yes=yes)
-            if not connection.execute(answering).rowcount:
+            statement = update(approvals).where(is_waiting).values(answered_at=at, yes=yes)
+            if not connection.execute(statement).rowcount:
                 return False
             if grant is not None:
                 connection.execute(delete(grants).where(grants.c.owner == owner, grants.c.expires_at <= at))
@@ -77,13 +75,12 @@ class SqlApprovalStore:
         return await self._executor.change(work, False)
 
     async def list_grants(self, owner: str, now: float) -> Sequence[Grant]:
-        """See ApprovalStore. The newest first."""
+        """Return the valid grants of a user, newest first."""
         return await self._read_grants(_valid_grants_condition(owner, now))
 
     async def revoke(self, owner: str, grant_id: str) -> bool:
-        """See ApprovalStore."""
-        revoking = delete(grants).where(_owner_condition(grants, owner, grant_id))
-        return await self._executor.change(lambda connection: connection.execute(revoking).rowcount, 0) > 0
+        statement = delete(grants).where(_owner_condition(grants, owner, grant_id))
+        return await self._executor.change(lambda connection: connection.execute(statement).rowcount, 0) > 0
 
     async def use_grant(
         self,
@@ -94,30 +91,32 @@ class SqlApprovalStore:
         chat_id: str | None,
         now: float,
     ) -> Grant | None:
-        """See ApprovalStore. One that is good for any number of calls is used before one that is not."""
-        here = or_(grants.c.chat_id.is_(None), grants.c.chat_id == chat_id)
-        same = and_(
-            grants.c.tool == _clean_tool_name(tool), grants.c.definition_hash == definition_hash, here
+        """Use a grant that fits, preferring unlimited ones over those with a number of uses."""
+        in_chat = or_(grants.c.chat_id.is_(None), grants.c.chat_id == chat_id)
+        same_tool = and_(
+            grants.c.tool == _clean_tool_name(tool), grants.c.definition_hash == definition_hash, in_chat
         )
-        found = [
+        fitting = [
             grant
-            for grant in await self._read_grants(_valid_grants_condition(owner, now) & same)
+            for grant in await self._read_grants(_valid_grants_condition(owner, now) & same_tool)
             if fits(grant.predicate)
         ]
-        for grant in sorted(found, key=lambda grant: (grant.uses is not None, grant.expires_at)):
+        for grant in sorted(fitting, key=lambda grant: (grant.uses is not None, grant.expires_at)):
             if (used := await self._use_once(grant)) is not None:
                 return used
         return None
 
     async def _use_once(self, grant: Grant) -> Grant | None:
-        """None: somebody else used it up, or it was revoked."""
+        """Use a grant once; None if it was used up or revoked by a concurrent request."""
         if grant.uses is None:
             return grant
-        using = update(grants).where(grants.c.id == grant.id).values(uses=grants.c.uses - 1).returning(grants)
+        statement = (
+            update(grants).where(grants.c.id == grant.id).values(uses=grants.c.uses - 1).returning(grants)
+        )
 
         def work(connection: Connection) -> Any:
-            row = connection.execute(using).one_or_none()
-            # The last use takes it away: nobody finds one that is used up.
+            row = connection.execute(statement).one_or_none()
+            # The last use deletes the grant, so that queries find only usable ones.
             if row is not None and row.uses <= 0:
                 connection.execute(delete(grants).where(grants.c.id == grant.id))
             return row
@@ -137,7 +136,7 @@ def _insert_for_chat(connection: Connection, statement: Any) -> None:
     except IntegrityError as error:
         if violated_constraint(error) != "reference":
             raise
-        raise NoSuchChat("there is no such chat any more", hint="it was deleted") from None
+        raise NoSuchChat("the chat no longer exists", hint="it was deleted") from None
 
 
 def _owner_condition(table: Any, owner: str, row_id: str) -> Any:
@@ -145,14 +144,14 @@ def _owner_condition(table: Any, owner: str, row_id: str) -> Any:
 
 
 def _valid_grants_condition(owner: str, now: float) -> Any:
-    left = or_(grants.c.uses.is_(None), grants.c.uses > 0)
-    # A grant that was given "in the future" would outlive its hour by as much as the clock was ahead.
-    given = grants.c.created_at <= now + CLOCK_SKEW_SECONDS
-    return and_(grants.c.owner == owner, grants.c.expires_at > now, given, left)
+    has_uses = or_(grants.c.uses.is_(None), grants.c.uses > 0)
+    # A grant created while the clock was ahead would last longer than allowed, by the same amount.
+    is_plausible = grants.c.created_at <= now + CLOCK_SKEW_SECONDS
+    return and_(grants.c.owner == owner, grants.c.expires_at > now, is_plausible, has_uses)
 
 
 def _clean_tool_name(tool: str) -> str:
-    """A server may name a tool as no database can; what it is, its definition's hash says."""
+    """Make the name of a tool storable. The hash of the definition identifies the tool."""
     return clean_text(tool, MAX_TEXT_CHARACTERS)
 
 

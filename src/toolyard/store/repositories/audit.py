@@ -1,4 +1,8 @@
-"""The audit log: noted at once, written soon, in batches."""
+"""Audit log with two ways to write an entry.
+
+``record`` queues an entry and returns at once; entries are written in batches a fraction of a second later.
+``write`` and ``require`` return when the entry is on disk, after all entries recorded before it.
+"""
 
 from __future__ import annotations
 
@@ -24,24 +28,27 @@ from toolyard.types.audit import AuditEntry
 __all__ = ["SqlAuditLog"]
 
 _MAX_PENDING_ENTRIES = 20_000
-"""Entries that wait to be written, at most."""
+"""Maximum number of queued entries."""
 _MAX_BATCH_ENTRIES = 500
 _BATCH_DELAY_SECONDS = 0.2
-"""Seconds in which entries gather, so that one write to the disk serves many."""
+"""Delay in which entries are collected, so that one transaction writes many."""
 _RETRY_SECONDS = 1.0
-"""Seconds between tries while the database is away."""
+"""Pause between attempts while the database is unavailable."""
 _MAX_DETAILS_BYTES = 100_000
 _MAX_PAGE_ENTRIES = 1_000
 _MAX_ENTRY_ID = 2**63 - 1
 _CLOSE_TIMEOUT_SECONDS = 10.0
-"""Seconds that closing gives to entries which are still waiting."""
+"""Time that ``close`` allows for writing queued entries."""
 
 _log = logging.getLogger("toolyard.store.audit")
 
 
 class SqlAuditLog:
-    """An Audit. When the database is away for too long the oldest entries are lost, and their number is
-    recorded; nobody waits for it."""
+    """AuditLog in a SQL table.
+
+    ``record`` never blocks its caller. If the database is unavailable for so long that the queue is full, the
+    oldest entries are dropped, and an entry with their number is written later.
+    """
 
     def __init__(self, executor: DatabaseExecutor) -> None:
         self._executor = executor
@@ -57,7 +64,7 @@ class SqlAuditLog:
 
     @property
     def is_failing(self) -> bool:
-        """Whether the last batch could not be written. It is tried again every second."""
+        """Whether the last batch could not be written. Writing is retried every second."""
         return self._failure is not None
 
     def check(self) -> None:
@@ -65,12 +72,12 @@ class SqlAuditLog:
         if self._failure is not None:
             raise AuditUnavailable(
                 f"the call was not made, since the audit log cannot be written: {self._failure}",
-                hint="calls are made again as soon as a write works: make room on the disk, or look at the"
-                " database",
+                hint="free some disk space or check the database; calls work again after the next successful"
+                " write",
             )
 
     async def require(self, entry: AuditEntry) -> None:
-        """Write an entry before what it is about is done. Raises AuditUnavailable."""
+        """Write an entry before the action that it records. Raises AuditUnavailable."""
         try:
             await self.write(entry)
         except StoreError as error:
@@ -80,9 +87,9 @@ class SqlAuditLog:
             ) from error
 
     def record(self, entry: AuditEntry) -> None:
-        """See Audit. Call it from the event loop."""
+        """Queue an entry. Call it in the event loop."""
         if self._closed:
-            _log.warning("not in the audit log, which is closed: %s by %s", entry.action, entry.actor)
+            _log.warning("the audit log is closed; entry not written: %s by %s", entry.action, entry.actor)
             return
         if len(self._pending) >= _MAX_PENDING_ENTRIES:
             self._pending.popleft()
@@ -92,13 +99,13 @@ class SqlAuditLog:
             self._task = asyncio.get_running_loop().create_task(self._write_pending(), name="toolyard-audit")
 
     async def write(self, entry: AuditEntry) -> None:
-        """Write it, after all that was noted before; it is on the disk afterwards. Raises StoreError."""
+        """Write an entry to disk, after all queued ones. Raises StoreError."""
         await self._batcher.put(entry)
 
     async def entries(
         self, *, before: int | None, limit: int, action: str | None, actor: str | None
     ) -> Sequence[AuditEntry]:
-        """The newest first, at most ``limit`` of them; ``before`` is the id of the last one seen."""
+        """Return up to ``limit`` entries, newest first, with ids lower than ``before``."""
         query = select(audit).order_by(audit.c.id.desc()).limit(max(0, min(limit, _MAX_PAGE_ENTRIES)))
         if before is not None and before <= _MAX_ENTRY_ID:
             query = query.where(audit.c.id < max(0, before))
@@ -110,7 +117,7 @@ class SqlAuditLog:
         return [_entry_from_row(row) for row in rows]
 
     async def export(self) -> AsyncIterator[AuditEntry]:
-        """All that is there now, the oldest first, a part at a time."""
+        """Yield all entries that exist now, oldest first, reading them in batches."""
         newest = select(func.max(audit.c.id))
         last = await self._executor.read(lambda connection: connection.execute(newest).scalar()) or 0
         after = 0
@@ -123,7 +130,7 @@ class SqlAuditLog:
             after = rows[-1].id if rows else last
 
     async def close(self) -> None:
-        """Write what was noted; what cannot be written in some seconds is counted in the log."""
+        """Write queued entries. The number of those that cannot be written within some seconds is logged."""
         await self._batcher.close()
         self._closed = True
         self._flush_event.set()
@@ -136,7 +143,7 @@ class SqlAuditLog:
             _log.error("%d entries of the audit log could not be written", len(self._pending))
 
     async def _write_batch(self, entries: Sequence[AuditEntry]) -> Sequence[None]:
-        """Those of everybody who waits at this moment, in one transaction."""
+        """Write the entries of concurrent ``write`` calls, after the queued ones, to preserve the order."""
         async with self._write_lock:
             due = len(self._pending)
             while due > 0:
@@ -154,7 +161,9 @@ class SqlAuditLog:
                 pause = _BATCH_DELAY_SECONDS
             except StoreError as error:
                 self._failure = error.cause
-                self._warning.warn(f"the audit log waits with {len(self._pending)} entries: {error.cause}")
+                self._warning.warn(
+                    f"the audit log cannot be written; {len(self._pending)} entries are queued: {error.cause}"
+                )
                 pause = _RETRY_SECONDS
                 if self._closed:
                     await asyncio.sleep(_BATCH_DELAY_SECONDS)
@@ -164,7 +173,7 @@ class SqlAuditLog:
             await asyncio.wait_for(self._flush_event.wait(), seconds)
 
     async def _write_pending_batch(self) -> int:
-        """How many of those that wait were written."""
+        """Write one batch of queued entries and return their number. On failure they return to the queue."""
         batch = [self._pending.popleft() for _ in range(min(_MAX_BATCH_ENTRIES, len(self._pending)))]
         lost, self._lost_count = self._lost_count, 0
         try:

@@ -1,4 +1,4 @@
-"""Deleting what belongs to somebody or something, with the sign-ins that no foreign key reaches."""
+"""Deletion of servers, users and credentials with their dependent rows that no foreign key reaches."""
 
 from __future__ import annotations
 
@@ -35,51 +35,51 @@ _MAX_IDS_PER_QUERY = 500
 
 
 def find_instance_ids(connection: Connection, condition: Any) -> Sequence[str]:
-    """The ids of instances."""
+    """Return the ids of matching instances."""
     return connection.execute(select(instances.c.id).where(condition)).scalars().all()
 
 
 def delete_grant_rows(connection: Connection, instance_ids: Sequence[str]) -> None:
-    """Drop the sign-ins of instances, and those that were begun."""
+    """Delete the sign-ins of instances, including pending ones."""
     digests = [compute_digest(grant_key(instance_id)) for instance_id in instance_ids]
     for start in range(0, len(digests), _MAX_IDS_PER_QUERY):
-        some = digests[start : start + _MAX_IDS_PER_QUERY]
-        connection.execute(delete(auth_grants).where(auth_grants.c.digest.in_(some)))
-        connection.execute(delete(auth_pending).where(auth_pending.c.key_digest.in_(some)))
+        batch = digests[start : start + _MAX_IDS_PER_QUERY]
+        connection.execute(delete(auth_grants).where(auth_grants.c.digest.in_(batch)))
+        connection.execute(delete(auth_pending).where(auth_pending.c.key_digest.in_(batch)))
 
 
 def delete_server_rows(connection: Connection, server_id: str) -> bool:
-    """With its instances. False: there is none."""
+    """Delete a server with its instances. Return False if it does not exist."""
     delete_grant_rows(connection, find_instance_ids(connection, instances.c.server_id == server_id))
     return connection.execute(delete(servers).where(servers.c.id == server_id)).rowcount > 0
 
 
 def delete_credential_rows(connection: Connection, user_id: str, reason: str) -> None:
-    """Remove the keys and sign-ins that a user stored for servers. Their instances stay and say why."""
+    """Delete the API keys and sign-ins of a user. The instances stay, with a reason to sign in again."""
     _delete_sign_in_rows(connection, user_id)
-    theirs = instances.c.user_id == user_id
+    is_users = instances.c.user_id == user_id
     never_connected = InstanceState.PENDING.value
-    public = (
+    public_choice = (
         select(auth_choices.c.id)
         .where(auth_choices.c.server_id == instances.c.server_id, auth_choices.c.id == instances.c.choice_id)
         .where(auth_choices.c.kind == AuthKind.PUBLIC.value)
     )
-    connected = theirs & (instances.c.state != never_connected) & ~exists(public)
-    asking = {"state": InstanceState.NEEDS_REAUTH.value, "reason": reason}
-    connection.execute(update(instances).where(connected).values(**asking))
-    connection.execute(update(instances).where(theirs).values(value=None))
+    had_credentials = is_users & (instances.c.state != never_connected) & ~exists(public_choice)
+    needs_sign_in = {"state": InstanceState.NEEDS_REAUTH.value, "reason": reason}
+    connection.execute(update(instances).where(had_credentials).values(**needs_sign_in))
+    connection.execute(update(instances).where(is_users).values(value=None))
 
 
 def _delete_sign_in_rows(connection: Connection, user_id: str) -> None:
     delete_grant_rows(connection, find_instance_ids(connection, instances.c.user_id == user_id))
-    # Sign-ins to servers of a configuration file, which each person has for themselves.
-    theirs = f"user:{user_id}:"
+    # Sign-ins to servers in configuration files have keys that begin with the user.
+    key_prefix = f"user:{user_id}:"
     for table in (auth_grants, auth_pending):
-        connection.execute(delete(table).where(_starts_with(table.c.key, theirs)))
+        connection.execute(delete(table).where(_starts_with(table.c.key, key_prefix)))
 
 
 def delete_user_rows(connection: Connection, user_id: str) -> None:
-    """With everything of theirs; the audit log stays."""
+    """Delete a user with all dependent rows, except the audit log."""
     _delete_sign_in_rows(connection, user_id)
     connection.execute(
         delete(catalogues).where(
@@ -96,5 +96,5 @@ def delete_user_rows(connection: Connection, user_id: str) -> None:
 
 
 def _starts_with(column: Any, prefix: str) -> Any:
-    """Not LIKE: that is blind for case in one of the databases, and has characters of its own."""
+    """Compare a prefix. Not with LIKE, which ignores case in SQLite and has special characters."""
     return func.substr(column, 1, len(prefix)) == prefix

@@ -1,4 +1,10 @@
-"""New events of many chats in one transaction: who may write them, their numbers, and what they replace."""
+"""Appending of events to many chats in one transaction.
+
+The rows of the chats are locked first. Under that lock each request is checked, gets its event numbers, and
+its changes are collected; then a fixed number of statements writes all of them. Since numbers are assigned
+under the lock, events become visible in the order of their numbers, and "all events after 17" is a complete
+answer.
+"""
 
 from __future__ import annotations
 
@@ -20,27 +26,28 @@ __all__ = ["AppendRequest", "AppendedEvents", "append_events", "database_time"]
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """Events that somebody wants to append to a chat."""
+    """Request to append events to a chat, which may also claim or release it."""
 
     chat_id: str
     lines: Sequence[PreparedEvent]
     at: float
     runner: str | None = None
-    """Who holds the chat, or takes it; None: whoever holds it."""
+    """Runner that holds or claims the chat; None appends regardless of its runner."""
     was: TurnState | None = None
-    """The chat is taken, if it is in this state."""
+    """Claim the chat if it is in this state."""
     new_turn: bool = False
     then: TurnState = TurnState.RUNNING
+    """State after the events; any other than RUNNING releases the chat."""
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes it takes."""
+        """Approximate size of the events."""
         return sum(line.size_bytes for line in self.lines)
 
 
 @dataclass(frozen=True, slots=True)
 class AppendedEvents:
-    """The events, and the number of the one before them."""
+    """Appended events with their sizes in bytes, and the number of the event before them."""
 
     after: int
     events: Sequence[ChatEvent]
@@ -49,7 +56,7 @@ class AppendedEvents:
 
 @dataclass(slots=True)
 class _ChatRow:
-    """What a chat's row says, and will say."""
+    """Locked row of a chat, with the changes of the batch applied."""
 
     id: str
     state: TurnState
@@ -76,7 +83,7 @@ class _ChatRow:
 
 @dataclass(slots=True)
 class _AppendBatch:
-    """What the statements will be about."""
+    """Changes of all requests in a batch, to be written together."""
 
     rows: dict[str, _ChatRow]
     changed_rows: dict[str, _ChatRow] = field(default_factory=dict[str, _ChatRow])
@@ -85,7 +92,7 @@ class _AppendBatch:
     replaced: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
 
-# In the order of their ids, so that two who lock several never wait for each other.
+# Rows are locked in the order of their ids, so that two batches cannot deadlock.
 _SELECT_CHATS_FOR_UPDATE = (
     select(
         chats.c.id,
@@ -102,25 +109,25 @@ _SELECT_CHATS_FOR_UPDATE = (
     .order_by(chats.c.id)
     .with_for_update()
 )
-_REPLACED = (
+_IS_REPLACED = (
     chat_events.c.chat_id == bindparam("of"),
     chat_events.c.seq >= bindparam("from_turn"),
     chat_events.c.seq < bindparam("before"),
     chat_events.c.part == bindparam("of_part"),
     or_(*(chat_events.c.kind == kind.value for kind in sorted(TRANSIENT_KINDS))),
 )
-_DELETE_REPLACED_EVENTS = delete(chat_events).where(*_REPLACED)
-# Pieces hold text only, never a kept result.
-_REPLACED_BYTES = select(
+_DELETE_REPLACED_EVENTS = delete(chat_events).where(*_IS_REPLACED)
+# Transient events have only a body, so the column ``kept`` need not be measured.
+_SUM_REPLACED_BYTES = select(
     func.coalesce(func.sum(func.length(cast(chat_events.c.body, LargeBinary))), 0)
-).where(*_REPLACED)
-_REPLACED_BYTES_POSTGRESQL = select(func.coalesce(func.sum(func.octet_length(chat_events.c.body)), 0)).where(
-    *_REPLACED
-)
+).where(*_IS_REPLACED)
+_SUM_REPLACED_BYTES_POSTGRESQL = select(
+    func.coalesce(func.sum(func.octet_length(chat_events.c.body)), 0)
+).where(*_IS_REPLACED)
 
 
 def database_time(connection: Connection, local_time: float) -> Any:
-    """The time that all replicas agree on: PostgreSQL's own, or that of this machine."""
+    """Return a time that all replicas agree on: PostgreSQL's clock, or with SQLite the local one."""
     if connection.dialect.name == "sqlite":
         return local_time
     return func.extract("epoch", func.clock_timestamp())
@@ -129,14 +136,19 @@ def database_time(connection: Connection, local_time: float) -> Any:
 def append_events(
     connection: Connection, requests: Sequence[AppendRequest], local_time: float, quota: ChatQuota
 ) -> list[AppendedEvents | ChatError | None]:
-    """What came of each: its events, why it may not append, or None where a chat could not be taken."""
-    found = connection.execute(
+    """Append the events of all requests.
+
+    Return for each request its events, the error that refused it, or None if it could not claim the chat. A
+    refused request does not affect the others.
+    """
+    locked_rows = connection.execute(
         _SELECT_CHATS_FOR_UPDATE, {"ids": sorted({request.chat_id for request in requests})}
     )
-    rows = {row.id: _ChatRow(row.id, TurnState(row.state), *row[2:]) for row in found}
+    rows = {row.id: _ChatRow(row.id, TurnState(row.state), *row[2:]) for row in locked_rows}
     batch = _AppendBatch(rows)
     outcomes = [
-        _within(connection, quota, batch, request) or _apply_request(batch, request) for request in requests
+        _check_quota(connection, quota, batch, request) or _apply_request(batch, request)
+        for request in requests
     ]
     if batch.new_event_rows:
         insert_many(connection, chat_events, batch.new_event_rows)
@@ -147,15 +159,15 @@ def append_events(
     if batch.changed_rows:
         update_many(connection, chats, "id", [row.values() for row in batch.changed_rows.values()])
     if batch.claimed_ids:
-        beating = update(chats).where(chats.c.id.in_(sorted(batch.claimed_ids)))
-        connection.execute(beating.values(beat_at=database_time(connection, local_time)))
+        statement = update(chats).where(chats.c.id.in_(sorted(batch.claimed_ids)))
+        connection.execute(statement.values(beat_at=database_time(connection, local_time)))
     return outcomes
 
 
-def _within(
+def _check_quota(
     connection: Connection, quota: ChatQuota, batch: _AppendBatch, request: AppendRequest
 ) -> ChatQuotaExceeded | None:
-    """Why a turn may not begin, if a limit is reached."""
+    """Return an error if the request starts a turn and a quota is used up."""
     row = batch.rows.get(request.chat_id)
     if not request.new_turn or row is None:
         return None
@@ -167,8 +179,8 @@ def _within(
 
 
 def _replaced_bytes(connection: Connection, replaced: dict[str, Any]) -> int:
-    sqlite = connection.dialect.name == "sqlite"
-    query = _REPLACED_BYTES if sqlite else _REPLACED_BYTES_POSTGRESQL
+    is_sqlite = connection.dialect.name == "sqlite"
+    query = _SUM_REPLACED_BYTES if is_sqlite else _SUM_REPLACED_BYTES_POSTGRESQL
     return int(connection.execute(query, replaced).scalar_one())
 
 
@@ -182,16 +194,16 @@ def _apply_request(batch: _AppendBatch, request: AppendRequest) -> AppendedEvent
     elif request.runner is not None:
         if row is None or row.state is not TurnState.RUNNING or row.runner != request.runner:
             return NotHeld(
-                "the turn is not this process's any more",
-                hint="the chat was deleted, or the turn was taken for interrupted",
+                "this process no longer runs the turn",
+                hint="the chat was deleted, or the turn was considered interrupted",
             )
     elif row is None:
         return NoSuchChat("there is no such chat", hint="it may have been deleted")
     batch.changed_rows[row.id] = row
-    written = _append_to_batch(batch, row, request)
+    appended = _append_to_batch(batch, row, request)
     if request.runner is not None and request.then is not TurnState.RUNNING:
         row.state, row.runner = request.then, None
-    return written
+    return appended
 
 
 def _append_to_batch(batch: _AppendBatch, row: _ChatRow, request: AppendRequest) -> AppendedEvents:

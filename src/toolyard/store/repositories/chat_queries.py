@@ -1,4 +1,4 @@
-"""Events of a chat, and chats by the words in them."""
+"""Queries for the events of a chat, and for chats that contain given words."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = [
 ]
 
 MAX_SEQ = 2**62
-"""More than any number of an event."""
+"""Upper bound of event numbers, which both databases can store."""
 _MAX_SEARCH_WORDS, _MAX_WORD_CHARACTERS = 12, 500
-"""What is looked for at most; SQLite takes patterns of 50,000 bytes."""
+"""Limits of a search; SQLite allows patterns of 50,000 bytes."""
 _MAX_IDS_PER_QUERY = 500
 
 _IN_CHAT = chat_events.c.chat_id == bindparam("of")
@@ -50,53 +50,56 @@ _SELECT_KEPT = select(chat_events.c.seq, chat_events.c.kept).where(
 
 
 def read_events(connection: Connection, chat_id: str, after: int, limit: int) -> Sequence[Any]:
-    """Rows of EVENTS, in order."""
+    """Return rows of ``SELECT_EVENTS`` after a number, in order."""
     values = {"of": chat_id, "after": max(-1, min(after, MAX_SEQ)), "most": limit}
     return connection.execute(_SELECT_AFTER, values).all()
 
 
 def find_existing_chats(connection: Connection, chat_ids: Sequence[str]) -> set[str]:
-    """Which of these chats there are."""
-    found: set[str] = set()
+    """Return those of the ids that belong to existing chats."""
+    existing: set[str] = set()
     for start in range(0, len(chat_ids), _MAX_IDS_PER_QUERY):
-        some = chats.c.id.in_(chat_ids[start : start + _MAX_IDS_PER_QUERY])
-        found |= set(connection.execute(select(chats.c.id).where(some)).scalars())
-    return found
+        in_batch = chats.c.id.in_(chat_ids[start : start + _MAX_IDS_PER_QUERY])
+        existing |= set(connection.execute(select(chats.c.id).where(in_batch)).scalars())
+    return existing
 
 
 def read_latest_events(connection: Connection, chat_id: str, before: int | None, limit: int) -> Sequence[Any]:
-    """Rows of EVENTS, in order, from the beginning of a turn on; about ``limit`` of them."""
+    """Return about ``limit`` of the latest rows of ``SELECT_EVENTS``, in order, from the start of a turn."""
     end = MAX_SEQ if before is None else max(0, min(before, MAX_SEQ))
-    seen = connection.execute(_SELECT_SEQS_BACKWARDS, {"of": chat_id, "before": end, "most": limit}).all()
-    if not seen:
+    latest = connection.execute(_SELECT_SEQS_BACKWARDS, {"of": chat_id, "before": end, "most": limit}).all()
+    if not latest:
         return ()
-    start = _find_start_seq(connection, chat_id, seen, limit)
+    start = _find_start_seq(connection, chat_id, latest, limit)
     return connection.execute(_SELECT_BETWEEN, {"of": chat_id, "start": start, "before": end}).all()
 
 
-def _find_start_seq(connection: Connection, chat_id: str, seen: Sequence[Any], limit: int) -> int:
-    """The turn of the oldest event, unless that is long and another turn begins among those seen."""
-    first = seen[-1]
-    more = connection.execute(
-        _COUNT_BETWEEN, {"of": chat_id, "start": first.turn, "before": first.seq}
+def _find_start_seq(connection: Connection, chat_id: str, latest: Sequence[Any], limit: int) -> int:
+    """Return the start of the oldest event's turn.
+
+    If that turn is longer than the limit, return the first later turn that starts among the rows, if any.
+    """
+    oldest = latest[-1]
+    earlier_count = connection.execute(
+        _COUNT_BETWEEN, {"of": chat_id, "start": oldest.turn, "before": oldest.seq}
     ).scalar_one()
-    if more > limit:
-        return next((row.seq for row in reversed(seen) if row.seq == row.turn), first.turn)
-    return first.turn
+    if earlier_count > limit:
+        return next((row.seq for row in reversed(latest) if row.seq == row.turn), oldest.turn)
+    return oldest.turn
 
 
 def read_kept(connection: Connection, chat_id: str, seqs: Sequence[int]) -> dict[int, bytes]:
-    """What was kept aside, by number."""
-    wanted = sorted({seq for seq in seqs if 0 < seq < MAX_SEQ})
-    found: dict[int, bytes] = {}
-    for start in range(0, len(wanted), _MAX_IDS_PER_QUERY):
-        values = {"of": chat_id, "seqs": wanted[start : start + _MAX_IDS_PER_QUERY]}
-        found |= {row.seq: decompress_bytes(row.kept) for row in connection.execute(_SELECT_KEPT, values)}
-    return found
+    """Return the separately stored data of events, by event number."""
+    valid_seqs = sorted({seq for seq in seqs if 0 < seq < MAX_SEQ})
+    kept: dict[int, bytes] = {}
+    for start in range(0, len(valid_seqs), _MAX_IDS_PER_QUERY):
+        values = {"of": chat_id, "seqs": valid_seqs[start : start + _MAX_IDS_PER_QUERY]}
+        kept |= {row.seq: decompress_bytes(row.kept) for row in connection.execute(_SELECT_KEPT, values)}
+    return kept
 
 
 def build_search_conditions(words: str) -> list[Any]:
-    """Conditions on chats: each word stands in the title or in something that was said."""
+    """Build conditions on chats: each word occurs in the title or in a message."""
     return [
         _word_condition(word[:_MAX_WORD_CHARACTERS])
         for word in fold_case(words.replace("\0", " ")).split()[:_MAX_SEARCH_WORDS]
@@ -104,8 +107,10 @@ def build_search_conditions(words: str) -> list[Any]:
 
 
 def _word_condition(word: str) -> Any:
-    said = exists().where(chat_events.c.chat_id == chats.c.id, _column_contains(chat_events.c.words, word))
-    return or_(_column_contains(chats.c.title_key, word), said)
+    in_message = exists().where(
+        chat_events.c.chat_id == chats.c.id, _column_contains(chat_events.c.words, word)
+    )
+    return or_(_column_contains(chats.c.title_key, word), in_message)
 
 
 def _column_contains(column: Any, word: str) -> Any:

@@ -1,8 +1,8 @@
-"""Limits for what chats may store, per person and in all.
+"""Limits on stored chats, for each user and in total.
 
-Every chat has a counter of its bytes, which is kept by the transactions that write its events, so that
-nothing is ever summed over events. A limit is checked where a chat or a turn begins: a turn that runs may
-finish, and so exceed it once.
+Each chat has a byte counter that is updated in the transactions that write its events, so usage is never
+summed over events. Limits are checked when a chat or a turn starts. A running turn may finish, and may exceed
+them once.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from toolyard.store.sql.tables import chats
 
 __all__ = ["ChatQuota", "ChatUsage", "chat_usage"]
 
-_NOTICE = 0.8
-"""Share of a limit from which on people are told."""
+_NOTICE_RATIO = 0.8
+"""Share of a limit from which users see a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatUsage:
-    """Stored chats of one person, and the bytes of everybody."""
+    """Number and bytes of one user's chats, and the bytes of all users."""
 
     chats: int
     bytes: int
@@ -31,16 +31,17 @@ class ChatUsage:
 
 @dataclass(frozen=True, slots=True)
 class ChatQuota:
-    """0 is no limit."""
+    """Limits on chats; 0 means no limit."""
 
     chats: int = 0
-    """Chats of one person."""
+    """Chats of one user."""
     bytes: int = 0
-    """Bytes of one person."""
+    """Bytes of one user."""
     bytes_in_all: int = 0
+    """Bytes of all users."""
 
     def check(self, usage: ChatUsage, *, new_chat: bool = False) -> None:
-        """Raise ChatQuotaExceeded where a limit is reached."""
+        """Raise ChatQuotaExceeded if a limit is reached."""
         if new_chat and self.chats and usage.chats >= self.chats:
             raise ChatQuotaExceeded(
                 f"You have {usage.chats:,} chats, which is the limit.",
@@ -48,35 +49,36 @@ class ChatQuota:
             )
         if self.bytes and usage.bytes >= self.bytes:
             raise ChatQuotaExceeded(
-                f"Your chats use {_size(usage.bytes)} of {_size(self.bytes)}.",
+                f"Your chats use {_format_bytes(usage.bytes)} of {_format_bytes(self.bytes)}.",
                 hint="Delete chats that you no longer need, or ask an admin to raise chat_bytes_limit.",
             )
         if self.bytes_in_all and usage.bytes_in_all >= self.bytes_in_all:
             raise ChatQuotaExceeded(
-                "The space for everybody's chats is used up.",
+                "The storage for all chats is used up.",
                 hint="Ask an admin to delete chats, or to raise chat_bytes_limit_all.",
             )
 
     def notice(self, usage: ChatUsage) -> str | None:
-        """Return a warning before a limit is reached."""
-        if self.bytes and usage.bytes >= _NOTICE * self.bytes:
-            return f"Your chats use {_size(usage.bytes)} of {_size(self.bytes)}. Delete some to make room."
-        if self.chats and usage.chats >= _NOTICE * self.chats:
+        """Return a warning if usage is close to a limit; otherwise None."""
+        if self.bytes and usage.bytes >= _NOTICE_RATIO * self.bytes:
+            used, limit = _format_bytes(usage.bytes), _format_bytes(self.bytes)
+            return f"Your chats use {used} of {limit}. Delete some to make room."
+        if self.chats and usage.chats >= _NOTICE_RATIO * self.chats:
             return f"You have {usage.chats:,} of {self.chats:,} chats. Delete some to make room."
-        if self.bytes_in_all and usage.bytes_in_all >= _NOTICE * self.bytes_in_all:
-            return "The space for everybody's chats is almost used up."
+        if self.bytes_in_all and usage.bytes_in_all >= _NOTICE_RATIO * self.bytes_in_all:
+            return "The storage for all chats is almost used up."
         return None
 
 
 def chat_usage(connection: Connection, owner: str) -> ChatUsage:
-    """Read the counters."""
+    """Return the usage of a user, from the counters of the chats."""
     total = func.coalesce(func.sum(chats.c.bytes), 0)
-    mine = connection.execute(select(func.count(), total).where(chats.c.owner == owner)).one()
-    everybody = connection.execute(select(total)).scalar_one()
-    return ChatUsage(int(mine[0]), int(mine[1]), int(everybody))
+    own = connection.execute(select(func.count(), total).where(chats.c.owner == owner)).one()
+    bytes_in_all = connection.execute(select(total)).scalar_one()
+    return ChatUsage(int(own[0]), int(own[1]), int(bytes_in_all))
 
 
-def _size(count: int) -> str:
+def _format_bytes(count: int) -> str:
     for unit, size in (("GB", 1_000_000_000), ("MB", 1_000_000)):
         if count >= size:
             return f"{count / size:.2f} {unit}"

@@ -1,4 +1,4 @@
-"""Chats and their events as rows, and back again."""
+"""Conversion of chats and their events to rows and back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 _SEARCHABLE_KINDS = frozenset({Kind.USER, Kind.MODEL_MESSAGE})
 _MAX_VALUE_BYTES = 500_000_000
-"""Bytes that both databases take as one value, with room to spare."""
+"""Maximum size of one value, safely within the limits of both databases."""
 
 SELECT_CHATS = select(
     chats.c.id,
@@ -58,7 +58,7 @@ SELECT_EVENTS = select(
 
 @dataclass(frozen=True, slots=True)
 class PreparedEvent:
-    """A new event, as far as it can be written down before its number is known."""
+    """Serialized new event that has no number yet. Prepared outside the transaction to keep that short."""
 
     kind: Kind
     part: str
@@ -68,7 +68,7 @@ class PreparedEvent:
 
     @classmethod
     def from_new_event(cls, event: NewChatEvent) -> PreparedEvent:
-        """Raises Unstorable for what is larger than a database takes."""
+        """Serialize an event. Raises Unstorable if it is too large."""
         body = json_text(event.body)
         if max(len(body), len(event.kept)) > _MAX_VALUE_BYTES:
             raise Unstorable(f"an event of more than {_MAX_VALUE_BYTES:,} bytes cannot be stored")
@@ -77,11 +77,11 @@ class PreparedEvent:
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes it takes."""
+        """Approximate size."""
         return len(self.body) + len(self.kept)
 
     def row(self, chat_id: str, seq: int, turn: int, at: float) -> dict[str, Any]:
-        """With the number that it got."""
+        """Return the row of the event with its number."""
         return {
             "chat_id": chat_id,
             "seq": seq,
@@ -95,7 +95,7 @@ class PreparedEvent:
         }
 
     def to_event(self, chat_id: str, seq: int, turn: int, at: float) -> ChatEvent:
-        """As it will be read."""
+        """Return the event as a reader of its row will get it."""
         return ChatEvent(
             chat_id, seq, turn, self.kind, at, orjson.loads(self.body), self.part, bool(self.kept)
         )
@@ -110,17 +110,17 @@ def _searchable_text(text: object) -> str | None:
 
 
 def compress_bytes(data: bytes) -> bytes:
-    """Quickly rather than tightly."""
+    """Compress at the fastest level."""
     return zlib.compress(data, 1)
 
 
 def decompress_bytes(data: bytes) -> bytes:
-    """What was packed."""
+    """Reverse ``compress_bytes``."""
     return zlib.decompress(data)
 
 
 def event_from_row(row: Any) -> ChatEvent:
-    """From a row of EVENTS."""
+    """Build an event from a row of ``SELECT_EVENTS``."""
     body = orjson.loads(row.body)
     return ChatEvent(
         row.chat_id, row.seq, row.turn, Kind(row.kind), row.at, body, row.part, bool(row.has_kept)
@@ -128,7 +128,7 @@ def event_from_row(row: Any) -> ChatEvent:
 
 
 def chat_from_row(row: Any) -> Chat:
-    """From a row of CHATS."""
+    """Build a chat from a row of ``SELECT_CHATS``."""
     return Chat(
         id=row.id,
         owner=row.owner,
@@ -145,7 +145,7 @@ def chat_from_row(row: Any) -> Chat:
 
 
 def chat_values(chat: Chat) -> dict[str, Any]:
-    """What its owner may change."""
+    """Return the columns that the owner of a chat may change."""
     title = clean_text(chat.title, MAX_TEXT_CHARACTERS)
     return {
         "title": title,

@@ -1,4 +1,4 @@
-"""Chats: their events, who works on them, and whoever waits for more."""
+"""Storage of chats: their events, the claims of runners, stop requests, and waiting for new events."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from sqlalchemy import Connection, and_, delete, func, or_, select, update
 
 from toolyard.agents.chat.errors import ChatError
 from toolyard.store.change_feed.chat_event_waiters import ChatEventWaiters
-from toolyard.store.change_feed.signals import CHAT_STOPS_CHANNEL, Signals
-from toolyard.store.change_feed.signals import CHATS_CHANNEL as CHANGED
+from toolyard.store.change_feed.signals import CHAT_STOPS_CHANNEL, CHATS_CHANNEL, Signals
 from toolyard.store.errors import StoreError
 from toolyard.store.repositories.chat_appends import (
     AppendedEvents,
@@ -44,15 +43,19 @@ __all__ = ["SqlChatStore"]
 
 _MAX_PAGE_ROWS = 10_000
 _MAX_SIGNAL_CHARACTERS = 6_000
-"""Characters of ids in one signal."""
+"""Maximum length of the ids in one signal."""
 _RETRY_SECONDS = 1.0
-"""Seconds between tries to see who shall stop, while the database is away."""
+"""Pause between attempts to read stop requests while the database is unavailable."""
 
 _log = logging.getLogger("toolyard.store.chats")
 
 
 class SqlChatStore:
-    """A ChatStore."""
+    """ChatStore in SQL tables.
+
+    Concurrent appends share transactions. A runner's claim is checked in the transaction that appends, so a
+    runner that lost its chat cannot write to it, whatever it assumes.
+    """
 
     def __init__(
         self,
@@ -71,15 +74,15 @@ class SqlChatStore:
         )
 
     async def close(self) -> None:
-        """Write what waits to be written, and end every waiting."""
+        """Write queued events, and end all waits."""
         await self._append_batcher.close()
         await self._waiters.close()
 
     # Chats.
 
     async def create(self, chat: Chat) -> None:
-        """See ChatStore. Raises Conflict where there is one with that id, and ChatQuotaExceeded."""
-        adding = chats.insert().values(
+        """Create a chat. Raises Conflict if the id exists, and ChatQuotaExceeded."""
+        statement = chats.insert().values(
             id=chat.id,
             owner=chat.owner,
             created_at=chat.created_at,
@@ -93,16 +96,15 @@ class SqlChatStore:
 
         def work(connection: Connection) -> None:
             self.quota.check(chat_usage(connection, chat.owner), new_chat=True)
-            connection.execute(adding)
+            connection.execute(statement)
 
         await self._executor.write(work)
 
     async def usage(self, owner: str) -> ChatUsage:
-        """How much a person's chats use. Raises StoreError."""
+        """Return the number and size of a user's chats. Raises StoreError."""
         return await self._executor.read(lambda connection: chat_usage(connection, owner))
 
     async def get(self, owner: str, chat_id: str) -> Chat | None:
-        """See ChatStore."""
         query = SELECT_CHATS.where(_owner_condition(owner, chat_id))
         row = await self._executor.read_or_default(
             lambda connection: connection.execute(query).one_or_none(), None
@@ -117,28 +119,24 @@ class SqlChatStore:
         before: tuple[float, str] | None = None,
         limit: int = 50,
     ) -> Sequence[Chat]:
-        """See ChatStore."""
         query = SELECT_CHATS.where(chats.c.owner == owner, *build_search_conditions(search_text or ""))
         if before is not None:
             at, chat_id = before
-            same = and_(chats.c.updated_at == at, chats.c.id < chat_id)
-            query = query.where(or_(chats.c.updated_at < at, same))
+            same_time = and_(chats.c.updated_at == at, chats.c.id < chat_id)
+            query = query.where(or_(chats.c.updated_at < at, same_time))
         query = query.order_by(chats.c.updated_at.desc(), chats.c.id.desc()).limit(_clamp_limit(limit))
         rows = await self._executor.read_or_default(lambda connection: connection.execute(query).all(), ())
         return [chat_from_row(row) for row in rows]
 
     async def change(self, chat: Chat) -> bool:
-        """See ChatStore."""
-        changing = update(chats).where(_owner_condition(chat.owner, chat.id)).values(**chat_values(chat))
-        return await self._executor.write(lambda connection: connection.execute(changing).rowcount) > 0
+        statement = update(chats).where(_owner_condition(chat.owner, chat.id)).values(**chat_values(chat))
+        return await self._executor.write(lambda connection: connection.execute(statement).rowcount) > 0
 
     async def delete(self, owner: str, chat_id: str) -> bool:
-        """See ChatStore."""
-
         def work(connection: Connection) -> bool:
             if not connection.execute(delete(chats).where(_owner_condition(owner, chat_id))).rowcount:
                 return False
-            self._signals.notify(connection, CHANGED, chat_id)
+            self._signals.notify(connection, CHATS_CHANNEL, chat_id)
             return True
 
         return await self._executor.change(work, False)
@@ -146,7 +144,6 @@ class SqlChatStore:
     # Events.
 
     async def list_events(self, chat_id: str, *, after: int = 0, limit: int = 1_000) -> Sequence[ChatEvent]:
-        """See ChatStore."""
         rows = await self._executor.read_or_default(
             lambda c: read_events(c, chat_id, after, _clamp_limit(limit)), ()
         )
@@ -155,22 +152,18 @@ class SqlChatStore:
     async def list_latest_events(
         self, chat_id: str, *, before: int | None = None, limit: int = 200
     ) -> Sequence[ChatEvent]:
-        """See ChatStore."""
         rows = await self._executor.read_or_default(
             lambda c: read_latest_events(c, chat_id, before, _clamp_limit(limit)), ()
         )
         return [event_from_row(row) for row in rows]
 
     async def wait_for_events(self, chat_id: str, after: int, seconds: float) -> Sequence[ChatEvent]:
-        """See ChatStore."""
         return await self._waiters.wait(chat_id, after, seconds)
 
     async def kept(self, chat_id: str, seq: int) -> bytes | None:
-        """See ChatStore."""
         return (await self.get_kept_data_by_seq(chat_id, [seq])).get(seq)
 
     async def get_kept_data_by_seq(self, chat_id: str, seqs: Sequence[int]) -> Mapping[int, bytes]:
-        """See ChatStore."""
         return await self._executor.read_or_default(
             lambda connection: read_kept(connection, chat_id, seqs), dict[int, bytes]()
         )
@@ -186,7 +179,6 @@ class SqlChatStore:
         *,
         new_turn: bool,
     ) -> Sequence[ChatEvent] | None:
-        """See ChatStore."""
         return await self._submit_append(
             chat_id, events, runner=runner, was=expected_state, new_turn=new_turn
         )
@@ -199,11 +191,10 @@ class SqlChatStore:
         *,
         next_state: TurnState = TurnState.RUNNING,
     ) -> Sequence[ChatEvent]:
-        """See ChatStore."""
         return await self._submit_append(chat_id, events, runner=runner, then=next_state) or ()
 
     async def append_without_claim(self, chat_id: str, events: Sequence[NewChatEvent]) -> Sequence[ChatEvent]:
-        """See ChatStore. Raises NoSuchChat."""
+        """Append events regardless of the runner. Raises NoSuchChat."""
         return await self._submit_append(chat_id, events) or ()
 
     async def _submit_append(
@@ -220,12 +211,12 @@ class SqlChatStore:
     async def _write_batch(
         self, requests: Sequence[AppendRequest]
     ) -> Sequence[AppendedEvents | ChatError | None]:
-        clock = self._clock()
+        now = self._clock()
 
         def work(connection: Connection) -> list[AppendedEvents | ChatError | None]:
-            outcomes = append_events(connection, requests, clock, self.quota)
+            outcomes = append_events(connection, requests, now, self.quota)
             for ids in _join_ids(_changed_chat_ids(requests, outcomes)):
-                self._signals.notify(connection, CHANGED, ids, include_local=False)
+                self._signals.notify(connection, CHATS_CHANNEL, ids, include_local=False)
             return outcomes
 
         outcomes = await self._executor.write(work)
@@ -235,63 +226,55 @@ class SqlChatStore:
         return outcomes
 
     async def record_heartbeat(self, runner: str) -> None:
-        """See ChatStore."""
-
         def work(connection: Connection) -> None:
-            held = update(chats).where(chats.c.runner == runner)
-            connection.execute(held.values(beat_at=database_time(connection, self._clock())))
+            statement = update(chats).where(chats.c.runner == runner)
+            connection.execute(statement.values(beat_at=database_time(connection, self._clock())))
 
         await self._executor.write(work)
 
     async def find_abandoned(self, is_gone: Callable[[str, float], bool]) -> Sequence[Chat]:
-        """See ChatStore."""
-
         def work(connection: Connection) -> Sequence[Any]:
-            # A beat in the future is from before the clock was set: its runner is as silent as an old one.
-            since = func.abs(database_time(connection, self._clock()) - chats.c.beat_at).label("since")
+            # The absolute value, since the clock may have been set back: a heartbeat far in the future is as
+            # old as one far in the past.
+            silence = func.abs(database_time(connection, self._clock()) - chats.c.beat_at).label("silence")
             running = chats.c.state == TurnState.RUNNING.value
-            query = SELECT_CHATS.add_columns(chats.c.runner, since).where(
+            query = SELECT_CHATS.add_columns(chats.c.runner, silence).where(
                 chats.c.runner.is_not(None), running
             )
             return connection.execute(query.order_by(chats.c.id)).all()
 
         rows = await self._executor.read(work)
-        return [chat_from_row(row) for row in rows if is_gone(row.runner, float(row.since or 0.0))]
+        return [chat_from_row(row) for row in rows if is_gone(row.runner, float(row.silence or 0.0))]
 
     async def find_resumable(self) -> Sequence[Chat]:
-        """See ChatStore."""
-        open_ = select(approvals.c.id).where(
+        open_approvals = select(approvals.c.id).where(
             approvals.c.chat_id == chats.c.id, approvals.c.answered_at.is_(None)
         )
-        query = SELECT_CHATS.where(chats.c.state == TurnState.WAITING.value, ~open_.exists()).order_by(
-            chats.c.id
-        )
+        query = SELECT_CHATS.where(
+            chats.c.state == TurnState.WAITING.value, ~open_approvals.exists()
+        ).order_by(chats.c.id)
         rows = await self._executor.read(lambda connection: connection.execute(query).all())
         return [chat_from_row(row) for row in rows]
 
     async def take_over(self, chat_id: str, runner: str, previous_runner: str) -> bool:
-        """See ChatStore."""
-
         def work(connection: Connection) -> bool:
             running = (chats.c.id == chat_id) & (chats.c.state == TurnState.RUNNING.value)
-            taking = update(chats).where(running, chats.c.runner == previous_runner)
-            taking = taking.values(runner=runner, beat_at=database_time(connection, self._clock()))
-            return connection.execute(taking).rowcount > 0
+            statement = update(chats).where(running, chats.c.runner == previous_runner)
+            statement = statement.values(runner=runner, beat_at=database_time(connection, self._clock()))
+            return connection.execute(statement).rowcount > 0
 
         return await self._executor.change(work, False)
 
     async def get_runner(self, chat_id: str) -> str | None:
-        """See ChatStore."""
         query = select(chats.c.runner).where(chats.c.id == chat_id)
         return await self._executor.read_or_default(
             lambda connection: connection.execute(query).scalar(), None
         )
 
-    # Stopping. The wish is kept until the chat is let go, for a runner that missed the word of it.
+    # Stop requests. Each is a column, stored until the runner releases the chat; the signal only speeds it
+    # up. So a runner that missed the signal still finds the request.
 
     async def request_stop(self, chat_id: str) -> None:
-        """See ChatStore."""
-
         def work(connection: Connection) -> None:
             running = (chats.c.id == chat_id) & chats.c.runner.is_not(None)
             if connection.execute(update(chats).where(running).values(stop_asked=True)).rowcount:
@@ -300,23 +283,23 @@ class SqlChatStore:
         await self._executor.change(work, None)
 
     async def listen_for_stop_requests(self) -> AsyncGenerator[str]:
-        """See ChatStore. A chat may come twice: found by looking, and by word. Ends when this is closed."""
+        """Yield ids of chats to stop, possibly twice: from the signal and from the table. Ends on close."""
         known: frozenset[str] = frozenset()
         async with aclosing(self._signals.listen(CHAT_STOPS_CHANNEL)) as listening:
-            async for said in listening:
-                asked = frozenset({said}) if said else await self._find_stop_requests()
-                for chat_id in sorted(asked if said else asked - known):
+            async for message in listening:
+                requested = frozenset({message}) if message else await self._find_stop_requests()
+                for chat_id in sorted(requested if message else requested - known):
                     yield chat_id
-                known = known | asked if said else asked
+                known = known | requested if message else requested
 
     async def _find_stop_requests(self) -> frozenset[str]:
         query = select(chats.c.id).where(chats.c.runner.is_not(None), chats.c.stop_asked.is_(True))
         while True:
             try:
-                found = await self._executor.read(lambda c: c.execute(query).scalars().all())
-                return frozenset(found)
+                chat_ids = await self._executor.read(lambda c: c.execute(query).scalars().all())
+                return frozenset(chat_ids)
             except StoreError as error:
-                _log.warning("it cannot be seen which chats shall stop: %s", error.cause)
+                _log.warning("cannot read stop requests of chats; retrying: %s", error.cause)
                 await asyncio.sleep(_RETRY_SECONDS)
 
 
@@ -333,12 +316,16 @@ def _changed_chat_ids(
 ) -> list[str]:
     pairs = zip(requests, outcomes, strict=True)
     return list(
-        {one.chat_id: None for one, done in pairs if isinstance(done, AppendedEvents) and done.events}
+        {
+            request.chat_id: None
+            for request, outcome in pairs
+            if isinstance(outcome, AppendedEvents) and outcome.events
+        }
     )
 
 
 def _join_ids(ids: Sequence[str]) -> list[str]:
-    """Many ids in few texts, each short enough for a signal."""
+    """Join ids to few texts, each short enough for a signal."""
     texts: list[str] = []
     for chat_id in ids:
         if texts and len(texts[-1]) + len(chat_id) < _MAX_SIGNAL_CHARACTERS:

@@ -1,4 +1,4 @@
-"""What servers listed, for every replica."""
+"""Storage of server listings (catalogues), shared by all replicas."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from toolyard.store.sql.tables import catalogues
 __all__ = ["SqlCatalogueStorage"]
 
 _MAX_AGE_SECONDS = 90 * 86_400.0
-"""Entries that nobody fetched for a season belong to servers that are gone."""
+"""Age after which a listing is deleted, since its server is probably gone."""
 _MAX_FUTURE_SECONDS = 86_400.0
-"""Entries so far ahead are of a clock that was wrong, and would stand in the way of those to come."""
+"""Limit for dates in the future, which come from a wrong clock. Later listings could not replace them."""
 
 _log = logging.getLogger("toolyard.store.catalogues")
 
 
 class SqlCatalogueStorage:
-    """A CatalogueStorage. A fault is logged and counts as an empty storage."""
+    """CatalogueStorage in a SQL table. An error is logged, and treated as an empty storage."""
 
     def __init__(self, executor: DatabaseExecutor) -> None:
         self._executor = executor
 
     async def load(self, keys: Sequence[ListingKey], *, newer_than: float = 0.0) -> StoredListing | None:
-        """See CatalogueStorage."""
         by_digest = {compute_digest(*key): key for key in keys}
         query = (
             select(catalogues)
@@ -51,7 +50,6 @@ class SqlCatalogueStorage:
         )
 
     async def save(self, stored: StoredListing) -> None:
-        """See CatalogueStorage."""
         values = {
             "server_id": stored.key.server_id,
             "entry_hash": stored.key.entry_hash,
@@ -64,11 +62,13 @@ class SqlCatalogueStorage:
 
         def work(connection: Connection) -> None:
             now = stored.fetched_at
-            right = catalogues.c.fetched_at.between(now - _MAX_AGE_SECONDS, now + _MAX_FUTURE_SECONDS)
-            connection.execute(delete(catalogues).where(~right))
-            saving = build_insert(connection, catalogues).values(digest=compute_digest(*stored.key), **values)
+            is_plausible = catalogues.c.fetched_at.between(now - _MAX_AGE_SECONDS, now + _MAX_FUTURE_SECONDS)
+            connection.execute(delete(catalogues).where(~is_plausible))
+            statement = build_insert(connection, catalogues).values(
+                digest=compute_digest(*stored.key), **values
+            )
             connection.execute(
-                saving.on_conflict_do_update(
+                statement.on_conflict_do_update(
                     index_elements=["digest"],
                     set_=values,
                     where=catalogues.c.fetched_at <= stored.fetched_at,
@@ -78,16 +78,14 @@ class SqlCatalogueStorage:
         await self._write_or_log(work)
 
     async def expire(self, server_id: str) -> None:
-        """See CatalogueStorage."""
-        expiring = update(catalogues).where(catalogues.c.server_id == server_id).values(ttl=0.0)
-        await self._write_or_log(lambda connection: connection.execute(expiring))
+        statement = update(catalogues).where(catalogues.c.server_id == server_id).values(ttl=0.0)
+        await self._write_or_log(lambda connection: connection.execute(statement))
 
     async def forget(self, server_id: str, scope: str | None = None) -> None:
-        """See CatalogueStorage."""
-        forgetting = delete(catalogues).where(catalogues.c.server_id == server_id)
+        statement = delete(catalogues).where(catalogues.c.server_id == server_id)
         if scope is not None:
-            forgetting = forgetting.where(catalogues.c.scope == scope)
-        await self._write_or_log(lambda connection: connection.execute(forgetting))
+            statement = statement.where(catalogues.c.scope == scope)
+        await self._write_or_log(lambda connection: connection.execute(statement))
 
     async def _write_or_log(self, work: DatabaseWork[object]) -> None:
         try:

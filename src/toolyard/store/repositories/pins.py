@@ -1,4 +1,4 @@
-"""What was accepted of registry servers and of instances, for every replica."""
+"""Storage of accepted tool definitions (pins), shared by all replicas."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from toolyard.store.sql.tables import pins
 __all__ = ["SqlPinStorage"]
 
 _MAX_SEEN_LISTINGS = 200
-"""Different listings of one server that an admin is shown at once."""
+"""Maximum number of different listings of one server that an admin sees at once."""
 
 
 class SqlPinStorage:
-    """A PinStorage. What is deleted takes its locks with it.
+    """RegistryPinStorage in SQL tables. Pins are deleted together with their server or instance.
 
-    ``table`` is ``pins``, or ``config_pins`` for configured servers, which also keeps when pins were stored.
+    ``table`` is ``pins``, or ``config_pins`` for servers in configuration files, which also stores the time.
     """
 
     def __init__(self, executor: DatabaseExecutor, signals: Signals, table: Table = pins) -> None:
@@ -33,23 +33,20 @@ class SqlPinStorage:
         self._table = table
 
     async def revisions(self, pin_keys: Sequence[PinKey]) -> tuple[int, ...]:
-        """See PinStorage."""
-        keys = [_pin_digest(place) for place in pin_keys]
-        query = select(self._table.c.digest, self._table.c.revision).where(self._table.c.digest.in_(keys))
+        digests = [_pin_digest(pin_key) for pin_key in pin_keys]
+        query = select(self._table.c.digest, self._table.c.revision).where(self._table.c.digest.in_(digests))
         rows = await self._executor.read(lambda connection: connection.execute(query).all())
-        found = {row.digest: row.revision for row in rows}
-        return tuple(found.get(key, 0) for key in keys)
+        revisions = {row.digest: row.revision for row in rows}
+        return tuple(revisions.get(digest, 0) for digest in digests)
 
     async def read(self, pin_keys: Sequence[PinKey]) -> tuple[PinEntry, ...]:
-        """See PinStorage."""
-        keys = [_pin_digest(place) for place in pin_keys]
-        query = select(self._table).where(self._table.c.digest.in_(keys))
+        digests = [_pin_digest(pin_key) for pin_key in pin_keys]
+        query = select(self._table).where(self._table.c.digest.in_(digests))
         rows = await self._executor.read(lambda connection: connection.execute(query).all())
-        found = {row.digest: _entry_from_row(row) for row in rows}
-        return tuple(found.get(key, PinEntry()) for key in keys)
+        entries = {row.digest: _entry_from_row(row) for row in rows}
+        return tuple(entries.get(digest, PinEntry()) for digest in digests)
 
     async def seen(self, server_id: str) -> Sequence[bytes]:
-        """See PinStorage."""
         table = self._table
         query = select(table.c.seen).where(table.c.server_id == server_id, table.c.seen.is_not(None))
         query = query.distinct().order_by(self._table.c.seen).limit(_MAX_SEEN_LISTINGS)
@@ -57,26 +54,29 @@ class SqlPinStorage:
         return [bytes(row.seen) for row in rows]
 
     async def servers_with_unaccepted_listings(self) -> Sequence[str]:
-        """The ids of the servers of which somebody was given what was not accepted at that time."""
+        """Return the ids of servers that listed tools which are not accepted."""
         query = select(self._table.c.server_id).where(self._table.c.seen.is_not(None)).distinct()
         return await self._executor.read(lambda connection: connection.execute(query).scalars().all())
 
     async def save(self, pin_key: PinKey, entry: PinEntry, *, notify: bool = False) -> bool:
-        """See PinStorage."""
         values: dict[str, Any] = {"revision": entry.revision + 1, "pins": entry.pins, "seen": entry.seen}
         if "saved_at" in self._table.c:
             values["saved_at"] = entry.saved_at
 
         def work(connection: Connection) -> bool:
+            # Optimistic locking: the row must still have the revision that the caller read.
             if entry.revision:
-                same = (self._table.c.digest == _pin_digest(pin_key)) & (
+                is_same_revision = (self._table.c.digest == _pin_digest(pin_key)) & (
                     self._table.c.revision == entry.revision
                 )
-                saved = connection.execute(update(self._table).where(same).values(**values)).rowcount > 0
+                saved = (
+                    connection.execute(update(self._table).where(is_same_revision).values(**values)).rowcount
+                    > 0
+                )
             else:
-                whose = {"server_id": pin_key.server_id, "instance_id": pin_key.instance_id or None}
+                references = {"server_id": pin_key.server_id, "instance_id": pin_key.instance_id or None}
                 saved = insert_if_absent(
-                    connection, self._table, {"digest": _pin_digest(pin_key), **whose, **values}
+                    connection, self._table, {"digest": _pin_digest(pin_key), **references, **values}
                 )
             if saved and notify:
                 self._signals.notify(connection, REGISTRY_CHANNEL, pin_key.instance_id or pin_key.server_id)
@@ -85,7 +85,7 @@ class SqlPinStorage:
         try:
             return await self._executor.write(work)
         except Conflict:
-            # Its server or instance was deleted meanwhile.
+            # The server or instance was deleted by a concurrent transaction.
             return False
 
 

@@ -1,7 +1,7 @@
-"""Servers and instances as rows, and back. Client secrets and given values are sealed on the way.
+"""Conversion of registry servers and instances to rows and back. Encrypts client secrets and API keys.
 
-A person may have a thousand instances, and a page shows them all: rows are taken apart by position, and enums
-looked up in a table, since calling one costs more than all else that is done with its row.
+A user may have a thousand instances on one page. So rows are unpacked by position, and enums are looked up in
+dictionaries: calling an enum class costs more than the rest of the conversion.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ SELECT_INSTANCES = _select_columns(
 
 
 def servers_from_rows(rows: Iterable[Any], choices: Iterable[Any], cipher: Cipher) -> list[RegistryServer]:
-    """From rows of ``SERVERS`` and of ``CHOICES``."""
+    """Build servers from rows of ``SELECT_SERVERS`` and ``SELECT_CHOICES``."""
     by_server: dict[str, list[AuthChoice]] = {}
     for row in choices:
         by_server.setdefault(row[0], []).append(_choice_from_row(row, cipher))
@@ -75,7 +75,7 @@ def servers_from_rows(rows: Iterable[Any], choices: Iterable[Any], cipher: Ciphe
 
 
 def server_values(server: RegistryServer) -> dict[str, Any]:
-    """All but the id and the choices."""
+    """Return the columns of a server, without its id and choices."""
     return {
         "name": server.name,
         "name_key": fold_case(server.name),
@@ -93,7 +93,7 @@ def server_values(server: RegistryServer) -> dict[str, Any]:
 
 
 def choice_rows(server: RegistryServer, cipher: Cipher) -> list[dict[str, Any]]:
-    """A row for each of the server's choices."""
+    """Return a row for each sign-in choice of a server."""
     return [
         {
             "server_id": server.id,
@@ -167,7 +167,7 @@ def _client_secret_associated_data(server_id: str, choice_id: str) -> str:
 
 
 def instance_from_row(row: Any, cipher: Cipher) -> Instance:
-    """From a row of ``INSTANCES``."""
+    """Build an instance from a row of ``SELECT_INSTANCES``."""
     instance_id, user_id, server_id, choice_id, slug, name, enabled, *more = row
     tool_filter, value, state, reason, created_at, updated_at = more
     return Instance(
@@ -188,7 +188,7 @@ def instance_from_row(row: Any, cipher: Cipher) -> Instance:
 
 
 def instance_values(instance: Instance, cipher: Cipher) -> dict[str, Any]:
-    """All that a change may change."""
+    """Return the columns of an instance that may change."""
     return {
         "choice_id": instance.choice_id,
         "slug": instance.slug,
@@ -204,7 +204,7 @@ def instance_values(instance: Instance, cipher: Cipher) -> dict[str, Any]:
 
 
 def clean_reason(reason: str | None) -> str | None:
-    """Often the words of a server, which may be anything."""
+    """Make a reason storable, since it often contains text of a server."""
     return None if reason is None else clean_text(reason, 10_000)
 
 

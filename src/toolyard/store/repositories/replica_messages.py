@@ -1,4 +1,7 @@
-"""Letters from one process to another that uses the same database: sealed, in order, taken out once."""
+"""Encrypted messages between processes that share a database, delivered in order and at most once.
+
+Their table is named ``letters``.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from toolyard.store.sql.tables import letters
 __all__ = ["SqlMailbox"]
 
 _MAX_AGE_SECONDS = 900.0
-"""Seconds after which a letter is thrown away that nobody took: whoever it was for is gone."""
+"""Age after which a message is deleted, since its recipient must have stopped."""
 
 _log = logging.getLogger("toolyard.store.letters")
 
 
 class SqlMailbox:
-    """Boxes are named by whoever reads them; a name that nobody could guess is one that nobody else reads."""
+    """Mailboxes of all processes. Each reader chooses a name that no other process can guess."""
 
     def __init__(
         self, executor: DatabaseExecutor, cipher: Cipher, signals: Signals, clock: Callable[[], float]
@@ -34,7 +37,7 @@ class SqlMailbox:
         self._clock = clock
 
     async def post(self, box: str, message: bytes) -> None:
-        """Put a letter into a box. Raises StoreError."""
+        """Put a message into a mailbox. Raises StoreError."""
         body, now = self._cipher.encrypt(message, _associated_data(box)), self._clock()
 
         def work(connection: Connection) -> None:
@@ -45,26 +48,26 @@ class SqlMailbox:
         await self._executor.write(work)
 
     async def take(self, box: str) -> Sequence[bytes]:
-        """Take out what is in a box, the oldest first. Raises StoreError."""
-        mine = letters.c.box == box
-        any_there = select(letters.c.id).where(mine).limit(1)
-        # Who looks in vain keeps nobody from writing.
-        if await self._executor.read(lambda connection: connection.execute(any_there).first()) is None:
+        """Remove and return the messages of a mailbox, oldest first. Raises StoreError."""
+        in_box = letters.c.box == box
+        first_message = select(letters.c.id).where(in_box).limit(1)
+        # Read before deleting, so that polling an empty mailbox does not take SQLite's write lock.
+        if await self._executor.read(lambda connection: connection.execute(first_message).first()) is None:
             return ()
-        taking = delete(letters).where(mine).returning(letters.c.id, letters.c.body)
-        rows: Sequence[Any] = await self._executor.write(lambda c: c.execute(taking).all())
-        found = (self._try_decrypt(row.body, box) for row in sorted(rows, key=lambda row: row.id))
-        return [letter for letter in found if letter is not None]
+        statement = delete(letters).where(in_box).returning(letters.c.id, letters.c.body)
+        rows: Sequence[Any] = await self._executor.write(lambda c: c.execute(statement).all())
+        messages = (self._try_decrypt(row.body, box) for row in sorted(rows, key=lambda row: row.id))
+        return [message for message in messages if message is not None]
 
     def listen(self) -> AsyncGenerator[str]:
-        """The boxes that letters are put into from now on, by anybody; the empty name means any."""
+        """Yield the names of mailboxes that get messages; an empty name means that any of them may have."""
         return self._signals.listen(MAILBOX_CHANNEL)
 
     def _try_decrypt(self, body: bytes, box: str) -> bytes | None:
         try:
             return self._cipher.decrypt(body, _associated_data(box))
         except Unreadable as error:
-            _log.warning("a letter is thrown away: %s", error.cause)
+            _log.warning("a message from another replica was discarded: %s", error.cause)
             return None
 
 

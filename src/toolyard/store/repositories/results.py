@@ -1,4 +1,4 @@
-"""Results that were too long, for whichever replica is asked next."""
+"""Storage of long tool results, so that any replica can return the rest of one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("toolyard.store.results")
 
 
 class DatabaseResultStore(PrincipalResultStores):
-    """Keeps them in the database, within the Bounds. While it cannot be used, memory serves."""
+    """Stores results in the database, within the limits of ``Retention``. Falls back to memory on errors."""
 
     def __init__(
         self,
@@ -42,12 +42,10 @@ class DatabaseResultStore(PrincipalResultStores):
         self._executor = executor
 
     def within(self, retention: Retention) -> DatabaseResultStore:
-        """The same with other bounds."""
+        """Return a store of the same database with other limits."""
         return DatabaseResultStore(self._executor, self.clock, retention)
 
     async def put(self, row: ResultRow) -> bool:
-        """See Results."""
-
         def work(connection: Connection) -> None:
             put_and_evict(_DatabaseResultRows(connection), row, self.bounds, self.clock())
 
@@ -59,18 +57,16 @@ class DatabaseResultStore(PrincipalResultStores):
         return True
 
     async def find(self, principal: str, handle: str) -> StoredResult | None:
-        """See Results."""
         query = select(results.c.trust, results.c.server, results.c.body)
         return await self._find_first(query.where(results.c.handle == handle), principal, parse_stored_result)
 
     async def has_stored(self, principal: str) -> bool:
-        """See Results."""
         return await self._find_first(select(results.c.handle).limit(1), principal, bool) is True
 
     async def _find_first(
         self, query: Select[*tuple[Any, ...]], principal: str, convert: Callable[..., _T]
     ) -> _T | None:
-        """What is read of the first row that is this principal's and not over."""
+        """Convert the first row that belongs to the principal and has not expired; None if there is none."""
         query = query.where(results.c.principal == principal, results.c.expires_at > self.clock())
 
         def work(connection: Connection) -> _T | None:
@@ -85,7 +81,7 @@ class DatabaseResultStore(PrincipalResultStores):
 
 
 class _DatabaseResultRows:
-    """A Ledger."""
+    """ResultRows within one transaction."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -95,10 +91,12 @@ class _DatabaseResultRows:
 
     def put(self, row: ResultRow) -> None:
         values = {**asdict(row), "size": row.size}
-        adding = build_insert(self._connection, results).values(values)
-        same = ["principal", "handle"]
-        changed = {key: value for key, value in values.items() if key not in same}
-        self._connection.execute(adding.on_conflict_do_update(index_elements=same, set_=changed))
+        statement = build_insert(self._connection, results).values(values)
+        key_columns = ["principal", "handle"]
+        updated_values = {key: value for key, value in values.items() if key not in key_columns}
+        self._connection.execute(
+            statement.on_conflict_do_update(index_elements=key_columns, set_=updated_values)
+        )
 
     def sum_bytes(self, principal: str | None) -> int:
         query = select(func.coalesce(func.sum(results.c.size), 0))
@@ -110,8 +108,9 @@ class _DatabaseResultRows:
         return [(row.principal, row.handle, row.size) for row in rows]
 
     def delete(self, principal: str, handle: str) -> None:
-        same = (results.c.principal == principal, results.c.handle == handle)
-        self._connection.execute(delete(results).where(*same))
+        self._connection.execute(
+            delete(results).where(results.c.principal == principal, results.c.handle == handle)
+        )
 
 
 def _filter_by_principal(query: Select[*tuple[Any, ...]], principal: str | None) -> Select[*tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Chats, approvals and long results.
+"""Add chats, approvals and long results.
 
 Revision ID: 0002
 """

@@ -1,4 +1,4 @@
-"""What was accepted of registry servers and of instances.
+"""Add accepted tool definitions of registry servers and instances.
 
 Revision ID: 0003
 """

@@ -1,4 +1,4 @@
-"""Letters between processes.
+"""Add messages between processes.
 
 Revision ID: 0004
 """

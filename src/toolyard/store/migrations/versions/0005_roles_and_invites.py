@@ -1,4 +1,4 @@
-"""Roles that only the setting gave are no longer stored, and invites name accounts by id.
+"""Reset roles that came only from the setting ``admins``, and refer to invited accounts by id.
 
 Revision ID: 0005
 """
@@ -14,9 +14,9 @@ down_revision = "0004"
 branch_labels = None
 depends_on = None
 
-# Who has a role by the setting `admins`, and not because somebody granted it: accounts of the identity
-# provider, and accounts that were used although they have no password, which only the mode proxy allows. An
-# invited admin who has not set a password yet was never seen. The local user does not count in other modes.
+# Accounts whose role came from the setting `admins` and was not granted by an admin: those of the identity
+# provider, and those used without a password, which only the mode proxy allows. An invited admin without a
+# password was never seen, and so keeps the role. The local user is excluded, since other modes ignore it.
 _NOT_GRANTED = """
 UPDATE users SET role = 'user'
 WHERE id <> 'local' AND (subject IS NOT NULL OR (password_hash IS NULL AND last_seen IS NOT NULL))

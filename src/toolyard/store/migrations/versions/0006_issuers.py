@@ -1,4 +1,4 @@
-"""Issuers of entered clients, and the issuers that are given a client id metadata document.
+"""Add issuers of entered clients, and issuers that get a client id metadata document.
 
 Revision ID: 0006
 """
@@ -22,7 +22,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("digest", name=op.f("pk_auth_documents")),
     )
     op.add_column("auth_choices", sa.Column("issuer", sa.Text(), nullable=True))
-    # A process of the version before may still insert rows without it.
+    # The default serves processes of the previous version, which still insert rows without this column.
     op.add_column(
         "auth_choices",
         sa.Column("issuer_redirect", sa.Boolean(), nullable=False, server_default=sa.false()),

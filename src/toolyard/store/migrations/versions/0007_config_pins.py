@@ -1,4 +1,4 @@
-"""Accepted tool definitions of configured servers.
+"""Add accepted tool definitions of servers in configuration files.
 
 Revision ID: 0007
 """

@@ -1,4 +1,4 @@
-"""Where and when a session is used, who made an invite, and a notice for a person.
+"""Add the use of sessions, the creator of an invite, and a notice for a user.
 
 Revision ID: 0008
 """

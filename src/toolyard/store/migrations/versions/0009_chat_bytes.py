@@ -1,4 +1,4 @@
-"""Bytes of each chat.
+"""Add the byte counter of each chat.
 
 Revision ID: 0009
 """
