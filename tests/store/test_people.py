@@ -62,7 +62,7 @@ async def test_a_user_comes_back_as_they_were_added(database: Database) -> None:
 async def test_names_that_look_the_same_are_the_same(database: Database, name: str, same: str) -> None:
     added = await database.accounts.add_user(name, Role.USER)
     assert await database.accounts.find_user_by_name(same) == added
-    with pytest.raises(NameTaken, match="a user named .* already exists"):
+    with pytest.raises(NameTaken, match="a user named"):
         await database.accounts.add_user(same, Role.USER)
     other = await database.accounts.add_user("Other", Role.USER)
     with pytest.raises(NameTaken):

@@ -35,6 +35,7 @@ class LazyDatabase:
         """Return the database; None if there is none. Concurrent callers share one. Raises StoreError."""
         async with self._open_lock:
             if self._database is None:
+                # Opening SQLite would create the file, so look for it first.
                 if self._data_dir is None:
                     return None
                 if self._settings.database_url is None and not (self._data_dir / DATABASE_FILE_NAME).exists():

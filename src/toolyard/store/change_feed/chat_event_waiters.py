@@ -113,6 +113,7 @@ class ChatEventWaiters:
                 last_seqs: dict[str, int] = {}
                 for chat_id in message.split() if message else self._tails:
                     tail = self._tails.get(chat_id)
+                    # Read new rows only for chats with viewers. Other tails are cheaper to fill when needed.
                     if tail is not None and tail.viewer_count and tail.start_seq is not None:
                         last_seqs[chat_id] = tail.last_seq
                     else:
@@ -149,6 +150,7 @@ class ChatEventWaiters:
             elif rows and tail.start_seq is not None and tail.last_seq == last_seqs[chat_id]:
                 tail.push(tail.last_seq, _sized_events(rows))
             elif rows and rows[-1].seq > tail.last_seq:
+                # The tail changed during the query, and these rows may leave a gap to it.
                 tail.invalidate()
 
 

@@ -137,12 +137,14 @@ class EventTails:
         finally:
             tail.viewer_count -= 1
             if not tail.viewer_count:
+                # Keep the tail for a while, up to a limit: the oldest idle one is evicted first.
                 self._idle[chat_id] = self._active.pop(chat_id)
                 if len(self._idle) > _MAX_IDLE_TAILS:
                     self._idle.popitem(last=False)
 
     def invalidate(self, chat_id: str) -> None:
         """Invalidate the tail of a chat after a write by another process."""
+        # An idle tail has no waiters and is simply dropped.
         self._idle.pop(chat_id, None)
         if chat_id in self._active:
             self._active[chat_id].invalidate()

@@ -144,6 +144,8 @@ class SqlAccountStorage:
 
     async def set_verified_email(self, user_id: str, email: str | None) -> None:
         def work(connection: Connection) -> None:
+            # An address belongs to one account. An account that loses it may also lose a role that the
+            # setting ``admins`` gives by address, so its cached access must be dropped in all replicas.
             others = update(users).where(users.c.verified_email == email, users.c.id != user_id)
             if email is not None:
                 former_owners = connection.execute(others.values(verified_email=None).returning(users.c.id))
@@ -156,6 +158,7 @@ class SqlAccountStorage:
 
     async def rename_user(self, user_id: str, name: str) -> None:
         def work(connection: Connection) -> None:
+            # Rely on the unique constraint instead of a query before it, which would race with other writers.
             statement = update(users).where(users.c.id == user_id).values(name=name, name_key=fold_case(name))
             try:
                 connection.execute(statement)
@@ -395,6 +398,7 @@ class SqlAccountStorage:
             )
             statement = attempts.insert().values(digest=compute_digest(key), at=now).returning(attempts.c.id)
             newest = connection.execute(statement).scalar_one()
+            # Ids grow with every row, so a range of ids limits the number of rows without counting them.
             connection.execute(delete(attempts).where(attempts.c.id <= newest - self._max_attempts))
 
         await self._executor.write(work)
@@ -434,9 +438,7 @@ def _sign_in_associated_data(digest: str) -> str:
 
 
 def _name_taken_error(name: str) -> NameTaken:
-    return NameTaken(
-        f"a user named '{name}' already exists", hint="names must differ in more than letter case"
-    )
+    return NameTaken(f"a user named '{name}' already exists", hint="names must differ by more than case")
 
 
 def _user_from_row(row: Any) -> User:

@@ -101,6 +101,7 @@ class SqlApprovalStore:
             for grant in await self._read_grants(_valid_grants_condition(owner, now) & same_tool)
             if fits(grant.predicate)
         ]
+        # A concurrent request may use up a grant between the query and its use; then try the next one.
         for grant in sorted(fitting, key=lambda grant: (grant.uses is not None, grant.expires_at)):
             if (used := await self._use_once(grant)) is not None:
                 return used

@@ -91,6 +91,7 @@ class SqlAuditLog:
         if self._closed:
             _log.warning("the audit log is closed; entry not written: %s by %s", entry.action, entry.actor)
             return
+        # Bound the memory that an unavailable database can cost, and keep the latest entries.
         if len(self._pending) >= _MAX_PENDING_ENTRIES:
             self._pending.popleft()
             self._lost_count += 1
@@ -145,6 +146,7 @@ class SqlAuditLog:
     async def _write_batch(self, entries: Sequence[AuditEntry]) -> Sequence[None]:
         """Write the entries of concurrent ``write`` calls, after the queued ones, to preserve the order."""
         async with self._write_lock:
+            # Only entries queued so far: under steady load the queue may never become empty.
             due = len(self._pending)
             while due > 0:
                 due -= await self._write_pending_batch()
@@ -166,6 +168,7 @@ class SqlAuditLog:
                 )
                 pause = _RETRY_SECONDS
                 if self._closed:
+                    # The flush event stays set after ``close``, so the pause above no longer waits.
                     await asyncio.sleep(_BATCH_DELAY_SECONDS)
 
     async def _wait_or_flush(self, seconds: float) -> None:
@@ -179,6 +182,7 @@ class SqlAuditLog:
         try:
             await self._insert_entries([*_loss_entries(lost), *batch])
         except BaseException:
+            # Put the entries back in order, also on cancellation, which ``close`` uses when time is up.
             self._lost_count += lost
             self._pending.extendleft(reversed(batch))
             raise

@@ -66,6 +66,7 @@ def delete_credential_rows(connection: Connection, user_id: str, reason: str) ->
     )
     had_credentials = is_users & (instances.c.state != never_connected) & ~exists(public_choice)
     needs_sign_in = {"state": InstanceState.NEEDS_REAUTH.value, "reason": reason}
+    # Instances that never connected stay pending, and public ones keep working without credentials.
     connection.execute(update(instances).where(had_credentials).values(**needs_sign_in))
     connection.execute(update(instances).where(is_users).values(value=None))
 

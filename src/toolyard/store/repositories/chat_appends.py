@@ -150,8 +150,10 @@ def append_events(
         _check_quota(connection, quota, batch, request) or _apply_request(batch, request)
         for request in requests
     ]
+    # Collected changes become one statement each, whatever the number of requests.
     if batch.new_event_rows:
         insert_many(connection, chat_events, batch.new_event_rows)
+    # Measure the replaced events before they are deleted, to keep the byte counter right.
     for replaced in batch.replaced:
         batch.rows[replaced["of"]].bytes -= _replaced_bytes(connection, replaced)
     if batch.replaced:
@@ -192,6 +194,8 @@ def _apply_request(batch: _AppendBatch, request: AppendRequest) -> AppendedEvent
         row.state, row.runner, row.stop_asked = TurnState.RUNNING, request.runner, False
         batch.claimed_ids.add(row.id)
     elif request.runner is not None:
+        # The claim is checked in the same transaction as the write. A runner that was paused and replaced
+        # meanwhile gets this error with its next write, and cannot mix its events with those of the new one.
         if row is None or row.state is not TurnState.RUNNING or row.runner != request.runner:
             return NotHeld(
                 "this process no longer runs the turn",
@@ -208,6 +212,7 @@ def _apply_request(batch: _AppendBatch, request: AppendRequest) -> AppendedEvent
 
 def _append_to_batch(batch: _AppendBatch, row: _ChatRow, request: AppendRequest) -> AppendedEvents:
     after = row.last
+    # A turn is identified by the number of its first event.
     if request.new_turn and request.lines:
         row.turn = after + 1
     events: list[ChatEvent] = []

@@ -67,6 +67,7 @@ class SqlCatalogueStorage:
             statement = build_insert(connection, catalogues).values(
                 digest=compute_digest(*stored.key), **values
             )
+            # Replicas fetch the same listing concurrently: an older result must not replace a newer one.
             connection.execute(
                 statement.on_conflict_do_update(
                     index_elements=["digest"],

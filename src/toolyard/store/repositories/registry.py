@@ -269,7 +269,7 @@ def _name_taken_error(name: str) -> Taken:
     return Taken(
         f"a server named '{name}' already exists",
         field="name",
-        hint="names must differ in more than letter case",
+        hint="names must differ by more than case",
     )
 
 

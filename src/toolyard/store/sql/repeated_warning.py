@@ -33,6 +33,7 @@ class RepeatedWarning:
             else ""
         )
         self._log.warning("%s%s", message, more)
+        # Double the interval, so that an outage of hours adds few lines to the log.
         self._interval = min(max(self._interval * 2, _FIRST_INTERVAL_SECONDS), _MAX_INTERVAL_SECONDS)
         self._next_log_at, self._suppressed_count = now + self._interval, 0
 
