@@ -145,7 +145,7 @@ async def test_deleting_a_chat_takes_all_of_it(
     assert await database.chats.delete("local", "chat-1")
     assert not await database.chats.delete("local", "chat-1")
     assert await rows("chat_events") == []
-    with pytest.raises(NotHeld, match="not this process's"):
+    with pytest.raises(NotHeld, match="no longer runs the turn"):
         await database.chats.append("chat-1", ME, [said("late")])
     with pytest.raises(NoSuchChat):
         await database.chats.append_without_claim("chat-1", [said("late")])

@@ -34,7 +34,7 @@ async def test_a_server_comes_back_as_it_was_added(database: Database, server: R
 async def test_a_server_name_is_taken_once(database: Database, server: RegistryServer, same: str) -> None:
     await database.registry.add_server(server)
     other = RegistryServer("server-2", same, "http://other.example")
-    with pytest.raises(Taken, match="there is a server") as caught:
+    with pytest.raises(Taken, match="a server named") as caught:
         await database.registry.add_server(other)
     assert caught.value.field == "name"
     await database.registry.add_server(replace(other, name="Other"))

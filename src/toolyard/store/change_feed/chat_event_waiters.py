@@ -72,9 +72,8 @@ class ChatEventWaiters:
                 raise StoreClosed("the store was closed", hint="this process is stopping")
             events = tail.events_after(after)
             if events is None:
-                # The tail cannot answer, so read the table. Remember the change count first: if the tail
-                # changes during the query, the result may be outdated and must neither fill the tail nor be
-                # awaited on.
+                # The tail cannot answer, so read the table. If the tail changes during the query, the result
+                # may be outdated: it must not fill the tail, and an empty result must be read again.
                 change_count = tail.change_count
                 read = await self._read_events(chat_id, after)
                 if not read:

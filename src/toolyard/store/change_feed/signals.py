@@ -99,7 +99,7 @@ class Signals:
             connection.execute(_NOTIFY_STATEMENT, {"channel": POSTGRESQL_CHANNEL, "payload": payload})
 
     async def send(self, channel: str, message: str) -> None:
-        """Send a message in a transaction of its own. Raises StoreError."""
+        """Send a message in a separate transaction. Raises StoreError."""
 
         def work(connection: Connection) -> None:
             if connection.dialect.name == "sqlite":

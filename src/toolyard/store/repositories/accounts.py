@@ -179,7 +179,7 @@ class SqlAccountStorage:
                 for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL):
                     self._signals.notify(connection, channel, user_id)
 
-        await self._executor.change(work, None)
+        await self._executor.write_or_default(work, None)
 
     async def delete_user(self, user_id: str) -> None:
         def work(connection: Connection) -> None:
@@ -187,7 +187,7 @@ class SqlAccountStorage:
             for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL):
                 self._signals.notify(connection, channel, user_id)
 
-        await self._executor.change(work, None)
+        await self._executor.write_or_default(work, None)
 
     async def touch_user(self, user_id: str, now: float) -> None:
         await self._update_user(user_id, last_seen=now)
@@ -203,7 +203,7 @@ class SqlAccountStorage:
             connection.execute(update(users).where(users.c.id == user_id).values(password_hash=password_hash))
             connection.execute(delete(invites).where(invites.c.user_id == user_id))
 
-        await self._executor.change(work, None)
+        await self._executor.write_or_default(work, None)
 
     async def reset_password(
         self, user_id: str, password_hash: str, notice: Notice | None, *, revoke_tokens: bool
@@ -218,7 +218,7 @@ class SqlAccountStorage:
             for channel in (REVOKED_ACCESS_CHANNEL, REMOVED_CREDENTIALS_CHANNEL, REGISTRY_CHANNEL):
                 self._signals.notify(connection, channel, user_id)
 
-        await self._executor.change(work, None)
+        await self._executor.write_or_default(work, None)
 
     async def set_notice(self, user_id: str, notice: Notice | None) -> None:
         await self._update_user(user_id, notice=_notice_text(notice))
@@ -245,7 +245,7 @@ class SqlAccountStorage:
                 self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, affected_user_id)
             return changed
 
-        return await self._executor.change(work, 0)
+        return await self._executor.write_or_default(work, 0)
 
     # Browser sessions.
 
@@ -287,7 +287,7 @@ class SqlAccountStorage:
             if (user_id := connection.execute(statement).scalar()) is not None:
                 self._signals.notify(connection, REVOKED_ACCESS_CHANNEL, user_id)
 
-        await self._executor.change(work, None)
+        await self._executor.write_or_default(work, None)
 
     async def list_sessions(self, user_id: str, now: float) -> Sequence[BrowserSession]:
         query = select(*_SESSION_COLUMNS).where(sessions.c.user_id == user_id, sessions.c.expires_at > now)
@@ -374,7 +374,7 @@ class SqlAccountStorage:
         return None if row is None else _invite_from_row(row)
 
     async def _delete_returning(self, statement: Any) -> Any:
-        return await self._executor.change(
+        return await self._executor.write_or_default(
             lambda connection: connection.execute(statement).one_or_none(), None
         )
 

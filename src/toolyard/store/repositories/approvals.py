@@ -72,7 +72,7 @@ class SqlApprovalStore:
                 _insert_for_chat(connection, grants.insert().values(**_grant_values(grant)))
             return True
 
-        return await self._executor.change(work, False)
+        return await self._executor.write_or_default(work, False)
 
     async def list_grants(self, owner: str, now: float) -> Sequence[Grant]:
         """Return the valid grants of a user, newest first."""
@@ -80,7 +80,12 @@ class SqlApprovalStore:
 
     async def revoke(self, owner: str, grant_id: str) -> bool:
         statement = delete(grants).where(_owner_condition(grants, owner, grant_id))
-        return await self._executor.change(lambda connection: connection.execute(statement).rowcount, 0) > 0
+        return (
+            await self._executor.write_or_default(
+                lambda connection: connection.execute(statement).rowcount, 0
+            )
+            > 0
+        )
 
     async def use_grant(
         self,

@@ -29,20 +29,20 @@ class AppendRequest:
     """Request to append events to a chat, which may also claim or release it."""
 
     chat_id: str
-    lines: Sequence[PreparedEvent]
-    at: float
+    prepared_events: Sequence[PreparedEvent]
+    appended_at: float
     runner: str | None = None
     """Runner that holds or claims the chat; None appends regardless of its runner."""
-    was: TurnState | None = None
+    expected_state: TurnState | None = None
     """Claim the chat if it is in this state."""
     new_turn: bool = False
-    then: TurnState = TurnState.RUNNING
+    next_state: TurnState = TurnState.RUNNING
     """State after the events; any other than RUNNING releases the chat."""
 
     @property
     def size_bytes(self) -> int:
         """Approximate size of the events."""
-        return sum(line.size_bytes for line in self.lines)
+        return sum(event.size_bytes for event in self.prepared_events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +188,8 @@ def _replaced_bytes(connection: Connection, replaced: dict[str, Any]) -> int:
 
 def _apply_request(batch: _AppendBatch, request: AppendRequest) -> AppendedEvents | ChatError | None:
     row = batch.rows.get(request.chat_id)
-    if request.was is not None:
-        if row is None or row.state is not request.was:
+    if request.expected_state is not None:
+        if row is None or row.state is not request.expected_state:
             return None
         row.state, row.runner, row.stop_asked = TurnState.RUNNING, request.runner, False
         batch.claimed_ids.add(row.id)
@@ -205,25 +205,25 @@ def _apply_request(batch: _AppendBatch, request: AppendRequest) -> AppendedEvent
         return NoSuchChat("there is no such chat", hint="it may have been deleted")
     batch.changed_rows[row.id] = row
     appended = _append_to_batch(batch, row, request)
-    if request.runner is not None and request.then is not TurnState.RUNNING:
-        row.state, row.runner = request.then, None
+    if request.runner is not None and request.next_state is not TurnState.RUNNING:
+        row.state, row.runner = request.next_state, None
     return appended
 
 
 def _append_to_batch(batch: _AppendBatch, row: _ChatRow, request: AppendRequest) -> AppendedEvents:
     after = row.last
     # A turn is identified by the number of its first event.
-    if request.new_turn and request.lines:
+    if request.new_turn and request.prepared_events:
         row.turn = after + 1
     events: list[ChatEvent] = []
-    for seq, line in enumerate(request.lines, after + 1):
-        inserted = line.row(row.id, seq, row.turn, request.at)
-        row.bytes += len(inserted["body"].encode()) + len(inserted["kept"] or b"")
-        batch.new_event_rows.append(inserted)
-        events.append(line.to_event(row.id, seq, row.turn, request.at))
-        if line.part and line.kind not in TRANSIENT_KINDS:
-            replaced = {"of": row.id, "from_turn": row.turn, "before": seq, "of_part": line.part}
+    for seq, prepared in enumerate(request.prepared_events, after + 1):
+        event_row = prepared.to_row(row.id, seq, row.turn, request.appended_at)
+        row.bytes += len(event_row["body"].encode()) + len(event_row["kept"] or b"")
+        batch.new_event_rows.append(event_row)
+        events.append(prepared.to_event(row.id, seq, row.turn, request.appended_at))
+        if prepared.part and prepared.kind not in TRANSIENT_KINDS:
+            replaced = {"of": row.id, "from_turn": row.turn, "before": seq, "of_part": prepared.part}
             batch.replaced.append(replaced)
     if events:
-        row.last, row.updated_at = events[-1].seq, request.at
-    return AppendedEvents(after, events, [len(line.body) for line in request.lines])
+        row.last, row.updated_at = events[-1].seq, request.appended_at
+    return AppendedEvents(after, events, [len(prepared.body) for prepared in request.prepared_events])

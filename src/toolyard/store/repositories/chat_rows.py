@@ -80,7 +80,7 @@ class PreparedEvent:
         """Approximate size."""
         return len(self.body) + len(self.kept)
 
-    def row(self, chat_id: str, seq: int, turn: int, at: float) -> dict[str, Any]:
+    def to_row(self, chat_id: str, seq: int, turn: int, at: float) -> dict[str, Any]:
         """Return the row of the event with its number."""
         return {
             "chat_id": chat_id,

@@ -139,7 +139,7 @@ class SqlChatStore:
             self._signals.notify(connection, CHATS_CHANNEL, chat_id)
             return True
 
-        return await self._executor.change(work, False)
+        return await self._executor.write_or_default(work, False)
 
     # Events.
 
@@ -180,7 +180,7 @@ class SqlChatStore:
         new_turn: bool,
     ) -> Sequence[ChatEvent] | None:
         return await self._submit_append(
-            chat_id, events, runner=runner, was=expected_state, new_turn=new_turn
+            chat_id, events, runner=runner, expected_state=expected_state, new_turn=new_turn
         )
 
     async def append(
@@ -191,7 +191,7 @@ class SqlChatStore:
         *,
         next_state: TurnState = TurnState.RUNNING,
     ) -> Sequence[ChatEvent]:
-        return await self._submit_append(chat_id, events, runner=runner, then=next_state) or ()
+        return await self._submit_append(chat_id, events, runner=runner, next_state=next_state) or ()
 
     async def append_without_claim(self, chat_id: str, events: Sequence[NewChatEvent]) -> Sequence[ChatEvent]:
         """Append events regardless of the runner. Raises NoSuchChat."""
@@ -263,7 +263,7 @@ class SqlChatStore:
             statement = statement.values(runner=runner, beat_at=database_time(connection, self._clock()))
             return connection.execute(statement).rowcount > 0
 
-        return await self._executor.change(work, False)
+        return await self._executor.write_or_default(work, False)
 
     async def get_runner(self, chat_id: str) -> str | None:
         query = select(chats.c.runner).where(chats.c.id == chat_id)
@@ -280,7 +280,7 @@ class SqlChatStore:
             if connection.execute(update(chats).where(running).values(stop_asked=True)).rowcount:
                 self._signals.notify(connection, CHAT_STOPS_CHANNEL, chat_id)
 
-        await self._executor.change(work, None)
+        await self._executor.write_or_default(work, None)
 
     async def listen_for_stop_requests(self) -> AsyncGenerator[str]:
         """Yield ids of chats to stop, possibly twice: from the signal and from the table. Ends on close."""

@@ -98,7 +98,7 @@ class SqlRegistryStorage:
             self._notify_changed(connection, server_id)
             return delete_server_rows(connection, server_id)
 
-        return await self._executor.change(work, False)
+        return await self._executor.write_or_default(work, False)
 
     async def count_instances(self) -> dict[str, int]:
         query = select(instances.c.server_id, func.count()).group_by(instances.c.server_id)
@@ -211,7 +211,7 @@ class SqlRegistryStorage:
             if connection.execute(statement).rowcount:
                 self._notify_changed(connection, instance_id)
 
-        await self._executor.change(work, None)
+        await self._executor.write_or_default(work, None)
 
     async def delete_instance(self, user_id: str, instance_id: str) -> bool:
         def work(connection: Connection) -> bool:
@@ -223,7 +223,7 @@ class SqlRegistryStorage:
             self._notify_changed(connection, instance_id)
             return True
 
-        return await self._executor.change(work, False)
+        return await self._executor.write_or_default(work, False)
 
     async def reset_instances(self, server_id: str) -> None:
         def work(connection: Connection) -> None:
@@ -236,7 +236,7 @@ class SqlRegistryStorage:
             _reset_sign_ins(connection, uses_credentials, "the address of the server changed")
             self._notify_changed(connection, server_id)
 
-        await self._executor.change(work, None)
+        await self._executor.write_or_default(work, None)
 
 
 def _reset_sign_ins(connection: Connection, condition: Any, reason: str) -> None:

@@ -189,7 +189,7 @@ class SqlAuthStorage:
         return await self._executor.read(lambda connection: connection.execute(query).scalar())
 
     async def _delete_rows(self, table: Table, condition: Any) -> None:
-        await self._executor.change(
+        await self._executor.write_or_default(
             lambda connection: connection.execute(delete(table).where(condition)), None
         )
 

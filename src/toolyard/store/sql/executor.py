@@ -52,7 +52,7 @@ class CircuitBreaker:
     def attempt(self) -> Generator[bool]:
         """Yield whether the attempt is allowed. A probe that ends without a trip closes the breaker.
 
-        Any other outcome counts as recovery, errors included: the server answered. Trips are counted because
+        Errors other than timeouts also close it, since they do not block threads. Trips are counted because
         an attempt that started before the breaker opened may trip it while the probe runs.
         """
         with self._lock:
@@ -130,7 +130,7 @@ class DatabaseExecutor:
         """
         return await self._run_in_pool(self._write_pool, self._run_transaction, work)
 
-    async def change(self, work: DatabaseWork[_T], default: _D) -> _T | _D:
+    async def write_or_default(self, work: DatabaseWork[_T], default: _D) -> _T | _D:
         """Run ``write`` for a key from outside. Return ``default`` if the key cannot be stored."""
         try:
             return await self.write(work)
