@@ -1,4 +1,8 @@
-"""Toolyard: one place to connect, scope, authorise and watch every MCP server that your agents use."""
+"""Toolyard: one place to connect, scope, authorise and watch every MCP server that your agents use.
+
+This module is the public API of the library; start reading with ``Toolyard`` in ``toolyard.yard``. Names
+are imported on first use.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,7 @@ __all__ = [
     "parse_config",
 ]
 
-_HOMES = {
+_MODULE_BY_NAME = {
     "Toolyard": "toolyard.yard",
     "Callbacks": "toolyard.clients",
     "Result": "toolyard.types.result",
@@ -74,9 +78,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a name when it is first used, so that importing the package stays quick."""
+    """Import a public name on first use, so that importing the package stays quick."""
     if name not in __all__:
         raise AttributeError(f"module 'toolyard' has no attribute '{name}'")
-    value = getattr(import_module(_HOMES.get(name, "toolyard.errors")), name)
+    value = getattr(import_module(_MODULE_BY_NAME.get(name, "toolyard.errors")), name)
     globals()[name] = value
     return value

@@ -1,4 +1,4 @@
-"""The library's face: open a yard, see its tools, call them, ask why."""
+"""``Toolyard``, the entry point of the library: list tools, call them, and explain policy decisions."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ ProviderName: TypeAlias = Literal["openai", "openai-strict", "openai-responses",
 
 
 class Toolyard:
-    """Every configured server behind one object. Use ``async with Toolyard.open() as yard``.
+    """All configured servers behind one object. Use ``async with Toolyard.open() as yard``.
 
-    Nothing is started before a tool is listed or called. Belongs to the event loop that opened it.
+    Servers are started when a tool is first listed or called. An instance belongs to the event loop that
+    opened it.
     """
 
     def __init__(
@@ -97,18 +98,22 @@ class Toolyard:
         approve: ApprovalHandler | None = None,
         record: Callable[[CallRecord], None] | None = None,
     ) -> Toolyard:
-        """Read the configuration and make a yard of it.
+        """Load the configuration, settings and agents, and return a yard that uses them.
 
-        ``config`` is a path, a mapping or a loaded configuration; None looks in the usual places.
-        ``agents`` is the path of an AGENTS.md or agents; None takes the one in the data directory, if any.
-        ``settings`` overrides settings by name. Raises ConfigError or AgentsError.
+        ``config`` is a path, a mapping or a loaded ``Configuration``; None searches the default locations.
+        ``agents`` is the path of an AGENTS.md file or a sequence of agents; None uses the file in the data
+        directory, if there is one. ``settings`` overrides single settings by name. ``callbacks`` answer
+        requests that servers make, ``auth_providers`` supply credentials by server id, ``approve`` decides
+        on calls that need an approval, and ``record`` is called after every call.
+
+        Raises ConfigError or AgentsError.
         """
         folder = Path(data_dir) if data_dir is not None else default_data_dir()
-        chosen = load_settings(folder, overrides=settings)
+        loaded_settings = load_settings(folder, overrides=settings)
         return cls(
             _load_configuration(config, folder),
-            chosen,
-            _load_agents(agents, chosen, folder),
+            loaded_settings,
+            _load_agents(agents, loaded_settings, folder),
             folder,
             callbacks=callbacks,
             auth_providers=auth_providers,
@@ -118,8 +123,11 @@ class Toolyard:
 
     @classmethod
     def open_sync(cls, config: ConfigSource = None, **options: Any) -> SyncToolyard:
-        """The same for programs without an event loop, safe in any thread. Takes what ``open`` takes."""
-        from toolyard.yard_sync import SyncToolyard  # only scripts need a thread of ours
+        """Return a blocking, thread-safe variant for programs without an event loop.
+
+        Accepts the arguments of ``open``.
+        """
+        from toolyard.yard_sync import SyncToolyard  # imported here: asynchronous programs do not need it
 
         return SyncToolyard(lambda: cls.open(config, **options))
 
@@ -133,17 +141,17 @@ class Toolyard:
         await self.close()
 
     async def close(self) -> None:
-        """Close every connection and end every child, within a bounded time. May be called twice."""
+        """Close all connections and stop all child processes, within a bounded time. May be called twice."""
         self._open_guard.is_closed = True
         if os.getpid() != self._owner_pid:
-            # A fork has a copy: what there is to close is its parent's.
+            # A forked child has a copy of this object, but the connections and processes are its parent's.
             return
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._core.close()
 
-    # Seeing.
+    # Tools and servers.
 
     @overload
     async def tools(
@@ -179,72 +187,74 @@ class Toolyard:
         fresh: bool = False,
         mode: ToolMode | None = None,
     ) -> list[Tool] | list[dict[str, Any]]:
-        """The tools that this caller gets to see, sorted by name.
+        """Return the tools that the caller may see, sorted by name.
 
-        With ``provider`` they come ready for that API, and are those that a model may see. A server that
-        cannot be listed is left out; ``servers()`` says why. ``fresh`` asks every server again. ``mode``
-        "meta" gives the meta tools, through which all others are reached, "direct" never does; without it
-        the agent's mode counts, and the meta tools come along where something can be reached through them
-        only.
+        With ``provider``, return tool definitions in the format of that API, limited to the tools that a
+        model may see. Servers whose listing fails are omitted; ``servers()`` reports the cause. ``fresh``
+        bypasses the cache and lists every server again.
+
+        ``mode`` "meta" returns the meta tools, through which all other tools can be searched and called;
+        "direct" never returns them. By default the agent's mode applies, and the meta tools are included
+        if some tools can be reached only through them.
         """
         caller = self.caller(agent, bundles, model=provider is not None)
         only = None if server is None else [self._require_server(server)]
-        rosters = self._core.tool_directory
+        directory = self._core.tool_directory
         with self._open_guard:
             if mode == "meta" and not fresh:
-                # They are the same, whoever has not answered yet.
-                roster = await rosters.refresh_within_deadline(LOCAL_PRINCIPAL, only=only)
+                # The meta tools do not depend on the listings, so a slow server need not delay them.
+                listing = await directory.refresh_within_deadline(LOCAL_PRINCIPAL, only=only)
             else:
-                roster = await rosters.refresh(LOCAL_PRINCIPAL, fresh=fresh, only=only)
-            offer = self._core.meta_tools.offer(roster, caller, mode)
+                listing = await directory.refresh(LOCAL_PRINCIPAL, fresh=fresh, only=only)
+            offer = self._core.meta_tools.offer(listing, caller, mode)
             meta = dict(offer.meta)
             if not meta and mode is None and await self._core.meta_tools.has_stored_results(caller):
                 meta = {RESULT_READ_TOOL.name: RESULT_READ_TOOL}
         if server is not None:
             meta = {}
-        shown = {**offer.direct, **meta}
+        visible = {**offer.direct, **meta}
         if provider is None:
-            made = self._build_tools(roster)
+            built = self._build_tools(listing)
             tools = [
-                made[name] if name in offer.direct else _make_tool(name, meta[name]) for name in sorted(shown)
+                built[name] if name in offer.direct else _make_tool(name, meta[name])
+                for name in sorted(visible)
             ]
             return tools if server is None else [tool for tool in tools if tool.server == server]
-        from toolyard.catalog.schemas.provider_schema import (
-            ProviderApi as Api,  # loaded by those who talk to a model
-        )
-        from toolyard.catalog.schemas.provider_schema import build_provider_tool
+        # Imported here because only programs that talk to a model need it.
+        from toolyard.catalog.schemas.provider_schema import ProviderApi, build_provider_tool
 
         return [
-            build_provider_tool(shown[name], name, Api(provider)).tool
-            for name in sorted(shown)
-            if server in (None, shown[name].server_id)
+            build_provider_tool(visible[name], name, ProviderApi(provider)).tool
+            for name in sorted(visible)
+            if server in (None, visible[name].server_id)
         ]
 
     async def search(
         self, query: str, *, limit: int = 10, agent: str | None = None, bundles: Iterable[str] = ()
     ) -> list[Tool]:
-        """The tools that fit some words, best first, among those that this caller can reach.
+        """Return up to ``limit`` tools that match a query, best first, among those the caller can reach.
 
-        Speaks of what was listed so far, in this process or an earlier one, and starts nothing.
+        Searches the listings stored by this process or an earlier one; starts no servers.
         """
         caller = self.caller(agent, bundles)
         with self._open_guard:
-            roster = await self._core.tool_directory.load_stored(LOCAL_PRINCIPAL)
-        made = self._build_tools(roster)
-        return [made[name] for name in self._core.meta_tools.search(roster, query, caller, limit)]
+            listing = await self._core.tool_directory.load_stored(LOCAL_PRINCIPAL)
+        built = self._build_tools(listing)
+        return [built[name] for name in self._core.meta_tools.search(listing, query, caller, limit)]
 
     def why(self, name: str, *, agent: str | None = None, bundles: Iterable[str] = ()) -> Decision:
-        """Whether this caller may see and call a tool, and the chain of rules that says so.
+        """Return the policy decision on whether the caller may see and call a tool, with each rule's verdict.
 
-        ``name`` is an exposed name or a canonical id. Speaks of what was listed so far, in this process or
-        an earlier one, and starts nothing. Raises ToolRefused where no such tool is known.
+        ``name`` is an exposed name or a canonical id. Uses the listings stored by this process or an earlier
+        one; starts no servers. Raises ToolRefused if the tool is unknown.
         """
         return self._core.call_path.explain(name, self.caller(agent, bundles))
 
     async def find(self, name: str, *, agent: str | None = None, bundles: Iterable[str] = ()) -> Tool:
-        """One tool that this caller gets to see, by its exposed name.
+        """Return one tool that the caller may see, by its exposed name.
 
-        Lists no more servers than that takes. Raises what ``call`` raises before it calls.
+        Lists only the servers needed to find it. Raises ToolRefused if the tool is unknown or hidden, and
+        the ServerError of a server that may have the tool but cannot be listed.
         """
         caller = self.caller(agent, bundles)
         calls = self._core.call_path
@@ -263,72 +273,74 @@ class Toolyard:
         return _make_tool(name, definition)
 
     def known(self) -> ToolListing:
-        """What was learned so far: catalogues and their age, names, tools set aside, servers that failed.
+        """Return the current listing: catalogues with their age, names, excluded tools and failed servers.
 
-        Asks nobody, and shows what no caller may see: it is for the operator.
+        Contacts no server. The listing is not filtered by policy: it is meant for operators.
         """
         return self._core.tool_directory.known_listing(LOCAL_PRINCIPAL)
 
     @property
     def lock(self) -> LockFile | None:
-        """The lock that the tools are held against; None where there is no place for one."""
+        """The lock file that the tools are compared with, or None if there is no location for one."""
         return self._core.locks.file
 
     async def changes(self, server: str | None = None) -> list[Change]:
-        """Return what servers have that was not accepted: tools in quarantine, and changed instructions.
+        """Return the changes that need acceptance: tools in quarantine, and changed instructions.
 
-        It is compared with ``mcp.lock``, or without one with the first listing of a pinned server. Raises
-        ToolyardError where the accepted definitions cannot be read.
+        Servers are compared with ``mcp.lock``; without that file, a pinned server is compared with its first
+        listing. Raises ToolyardError if the accepted definitions cannot be read.
         """
         only = None if server is None else [self._require_server(server)]
         with self._open_guard:
-            roster = await self._core.tool_directory.refresh(LOCAL_PRINCIPAL, only=only)
-            found = [
+            listing = await self._core.tool_directory.refresh(LOCAL_PRINCIPAL, only=only)
+            changes_by_server = [
                 await self._core.locks.changes(entry, catalogue.contents)
                 for id, entry in self.configuration.servers.items()
-                if (only is None or id in only) and (catalogue := roster.catalogues.get(id)) is not None
+                if (only is None or id in only) and (catalogue := listing.catalogues.get(id)) is not None
             ]
-        return [change for changes in found for change in changes]
+        return [change for changes in changes_by_server for change in changes]
 
     async def accept(self, changes: Iterable[Change]) -> list[Change]:
-        """Accept changes as ``changes`` returned them, and no others; return what was accepted.
+        """Accept exactly these changes, as returned by ``changes()``, and return the accepted ones.
 
-        Raises ToolyardError where one of them is not current any more; nothing is accepted then for its
-        server.
+        Raises ToolyardError if one of them is out of date; no change of its server is accepted then.
         """
-        keys: dict[str, list[str]] = {}
+        keys_by_server: dict[str, list[str]] = {}
         for change in changes:
-            keys.setdefault(change.server_id, []).append(change.key)
-        done: list[Change] = []
+            keys_by_server.setdefault(change.server_id, []).append(change.key)
+        accepted: list[Change] = []
         with self._open_guard:
-            for server_id, wanted in keys.items():
+            for server_id, keys in keys_by_server.items():
                 server = self.configuration.servers[self._require_server(server_id)]
-                roster = await self._core.tool_directory.refresh(LOCAL_PRINCIPAL, only=[server_id])
-                contents = roster.catalogues[server_id].contents
-                done += await self._core.locks.accept(server, contents, wanted)
-        return done
+                listing = await self._core.tool_directory.refresh(LOCAL_PRINCIPAL, only=[server_id])
+                contents = listing.catalogues[server_id].contents
+                accepted += await self._core.locks.accept(server, contents, keys)
+        return accepted
 
     @property
     def locks(self) -> CombinedLocks:
-        """Every lock that the tools are compared with."""
+        """All locks that the tools are compared with."""
         return self._core.locks
 
     def servers(self) -> list[Status]:
-        """One status record a server, with what the definitions of its tools cost a model, estimated."""
+        """Return one status per server, with the estimated number of tokens of its tool definitions."""
         return self._complete_statuses(self._core.manager.statuses())
 
     async def connect(self, servers: Iterable[str] | None = None) -> list[Status]:
-        """Connect now instead of at the first call. Failures are in the records, not raised."""
-        wanted = None if servers is None else [self._require_server(server) for server in servers]
+        """Connect now instead of at the first call, to all servers by default.
+
+        A connection that fails is reported in its status, not raised.
+        """
+        server_ids = None if servers is None else [self._require_server(server) for server in servers]
         with self._open_guard:
-            statuses = await self._core.manager.connect(wanted)
+            statuses = await self._core.manager.connect(server_ids)
         return self._complete_statuses(statuses)
 
     async def restart(self, server: str) -> None:
-        """Close a server's connection and forget why it failed; the next call connects."""
+        """Close a server's connection and clear its failure; the next call connects again."""
         await self._core.manager.restart(self._require_server(server))
 
-    # Calling.
+    # Calls.
 
     async def call(
         self,
@@ -343,10 +355,11 @@ class Toolyard:
     ) -> Result:
         """Call a tool by its exposed name.
 
-        ``provider`` says for whose API the tool was shown to the model that made the arguments: what that
-        view added to the schema is taken out of them again. A tool's own failure is a result with
-        ``is_error``. Raises ToolRefused where the caller may not, or there is no such tool; otherwise a
-        ServerError that says what happened. A meta tool raises nothing: its answer says whether it is ok.
+        ``provider`` is the API whose tool format the model saw when it wrote the arguments: anything that
+        the format added to the schema is removed from the arguments again. A failure reported by the tool
+        is a result with ``is_error``. Raises ToolRefused if the tool is unknown or the caller may not call
+        it, and ServerError for any other failure. Meta tools do not raise: their results report success or
+        failure.
         """
         caller = self.caller(agent, bundles, model=provider is not None)
         if provider is not None and arguments is not None:
@@ -359,7 +372,7 @@ class Toolyard:
             )
 
     async def answer(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Result:
-        """As ``call``, but an error becomes a result too: what a model is given, so that its turn goes on."""
+        """Call a tool like ``call``, but return errors as results, so that a model can react to them."""
         try:
             return await self.call(name, arguments, **options)
         except ToolyardError as error:
@@ -369,8 +382,11 @@ class Toolyard:
             return error_to_result(error, ResultLimits(self.settings.result_limit), trust, secrets=secrets)
 
     def caller(self, agent: str | None = None, bundles: Iterable[str] = (), *, model: bool = False) -> Caller:
-        """Who calls; ``model`` says that one does, as it does for an agent. Raises AgentsError or ConfigError
-        for an agent or a bundle that there is not."""
+        """Return the caller that stands for an agent and bundles in policy decisions.
+
+        ``model`` marks calls made by a model; it is implied by an agent. Raises AgentsError for an unknown
+        agent and ConfigError for an unknown bundle.
+        """
         key = (agent, tuple(bundles), model or agent is not None)
         caller = self._caller_cache.get(key)
         if caller is None:
@@ -383,19 +399,21 @@ class Toolyard:
         surface = Surface.MODEL_DIRECT if model else Surface.OPERATOR
         if agent is None:
             return Caller(surface=surface, bundles=select_bundles(bundles, self.configuration.bundles))
-        known = self.agents.get(agent) or self.agents.get(agent_id(agent))
-        if known is None:
-            there = ", ".join(self.agents) or "none"
-            raise AgentsError([Problem(f"there is no agent '{agent}'", hint=f"there are: {there}")])
-        selected = (*known.bundles, *bundles)
+        definition = self.agents.get(agent) or self.agents.get(agent_id(agent))
+        if definition is None:
+            available = ", ".join(self.agents) or "none"
+            raise AgentsError(
+                [Problem(f"there is no agent '{agent}'", hint=f"available agents: {available}")]
+            )
+        selected = (*definition.bundles, *bundles)
         return Caller(
-            surface=surface, agent=known, bundles=select_bundles(selected, self.configuration.bundles)
+            surface=surface, agent=definition, bundles=select_bundles(selected, self.configuration.bundles)
         )
 
     def _complete_statuses(self, statuses: Iterable[Status]) -> list[Status]:
-        """The records for others: without secrets, and with what is known of the tools."""
+        """Redact secrets in statuses, and add the number of tools and their token cost."""
         catalogues = self.known().catalogues
-        told: list[Status] = []
+        completed: list[Status] = []
         for status in map(self._core.call_path.redact_status, statuses):
             if (catalogue := catalogues.get(status.server)) is not None:
                 tools = catalogue.definitions
@@ -405,36 +423,36 @@ class Toolyard:
                         map(estimate_definition_tokens, tools)
                     )
                 status = replace(status, tool_count=len(tools), token_cost=cost)
-            told.append(status)
-        return told
+            completed.append(status)
+        return completed
 
     def _require_server(self, server: str) -> str:
-        """The id, if there is such a server. Raises Unreachable."""
+        """Return the id unchanged if the server is configured. Raises Unreachable."""
         if server not in self.configuration.servers:
-            there = ", ".join(self.configuration.servers) or "none"
-            raise Unreachable("there is no such server", server=server, hint=f"there are: {there}")
+            available = ", ".join(self.configuration.servers) or "none"
+            raise Unreachable(
+                "there is no such server", server=server, hint=f"configured servers: {available}"
+            )
         return server
 
     def _restore_arguments(
         self, name: str, arguments: Mapping[str, Any], provider: ProviderName
     ) -> Mapping[str, Any]:
-        from toolyard.catalog.schemas.provider_schema import (
-            ProviderApi as Api,  # loaded by those who talk to a model
-        )
-        from toolyard.catalog.schemas.provider_schema import build_provider_tool
+        # Imported here because only programs that talk to a model need it.
+        from toolyard.catalog.schemas.provider_schema import ProviderApi, build_provider_tool
 
         definition = META_TOOLS.get(name) or self.known().tools.get(name)
         return (
             arguments
             if definition is None
-            else build_provider_tool(definition, name, Api(provider)).arguments(arguments)
+            else build_provider_tool(definition, name, ProviderApi(provider)).arguments(arguments)
         )
 
     def _build_tools(self, listing: ToolListing) -> Mapping[str, Tool]:
-        """All tools for programs, by name, made once for as long as there are the same ones."""
+        """Return all tools of a listing by name; the result is cached until the listing's tools change."""
         if self._tools_cache is None or self._tools_cache[0] is not listing.tools:
-            made = {name: _make_tool(name, definition) for name, definition in listing.tools.items()}
-            self._tools_cache = (listing.tools, made)
+            built = {name: _make_tool(name, definition) for name, definition in listing.tools.items()}
+            self._tools_cache = (listing.tools, built)
         return self._tools_cache[1]
 
     def _on_list_changed(self, server_id: str) -> None:
@@ -449,7 +467,11 @@ _MAX_CACHED_CALLERS = 256
 
 
 class _OpenGuard:
-    """Who still waits when the yard is closed hears that, and is not cancelled."""
+    """Context manager that raises Unreachable if the yard is closed before or during an operation.
+
+    Closing the yard cancels the work that an operation awaits. The caller was not cancelled, so it gets
+    Unreachable instead of CancelledError; a cancellation of the caller's own task passes through.
+    """
 
     __slots__ = ("is_closed",)
 

@@ -1,4 +1,4 @@
-"""The yard for programs without an event loop: one thread of ours runs it, any thread may call."""
+"""``SyncToolyard``: a blocking facade that runs a ``Toolyard`` on an event loop in a background thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ T = TypeVar("T")
 
 
 class SyncToolyard:
-    """Has the methods of ``Toolyard``, each of which waits for its result. Safe in any thread."""
+    """Blocking variant of ``Toolyard`` with the same methods. Use it in a ``with`` statement.
+
+    Thread-safe. Every method blocks until its result is available and raises the errors of the method of
+    the same name in ``Toolyard``.
+    """
 
     def __init__(self, make: Callable[[], Toolyard]) -> None:
         self._open_factory = make
@@ -34,7 +38,7 @@ class SyncToolyard:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._loop_lock = threading.Lock()
-        """Held while work is given to the loop, and while the loop is taken away: none falls in between."""
+        """Held to submit work and to detach the loop, so that no work is submitted to a stopped loop."""
         self._close_lock = threading.Lock()
 
     def __enter__(self) -> SyncToolyard:
@@ -55,10 +59,13 @@ class SyncToolyard:
         self.close()
 
     def close(self) -> None:
-        """Close every connection, end every child and the thread. May be called twice, and by any thread."""
+        """Close all connections, stop all child processes and end the background thread.
+
+        May be called twice, and from any thread except the background thread.
+        """
         self._forbid_own_thread()
         if os.getpid() != self._owner_pid:
-            # A fork has a copy without the thread: what there is to close is its parent's.
+            # A forked child has a copy of this object without the thread; the connections are its parent's.
             return
         with self._close_lock:
             yard, self._yard = self._yard, None
@@ -69,51 +76,51 @@ class SyncToolyard:
                 self._stop_loop()
 
     def tools(self, **options: Any) -> list[Any]:
-        """See ``Toolyard.tools``."""
+        """Return the tools that the caller may see; takes the options of ``Toolyard.tools``."""
         return self._run_and_wait(_list_tools(self._require_yard(), options))
 
     def search(self, query: str, **options: Any) -> list[Tool]:
-        """See ``Toolyard.search``."""
+        """Return the stored tools that match a query, best first."""
         return self._run_and_wait(self._require_yard().search(query, **options))
 
     def call(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Result:
-        """See ``Toolyard.call``. ``on_progress`` is called in the yard's own thread."""
+        """Call a tool by its exposed name. ``on_progress`` is called in the background thread."""
         return self._run_and_wait(self._require_yard().call(name, arguments, **options))
 
     def answer(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Result:
-        """See ``Toolyard.answer``."""
+        """Call a tool, and return errors as results."""
         return self._run_and_wait(self._require_yard().answer(name, arguments, **options))
 
     def why(self, name: str, **options: Any) -> Decision:
-        """See ``Toolyard.why``."""
+        """Return the policy decision on a tool, with each rule's verdict."""
         return self._run_and_wait(_call_in_loop(lambda yard: yard.why(name, **options), self._require_yard()))
 
     def find(self, name: str, **options: Any) -> Tool:
-        """See ``Toolyard.find``."""
+        """Return one tool that the caller may see, by its exposed name."""
         return self._run_and_wait(self._require_yard().find(name, **options))
 
     def known(self) -> ToolListing:
-        """See ``Toolyard.known``."""
+        """Return the current listing without contacting any server."""
         return self._run_and_wait(_call_in_loop(lambda yard: yard.known(), self._require_yard()))
 
     def changes(self, server: str | None = None) -> list[Change]:
-        """See ``Toolyard.changes``."""
+        """Return the changes of servers that need acceptance."""
         return self._run_and_wait(self._require_yard().changes(server))
 
     def accept(self, changes: list[Change]) -> list[Change]:
-        """See ``Toolyard.accept``."""
+        """Accept changes returned by ``changes()``, and return the accepted ones."""
         return self._run_and_wait(self._require_yard().accept(changes))
 
     def servers(self) -> list[Status]:
-        """See ``Toolyard.servers``."""
+        """Return one status per server."""
         return self._run_and_wait(_call_in_loop(lambda yard: yard.servers(), self._require_yard()))
 
     def connect(self, servers: list[str] | None = None) -> list[Status]:
-        """See ``Toolyard.connect``."""
+        """Connect now instead of at the first call; failures are reported in the statuses."""
         return self._run_and_wait(self._require_yard().connect(servers))
 
     def restart(self, server: str) -> None:
-        """See ``Toolyard.restart``."""
+        """Close a server's connection and clear its failure; the next call connects again."""
         self._run_and_wait(self._require_yard().restart(server))
 
     async def _open_yard(self) -> Toolyard:
@@ -141,12 +148,13 @@ class SyncToolyard:
         except concurrent.futures.CancelledError:
             raise Unreachable("the yard is closed") from None
         except BaseException:
-            # An interrupt of the waiting thread ends the call as well.
+            # The blocked thread was interrupted (KeyboardInterrupt): cancel the call on the loop, too.
             future.cancel()
             raise
 
     def _run_loop(self, started: threading.Event) -> None:
-        # Its end cancels what is left, so that nobody waits for work that no loop runs.
+        # Leaving asyncio.Runner cancels the remaining tasks. Threads blocked on their results then get
+        # CancelledError instead of blocking forever on a loop that no longer runs.
         with asyncio.Runner() as runner:
             self._loop = runner.get_loop()
             self._loop.call_soon(started.set)
@@ -154,7 +162,10 @@ class SyncToolyard:
 
     def _forbid_own_thread(self) -> None:
         if threading.current_thread() is self._thread:
-            raise RuntimeError("the yard waits for nobody in its own thread: call it from another one")
+            # The event loop runs in this thread: blocking here for a result would be a deadlock.
+            raise RuntimeError(
+                "SyncToolyard cannot be used in its own background thread: call it from another thread"
+            )
 
     def _stop_loop(self) -> None:
         with self._loop_lock:

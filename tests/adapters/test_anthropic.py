@@ -65,5 +65,5 @@ async def test_results_failures_and_pictures_stand_in_one_message(yard: Toolyard
     assert [block["tool_use_id"] for block in blocks] == [f"toolu_{n}" for n in range(5)]
     assert [block["is_error"] for block in blocks] == [False, True, True, True, False]
     assert blocks[0]["content"] == [{"type": "text", "text": "2026-07-28 is a Tuesday."}]
-    assert "no JSON object" in blocks[3]["content"][0]["text"]
+    assert "not a JSON object" in blocks[3]["content"][0]["text"]
     assert blocks[4]["content"][1]["source"]["media_type"] == "image/png"

@@ -73,15 +73,15 @@ async def test_a_picture_follows_the_messages_of_the_tools(yard: Toolyard, chat:
     # The picture stands in a message of the user's, which the model takes for the last thing that was said.
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "user", "assistant"]
     assert messages[3]["content"][1]["image_url"]["url"].startswith("data:image/png;base64,")
-    assert said.startswith("You said: A picture from every_get-tiny-image, call call_")
+    assert said.startswith("You said: Image from every_get-tiny-image, call call_")
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
     [
-        ("demo_weekday", "not json", "no valid JSON"),
-        ("demo_weekday", "[1]", "no JSON object"),
-        ("demo_weekday", '{"date": NaN}', "no valid JSON"),
+        ("demo_weekday", "not json", "not valid JSON"),
+        ("demo_weekday", "[1]", "not a JSON object"),
+        ("demo_weekday", '{"date": NaN}', "not valid JSON"),
         ("demo_weekday", '{"date": "never"}', "never"),
         ("demo_nothing", "{}", "demo_nothing"),
         ("demo_forget", "{}", "demo_forget"),

@@ -178,7 +178,7 @@ def test_in_its_own_thread_it_refuses_to_wait_for_itself(opened: Opened, recorde
         assert yard.call("one_steps", {"count": 1}, on_progress=again).text == "done"
         assert yard.call("one_echo", {"text": "still open"}).text == "still open"
     assert len(ends) == 3
-    assert all("own thread" in str(end) for end in ends)
+    assert all("own background thread" in str(end) for end in ends)
 
 
 def test_before_it_is_opened_and_after_it_is_closed_it_says_so(opened: Opened, recorder: Recorders) -> None:

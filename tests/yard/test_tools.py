@@ -178,7 +178,7 @@ async def test_a_server_that_there_is_not_is_named_with_those_that_there_are(
         for asking in (yard.tools(server="other"), yard.connect(["other"]), yard.restart("other")):
             with pytest.raises(Unreachable, match="there is no such server") as told:
                 await asking
-            assert told.value.hint == "there are: one"
+            assert told.value.hint == "configured servers: one"
 
 
 async def test_a_tool_of_a_disabled_server_is_not_shown_but_can_be_explained(
@@ -241,7 +241,7 @@ async def test_an_agent_that_there_is_not_is_an_error_that_names_those_there_are
             with pytest.raises(AgentsError) as caught:
                 await asked
             assert "there is no agent 'nobody'" in str(caught.value)
-            assert "there are: architect, all, none, distant" in str(caught.value)
+            assert "available agents: architect, all, none, distant" in str(caught.value)
     assert one.starts() == []
 
 

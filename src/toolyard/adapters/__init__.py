@@ -1,1 +1,6 @@
-"""The tools of a yard for other frameworks, each in a module of its own that needs its extra."""
+"""Adapters that offer a yard's tools to other frameworks.
+
+Each framework has one module, which needs the extra of the same name (``pip install 'toolyard[openai]'``).
+Adapters use only the public library, ``toolyard.yard`` and ``toolyard.types``; ``parallel_calls`` holds the
+parts that they share.
+"""

@@ -1,4 +1,4 @@
-"""Tools for Anthropic's library: a list for the request, and the message that answers the model's calls."""
+"""Adapter for the ``anthropic`` library: tool parameters for a request, and results for the model's calls."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["MessagesTools"]
 
 
 class MessagesTools:
-    """For the Messages API."""
+    """Tools of a yard for the Messages API."""
 
     def __init__(self, yard: Toolyard, *, agent: str | None = None, bundles: Iterable[str] = ()) -> None:
         self._tool_caller = ToolCaller(yard, "anthropic", agent, tuple(bundles))
 
     async def list(self) -> list[ToolParam]:
-        """What goes into the request as ``tools``."""
+        """Return the ``tools`` parameter of a request."""
         return cast("list[ToolParam]", await self._tool_caller.tools())
 
     async def answer(self, message: Message) -> Sequence[MessageParam]:
-        """Call what the message asks for, all at once; the message to send after it, if any."""
+        """Run all tool calls of a message concurrently, and return the message to append, if any."""
         calls = [
             ModelToolCall(block.id, block.name, block.input)
             for block in message.content

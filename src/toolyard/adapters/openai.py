@@ -1,4 +1,4 @@
-"""Tools for OpenAI's library: a list for the request, and the messages that answer the model's calls."""
+"""Adapter for the ``openai`` library: tool parameters for a request, and results for the model's calls."""
 
 from __future__ import annotations
 
@@ -26,50 +26,50 @@ __all__ = ["ChatTools", "ResponsesTools"]
 
 
 class ChatTools:
-    """For Chat Completions, also as Ollama, llama.cpp, vLLM and others speak it."""
+    """Tools of a yard for the Chat Completions API, including Ollama, llama.cpp, vLLM and others."""
 
     def __init__(
         self, yard: Toolyard, *, agent: str | None = None, bundles: Iterable[str] = (), strict: bool = False
     ) -> None:
-        """``strict``: the model is held to the schemas, where they allow that."""
+        """Create the adapter. ``strict`` enables strict mode for tools whose schemas support it."""
         self._tool_caller = ToolCaller(yard, "openai-strict" if strict else "openai", agent, tuple(bundles))
 
     async def list(self) -> list[ChatCompletionToolParam]:
-        """What goes into the request as ``tools``."""
+        """Return the ``tools`` parameter of a request."""
         return cast("list[ChatCompletionToolParam]", await self._tool_caller.tools())
 
     async def answer(self, message: ChatCompletionMessage) -> Sequence[ChatCompletionMessageParam]:
-        """Call what the message asks for, all at once; the messages to send after it, if any.
+        """Run all tool calls of a message concurrently, and return the messages to append, if any.
 
-        Pictures cannot stand in the message of a tool, so they follow in one of the user's.
+        Tool messages cannot contain images, so images follow in one user message.
         """
         calls = [
             ModelToolCall(call.id, call.function.name, call.function.arguments)
             for call in message.tool_calls or ()
             if call.type == "function"
         ]
-        answers: list[ChatCompletionMessageParam] = []
-        shown: list[ChatCompletionContentPartParam] = []
+        messages: list[ChatCompletionMessageParam] = []
+        images: list[ChatCompletionContentPartParam] = []
         for call, result in await self._tool_caller.call_all(calls):
-            answers.append({"role": "tool", "tool_call_id": call.id, "content": result_text(result)})
-            shown += _iter_chat_images(call, result)
-        if shown:
-            answers.append({"role": "user", "content": shown})
-        return answers
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": result_text(result)})
+            images += _iter_chat_images(call, result)
+        if images:
+            messages.append({"role": "user", "content": images})
+        return messages
 
 
 class ResponsesTools:
-    """For the Responses API."""
+    """Tools of a yard for the Responses API."""
 
     def __init__(self, yard: Toolyard, *, agent: str | None = None, bundles: Iterable[str] = ()) -> None:
         self._tool_caller = ToolCaller(yard, "openai-responses", agent, tuple(bundles))
 
     async def list(self) -> list[ToolParam]:
-        """What goes into the request as ``tools``."""
+        """Return the ``tools`` parameter of a request."""
         return cast("list[ToolParam]", await self._tool_caller.tools())
 
     async def answer(self, response: Response) -> Sequence[ResponseInputItemParam]:
-        """Call what the response asks for, all at once; the items to send after it, if any."""
+        """Run all tool calls of a response concurrently, and return the input items to append, if any."""
         calls = [
             ModelToolCall(item.call_id, item.name, item.arguments)
             for item in response.output
@@ -82,15 +82,16 @@ class ResponsesTools:
 
 
 def _iter_chat_images(call: ModelToolCall, result: Result) -> Iterator[ChatCompletionContentPartParam]:
-    for picture in select_images(result):
-        yield {"type": "text", "text": f"A picture from {call.name}, call {call.id}:"}
-        yield {"type": "image_url", "image_url": {"url": _make_data_url(picture)}}
+    for image in select_images(result):
+        # The text names the call, because a user message has no tool_call_id.
+        yield {"type": "text", "text": f"Image from {call.name}, call {call.id}:"}
+        yield {"type": "image_url", "image_url": {"url": _make_data_url(image)}}
 
 
 def _build_responses_output(result: Result) -> Any:
     images = [
-        {"type": "input_image", "detail": "auto", "image_url": _make_data_url(each)}
-        for each in select_images(result)
+        {"type": "input_image", "detail": "auto", "image_url": _make_data_url(image)}
+        for image in select_images(result)
     ]
     text = result_text(result)
     return [{"type": "input_text", "text": text}, *images] if images else text

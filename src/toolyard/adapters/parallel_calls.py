@@ -1,4 +1,4 @@
-"""Calls that a model asked for, made all at once."""
+"""Concurrent execution of a model's tool calls, and conversion of results, shared by the adapters."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from toolyard.yard import ProviderName, Toolyard
 __all__ = ["ModelToolCall", "ToolCaller", "normalize_mime_type", "result_text", "select_images"]
 
 _SENDABLE_IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What every provider takes; any other ends the whole request."""
+"""Image types that every provider accepts; any other type makes a provider reject the whole request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelToolCall:
-    """One call as a model wrote it: its arguments should be an object, or one as JSON text."""
+    """A tool call as written by a model. ``arguments`` should be an object or the JSON text of one."""
 
     id: str
     name: str
@@ -28,7 +28,7 @@ class ModelToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolCaller:
-    """A yard, and who uses it."""
+    """Lists and calls the tools of a yard for one agent, set of bundles and model provider."""
 
     yard: Toolyard
     provider: ProviderName
@@ -36,20 +36,21 @@ class ToolCaller:
     bundles: tuple[str, ...] = ()
 
     async def tools(self) -> list[dict[str, Any]]:
-        """The tools as the provider wants them."""
+        """Return tool definitions in the provider's format."""
         return await self.yard.tools(agent=self.agent, bundles=self.bundles, provider=self.provider)
 
     async def call_all(self, calls: Iterable[ModelToolCall]) -> Sequence[tuple[ModelToolCall, Result]]:
-        """What each call came to, in their order. A failure is a result too."""
-        wanted = list(calls)
-        return list(zip(wanted, await asyncio.gather(*map(self._call_one, wanted)), strict=True))
+        """Run all calls concurrently, and return each with its result, in order. Failures are results."""
+        call_list = list(calls)
+        results = await asyncio.gather(*map(self._call_one, call_list))
+        return list(zip(call_list, results, strict=True))
 
     async def _call_one(self, call: ModelToolCall) -> Result:
         try:
             arguments = _parse_arguments(call.arguments)
         except ValueError as error:
             return Result(
-                None, f"the arguments of {call.name} are {error}; nothing was called", is_error=True
+                None, f"The arguments of {call.name} are {error}. The tool was not called.", is_error=True
             )
         return await self.yard.answer(
             call.name, arguments, agent=self.agent, bundles=self.bundles, provider=self.provider
@@ -57,34 +58,35 @@ class ToolCaller:
 
 
 def result_text(result: Result) -> str:
-    """What a model reads of a result, an error with its cause."""
-    shown = result.for_model()
-    return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    """Return a result as text for a model; an error includes its cause."""
+    value = result.for_model()
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def select_images(result: Result) -> Iterator[Media]:
-    """The pictures that can be sent along; of the others the text says what they are."""
-    shown = (
+    """Return the images of a result that can be sent to a model; its text describes the others."""
+    images = (
         normalize_mime_type(media) for media in result.media if media.kind == "image" and media.handle is None
     )
-    return (media for media in shown if media.mime in _SENDABLE_IMAGE_TYPES)
+    return (media for media in images if media.mime in _SENDABLE_IMAGE_TYPES)
 
 
 def normalize_mime_type(media: Media) -> Media:
-    """The same with its type as providers write it: in small letters, without parameters."""
+    """Return the media with its MIME type in lower case and without parameters, as providers expect it."""
     return replace(media, mime=media.mime.partition(";")[0].strip().lower())
 
 
-def _parse_arguments(given: object) -> Mapping[str, Any]:
-    if isinstance(given, str):
+def _parse_arguments(arguments: object) -> Mapping[str, Any]:
+    if isinstance(arguments, str):
         try:
-            given = json.loads(given or "{}", parse_constant=_reject_constant)
+            arguments = json.loads(arguments or "{}", parse_constant=_reject_constant)
         except (ValueError, RecursionError):
-            raise ValueError("no valid JSON") from None
-    if not isinstance(given, Mapping):
-        raise ValueError("no JSON object")
-    return cast("Mapping[str, Any]", given)
+            raise ValueError("not valid JSON") from None
+    if not isinstance(arguments, Mapping):
+        raise ValueError("not a JSON object")
+    return cast("Mapping[str, Any]", arguments)
 
 
-def _reject_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON")
+def _reject_constant(constant: str) -> NoReturn:
+    # Python's parser accepts NaN and Infinity, which are not JSON.
+    raise ValueError(f"{constant} is not valid JSON")

@@ -1,4 +1,4 @@
-"""Tools for pydantic-ai: a toolset that any of its agents takes."""
+"""Adapter for pydantic-ai: a toolset for its agents."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ except ImportError as error:
 __all__ = ["YardToolset"]
 
 _ANY_OBJECT_VALIDATOR = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
-"""Arguments go to the server as they are, and what it says about them goes to the model."""
+"""Accepts any object: the server validates the arguments, and its error message is sent to the model."""
 _ANTHROPIC_NAME_PARTS = ("anthropic", "claude")
-"""Whose API refuses a whole request because of a parameter's name. Gateways and fallbacks name them, too."""
+"""Parts of provider and model names that mean Anthropic's API, also behind gateways and fallback models.
+
+That API rejects a whole request because of one parameter's name, so its own tool format is needed."""
 
 
 class YardToolset(AbstractToolset[Any]):
-    """``Agent(model, toolsets=[YardToolset(yard)])``: what the yard shows, called through its one call path.
+    """Toolset with the visible tools of a yard: ``Agent(model, toolsets=[YardToolset(yard)])``.
 
-    The yard stays the caller's: it must be open while the agent runs, and is not closed with it.
+    The yard must be open while the agent runs; the toolset does not close it.
     """
 
     def __init__(
@@ -45,15 +47,15 @@ class YardToolset(AbstractToolset[Any]):
 
     @property
     def id(self) -> str | None:
-        """What durable execution knows it by."""
+        """The id of the toolset, used by durable execution."""
         return self._id
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """The tools that the yard shows now, asked anew for each step."""
-        form = _select_provider(ctx)
-        shown = await self._yard.tools(agent=self._agent, bundles=self._bundles, provider=form)
-        made = (self._build_toolset_tool(tool, form, ctx.max_retries) for tool in shown)
-        return {tool.tool_def.name: tool for tool in made}
+        """Return the tools that are visible now; pydantic-ai calls this before each step."""
+        provider = _select_provider(ctx)
+        definitions = await self._yard.tools(agent=self._agent, bundles=self._bundles, provider=provider)
+        tools = (self._build_toolset_tool(tool, provider, ctx.max_retries) for tool in definitions)
+        return {tool.tool_def.name: tool for tool in tools}
 
     def _build_toolset_tool(
         self, tool: dict[str, Any], provider: ProviderName, max_retries: int
@@ -71,23 +73,26 @@ class YardToolset(AbstractToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """The text for the model, with pictures and sounds beside it. Raises ToolFailed, with the error."""
+        """Call a tool, and return its text, images and audio. Raises ToolFailed with the text of an error."""
         result = await self._yard.answer(
             name, tool_args, agent=self._agent, bundles=self._bundles, provider=_select_provider(ctx)
         )
         if result.is_error:
             raise ToolFailed(result_text(result))
-        sounds = (
-            normalize_mime_type(each) for each in result.media if each.kind == "audio" and each.handle is None
+        audio = (
+            normalize_mime_type(item) for item in result.media if item.kind == "audio" and item.handle is None
         )
-        media = [_to_binary_content(each) for each in (*select_images(result), *sounds)]
+        media = [_to_binary_content(item) for item in (*select_images(result), *audio)]
         return [result.text, *media] if media else result.text
 
 
 def _select_provider(ctx: RunContext[Any]) -> ProviderName:
-    """The form that has all which the model's API takes; pydantic-ai makes of it what each provider wants."""
-    named = f"{ctx.model.system} {ctx.model.model_name}".lower()
-    return "anthropic" if any(word in named for word in _ANTHROPIC_NAME_PARTS) else "openai"
+    """Return the tool format whose schemas the model's API accepts.
+
+    pydantic-ai converts tool definitions for each provider, so only differences that it cannot convert count.
+    """
+    model_name = f"{ctx.model.system} {ctx.model.model_name}".lower()
+    return "anthropic" if any(part in model_name for part in _ANTHROPIC_NAME_PARTS) else "openai"
 
 
 def _to_binary_content(media: Media) -> BinaryContent:
